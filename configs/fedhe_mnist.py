@@ -1,0 +1,96 @@
+"""FedHe on MNIST, ten clients (Chan and Ngai, 2021, Figures 3 and 5).
+
+  python -m launch.main --config=configs/fedhe_mnist.py:small,method=fedhe,zoo=hetero --workdir=runs/fedhe
+
+`paper`: 50 000 client turns of the full nets, the published settings. `small`: 1 500 turns (450 steps a client) of nets
+of an eighth of the width, about five minutes of training for its three seeds on two cores while another run went on
+beside it. `smoke`: seconds, on the embedded images.
+
+Measured with `small`, seeds 0, 1, 2, at commit cf19317 on 1x cpu, 2 cores; per-seed numbers in
+results/he-mnist-hetero and results/he-mnist-homo. MB are sums over all clients and turns; a fedhe turn is 110
+numbers each way. Accuracy is the mean over clients on all 10 000 test images; differences are paired with private.
+
+zoo=hetero (ten architectures):
+
+| method | accuracy % | difference | worst client % | MB up | MB down | seconds |
+| --- | --- | --- | --- | --- | --- | --- |
+| private | 95.22 ± 0.19 | reference | 92.56 ± 2.42 | 0.000 | 0.000 | 250 |
+| fedhe | 95.16 ± 0.47 | -0.05 ± 0.30 | 92.26 ± 2.48 | 0.660 | 0.656 | 255 |
+| agg | 95.61 ± 0.50 | +0.40 ± 0.33 | 92.52 ± 2.46 | 0.000 | 0.000 | 273 |
+
+zoo=homo (model 9 for all):
+
+| method | accuracy % | difference | worst client % | MB up | MB down | seconds |
+| --- | --- | --- | --- | --- | --- | --- |
+| private | 94.24 ± 0.40 | reference | 92.49 ± 3.28 | 0.000 | 0.000 | 173 |
+| fedhe | 93.87 ± 0.27 | -0.37 ± 0.30 | 92.56 ± 2.14 | 0.660 | 0.656 | 150 |
+| fedavg | 94.65 ± 0.90 | +0.41 ± 0.96 | 94.65 ± 0.90 | 42.390 | 42.384 | 191 |
+
+At this length FedHe does not help on these iid splits: level with Private for hetero, 0.4 points below it for homo. The
+paper, after 50 000 turns of the full nets, has 98.5 against 98 (hetero) and 98.9 against 98.4 (homo). That profile has
+not been run here, nor has agg for homo.
+"""
+
+import optax
+
+from fedkd import config as base
+from fedkd import methods, plan
+
+# FedMD's Table 1 = FedHe's Table II: filters and dropout of models 0-9.
+TWO_CONV = (((128, 256), 0.2), ((128, 384), 0.2), ((128, 512), 0.2), ((256, 256), 0.3), ((256, 512), 0.4))
+THREE_CONV = (
+  ((64, 128, 256), 0.2),
+  ((64, 128, 192), 0.2),
+  ((128, 192, 256), 0.2),
+  ((128, 128, 128), 0.3),
+  ((128, 128, 192), 0.3),
+)
+
+
+def zoo(name, clients=10, width=1.0):
+  """The clients' architectures: 'hetero' (client i has model i mod 10) or 'homo' (model 9 for all)."""
+  nets = [('TwoConv', *net) for net in TWO_CONV] + [('ThreeConv', *net) for net in THREE_CONV]
+  narrow = lambda filters: tuple(max(1, round(width * n)) for n in filters)
+  entry = lambda net, count: {'model': net[0], 'clients': count, 'filters': narrow(net[1]), 'dropout': net[2]}
+  if name == 'homo':
+    return (entry(nets[9], clients),)
+  if name != 'hetero':
+    raise base.ConfigError(f'zoo={name!r} is unknown; choose one of hetero, homo')
+  counts = [len(range(i, clients, len(nets))) for i in range(len(nets))]
+  return tuple(entry(net, count) for net, count in zip(nets, counts, strict=True) if count)
+
+
+def method(name, zoo):
+  """The paper's settings of every method: three batches of 50 a turn; what the paper leaves open is the code's."""
+  special = {
+    'fedhe': {'count_offset': 0.0},  # as the authors' code; Eq. 8 prints 1
+    'fedavg': {'keep_optimizer': True, 'per_group': zoo != 'homo'},
+  }
+  return base.block(methods, name, **special.get(name, {}))
+
+
+def get_config(arg=''):
+  choice = base.parse(arg, method='fedhe', zoo='hetero', plan='')
+  config = base.default()
+  config.name = f'fedhe_mnist_{choice.zoo}'
+  config.method = method(choice.method, choice.zoo)
+  config.optimizer = base.block(optax, 'adam', learning_rate=1e-3, eps=1e-7)  # Keras's epsilon
+  config.data.name = 'mnist'
+  config.data.partition = 'contiguous'
+  config.data.validation = 0.0  # the paper has none
+  config.seeds = (0, 1, 2)
+  config.groups = zoo(choice.zoo)
+  # One uniformly chosen client per round, as published. FedAvg needs everybody at once: a tenth of the rounds.
+  name = choice.plan or ('synchronous' if choice.method == 'fedavg' else 'sampled')
+  config.plan = base.block(plan, name)
+  turns = config.data.clients if name == 'synchronous' else 1
+  config.rounds, config.eval_every = 50_000 // turns, 1000 // turns
+  if choice.profile != 'paper':
+    config.data.validation = 0.1
+    config.groups = zoo(choice.zoo, width={'small': 0.125, 'smoke': 0.03}[choice.profile])
+    config.rounds, config.eval_every = {'small': (1500 // turns, 150 // turns), 'smoke': (20, 10)}[choice.profile]
+  if choice.profile == 'smoke':
+    config.seeds = (0,)
+    config.eval_rows = 200
+    config.data.name = 'mnist_5k'
+  return config

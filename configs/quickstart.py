@@ -1,0 +1,35 @@
+"""The first run: ten clients with five different CNNs on 5 000 real MNIST images that need no download.
+
+  python -m launch.main --config=configs/quickstart.py:method=fedhe --workdir=runs/fedhe
+
+About a minute for three seeds on two cores, compilation included. Measured (2-core CPU, seeds 0, 1, 2): Private 84.78 ±
+6.69 %, FedHe 85.88 ± 4.90 %, AGG 87.70 ± 8.41 %; FedHe minus Private, paired, +1.10 ± 2.60 points.
+"""
+
+from configs import fedhe_mnist
+from fedkd import config as base
+from fedkd import plan
+
+NETS = (
+  {'model': 'TwoConv', 'filters': (8, 16)},
+  {'model': 'TwoConv', 'filters': (16, 24)},
+  {'model': 'ThreeConv', 'filters': (8, 16, 32)},
+  {'model': 'ThreeConv', 'filters': (16, 16, 24)},
+  {'model': 'ThreeConv', 'filters': (16, 24, 32)},
+)
+
+
+def get_config(arg=''):
+  choice = base.parse(arg, profiles=('small', 'smoke'), method='fedhe', zoo='hetero', plan='synchronous')
+  config = base.default()
+  config.name = 'quickstart'
+  config.method = fedhe_mnist.method(choice.method, choice.zoo)
+  config.plan = base.block(plan, choice.plan)
+  config.optimizer.learning_rate = 3e-3  # at 1e-3 sixty rounds of these narrow nets are far from done
+  nets = NETS if choice.zoo == 'hetero' else (NETS[-1],)
+  config.groups = tuple({**net, 'clients': 10 // len(nets)} for net in nets)
+  config.seeds = (0, 1, 2)
+  config.rounds, config.eval_every, config.eval_rows = 60, 10, 500
+  if choice.profile == 'smoke':
+    config.seeds, config.rounds, config.eval_every, config.eval_rows = (0,), 4, 2, 100
+  return config

@@ -1,0 +1,136 @@
+"""From run directories to pandas, intervals and figures."""
+
+import itertools
+import json
+import pathlib
+
+import matplotlib
+import matplotlib.figure
+import numpy as np
+import pandas as pd
+import scipy.stats
+
+from fedkd import log
+from fedkd.errors import ConfigError
+
+# Okabe and Ito's colours, distinguishable with any colour vision; the markers differ too.
+COLOURS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#E69F00', '#56B4E9', '#000000', '#F0E442')
+MARKERS = 'osD^vP*X'
+
+
+def read(workdir) -> pd.DataFrame:
+  """The evaluations of a run, one line per evaluation and seed; lists over clients and groups stay lists.
+
+  Raises:
+    ConfigError: if there are none.
+  """
+  workdir = pathlib.Path(workdir)
+  rows = log.read(workdir / 'metrics.jsonl')
+  if not rows:
+    raise ConfigError(f'{workdir} holds no evaluations (no metrics.jsonl); give the --workdir of a run')
+  seeds = json.loads((workdir / 'config.json').read_text())['seeds']
+  pick = lambda value, s: value[s] if isinstance(value, list) else value
+  lines = [{'seed': seed, **{k: pick(v, s) for k, v in row.items()}} for row in rows for s, seed in enumerate(seeds)]
+  return pd.DataFrame(lines)
+
+
+def interval(values) -> tuple[float, float, float]:
+  """(mean, low, high): a 95 % Student t interval over seeds; below three seeds the range."""
+  values = np.asarray(values, float)
+  mean = values.mean()
+  if len(values) < 3:
+    return mean, values.min(), values.max()
+  half = scipy.stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
+  return mean, mean - half, mean + half
+
+
+def _axes(title, x, y):
+  figure = matplotlib.figure.Figure(figsize=(6.4, 4), layout='constrained')
+  axes = figure.add_subplot(title=title, xlabel=x, ylabel=y)
+  axes.grid(alpha=0.3)
+  axes.spines[['top', 'right']].set_visible(False)
+  return figure, axes
+
+
+def _band(axes, x, values, label, i):
+  """The mean over seeds of [seeds, points] as a line, their range as a band."""
+  colour, marker = COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]
+  every = max(1, len(x) // 10)
+  axes.plot(x, values.mean(0), color=colour, marker=marker, markersize=5, markevery=every, label=label)
+  axes.fill_between(x, values.min(0), values.max(0), color=colour, alpha=0.2, linewidth=0)
+
+
+def by_seed(frame, column) -> np.ndarray:
+  """A column of `read` as [seeds, evaluations, ...]."""
+  return np.array([np.stack(f[column].to_numpy()) for _, f in frame.groupby('seed')])
+
+
+def curves(frames, x='round', x_label='round', scale=1.0):
+  """Accuracy of several runs over rounds, turns or megabytes; `frames` is {label: frame of `read`}."""
+  figure, axes = _axes('Test accuracy, mean over clients', x_label, 'accuracy (%)')
+  for i, (label, frame) in enumerate(frames.items()):
+    _band(axes, by_seed(frame, x).mean(0) * scale, 100 * by_seed(frame, 'accuracy'), label, i)
+  axes.legend(frameon=False)
+  return figure
+
+
+def megabytes(frames):
+  """Accuracy over all megabytes sent and received so far by all clients; runs that send nothing as a dashed level."""
+  both = {k: f.assign(megabytes=(f['bytes_up'] + f['bytes_down']) / 1e6) for k, f in frames.items()}
+  talking = {k: f for k, f in both.items() if f['megabytes'].max() > 0}
+  figure = curves(talking or both, 'megabytes', 'megabytes sent and received by all clients')
+  axes = figure.axes[0]
+  for i, label in enumerate(k for k in both if talking and k not in talking):
+    final = 100 * by_seed(both[label], 'accuracy')[:, -1].mean()
+    colour = COLOURS[(len(talking) + i) % len(COLOURS)]
+    axes.axhline(final, color=colour, linestyle=('--', ':', '-.')[i % 3], label=f'{label} at its end (sends nothing)')
+  axes.legend(frameon=False)
+  return figure
+
+
+def clients(workdir):
+  """Final accuracy of every client, mean and range over seeds, each architecture in its own colour."""
+  frame, summary = read(workdir), json.loads((pathlib.Path(workdir) / 'summary.json').read_text())
+  final = 100 * by_seed(frame, 'accuracy_per_client')[:, -1]  # [seeds, K]
+  figure, axes = _axes(f'{summary["method"]}: test accuracy of each client', 'client', 'accuracy (%)')
+  sizes = [g['clients'] for g in summary['groups']]
+  if final.shape[1] != sum(sizes):  # a sample was evaluated: its clients are not told apart
+    sizes, names = [final.shape[1]], ['clients evaluated']
+  else:
+    names = [g['name'] for g in summary['groups']]
+  x, low, mean, high = np.arange(final.shape[1]), final.min(0), final.mean(0), final.max(0)
+  for i, (a, b) in enumerate(itertools.pairwise(np.cumsum([0, *sizes]))):
+    style = {'color': COLOURS[i % len(COLOURS)], 'marker': MARKERS[i % len(MARKERS)]}
+    error = [(mean - low)[a:b], (high - mean)[a:b]]
+    axes.errorbar(x[a:b], mean[a:b], yerr=error, linestyle='none', capsize=3, label=names[i], **style)
+  axes.legend(frameon=False, fontsize=8, ncols=3, loc='upper center', bbox_to_anchor=(0.5, -0.16))
+  axes.set_xticks(x if len(x) <= 20 else x[:: len(x) // 10])
+  return figure
+
+
+def labels(counts, seed):
+  """Training examples per client and class, int[K, C], as a map."""
+  figure, axes = _axes(f'Training examples per client and class (seed {seed})', 'client', 'class')
+  axes.grid(False)
+  image = axes.imshow(counts.T, aspect='auto', cmap='cividis', origin='lower', vmin=0)
+  figure.colorbar(image, label='examples')
+  return figure
+
+
+def save(figure, path):
+  """Writes a PNG, atomically."""
+  path.parent.mkdir(parents=True, exist_ok=True)
+  partial = path.with_suffix('.tmp')
+  figure.savefig(partial, dpi=150, format='png')
+  partial.replace(path)
+
+
+def figures(workdir, counts):
+  """Draws a finished run's `figures/`; `counts` are the first seed's labels per client, int[K, C]."""
+  workdir = pathlib.Path(workdir)
+  frame = read(workdir)
+  runs, folder = {frame['method'][0]: frame}, workdir / 'figures'
+  save(curves(runs), folder / 'accuracy_rounds.png')
+  save(megabytes(runs), folder / 'accuracy_megabytes.png')
+  save(clients(workdir), folder / 'accuracy_clients.png')
+  save(labels(counts, frame['seed'][0]), folder / 'labels.png')

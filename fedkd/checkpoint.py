@@ -1,0 +1,85 @@
+"""Checkpoints of a whole run: Orbax for the files, a SHA-256 of the contents for trust.
+
+Orbax restores a flipped bit silently, so every checkpoint carries the digest of its leaves; one that does not
+match, or cannot be read at all, is passed over for the next older one.
+"""
+
+import contextlib
+import hashlib
+import json
+import logging
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+
+
+def digest(tree) -> str:
+  """SHA-256 over shape, dtype and bytes of the leaves, in tree order."""
+  sha = hashlib.sha256()
+  for leaf in jax.tree.leaves(tree):
+    leaf = np.asarray(leaf)
+    sha.update(f'{leaf.shape}{leaf.dtype}'.encode())
+    sha.update(np.ascontiguousarray(leaf).tobytes())
+  return sha.hexdigest()
+
+
+@contextlib.contextmanager
+def manager(directory, keep=3):
+  """The Orbax manager of a run's `checkpoints/`; saves are atomic and done when `save` returns."""
+  # Orbax and absl report every save; a researcher's terminal shows progress instead.
+  logging.getLogger('absl').setLevel(logging.ERROR)
+  options = ocp.CheckpointManagerOptions(
+    max_to_keep=keep, enable_async_checkpointing=False, cleanup_tmp_directories=True
+  )
+  with ocp.CheckpointManager(directory.absolute(), options=options) as opened:
+    yield opened
+
+
+def _flat(leaves) -> dict:
+  """Leaves by number, so that restoring needs no knowledge of node types; without empty ones, which Orbax refuses."""
+  return {f'{i:05d}': leaf for i, leaf in enumerate(leaves) if leaf.size}
+
+
+def _seal(leaves, notes) -> str:
+  return hashlib.sha256((digest(leaves) + json.dumps(notes, sort_keys=True)).encode()).hexdigest()
+
+
+def save(opened, step, state, notes):
+  """Saves a state and JSON-ready `notes` as `step`."""
+  leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(state)]
+  tree = _flat(leaves)
+  seal = {'notes': notes, 'sha256': _seal(leaves, notes)}
+  opened.save(step, args=ocp.args.Composite(state=ocp.args.StandardSave(tree), digest=ocp.args.JsonSave(seal)))
+
+
+def _read(opened, step, like):
+  """(state, notes) of one step; any exception means damage."""
+  found = opened.restore(step, args=ocp.args.Composite(digest=ocp.args.JsonRestore()))
+  leaves = [np.zeros(s.shape, s.dtype) for s in jax.tree.leaves(like)]
+  tree = opened.restore(step, args=ocp.args.Composite(state=ocp.args.StandardRestore(_flat(leaves)))).state
+  leaves = [np.asarray(tree.get(f'{i:05d}', leaf)) for i, leaf in enumerate(leaves)]
+  if _seal(leaves, found.digest['notes']) != found.digest['sha256']:
+    raise ValueError('its contents do not match their digest')
+  return jax.tree.unflatten(jax.tree.structure(like), leaves), found.digest['notes']
+
+
+def restore(opened, like, warn):
+  """The newest intact checkpoint; damaged newer ones are reported through `warn` and deleted.
+
+  Args:
+    opened: from `manager`.
+    like: pytree of arrays or ShapeDtypeStructs with the state's structure.
+    warn: called with one sentence per damaged checkpoint.
+
+  Returns:
+    (step, state, notes), or None if there is no intact checkpoint.
+  """
+  for step in sorted(opened.all_steps(), reverse=True):
+    try:
+      return step, *_read(opened, step, like)
+    except Exception as error:  # damage raises many types, depending on the file that is hit
+      reason = str(error).strip().split('\n')[0][:120]
+      warn(f'checkpoint {step} is damaged ({type(error).__name__}: {reason}); trying the next older one')
+      opened.delete(step)
+  return None

@@ -1,0 +1,76 @@
+"""Decoded arrays on disk. A damaged or missing cache costs time, never a run."""
+
+import hashlib
+import os
+import pathlib
+import re
+import tempfile
+import zipfile
+
+import numpy as np
+from absl import logging
+
+FORMAT = 1  # raise it when what the loaders make of the same files changes
+
+
+def directory() -> pathlib.Path:
+  """$FEDKD_CACHE, or ~/.cache/fedkd."""
+  return pathlib.Path(os.environ.get('FEDKD_CACHE') or pathlib.Path.home() / '.cache' / 'fedkd')
+
+
+def fingerprint(files) -> str:
+  """Path, size and time of change of files: what a changed source does not keep."""
+  entries = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in sorted(files)]
+  return hashlib.sha256(repr(entries).encode()).hexdigest()
+
+
+def cached(name, version, make) -> dict:
+  """The arrays that `make()` returns, from disk where they were made before.
+
+  Args:
+    name: of the source, for the reader of the directory.
+    version: text that changes whenever the source does, such as a `fingerprint`.
+    make: () -> dict of arrays.
+  """
+  key = hashlib.sha256(repr((FORMAT, name, version)).encode()).hexdigest()[:16]
+  path = directory() / f'{re.sub("[^a-z0-9]+", "-", name.lower()).strip("-")[-60:]}-{key}.npz'
+  arrays = _read(path)
+  if arrays is None:
+    arrays = make()
+    _write(path, arrays)
+  return arrays
+
+
+def _read(path) -> dict | None:
+  if not path.exists():
+    return None
+  try:
+    # NumPy alone may stop before the end of a member and so never compare its checksum.
+    with zipfile.ZipFile(path) as archive:
+      if bad := archive.testzip():
+        raise zipfile.BadZipFile(f'checksum of {bad}')
+    with np.load(path, allow_pickle=False) as file:
+      arrays = dict(file)
+    # A damaged table of contents may hide a member.
+    if set(arrays.pop('members')) != set(arrays):
+      raise zipfile.BadZipFile('a member is missing')
+    return arrays
+  except Exception as error:  # damage raises anything, from BadZipFile to NotImplementedError
+    logging.warning('The cache file %s is damaged (%s) and is made again.', path, error)
+    return None
+
+
+def _write(path, arrays):
+  """Writes beside the file and renames: a reader sees a whole file or none."""
+  temporary = None
+  try:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix='.', suffix='.tmp', delete=False) as file:
+      temporary = file.name
+      np.savez(file, **arrays, members=np.array(sorted(arrays)))
+    os.replace(temporary, path)
+  except OSError as error:
+    logging.warning('Could not write the cache file %s (%s); set FEDKD_CACHE to a writable folder.', path, error)
+  finally:
+    if temporary and os.path.exists(temporary):
+      os.unlink(temporary)

@@ -1,0 +1,178 @@
+"""Who owns which training rows: pure functions of (labels, clients, seed).
+
+Every partitioner returns a list of `clients` arrays int64[n_k] of row numbers in ascending order: disjoint,
+together all rows, none empty. Nothing is dropped where rows do not divide evenly: the first N mod K parts of
+`iid` and `contiguous`, and the first shards of `shards`, are one row larger. All raise ConfigError for fewer than
+one client or fewer rows than clients.
+"""
+
+import numpy as np
+
+from fedkd.errors import ConfigError
+from fedkd.types import Rows
+
+# One stream of random numbers per purpose, so that a seed never draws the same numbers for two of them.
+IID, DIRICHLET, SHARDS, HOLD_OUT = range(4)
+MOST_REDRAWS = 1000
+MOST_CONCENTRATION = 1e6  # far beyond, the draw overflows
+
+
+def _check(labels, clients):
+  if clients < 1:
+    raise ConfigError(f'data.clients={clients} must be at least 1')
+  if len(labels) < clients:
+    raise ConfigError(
+      f'data.clients={clients} is more than the {len(labels)} training examples, so a client would be empty; '
+      f'set it to at most {len(labels)}'
+    )
+
+
+def _cut(order, parts) -> list:
+  """Cuts row numbers int[N] into contiguous parts, each sorted; the first N mod `parts` have one row more."""
+  return [np.sort(part) for part in np.array_split(order, parts)]
+
+
+def iid(labels, clients, seed) -> list:
+  """A random permutation cut into equal parts."""
+  _check(labels, clients)
+  return _cut(np.random.default_rng([seed, IID]).permutation(len(labels)), clients)
+
+
+def contiguous(labels, clients, seed) -> list:
+  """Equal cuts of the rows in their given order, whatever the seed (code of FedHe, Chan and Ngai, 2021)."""
+  del seed
+  _check(labels, clients)
+  return _cut(np.arange(len(labels)), clients)
+
+
+def shards(labels, clients, seed, per_client=2) -> list:
+  """Rows sorted by label, cut into clients * per_client shards, `per_client` random ones for each client.
+
+  McMahan et al., Communication-efficient learning of deep networks from decentralized data, 2017. Rows of one
+  label are shuffled first, since their order in the file may mean something.
+
+  Raises:
+    ConfigError: also if there are fewer rows than shards.
+  """
+  _check(labels, clients)
+  count = clients * per_client
+  if not clients <= count <= len(labels):
+    raise ConfigError(
+      f'per_client={per_client} shards for each of data.clients={clients} make {count} shards of {len(labels)} '
+      f'examples; set per_client between 1 and {len(labels) // clients}'
+    )
+  rng = np.random.default_rng([seed, SHARDS])
+  shuffled = rng.permutation(len(labels))
+  pieces = np.array_split(shuffled[np.argsort(labels[shuffled], kind='stable')], count)
+  dealt = rng.permutation(count).reshape(clients, per_client)
+  return [np.sort(np.concatenate([pieces[i] for i in own])) for own in dealt]
+
+
+def dirichlet(labels, clients, seed, concentration=0.5, minimum=10) -> list:
+  """Label skew: every class is cut in random proportions from a symmetric Dirichlet distribution.
+
+  Clients that already hold N / clients rows or more get nothing of the next class; the whole draw is repeated
+  until every client has `minimum` rows (the published code of InCo, after Hsu et al., 2019).
+
+  Args:
+    labels: int[N].
+    clients: number of parts, K.
+    seed: of the draw.
+    concentration: of the Dirichlet distribution; small is skewed, large is even.
+    minimum: rows of the smallest client.
+
+  Raises:
+    ConfigError: also for a concentration out of range, a minimum that cannot be met, or none
+      met in MOST_REDRAWS draws.
+  """
+  _check(labels, clients)
+  if not 0 < concentration <= MOST_CONCENTRATION:
+    raise ConfigError(
+      f'data.concentration={concentration} must be above 0 and at most {MOST_CONCENTRATION:g}; 0.5 is usual, and '
+      'data.partition=iid is its limit for large ones'
+    )
+  if minimum < 1 or minimum * clients > len(labels):
+    raise ConfigError(
+      f'minimum={minimum} examples for each of data.clients={clients} cannot be had from {len(labels)} examples; '
+      f'set minimum between 1 and {len(labels) // clients}, or lower data.clients'
+    )
+  rng = np.random.default_rng([seed, DIRICHLET])
+  for _ in range(MOST_REDRAWS):
+    parts = _dirichlet_draw(rng, labels, clients, concentration)
+    if min(map(len, parts)) >= minimum:
+      return parts
+  raise ConfigError(
+    f'data.concentration={concentration} gave no split of {len(labels)} examples over data.clients={clients} in '
+    f'which everyone has {minimum}, in {MOST_REDRAWS} draws; raise data.concentration or lower data.clients'
+  )
+
+
+def _dirichlet_draw(rng, labels, clients, concentration) -> list:
+  owner = np.empty(len(labels), np.int64)
+  held = np.zeros(clients, np.int64)
+  for label in np.unique(labels):
+    rows = rng.permutation(np.flatnonzero(labels == label))
+    free = held < len(labels) / clients
+    share = rng.dirichlet(np.full(clients, concentration)) * free
+    if not share.sum() > 0:  # a tiny concentration put all on full clients; in its limit one client gets a class
+      share = rng.multinomial(1, free / free.sum())
+    # The tolerance keeps a rounded-down sum from handing the class's last row to a full client.
+    ends = np.floor(np.cumsum(share / share.sum())[:-1] * len(rows) + 1e-9).astype(int)
+    counts = np.diff(ends, prepend=0, append=len(rows))
+    owner[rows] = np.repeat(np.arange(clients), counts)
+    held += counts
+  return [np.flatnonzero(owner == k) for k in range(clients)]
+
+
+def hold_out(parts, share, seed) -> tuple:
+  """Takes floor(share * n_k) random rows of each client for validation, but never its last one.
+
+  What a client holds out depends on its number and its own rows only.
+
+  Args:
+    parts: per client int[n_k].
+    share: in [0, 1).
+    seed: of the draw.
+
+  Returns:
+    (training parts, validation parts), both lists of int[...] as `parts`; share 0 gives empty validation parts.
+
+  Raises:
+    ConfigError: for a share outside [0, 1) or an empty client.
+  """
+  if not 0 <= share < 1:
+    raise ConfigError(f'data.validation={share} must be at least 0 and below 1, for example 0.1')
+  if empty := [k for k, part in enumerate(parts) if not len(part)]:
+    raise ConfigError(f'client {empty[0]} of the split has no example; lower data.clients or change data.partition')
+  pairs = [_hold_out_one(part, share, np.random.default_rng([seed, HOLD_OUT, k])) for k, part in enumerate(parts)]
+  return [train for train, _ in pairs], [validation for _, validation in pairs]
+
+
+def _hold_out_one(part, share, rng) -> tuple:
+  # 0.29 * 100 is 28.999999999999996 in floating point; the tolerance makes it 29.
+  count = min(int(share * len(part) + 1e-9), len(part) - 1)
+  chosen = np.zeros(len(part), bool)
+  chosen[rng.permutation(len(part))[:count]] = True
+  return part[~chosen], part[chosen]
+
+
+def rows(parts, ids) -> Rows:
+  """The parts of a group of clients as one padded table.
+
+  Args:
+    parts: list of n arrays int[n_k], the rows of the clients `ids`, in that order.
+    ids: n global client numbers.
+
+  Returns:
+    Rows of index int32[n, n_max] padded with 0, size int32[n], id int32[n].
+  """
+  size = np.array([len(part) for part in parts], np.int32)
+  index = np.zeros((len(parts), size.max(initial=0)), np.int32)
+  for row, part in zip(index, parts, strict=True):
+    row[: len(part)] = part
+  return Rows(index, size, np.asarray(ids, np.int32))
+
+
+def overview(parts, labels, classes) -> np.ndarray:
+  """How many examples of each class each client has, int64[K, C]."""
+  return np.stack([np.bincount(labels[part], minlength=classes) for part in parts])

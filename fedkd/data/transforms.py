@@ -1,0 +1,66 @@
+"""Normalisation as constants: functions (train_image, name) -> (mean, scale), float32, to be used on raw images as
+(x - mean) * scale. The work itself is done inside the step (`models.layers.Preprocessed`).
+"""
+
+import re
+
+import numpy as np
+
+# Per channel, of images scaled to [0, 1]: (mean, standard deviation).
+PUBLISHED = {
+  # Diao et al., HeteroFL, 2021 (code)
+  'cifar10': ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
+  # Chan et al., InCo, 2024 (code)
+  'cinic10': ((0.47889522, 0.47227842, 0.43047404), (0.24205776, 0.23828046, 0.25874835)),
+}
+BLOCK = 4096  # images
+
+
+def mean_image(train_image, name) -> tuple:
+  """Divides by 255 and subtracts the mean training image (FedMD, Li and Wang, 2019; FedHe, Chan and Ngai, 2021).
+
+  Args:
+    train_image: uint8[N, H, W, c].
+    name: of the source; not used.
+
+  Returns:
+    Mean float32[H, W, c] in units of 0..255, and scale float32[c], 1/255.
+  """
+  del name
+  total = train_image.sum(axis=0, dtype=np.uint64)  # exact, and NumPy converts it piece by piece
+  mean = (total / len(train_image)).astype(np.float32)
+  return mean, np.full(train_image.shape[-1:], 1 / 255, np.float32)
+
+
+def standard(train_image, name) -> tuple:
+  """Zero mean and unit variance per channel, float32[c] each.
+
+  Takes the published constants of CIFAR-10 and CINIC-10 for colour sources whose name says so; else the training
+  set's own.
+  """
+  words = {re.sub(r'[-_ ]', '', word) for word in re.split('[:.]', name.lower().split('/')[-1])}
+  known = [PUBLISHED[word] for word in PUBLISHED if word in words and train_image.shape[-1] == 3]
+  mean, deviation = known[0] if known else _moments(train_image)
+  # A channel without variance has only zeros left after subtraction: any finite scale will do.
+  deviation = np.where(np.asarray(deviation) > 0, deviation, 1.0)
+  return np.float32(255 * np.asarray(mean)), np.float32(1 / (255 * deviation))
+
+
+def unit(train_image, name) -> tuple:
+  """Scales to [0, 1]; mean and scale float32[c]."""
+  del name
+  channels = train_image.shape[-1:]
+  return np.zeros(channels, np.float32), np.full(channels, 1 / 255, np.float32)
+
+
+def _moments(train_image) -> tuple:
+  """Mean and standard deviation per channel in units of [0, 1], float64[c], from sums without rounding."""
+  total = np.zeros(train_image.shape[-1], np.int64)
+  squares = np.zeros_like(total)
+  for start in range(0, len(train_image), BLOCK):
+    block = train_image[start : start + BLOCK].astype(np.int64)
+    total += block.sum(axis=(0, 1, 2))
+    squares += (block**2).sum(axis=(0, 1, 2))
+  count = train_image[..., 0].size
+  mean = total / count
+  return mean / 255, np.sqrt(np.maximum(squares / count - mean**2, 0)) / 255

@@ -1,0 +1,17 @@
+"""The errors that end a run in one sentence."""
+
+
+class ConfigError(ValueError):
+  """Bad input; the message names the field, the value and the remedy."""
+
+
+class DivergedError(RuntimeError):
+  """A loss became NaN or infinite while training; the last good checkpoint is kept."""
+
+
+class StoppedError(RuntimeError):
+  """A signal ended the run after its chunk; `signum` says which one."""
+
+  def __init__(self, signum, message):
+    super().__init__(message)
+    self.signum = signum

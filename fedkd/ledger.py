@@ -1,0 +1,74 @@
+"""Exact communication counts, read off the messages themselves.
+
+What is not in an upload or download was not sent, so the ledger needs no help from a method. The unit of
+the papers is `numbers` (floats + integers); `bytes` follow the dtypes.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+
+from fedkd.types import Peers, Sent
+
+# The last of these names on a leaf's path decides its kind; any other leaf is knowledge.
+KINDS = {
+  'params': 'weights',
+  'batch_stats': 'statistics',
+  'label': 'labels',
+  'count': 'labels',
+  'index': 'indices',
+  'image': 'images',
+}
+
+
+def _kind(path) -> str:
+  names = [getattr(entry, 'key', getattr(entry, 'name', None)) for entry in path]
+  return next((KINDS[name] for name in reversed(names) if name in KINDS), 'knowledge')
+
+
+def _size(leaf, id):
+  """(numbers that crossed the wire, the array they belong to) of one leaf of a message."""
+  if isinstance(leaf, Sent):
+    per_entry = math.prod(leaf.value.shape[leaf.valid.ndim :])
+    return jnp.sum(leaf.valid, dtype=jnp.int32) * per_entry, leaf.value
+  if isinstance(leaf, Peers):
+    count = leaf.value.shape[0]
+    own = (id >= 0) & (id < count)
+    return (count - own.astype(jnp.int32)) * math.prod(leaf.value.shape[1:]), leaf.value
+  return jnp.int32(leaf.size), leaf
+
+
+def count(message, id=-1) -> dict:
+  """Counts what one client sent or received.
+
+  Args:
+    message: a pytree for one client; leaves are arrays, `Sent` or `Peers`.
+    id: the receiver's global number, which decides its own echo in `Peers`.
+
+  Returns:
+    {kind: (numbers, bytes)}, each int32[].
+  """
+  id = jnp.asarray(id)
+  total = {}
+  wrapped = lambda leaf: isinstance(leaf, (Sent, Peers))
+  for path, leaf in jax.tree_util.tree_flatten_with_path(message, is_leaf=wrapped)[0]:
+    numbers, array = _size(leaf, id)
+    before = total.get(_kind(path), (jnp.int32(0), jnp.int32(0)))
+    total[_kind(path)] = (before[0] + numbers, before[1] + numbers * array.dtype.itemsize)
+  return total
+
+
+def capacity(message) -> dict:
+  """The most that a message of these shapes can carry: {kind: (numbers, bytes)} as ints, from `eval_shape`.
+
+  `Peers` carry everyone's rows but the receiver's own.
+  """
+  total = {}
+  wrapped = lambda leaf: isinstance(leaf, (Sent, Peers))
+  for path, leaf in jax.tree_util.tree_flatten_with_path(message, is_leaf=wrapped)[0]:
+    array = leaf.value if wrapped(leaf) else leaf
+    numbers = math.prod((array.shape[0] - 1, *array.shape[1:])) if isinstance(leaf, Peers) else array.size
+    before = total.get(_kind(path), (0, 0))
+    total[_kind(path)] = (before[0] + numbers, before[1] + numbers * array.dtype.itemsize)
+  return total

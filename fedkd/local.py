@@ -1,0 +1,148 @@
+"""Local training: the one mini-batch loop, used for every client and every server model."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedkd.types import PyTree
+
+
+class Learner(NamedTuple):
+  """A model in training: `params`, `batch_stats` ({} without BatchNorm) and the optimizer's state."""
+
+  params: PyTree
+  batch_stats: PyTree
+  opt: PyTree
+
+
+def start(variables, tx) -> Learner:
+  """A learner at `variables` ({'params', 'batch_stats'}) with a fresh state of the optimizer `tx`."""
+  return Learner(variables['params'], variables['batch_stats'], tx.init(variables['params']))
+
+
+def variables(learner) -> dict:
+  """The {'params', 'batch_stats'} of a learner (or of a stack of learners)."""
+  return {'params': learner.params, 'batch_stats': learner.batch_stats}
+
+
+def forward(model, params, batch_stats, key, image):
+  """A training-mode forward pass on raw images [B, H, W, channels].
+
+  Returns:
+    (logits [B, C], out: dict with 'features', batch_stats after the pass).
+  """
+  key_dropout, key_augment = jax.random.split(key)
+  (logits, out), updated = model.apply(
+    {'params': params, 'batch_stats': batch_stats},
+    image,
+    True,
+    rngs={'dropout': key_dropout, 'augment': key_augment},
+    mutable=['batch_stats'],
+  )
+  return logits, out, updated.get('batch_stats', batch_stats)
+
+
+def tally(label, **means) -> dict:
+  """Metrics of a batch as sums that add up over steps: {'metrics': {'examples': B, name: B * mean, ...}}."""
+  examples = jnp.float32(label.shape[0])
+  return {'metrics': {'examples': examples, **{name: examples * mean for name, mean in means.items()}}}
+
+
+def report(sums) -> dict:
+  """A client's info from the sums of `fit`: `examples`, and the mean over them of every other metric."""
+  metrics = sums['metrics']
+  per = jnp.maximum(metrics['examples'], 1)
+  return {name: total if name == 'examples' else total / per for name, total in metrics.items()}
+
+
+def supervised(model, pool):
+  """Cross-entropy on rows of the pool, as a `loss_fn` for `fit`."""
+
+  def loss_fn(params, batch_stats, key, index):
+    image, label = pool.image[index], pool.label[index]
+    logits, _, batch_stats = forward(model, params, batch_stats, key, image)
+    loss = jnp.mean(optax.softmax_cross_entropy_with_integer_labels(logits, label))
+    return loss, (batch_stats, tally(label, loss=loss))
+
+  return loss_fn
+
+
+def update(learner, tx, grads, batch_stats) -> Learner:
+  """One optimizer step along `grads`; takes the BatchNorm statistics of the pass that made them."""
+  updates, opt = tx.update(grads, learner.opt, learner.params)
+  return Learner(optax.apply_updates(learner.params, updates), batch_stats, opt)
+
+
+def shuffle(key, count, size):
+  """A random order of 0..size-1 in the first `size` places of int32[count] (`size` may be traced)."""
+  draw = jnp.where(jnp.arange(count) < size, jax.random.uniform(key, (count,)), 2.0)
+  return jnp.argsort(draw)
+
+
+def draw(key, count, size, batch):
+  """`batch` of the rows 0..size-1 without replacement; fewer rows than `batch` repeat in turn.
+
+  Returns:
+    int32[batch], every entry below `size`.
+  """
+  priority = jnp.where(jnp.arange(count) < size, jax.random.uniform(key, (count,)), -1.0)
+  _, chosen = jax.lax.top_k(priority, min(batch, count))
+  return chosen[jnp.arange(batch) % jnp.clip(size, 1, min(batch, count))]
+
+
+def fit(key, learner, tx, loss_fn, rows, size, batch, steps=None, epochs=None):
+  """Trains on mini-batches of the first `size` rows.
+
+  Args:
+    key: randomness of this call.
+    learner: where to start.
+    tx: optax optimizer.
+    loss_fn: (params, batch_stats, key, rows of the batch) -> (loss, (batch_stats, sums)).
+    rows: pytree with leaves [n_max, ...]; entries from `size` on are padding and never drawn.
+    size: int32[], may be traced: unequal clients cost nothing when mapped one by one. 0 trains nothing, exactly.
+    batch: examples per step.
+    steps: that many steps, each on rows drawn afresh without replacement (fewer rows than `batch` repeat
+      in turn, so that BatchNorm sees a full batch); or
+    epochs: that many passes in fresh random orders, the last batch of a pass filled from its beginning.
+
+  Returns:
+    (learner, sums): `sums` added up over all steps, from the forward passes that trained.
+
+  Raises:
+    ValueError: unless exactly one of `steps` and `epochs` is given.
+  """
+  if (steps is None) == (epochs is None):
+    raise ValueError(f'local training needs steps or epochs, not both: steps={steps}, epochs={epochs}; set one to None')
+  count = jax.tree.leaves(rows)[0].shape[0]
+  loss_fn = jax.jit(loss_fn)  # traced once, for the shapes of its sums and for its gradient
+
+  def train(key, chosen, carry):
+    learner, total = carry
+    grad_fn = jax.grad(loss_fn, has_aux=True)
+    taken = jax.tree.map(lambda leaf: leaf[chosen], rows)
+    grads, (batch_stats, sums) = grad_fn(learner.params, learner.batch_stats, key, taken)
+    return update(learner, tx, grads, batch_stats), jax.tree.map(jnp.add, total, sums)
+
+  def step(i, carry):
+    key_batch, key_model = jax.random.split(jax.random.fold_in(key, i))
+    return train(key_model, draw(key_batch, count, size, batch), carry)
+
+  def epoch(e, carry):
+    key_order, key_steps = jax.random.split(jax.random.fold_in(key, e))
+    order = shuffle(key_order, count, size)
+
+    def inner(i, carry):
+      chosen = order[(i * batch + jnp.arange(batch)) % jnp.maximum(size, 1)]
+      return train(jax.random.fold_in(key_steps, i), chosen, carry)
+
+    return jax.lax.fori_loop(0, -(-size // batch), inner, carry)
+
+  sample = jax.tree.map(lambda leaf: jnp.zeros((batch, *leaf.shape[1:]), leaf.dtype), rows)
+  shapes = jax.eval_shape(loss_fn, learner.params, learner.batch_stats, key, sample)[1][1]
+  before = learner, jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+  if epochs is not None:
+    return jax.lax.fori_loop(0, epochs, epoch, before)
+  after = jax.lax.fori_loop(0, steps, step, before)
+  return jax.tree.map(lambda a, b: jnp.where(size > 0, a, b), after, before)

@@ -1,0 +1,49 @@
+"""FedAvg: McMahan, Moore, Ramage, Hampson, Aguera y Arcas, "Communication-Efficient Learning of Deep Networks
+from Decentralized Data", 2017, Algorithm 1."""
+
+from fedkd import aggregate, local
+from fedkd.types import Client, Method
+
+
+def fedavg(
+  tx,
+  steps: int | None = 3,
+  epochs: int | None = None,
+  batch=50,
+  rule=aggregate.mean,
+  per_group=False,
+  keep_optimizer=False,
+) -> Method:
+  """Clients train the global model; the server averages what they return, weighted by n_k.
+
+  Learned: the global variables, on the server. Sent: weights, BatchNorm statistics and n_k up, weights and
+  statistics down. Averaged: both, by `rule`.
+
+  Args:
+    tx: optax optimizer.
+    steps: mini-batches per round; or
+    epochs: passes over the client's data per round.
+    batch: examples per mini-batch.
+    rule: aggregation rule (`fedkd.aggregate`), weighted by n_k.
+    per_group: average inside each architecture instead of demanding a single one.
+    keep_optimizer: clients keep their optimizer state between turns (FedHe's FedAvg baseline); else fresh.
+  """
+
+  def init(key, model, data, variables):
+    del key, model, data
+    return tx.init(variables['params']) if keep_optimizer else ()
+
+  def step(key, t, model, opt, down, data):
+    del t
+    learner = local.start(down.shared, tx)
+    if keep_optimizer:
+      learner = learner._replace(opt=opt)
+    mine = data.private
+    loss_fn = local.supervised(model, data.pool)
+    learner, sums = local.fit(key, learner, tx, loss_fn, mine.index, mine.size, batch, steps, epochs)
+    up = {**local.variables(learner), 'count': mine.size}
+    return (learner.opt if keep_optimizer else ()), up, local.report(sums)
+
+  if per_group:
+    return Method(Client(init, step), aggregate.per_group(rule), lambda state, g: aggregate.as_rows(state.server[g]))
+  return Method(Client(init, step), aggregate.server(rule), lambda state, g: aggregate.as_rows(state.server))

@@ -1,0 +1,73 @@
+"""FedHe: Chan and Ngai, "FedHe: Heterogeneous Models and Communication-Efficient Federated Learning", 2021.
+
+Clients of any architecture exchange the mean logits of each class; no public data, no weights.
+"""
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedkd import aggregate, local
+from fedkd.losses import masked_squared_error
+from fedkd.types import Client, Method
+
+
+def fedhe(
+  tx,
+  steps: int | None = 3,
+  epochs: int | None = None,
+  batch=50,
+  alpha=1.0,
+  count_offset=1.0,
+  cold_start=1.0,
+  refresh_every=10.0,
+  rule=None,
+) -> Method:
+  """Class-mean logits as the only message.
+
+  Learned: every client's own model, with a persistent optimizer state. Sent: mean logits per class seen, and
+  the class numbers, both ways. Averaged: class means, over all turns so far.
+
+  Args:
+    tx: optax optimizer.
+    steps: mini-batches per turn (the paper's "inner training epoch 3" means three batches); or
+    epochs: passes over the client's data per turn.
+    batch: examples per mini-batch.
+    alpha: weight of the knowledge loss (Eq. 13); 0 is Private.
+    count_offset: delta in the client's mean, sum / (count + delta): 1 is Eq. 8 as printed, 0 the authors' code.
+    cold_start: turns per client before anything is published.
+    refresh_every: turns per client between collapses of the store to its mean (the authors' code: 10); 0 never
+      (the paper).
+    rule: None for the paper's running mean (Eqs. 9, 10); an aggregation rule reduces the clients' latest
+      uploads, class by class, instead.
+  """
+
+  def init(key, model, data, variables):
+    del key, model, data
+    return local.start(variables, tx)
+
+  def step(key, t, model, learner, down, data):
+    del t
+    received = down.shared['knowledge']  # Sent: value [C, C], valid [C]
+
+    def loss_fn(params, batch_stats, key, index):
+      image, label = data.pool.image[index], data.pool.label[index]
+      logits, _, batch_stats = local.forward(model, params, batch_stats, key, image)
+      ce = jnp.mean(optax.softmax_cross_entropy_with_integer_labels(logits, label))
+      distill = jnp.mean(jax.vmap(masked_squared_error)(logits, received.value[label], received.valid[label]))
+      loss = ce + alpha * distill
+      seen = jax.nn.one_hot(label, logits.shape[-1])  # [B, C]
+      sums = {'logits': seen.T @ jax.lax.stop_gradient(logits), 'count': jnp.sum(seen, 0)}
+      return loss, (batch_stats, {**sums, **local.tally(label, loss=loss, distill_loss=distill)})
+
+    mine = data.private
+    learner, sums = local.fit(key, learner, tx, loss_fn, mine.index, mine.size, batch, steps, epochs)
+    # Eq. 8, from the passes that trained; a class without examples is not sent, whatever the offset.
+    means = sums['logits'] / jnp.maximum(sums['count'] + count_offset, 1)[:, None]
+    return learner, aggregate.class_message(means, sums['count'] > 0), local.report(sums)
+
+  if rule is None:
+    server = aggregate.class_mean_store(cold_start=cold_start, refresh_every=refresh_every)
+  else:
+    server = aggregate.class_store(rule, cold_start=cold_start)
+  return Method(Client(init, step), server, lambda state, g: local.variables(state.client[g]))

@@ -1,0 +1,44 @@
+"""The two rows every method is judged between: Private (no collaboration) and AGG (all data in one place).
+
+Private is IND in FedH2L's paper. AGG breaks the rules of federated learning on purpose: every client's
+architecture trains on all clients' data, with the same number of steps.
+"""
+
+from fedkd import local
+from fedkd.aggregate import silent
+from fedkd.types import Client, Method
+
+
+def _alone(tx, steps, epochs, batch, rows) -> Method:
+  """Cross-entropy on `rows(data)`; nothing is sent, nothing is averaged."""
+
+  def init(key, model, data, variables):
+    del key, model, data
+    return local.start(variables, tx)
+
+  def step(key, t, model, learner, down, data):
+    del t, down
+    mine = rows(data)
+    learner, sums = local.fit(
+      key, learner, tx, local.supervised(model, data.pool), mine.index, mine.size, batch, steps, epochs
+    )
+    return learner, {}, local.report(sums)
+
+  return Method(Client(init, step), silent(), lambda state, g: local.variables(state.client[g]))
+
+
+def private(tx, steps: int | None = 3, epochs: int | None = None, batch=50) -> Method:
+  """Every client alone on its own data.
+
+  Args:
+    tx: optax optimizer; its state persists across rounds.
+    steps: mini-batches per round; or
+    epochs: passes over the client's data per round.
+    batch: examples per mini-batch.
+  """
+  return _alone(tx, steps, epochs, batch, lambda data: data.private)
+
+
+def agg(tx, steps: int | None = 3, epochs: int | None = None, batch=50) -> Method:
+  """Every client's architecture on the training data of all clients; arguments as `private`."""
+  return _alone(tx, steps, epochs, batch, lambda data: data.everyone)

@@ -1,0 +1,117 @@
+"""What a run adds up on the host: the ledger, losses and examples of finished rounds, and the rows made of them.
+
+Every value is a list over seeds. Totals are JSON-ready, because a checkpoint carries them.
+"""
+
+import itertools
+
+import numpy as np
+
+
+def start(seeds) -> dict:
+  """Totals before round 0. `up` and `down` are {kind: [numbers per seed, bytes per seed]}; `info` and `spoke` are
+  sums since the last evaluation; `last` describes the last round."""
+  zeros = [0.0] * seeds
+  return {'examples': zeros, 'seconds': 0.0, 'up': {}, 'down': {}, 'info': {}, 'spoke': 0, 'last': {}}
+
+
+def _counts(groups) -> dict:
+  """{kind: (numbers, bytes)} per group, each [seeds, rounds, m] -> {kind: int64[2, seeds, rounds]}."""
+  out = {}
+  for group in groups:
+    for kind, both in group.items():
+      out[kind] = out.get(kind, 0) + np.stack([np.sum(a, -1, dtype=np.int64) for a in both])
+  return out
+
+
+def add(totals, report, count, seconds) -> dict:
+  """Totals after `count` more rounds.
+
+  Args:
+    totals: before them.
+    report: `round.Report` on the host, leaves [seeds, length, m] (server's [seeds, length]).
+    count: rounds that were run, of `length`.
+    seconds: that they took.
+  """
+  seats = [np.asarray(ids)[0, :count] >= 0 for ids in report.ids]
+  infos = {}
+  for info in report.info:
+    for name, values in info.items():
+      infos[name] = infos.get(name, 0) + np.sum(values[:, :count], (1, 2), dtype=np.float64)
+  new = {**totals, 'seconds': totals['seconds'] + seconds, 'last': {}, 'info': dict(totals['info'])}
+  new['examples'] = (np.asarray(totals['examples']) + infos.pop('examples', 0)).tolist()
+  new['spoke'] = totals['spoke'] + int(sum(s.sum() for s in seats))
+  for name, values in infos.items():
+    new['info'][name] = (np.asarray(totals['info'].get(name, 0.0)) + values).tolist()
+  speakers = max(sum(int(s[count - 1].sum()) for s in seats), 1)
+  for way in ('up', 'down'):
+    counted = _counts(getattr(report, way))
+    sums = {kind: a[:, :, :count].sum(-1) for kind, a in counted.items()}
+    new[way] = {kind: (np.asarray(totals[way].get(kind, 0)) + a).tolist() for kind, a in sums.items()}
+    last = sum(a[:, :, count - 1] for a in counted.values()) + np.zeros((2, len(new['examples'])))
+    for unit, values in zip(('numbers', 'bytes'), last, strict=True):
+      new['last'][f'{unit}_{way}_per_client'] = (values / speakers).tolist()
+  for name, values in report.server.items():
+    new['last'][name] = np.asarray(values)[:, count - 1].astype(float).tolist()
+  return new
+
+
+def total(totals, way) -> np.ndarray:
+  """Everything sent one way so far, int64[2 (numbers, bytes), seeds]."""
+  return sum(np.asarray(a) for a in totals[way].values()) + np.zeros((2, len(totals['examples'])), np.int64)
+
+
+def first_bad_loss(report, count):
+  """(seed index, round of the chunk, client, loss) of the first loss that is not finite, or None."""
+  found = []
+  for ids, info in zip(report.ids, report.info, strict=True):
+    if 'loss' in info:
+      for s, t, seat in np.argwhere(~np.isfinite(np.asarray(info['loss'])[:, :count])):
+        found.append((t, int(np.asarray(ids)[s, t, seat]), s, float(info['loss'][s, t, seat])))
+  if not found:
+    return None
+  t, client, seed, loss = min(found)
+  return int(seed), int(t), client, loss
+
+
+def accuracies(hits, rows, sizes) -> dict:
+  """The accuracy fields of a row from right answers int[seeds, K] on `rows` examples; `sizes`: clients per group."""
+  each = hits / rows
+  bounds = np.cumsum([0, *sizes])
+  groups = [each[:, a:b].mean(1) for a, b in itertools.pairwise(bounds) if b > a]
+  return {
+    'accuracy': each.mean(1).tolist(),
+    'accuracy_per_client': each.tolist(),
+    'accuracy_per_group': np.stack(groups, 1).tolist(),
+    'accuracy_std': each.std(1).tolist(),
+    'accuracy_p10': np.percentile(each, 10, axis=1).tolist(),
+    'accuracy_worst': each.min(1).tolist(),
+  }
+
+
+def row(totals) -> dict:
+  """The training and ledger fields of a row; losses are means over the client turns since the last evaluation."""
+  out = {name: (np.asarray(values) / max(totals['spoke'], 1)).tolist() for name, values in totals['info'].items()}
+  for way in ('up', 'down'):
+    for unit, values in zip(('numbers', 'bytes'), total(totals, way), strict=True):
+      out[f'{unit}_{way}'] = values.tolist()
+  return {**out, **totals['last'], 'examples': totals['examples'], 'seconds': totals['seconds']}
+
+
+def summary(rows) -> dict:
+  """Headline accuracies per seed of a finished run: final, at the best validation accuracy, mean over the second half.
+
+  Ties in validation go to the earlier round. `best` is missing without a validation split.
+  """
+  seeds = range(len(rows[-1]['accuracy']))
+  half = [r for r in rows if r['round'] > rows[-1]['round'] / 2] or rows[-1:]
+  out = {
+    'final': rows[-1]['accuracy'],
+    'worst_client': rows[-1]['accuracy_worst'],
+    'second_half_mean': [float(np.mean([r['accuracy'][s] for r in half])) for s in seeds],
+  }
+  if 'validation_accuracy' in rows[-1]:
+    best = [max(rows, key=lambda r, s=s: (r['validation_accuracy'][s], -r['round'])) for s in seeds]
+    out['best_on_validation'] = [r['accuracy'][s] for s, r in zip(seeds, best, strict=True)]
+    out['best_round'] = [r['round'] for r in best]
+  return out

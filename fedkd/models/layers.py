@@ -1,0 +1,301 @@
+"""Layers that stay fast inside loops and under vmap.
+
+XLA runs `lax.conv` inside a loop body on a slow path on the CPU, and vmap over kernels turns it into a grouped
+convolution (jax issues 12868, 13800). `Conv` can be lowered to one matmul instead: the same parameters, the
+same results to rounding.
+"""
+
+import math
+from collections.abc import Callable
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+# The winners of `launch/bench.py` (README, "Speed"), per backend.
+AUTO_LOWERING = {'cpu': 'matmul'}
+
+
+# PyTorch's default initialisers of dense and convolution layers: U(-1/sqrt(fan_in), 1/sqrt(fan_in)) for both.
+torch_kernel = nn.initializers.variance_scaling(1 / 3, 'fan_in', 'uniform')
+
+
+def torch_bias(fan_in):
+  """The initialiser of a bias next to a kernel with `fan_in` inputs."""
+  bound = 1 / math.sqrt(fan_in)
+  return lambda key, shape, dtype=jnp.float32: jax.random.uniform(key, shape, dtype, -bound, bound)
+
+
+def _pad_amounts(padding, size, kernel, strides):
+  if isinstance(padding, str):
+    return jax.lax.padtype_to_pads(size, kernel, strides, padding)
+  return tuple(padding)
+
+
+@jax.custom_vjp
+def _settled(x):
+  return x / jnp.where(x == x, 1.0, jnp.nan)
+
+
+_settled.defvjp(lambda x: (_settled(x), None), lambda _, grad: (_settled(grad),))
+
+
+def settle(x):
+  """`x` itself, computed once and stored, and its gradient likewise; XLA:CPU has no other way to ask for it.
+
+  XLA:CPU merges a producer into every consumer: the nine shifts of a convolution each recompute the pool, the dropout
+  and the BatchNorm before them, up to 4 times the run time of a CNN (`launch/bench.py`). It ignores
+  `optimization_barrier`, but never duplicates a division. Dividing by one is exact, and costs a pass.
+  """
+  return _settled(x) if jax.default_backend() == 'cpu' else x
+
+
+def _patches(x, kernel, strides, size):
+  """All kernel-sized windows of `x` [B, H, W, c] as rows [B * H' * W', kh * kw * c]."""
+  if tuple(kernel) == tuple(strides):  # they do not overlap
+    return _blocks(x, *kernel).transpose(0, 1, 3, 2, 4, 5).reshape(-1, kernel[0] * kernel[1] * x.shape[-1])
+
+  def cut(i, j):
+    stop = (i + (size[0] - 1) * strides[0] + 1, j + (size[1] - 1) * strides[1] + 1)
+    return x[:, i : stop[0] : strides[0], j : stop[1] : strides[1], :]
+
+  x = settle(x)
+  taps = jnp.stack([jnp.stack([cut(i, j) for j in range(kernel[1])], 3) for i in range(kernel[0])], 3)
+  return taps.reshape(-1, kernel[0] * kernel[1] * x.shape[-1])
+
+
+def conv_matmul(x, kernel, strides, padding):
+  """A convolution as shifts and one matmul: pad, stack the k*k strided shifts, multiply.
+
+  Args:
+    x: [B, H, W, c].
+    kernel: [kh, kw, c, d].
+    strides: (sh, sw).
+    padding: 'SAME', 'VALID', or ((top, bottom), (left, right)).
+
+  Returns:
+    [B, H', W', d], as `lax.conv_general_dilated` to rounding.
+  """
+  pads = _pad_amounts(padding, x.shape[1:3], kernel.shape[:2], strides)
+  if any(amount for side in pads for amount in side):
+    x = jnp.pad(x, ((0, 0), *pads, (0, 0)))
+  size = tuple((n - k) // s + 1 for n, k, s in zip(x.shape[1:3], kernel.shape[:2], strides, strict=True))
+  patches = _patches(x, kernel.shape[:2], strides, size)
+  return (patches @ kernel.reshape(-1, kernel.shape[-1])).reshape(x.shape[0], *size, -1)
+
+
+class Conv(nn.Module):
+  """2-D convolution with a selectable lowering.
+
+  lowering: 'native' (`lax.conv`), 'matmul' (`conv_matmul`), or 'auto' (what the benchmark found for the backend).
+  bias_init: fan-in -> initialiser.
+  bias_gradient: False before a BatchNorm, which takes any bias away: the gradient is then zero, not rounding noise
+    that Adam blows up to full steps.
+  """
+
+  filters: int
+  kernel: tuple[int, int]
+  strides: tuple[int, int] = (1, 1)
+  padding: str | tuple = 'SAME'
+  use_bias: bool = True
+  lowering: str = 'auto'
+  kernel_init: nn.initializers.Initializer = nn.initializers.lecun_normal()
+  bias_init: Callable = lambda fan_in: nn.initializers.zeros_init()
+  bias_gradient: bool = True
+
+  @nn.compact
+  def __call__(self, x):
+    refuse_consumed(x.shape[1:3], self.kernel if self.padding == 'VALID' else (1, 1))
+    kernel = self.param('kernel', self.kernel_init, (*self.kernel, x.shape[-1], self.filters))
+    lowering = self.lowering
+    if lowering == 'auto':
+      lowering = AUTO_LOWERING.get(jax.default_backend(), 'native')
+    if lowering == 'matmul':
+      y = conv_matmul(x, kernel, self.strides, self.padding)
+    elif lowering == 'native':
+      pads = _pad_amounts(self.padding, x.shape[1:3], self.kernel, self.strides)
+      y = jax.lax.conv_general_dilated(x, kernel, self.strides, pads, dimension_numbers=('NHWC', 'HWIO', 'NHWC'))
+    else:
+      raise ValueError(f"lowering={lowering!r} is unknown; choose 'auto', 'native' or 'matmul'")
+    if not self.use_bias:
+      return y
+    bias = self.param('bias', self.bias_init(math.prod(kernel.shape[:-1])), (self.filters,))
+    return y + (bias if self.bias_gradient else jax.lax.stop_gradient(bias))
+
+
+class TorchDense(nn.Module):
+  """A dense layer with PyTorch's default initialisation."""
+
+  units: int
+
+  @nn.compact
+  def __call__(self, x):
+    return nn.Dense(self.units, kernel_init=torch_kernel, bias_init=torch_bias(x.shape[-1]))(x)
+
+
+@jax.custom_vjp
+def _normalise(x, scale, bias, mean, inverse):
+  """(x - mean) * inverse * scale + bias, differentiated as if mean and inverse deviation were those of `x`."""
+  return (x - mean) * (inverse * scale) + bias
+
+
+def _normalise_pull(kept, grad):
+  """The usual gradient of BatchNorm, in two reductions and one multiply-add of `grad` and `x` per number."""
+  x, scale, mean, inverse = kept
+  axes = tuple(range(x.ndim - 1))
+  count = x.size // x.shape[-1]
+  grad_bias = jnp.sum(grad, axes)
+  grad_scale = (jnp.sum(grad * x, axes) - mean * grad_bias) * inverse
+  slope = inverse * scale
+  tilt = -slope * inverse * grad_scale / count
+  grad_x = grad * slope + x * tilt - (slope * grad_bias / count + mean * tilt)
+  return grad_x, grad_scale, grad_bias, jnp.zeros_like(mean), jnp.zeros_like(inverse)
+
+
+_normalise.defvjp(lambda *args: (_normalise(*args), (args[0], args[1], *args[3:])), _normalise_pull)
+
+
+class BatchNorm(nn.Module):
+  """Flax's BatchNorm over all axes but the last: same variables, same numbers to rounding, fewer passes back."""
+
+  momentum: float = 0.99
+  epsilon: float = 1e-3
+
+  @nn.compact
+  def __call__(self, x, train):
+    shape, axes = x.shape[-1:], tuple(range(x.ndim - 1))
+    scale, bias = self.param('scale', nn.initializers.ones, shape), self.param('bias', nn.initializers.zeros, shape)
+    mean = self.variable('batch_stats', 'mean', jnp.zeros, shape)
+    var = self.variable('batch_stats', 'var', jnp.ones, shape)
+    if not train:
+      return (x - mean.value) * (jax.lax.rsqrt(var.value + self.epsilon) * scale) + bias
+    fixed = jax.lax.stop_gradient(x)
+    now = jnp.mean(fixed, axes)
+    spread = jnp.maximum(jnp.mean(fixed * fixed, axes) - now * now, 0)
+    if not self.is_initializing():
+      mean.value = self.momentum * mean.value + (1 - self.momentum) * now
+      var.value = self.momentum * var.value + (1 - self.momentum) * spread
+    return _normalise(x, scale, bias, now, jax.lax.rsqrt(spread + self.epsilon))
+
+
+def hashed_bits(key, shape):
+  """Random uint32 of `shape`: two threefry words per row of the last axis, hashed along it.
+
+  Twenty times as fast as threefry throughout, which took a third of a CNN's step, and good enough for masks. The hash
+  is lowbias32 (C. Wellons, "Prospecting for Hash Functions", 2018) with the second word added half way.
+  """
+  first, second = jax.random.bits(key, (2, *shape[:-1], 1), jnp.uint32)
+  h = first + jax.lax.iota(jnp.uint32, shape[-1]) * jnp.uint32(0x9E3779B9)
+  h = (h ^ (h >> 16)) * jnp.uint32(0x7FEB352D)
+  h = (h ^ (h >> 15)) + second
+  h = h * jnp.uint32(0x846CA68B)
+  return h ^ (h >> 16)
+
+
+class Dropout(nn.Module):
+  """Dropout; the rate is exact to 2**-32."""
+
+  rate: float
+
+  @nn.compact
+  def __call__(self, x, train):
+    if not 0 <= self.rate < 1:
+      raise ValueError(f'dropout={self.rate} must be at least 0 and below 1')
+    keep = round((1 - self.rate) * 2**32)
+    if not train or keep == 2**32:
+      return x
+    kept = hashed_bits(self.make_rng('dropout'), x.shape) < jnp.uint32(keep)
+    return settle(jnp.where(kept, x * (2**32 / keep), 0))
+
+
+def average_pool_same(x):
+  """2x2 mean, stride 1, SAME, without counting the padding (Keras): a shifted sum over edge counts."""
+  down = jnp.pad(x[:, 1:], ((0, 0), (0, 1), (0, 0), (0, 0)))
+  x = x + down
+  right = jnp.pad(x[:, :, 1:], ((0, 0), (0, 0), (0, 1), (0, 0)))
+  rows = np.where(np.arange(x.shape[1]) == x.shape[1] - 1, 1, 2)
+  columns = np.where(np.arange(x.shape[2]) == x.shape[2] - 1, 1, 2)
+  return (x + right) * (1 / (rows[:, None, None] * columns[:, None])).astype(np.float32)
+
+
+def _blocks(x, kh=2, kw=2):
+  """[B, H, W, c] -> [B, H//kh, kh, W//kw, kw, c], odd last rows and columns dropped (VALID)."""
+  b, h, w, c = x.shape
+  return x[:, : h // kh * kh, : w // kw * kw].reshape(b, h // kh, kh, w // kw, kw, c)
+
+
+def average_pool(x):
+  """2x2 mean, stride 2, VALID; reshape-and-mean is faster than a window reduction."""
+  return jnp.mean(_blocks(x), (2, 4))
+
+
+def max_pool(x):
+  """2x2 maximum, stride 2, VALID."""
+  return jnp.max(_blocks(x), (2, 4))
+
+
+class Preprocessed(nn.Module):
+  """A network on raw images: normalisation, and in training augmentation, inside the step.
+
+  Images stay uint8 on the device and in `load`ed models. `mean` and `scale` broadcast against [H, W, c]:
+  x -> (x - mean) * scale.
+  """
+
+  net: nn.Module
+  mean: np.ndarray
+  scale: np.ndarray
+  crop: int = 0  # random crop after padding by so many pixels
+  flip: bool = False  # random horizontal flip
+
+  @property
+  def classes(self):
+    return self.net.classes
+
+  def prepare(self, x, train):
+    x = (x.astype(jnp.float32) - self.mean) * self.scale
+    if train and (self.crop or self.flip):
+      x = augment(self.make_rng('augment'), x, self.crop, self.flip)
+    return x
+
+  def features(self, x, train):
+    return self.net.features(self.prepare(x, train), train)
+
+  def head(self, f):
+    return self.net.head(f)
+
+  def __call__(self, x, train):
+    return self.net(self.prepare(x, train), train)
+
+
+def augment(key, x, crop, flip):
+  """Random crop (after zero padding by `crop` pixels) and horizontal flip of [B, H, W, c], each image its own."""
+  key_crop, key_flip = jax.random.split(key)
+  if flip:
+    turned = jax.random.bernoulli(key_flip, 0.5, (x.shape[0], 1, 1, 1))
+    x = jnp.where(turned, x[:, :, ::-1], x)
+  if crop:
+    padded = jnp.pad(x, ((0, 0), (crop, crop), (crop, crop), (0, 0)))
+    corner = jax.random.randint(key_crop, (x.shape[0], 2), 0, 2 * crop + 1)
+    cut = lambda image, at: jax.lax.dynamic_slice(image, (at[0], at[1], 0), x.shape[1:])
+    x = jax.vmap(cut)(padded, corner)
+  return x
+
+
+def refuse_consumed(size, kernel=(1, 1)):
+  """Refuses a map that is smaller than the next kernel.
+
+  Raises:
+    ValueError: with the remedy.
+  """
+  if min(size) < 1 or size[0] < kernel[0] or size[1] < kernel[1]:
+    raise ValueError(
+      f'groups: the architecture is too deep for images of this size (a {kernel[0]}x{kernel[1]} kernel meets a map of '
+      f'{size[0]}x{size[1]}); use larger images or a model with fewer layers'
+    )
+
+
+def flatten(x):
+  """[B, H, W, c] -> [B, H * W * c]."""
+  refuse_consumed(x.shape[1:3])
+  return x.reshape(x.shape[0], -1)

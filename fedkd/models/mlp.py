@@ -1,0 +1,32 @@
+"""A fully connected network: FedMD's weak member, and the smallest thing to test with."""
+
+import flax.linen as nn
+import jax
+
+from fedkd.models.layers import flatten
+
+
+class MLP(nn.Module):
+  """Flatten, dense layers of the widths `hidden` with ReLU, dense `classes`."""
+
+  hidden: tuple[int, ...] = (64,)
+  classes: int = 10
+  lowering: str = 'auto'  # nothing to lower; every model has the field
+
+  def setup(self):
+    self.layers = [nn.Dense(units) for units in self.hidden]
+    self.output = nn.Dense(self.classes)
+
+  def features(self, x, train):
+    del train
+    x = flatten(x)
+    for layer in self.layers:
+      x = jax.nn.relu(layer(x))
+    return x
+
+  def head(self, f):
+    return self.output(f)
+
+  def __call__(self, x, train):
+    f = self.features(x, train)
+    return self.head(f), {'features': f}

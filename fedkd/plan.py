@@ -1,0 +1,100 @@
+"""Plans: who takes part in which round. Arrays drawn on the host from the plan's own seed, the same for every
+seed of a run. A longer plan of the same seed begins with the shorter one, so a run may be prolonged.
+
+Synchrony, sampling and asynchrony are the same thing to the round: a table of seats. A plan that seats one
+client at a time has one row per client turn.
+"""
+
+import heapq
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Plan(NamedTuple):
+  """who: per group int32[rounds, m], rows of the group, -1 an empty seat. stale: clients work on what they
+  downloaded after their previous turn, not on the server's present state."""
+
+  who: tuple
+  stale: bool = False
+
+
+def _seat(chosen, sizes) -> tuple:
+  """The table of seats for `chosen`, per round an array of client numbers in the order of the groups."""
+  owner = np.repeat(np.arange(len(sizes)), sizes)
+  row = np.concatenate([np.arange(n) for n in sizes])
+  picks = [[row[np.sort(c)][owner[np.sort(c)] == g] for c in chosen] for g in range(len(sizes))]
+  tables = []
+  for rows in picks:
+    table = np.full((len(rows), max((len(r) for r in rows), default=0)), -1, np.int32)
+    for t, seats in enumerate(rows):
+      table[t, : len(seats)] = seats
+    tables.append(table)
+  return tuple(tables)
+
+
+def synchronous(sizes, rounds, seed=0) -> Plan:
+  """Every client, every round. `sizes`: clients per group."""
+  del seed
+  return Plan(tuple(np.tile(np.arange(n, dtype=np.int32), (rounds, 1)) for n in sizes))
+
+
+def sampled(sizes, rounds, seed=0, ratio=0.1) -> Plan:
+  """floor(ratio * K) clients a round, uniformly without replacement over all groups.
+
+  With ratio * K = 1, one uniformly chosen client per round: the schedule of Chan and Ngai's (2021) published code.
+
+  Raises:
+    ValueError: if that selects nobody or more than everybody.
+  """
+  total = sum(sizes)
+  many = int(ratio * total + 1e-9)
+  if not 1 <= many <= total:
+    raise ValueError(f'plan.ratio={ratio} selects {many} of {total} clients; set it between {1 / total:.4g} and 1')
+  # A generator per round: round t does not depend on how many rounds were drawn.
+  draw = lambda t: np.random.default_rng([seed, t]).choice(total, many, replace=False)
+  return Plan(_seat([draw(t) for t in range(rounds)], sizes))
+
+
+def asynchronous(sizes, rounds, seed=0, spread=0.5, delay=0.0, dropout=0.0, stale=False) -> Plan:
+  """A virtual clock: every client works at its own speed, and the server hears one client per round.
+
+  A client downloads, works for 1 / speed, waits a random transmission delay, uploads, and starts again.
+  Nothing sleeps: the plan is the order in which uploads arrive.
+
+  Args:
+    sizes: clients per group.
+    rounds: uploads that arrive (= client turns).
+    seed: of this plan.
+    spread: standard deviation of log speed over clients; 0 means equal speeds.
+    delay: mean of the exponential delay, in units of the median working time.
+    dropout: probability that a finished turn is lost on the way.
+    stale: whether clients work on their last download (taken when they started) or on the latest state.
+
+  Raises:
+    ValueError: for a negative spread or delay, or a dropout outside [0, 1).
+  """
+  if spread < 0 or delay < 0 or not 0 <= dropout < 1:
+    raise ValueError(
+      f'plan.spread={spread}, plan.delay={delay}, plan.dropout={dropout}: '
+      'set spread and delay to at least 0 and dropout to at least 0 and below 1'
+    )
+  total = sum(sizes)
+  streams = [np.random.default_rng([seed, client]) for client in range(total)]
+  work = [np.exp(-spread * stream.standard_normal()) for stream in streams]
+  # Clients start at random points of a turn; equal finish times are served in the order of client numbers.
+  clock = [(stream.uniform() * w, client) for client, (stream, w) in enumerate(zip(streams, work, strict=True))]
+  heapq.heapify(clock)
+  spoke = []
+  while len(spoke) < rounds:
+    now, client = heapq.heappop(clock)
+    stream = streams[client]
+    if stream.uniform() >= dropout:
+      spoke.append(np.array([client]))
+    heapq.heappush(clock, (now + work[client] + delay * stream.exponential(), client))
+  return Plan(_seat(spoke, sizes), stale)
+
+
+def turns(plan) -> np.ndarray:
+  """Client turns per round, int[rounds]."""
+  return sum((table >= 0).sum(1) for table in plan.who)

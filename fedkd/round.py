@@ -1,0 +1,164 @@
+"""The round: send, let the seated clients work, receive. The only loop body of fedkd; it names no method."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fedkd import ledger
+from fedkd.types import Down, State
+
+
+class Report(NamedTuple):
+  """What a round leaves for the human reader; per group, leaves [m] (a row per seat)."""
+
+  ids: tuple  # int32[m], -1 for an empty seat
+  info: tuple  # a client's own dict
+  up: tuple  # {kind: (numbers, bytes)}
+  down: tuple
+  server: dict  # the server's own dict, leaves []
+
+
+def seat_ids(group, who):
+  """Global numbers int32[m] of the clients in the rows `who` of a group, -1 for an empty seat."""
+  return jnp.where(who >= 0, jnp.asarray(group.ids)[who], -1)
+
+
+def turns(key, t, client, group, state, view, own, data, who, chunk):
+  """The turns of one group's seats: chunks of `chunk` seats in sequence, mapped inside a chunk.
+
+  A client's row is fetched and stored inside the loop: gathering all rows first would cost two more copies
+  of the group. A chunk of empty seats is skipped, so that one program serves every sampling pattern.
+
+  Args:
+    key: randomness of this round's client turns; a client folds in its global number.
+    t: int32[], the round.
+    client: `Client`.
+    group: `Group`.
+    state: its clients' states, leaves [n, ...].
+    view: (own row of a seat) -> the `Down` that its client sees.
+    own: leaves [m, ...].
+    data: `Data` of the group.
+    who: int32[m], rows of the group, -1 for an empty seat.
+    chunk: seats mapped at once; 1 means no vmap at all.
+
+  Returns:
+    (state, (up, info, counts up, counts down)), the latter with leaves [m, ...].
+  """
+  seats = who.shape[0]
+  pad = -seats % chunk
+  who = jnp.pad(who, (0, pad), constant_values=-1).reshape(-1, chunk)
+  own = jax.tree.map(lambda a: jnp.pad(a, [(0, pad)] + [(0, 0)] * (a.ndim - 1)).reshape(-1, chunk, *a.shape[1:]), own)
+  rows = group.ids.shape[0]
+
+  @jax.jit  # traced once, for its shapes and for its work
+  def turn(row, own, state):
+    private = jax.tree.map(lambda a: a[row], data.private)
+    down = view(own)
+    key_client = jax.random.fold_in(key, private.id)
+    state, up, info = client.step(key_client, t, group.model, state, down, data._replace(private=private))
+    return state, (up, info, ledger.count(up), ledger.count(down, private.id))
+
+  def one_by_one(state, seat):
+    who, own = jax.tree.map(lambda a: a[0], seat)
+    row = jnp.maximum(who, 0)
+    fetched = jax.tree.map(lambda a: a[row], state)
+    shape = jax.eval_shape(turn, row, own, fetched)[1]
+    idle = lambda: (fetched, jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shape))
+    changed, out = jax.lax.cond(who >= 0, lambda: turn(row, own, fetched), idle)
+    state = jax.tree.map(lambda a, new: a.at[row].set(new), state, changed)
+    return state, jax.tree.map(lambda a: a[None], out)
+
+  def together(state, seat):
+    who, own = seat
+    row = jnp.maximum(who, 0)
+    work = lambda: jax.vmap(turn)(row, own, jax.tree.map(lambda a: a[row], state))
+    idle = lambda: jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(work))
+    changed, out = jax.lax.cond(jnp.any(who >= 0), work, idle)
+    # Empty seats write out of bounds, which is dropped: row 0 may have its own seat in this chunk.
+    target = jnp.where(who >= 0, who, rows)
+    state = jax.tree.map(lambda a, new: a.at[target].set(new, mode='drop'), state, changed)
+    present = lambda a: jnp.where((who >= 0).reshape(-1, *[1] * (a.ndim - 1)), a, jnp.zeros_like(a))
+    return state, jax.tree.map(present, out)
+
+  state, out = jax.lax.scan(one_by_one if chunk == 1 else together, state, (who, own))
+  return state, jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:])[:seats], out)
+
+
+def spread(down, seats) -> Down:
+  """A download with its shared part copied to every seat: leaves [m, ...] throughout."""
+  return Down(jax.tree.map(lambda a: jnp.broadcast_to(a, (seats, *a.shape)), down.shared), down.own)
+
+
+def fill_inbox(key, method, groups, server):
+  """The inbox of a stale plan before round 0: everyone has downloaded once."""
+  downs = method.server.send(key, jnp.int32(0), server, tuple(jnp.asarray(g.ids) for g in groups))
+  return tuple(spread(down, len(g.ids)) for g, down in zip(groups, downs, strict=True))
+
+
+def round(key, t, method, groups, state, data, who, chunk=1):
+  """One round.
+
+  Args:
+    key: the run's key; everything random in round t follows from fold_in(key, t) and global client numbers.
+    t: int32[].
+    method: `Method`.
+    groups: tuple of `Group`.
+    state: `State`.
+    data: tuple of `Data`, one per group.
+    who: per group int32[m], rows of the group, -1 for an empty seat.
+    chunk: seats mapped at once, as in `turns`.
+
+  Returns:
+    (State, Report).
+  """
+  key_send, key_client, key_receive = jax.random.split(jax.random.fold_in(key, t), 3)
+  ids = tuple(seat_ids(g, w) for g, w in zip(groups, who, strict=True))
+  downs = method.server.send(key_send, t, state.server, ids) if state.inbox is None else state.inbox
+  clients, outs = [], []
+  for g, group in enumerate(groups):
+    if state.inbox is None:
+      view, own = (lambda own, down=downs[g]: Down(down.shared, own)), downs[g].own
+    else:
+      view, own = (lambda row: row), jax.tree.map(lambda a, rows=who[g]: a[rows], downs[g])
+    client, out = turns(key_client, t, method.client, group, state.client[g], view, own, data[g], who[g], chunk)
+    clients.append(client)
+    outs.append(out)
+  ups, infos, counts_up, counts_down = zip(*outs, strict=True)
+  server, server_info = method.server.receive(key_receive, t, state.server, ups, ids)
+  inbox = state.inbox
+  if inbox is not None:
+    downs = method.server.send(key_send, t + 1, server, ids)
+    inbox = tuple(_deliver(box, down, rows) for box, down, rows in zip(inbox, downs, who, strict=True))
+  return State(tuple(clients), server, inbox), Report(ids, infos, counts_up, counts_down, server_info)
+
+
+def _deliver(box, down, rows):
+  """Stores a download in the inbox of those who spoke."""
+  put = lambda a, new: a.at[jnp.where(rows >= 0, rows, a.shape[0])].set(new, mode='drop')
+  return jax.tree.map(put, box, spread(down, rows.shape[0]))
+
+
+def run(key, start, count, length, method, groups, state, data, plan, chunk=1):
+  """Rounds start .. start+count-1 as one program; `start` and `count` are traced, so one compilation serves all.
+
+  Args:
+    length: static upper bound of `count`.
+    plan: per group int32[rounds, m].
+
+  Returns:
+    (State, Report with a leading axis [length]; entries from `count` on are zeros).
+  """
+
+  @jax.jit  # traced once, for its shapes and for its work
+  def one(t, state):
+    return round(key, t, method, groups, state, data, tuple(w[t] for w in plan), chunk)
+
+  def body(i, carry):
+    state, reports = carry
+    state, report = one(start + i, state)
+    return state, jax.tree.map(lambda a, new: a.at[i].set(new), reports, report)
+
+  shape = jax.eval_shape(one, start, state)[1]
+  reports = jax.tree.map(lambda s: jnp.zeros((length, *s.shape), s.dtype), shape)
+  return jax.lax.fori_loop(0, count, body, (state, reports))

@@ -1,0 +1,130 @@
+"""The vocabulary of fedkd: what a client, a server, a method and a message are.
+
+Everything is a NamedTuple of pure functions or of arrays. A method is written for ONE client and one
+server; `fedkd.round` maps it over the seats of each group and names no method.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+PyTree = Any
+
+
+class Client(NamedTuple):
+  """What one client does. The round maps both functions over the clients of a group.
+
+  init: (key, model, data, variables) -> state. `variables` are the initial ones of its architecture;
+    `()` is a legal state.
+  step: (key, t, model, state, down, data) -> (state, up, info). One turn in round `t`: `down` is what it
+    receives, `up` what it sends, `info` a dict of scalars for the human reader (`loss` and `examples` are
+    expected).
+  """
+
+  init: Callable[..., PyTree]
+  step: Callable[..., tuple]
+
+
+class Server(NamedTuple):
+  """What the server does; a peer-to-peer method's server is a router.
+
+  init: (key, groups, variables, data) -> state. `variables[g]` are group g's initial ones, without a
+    client axis. Called once; the place to look at models and shapes, and to refuse them (ValueError).
+  receive: (key, t, state, ups, ids) -> (state, info). Per group `ups[g]` has leaves [m, ...] and `ids[g]`
+    int32[m] holds global client numbers, -1 for an empty seat, whose upload is zeros; m may be 0.
+  send: (key, t, state, ids) -> tuple of Down, one per group.
+  """
+
+  init: Callable[..., PyTree]
+  receive: Callable[..., tuple]
+  send: Callable[..., tuple]
+
+
+def apply_model(model, variables, server_state, x):
+  """The default `Method.predict`: logits [B, C] of `model` on raw images `x` [B, H, W, channels]."""
+  del server_state
+  return model.apply(variables, x, False)[0]
+
+
+class Method(NamedTuple):
+  """A federated method.
+
+  variables: (state, g) -> {'params', 'batch_stats'} with leaves [n, ...], or [1, ...] where one model
+    serves the whole group: the model that a client of group g would use now.
+  predict: (model, variables, server_state, x) -> logits [B, C].
+  """
+
+  client: Client
+  server: Server
+  variables: Callable[..., PyTree]
+  predict: Callable[..., jax.Array] = apply_model
+
+
+class Down(NamedTuple):
+  """A download. `shared` has no client axis (stored once); `own` has leaves [m, ...], a row per seat.
+
+  A client's step sees the same type with its own row.
+  """
+
+  shared: PyTree = ()
+  own: PyTree = ()
+
+
+class Sent(NamedTuple):
+  """Part of a message that is not always full: only entries with `valid` crossed the wire.
+
+  value: [*v, ...]; valid: bool[*v], a prefix of value's shape.
+  """
+
+  value: jax.Array
+  valid: jax.Array
+
+
+class Peers(NamedTuple):
+  """A router's message with one row per client, [K, ...]: a receiver's own row is its echo, not traffic."""
+
+  value: jax.Array
+
+
+class Pool(NamedTuple):
+  """All training images of a run, on the device once. Clients, seeds and views hold row numbers of it."""
+
+  image: jax.Array  # uint8[N, H, W, channels]
+  label: jax.Array  # int32[N]
+
+
+class Rows(NamedTuple):
+  """Examples that somebody owns: the first `size` entries of `index` are rows of the pool, the rest padding."""
+
+  index: jax.Array  # int32[n_max]
+  size: jax.Array  # int32[]
+  id: jax.Array  # int32[], global number of the client; -1 for rows that belong to no one client
+
+
+class Data(NamedTuple):
+  """What a client sees: the images, its own rows, and everyone's rows (only upper bounds may use those).
+
+  Held for a whole group, the leaves of `private` have a leading axis [n].
+  """
+
+  pool: Pool
+  private: Rows
+  everyone: Rows
+
+
+class Group(NamedTuple):
+  """Clients of one architecture, stacked on axis 0 of their states."""
+
+  name: str
+  model: Any  # flax.linen.Module taking raw images
+  ids: np.ndarray  # int32[n], global client numbers
+
+
+class State(NamedTuple):
+  """All that outlives a round. `inbox` (stale plans only) holds each client's last download."""
+
+  client: tuple  # per group, leaves [n, ...]
+  server: PyTree
+  inbox: tuple | None = None  # per group Down with leaves [n, ...]

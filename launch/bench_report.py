@@ -1,0 +1,93 @@
+"""How `launch/bench.py` compares its rows, prints them, and describes the machine they were measured on."""
+
+import contextlib
+import datetime
+import importlib.metadata
+import os
+import pathlib
+import platform
+import subprocess
+import time
+
+import flax
+import jax
+
+
+def compare(rows):
+  """Adds `ratio_to_torch` to every measured row: its speed over that of PyTorch's faster memory format."""
+  for row in rows:
+    same = [r for r in rows if r['case'] == row['case'] and r['engine'] == 'torch' and 'note' not in r]
+    best = max((r['examples_per_second'] for r in same), default=None)
+    row['ratio_to_torch'] = row['examples_per_second'] / best if best and 'note' not in row else None
+  return rows
+
+
+def table(rows, separator='  '):
+  """The rows as lines of text; with separator ' | ' as a Markdown table."""
+  head = ('case', 'engine', 'convolution', 'clients', 'devices', 'precision', 'examples/s', 'to PyTorch', 'of peak',
+          'compile s', 'process MB')  # fmt: skip
+  lines = [head]
+  for row in rows:
+    first = (row['case'], row['engine'], row['lowering'], row['mapping'], str(row['devices']), row['precision'])
+    if 'note' in row:
+      lines.append((*first, row['note'], *[''] * 4))
+      continue
+    ratio, compiling = row.get('ratio_to_torch'), row['compile_seconds']
+    last = (f'{row["examples_per_second"]:.0f}', f'{ratio:.2f}' if ratio else '', f'{row["share_of_matmul_peak"]:.0%}',
+            '' if compiling is None else f'{compiling:.1f}', str(row['process_peak_mb']))  # fmt: skip
+    lines.append((*first, *last))
+  widths = [max(len(line[i]) for line in lines if i == 0 or len(line[i]) < 40) for i in range(len(head))]
+  lines = [separator.join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)) for line in lines]
+  if '|' in separator:
+    lines = [f'| {line} |' for line in [lines[0], separator.join('-' * w for w in widths), *lines[1:]]]
+  return '\n'.join(lines)
+
+
+def verdicts(rows, bars):
+  """One line per case of `bars` (name -> promised ratio): its fastest row against the promise."""
+  for name, bar in bars.items():
+    mine = [r for r in rows if r['case'] == name and r['engine'] == 'fedkd' and r.get('ratio_to_torch')]
+    if mine:
+      best = max(mine, key=lambda r: r['ratio_to_torch'])
+      kept = 'kept' if best['ratio_to_torch'] >= bar else 'MISSED'
+      how = f'{best["lowering"]}, {best["mapping"]}, {best["devices"]} device(s)'
+      share = f'{best["share_of_matmul_peak"]:.0%} of matmul peak'
+      yield f'{name}: {best["ratio_to_torch"]:.2f} x PyTorch (promised {bar}: {kept}), {share}; {how}'
+
+
+def machine():
+  """What the numbers depend on: device, versions, commit."""
+  cpuinfo = pathlib.Path('/proc/cpuinfo')
+  lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+  names = [line.split(':')[1].strip() for line in lines if line.startswith('model name')]
+  git = lambda *a: subprocess.run(['git', *a], capture_output=True, text=True, check=False).stdout.strip()
+  versions = {'python': platform.python_version(), 'jax': jax.__version__, 'flax': flax.__version__}
+  with contextlib.suppress(ImportError):
+    versions['torch'] = importlib.metadata.version('torch')
+  return {
+    'device': jax.devices()[0].device_kind,
+    'cpu': names[0] if names else platform.processor(),
+    'cores': os.cpu_count(),
+    'versions': versions,
+    'commit': git('rev-parse', 'HEAD'),
+    'dirty': bool(git('status', '--porcelain', 'fedkd', 'launch')),
+    'date': datetime.date.today().isoformat(),
+  }
+
+
+def busy_seconds():
+  """CPU seconds that all processes of this machine have used so far; None where /proc/stat is missing."""
+  try:
+    ticks = [int(word) for word in pathlib.Path('/proc/stat').read_text().split('\n')[0].split()[1:]]
+  except OSError:
+    return None
+  return (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf('SC_CLK_TCK')
+
+
+def wait_for_idle(patience=300):
+  """Returns once other processes used less than a tenth of a core for a second, or after `patience` seconds."""
+  end = time.monotonic() + patience
+  while time.monotonic() < end and (before := busy_seconds()) is not None:
+    time.sleep(1)
+    if busy_seconds() - before < 0.1:
+      return

@@ -1,0 +1,133 @@
+"""Compares runs: accuracy with interval, paired difference to a reference, worst client, megabytes, seconds.
+
+python -m launch.compare RUN RUN ... [--reference=RUN] [--out=DIR] [--results=results/ID/PROFILE]
+
+The reference defaults to the run whose method is `private`. Differences are paired over seeds. Intervals are 95 %
+Student t; below three seeds the range is given instead. Writes table.csv, table.md and figures to --out, and one
+JSON per method, to be committed, to --results.
+"""
+
+import hashlib
+import json
+import pathlib
+
+import numpy as np
+import pandas as pd
+from absl import app, flags
+
+from fedkd import analysis, log
+from fedkd.errors import ConfigError
+from launch.main import refuse
+
+_REFERENCE = flags.DEFINE_string('reference', None, 'Run directory to compare with; default: the private run.')
+_RESULTS = flags.DEFINE_string('results', None, 'ID/PROFILE folder for one JSON per method.')
+_OUT = flags.DEFINE_string('out', None, 'Where table.csv, table.md and the figures go.')
+
+
+def summary(workdir) -> dict:
+  """A finished run's summary.
+
+  Raises:
+    ConfigError: if there is none.
+  """
+  path = pathlib.Path(workdir) / 'summary.json'
+  if not path.exists():
+    raise ConfigError(f'{workdir} holds no finished run (no summary.json); run it to its end first')
+  return json.loads(path.read_text())
+
+
+def result(workdir, folder) -> dict:
+  """A run as one self-contained JSON object: config and its digest, per-seed results, ledger, versions, commit."""
+  run, config = summary(workdir), json.loads((pathlib.Path(workdir) / 'config.json').read_text())
+  config['data']['dir'] = ''  # where the data lay says nothing about the result
+  kept = ('final', 'worst_client', 'second_half_mean', 'best_on_validation', 'best_round', 'examples', 'state_sha256')
+  return {
+    'id': folder.parent.name,
+    'profile': folder.name,
+    'method': run['method'],
+    'config': config,
+    'config_sha256': hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest(),
+    'seeds': run['seeds'],
+    'per_seed': {name: run[name] for name in kept if name in run},
+    **{name: run[name] for name in ('turns', 'ledger', 'seconds', 'device', 'versions', 'commit', 'dirty')},
+  }
+
+
+def spread(values, unit='') -> str:
+  """'mean ± half width', or 'mean [low, high]' below three seeds."""
+  mean, low, high = analysis.interval(values)
+  if len(values) >= 3:
+    return f'{mean:.2f} ± {high - mean:.2f}{unit}'
+  return f'{mean:.2f} [{low:.2f}, {high:.2f}]{unit}' if len(values) > 1 else f'{mean:.2f}{unit}'
+
+
+def table(runs, reference=None) -> pd.DataFrame:
+  """One row per run; `runs` is {label: summary}, `reference` a label or None for the private run's."""
+  if reference is None:
+    reference = next((label for label, run in runs.items() if run['method'] == 'private'), None)
+  lines = []
+  for label, run in runs.items():
+    final = 100 * np.array(run['final'])
+    sent = {way: sum(np.array(kind['bytes']) for kind in run['ledger'][way].values()) / 1e6 for way in ('up', 'down')}
+    lines.append(
+      {
+        'run': label,
+        'accuracy %': spread(final),
+        'difference': _difference(run, runs.get(reference)) if label != reference else 'reference',
+        'worst client %': spread(100 * np.array(run['worst_client'])),
+        'MB up': f'{np.mean(sent["up"]):.3f}',
+        'MB down': f'{np.mean(sent["down"]):.3f}',
+        'seconds': f'{run["seconds"]:.0f}',
+      }
+    )
+  return pd.DataFrame(lines)
+
+
+def _difference(run, reference) -> str:
+  if reference is None:
+    return '-'
+  shared = [s for s in run['seeds'] if s in reference['seeds']]
+  if not shared:
+    return 'no common seeds'
+  pick = lambda r: np.array([r['final'][r['seeds'].index(s)] for s in shared])
+  return ('+' if np.mean(pick(run) - pick(reference)) >= 0 else '') + spread(100 * (pick(run) - pick(reference)))
+
+
+def markdown(frame) -> str:
+  """A DataFrame of strings as a Markdown table."""
+  rows = [list(frame.columns), ['---'] * len(frame.columns), *frame.astype(str).values.tolist()]
+  return '\n'.join('| ' + ' | '.join(row) + ' |' for row in rows)
+
+
+def main(argv):
+  """Prints the table and writes the files."""
+  try:
+    if len(argv) < 2:
+      raise ConfigError('no run given; write python -m launch.compare RUN RUN ...')
+    paths = {pathlib.Path(p).name: pathlib.Path(p) for p in argv[1:]}
+    if _REFERENCE.value:
+      paths.setdefault(pathlib.Path(_REFERENCE.value).name, pathlib.Path(_REFERENCE.value))
+    runs = {label: summary(path) for label, path in paths.items()}
+    frame = table(runs, pathlib.Path(_REFERENCE.value).name if _REFERENCE.value else None)
+    print(frame.to_string(index=False))
+    if _RESULTS.value:
+      folder = pathlib.Path(_RESULTS.value)
+      log.make(folder)
+      for path in paths.values():
+        one = result(path, folder)
+        log.write_json(folder / f'{one["method"]}.json', one)
+    if _OUT.value:
+      out = pathlib.Path(_OUT.value)
+      log.make(out)
+      frame.to_csv(out / 'table.csv', index=False)
+      (out / 'table.md').write_text(markdown(frame) + '\n')
+      frames = {label: analysis.read(path) for label, path in paths.items()}
+      analysis.save(analysis.curves(frames), out / 'accuracy_rounds.png')
+      analysis.save(analysis.curves(frames, 'turns', 'client turns'), out / 'accuracy_turns.png')
+      analysis.save(analysis.megabytes(frames), out / 'accuracy_megabytes.png')
+  except ConfigError as error:
+    refuse(error)
+
+
+if __name__ == '__main__':
+  app.run(main)

@@ -1,0 +1,63 @@
+"""Runs one experiment.
+
+python -m launch.main --config=configs/NAME.py[:PROFILE,method=...,zoo=...] --workdir=DIR [--config.FIELD=VALUE ...]
+
+Exit codes: 2 refused before training, 3 stopped while training (checkpoint kept), 130 or 143 on a signal.
+"""
+
+import sys
+
+from absl import app, flags, logging
+from ml_collections import config_flags
+
+from fedkd import errors
+
+_WORKDIR = flags.DEFINE_string('workdir', None, 'The run directory.')
+_DRY_RUN = flags.DEFINE_bool('dry_run', False, 'Print parameters, message sizes and memory, and exit.')
+_CONFIG = config_flags.DEFINE_config_file('config', None, 'The experiment, with its profile.')
+
+
+def refuse(error, code=2):
+  """Ends the program with one sentence."""
+  print(f'fedkd: {error}', file=sys.stderr)
+  sys.exit(code)
+
+
+def parse(argv):
+  """Flags, or exit 2 with one sentence."""
+  try:
+    rest = flags.FLAGS(argv)
+    if len(rest) > 1:
+      raise errors.ConfigError(f'argument {rest[1]!r} is not a flag; write --config.FIELD=VALUE')
+    if _CONFIG.value is None or (_WORKDIR.value is None and not _DRY_RUN.value):
+      raise errors.ConfigError('give --config and --workdir, as in --config=configs/quickstart.py --workdir=runs/try')
+    return rest
+  except (flags.Error, ValueError, TypeError, KeyError, AttributeError, OSError) as error:
+    # A config file's own error arrives inside a traceback; its last sentence is the message.
+    return refuse(' '.join(str(error).rpartition('ConfigError: ')[2].split()))
+
+
+def main(argv):
+  """Runs, and turns the errors of fedkd into exit codes."""
+  del argv
+  logging.set_verbosity(logging.ERROR)  # JAX tells of every platform it does not find
+  from fedkd import describe, experiment
+
+  try:
+    if _DRY_RUN.value:
+      print(describe.text(_CONFIG.value))
+      return
+    summary = experiment.run(_CONFIG.value, _WORKDIR.value)
+    accuracy = ' '.join(f'{100 * a:.2f}' for a in summary['final'])
+    print(f'{summary["method"]}: test accuracy {accuracy} % (per seed), {summary["seconds"]:.0f} s of training')
+    print(f'figures and metrics: {_WORKDIR.value}')
+  except errors.ConfigError as error:
+    refuse(error)
+  except errors.DivergedError as error:
+    refuse(error, 3)
+  except errors.StoppedError as error:
+    refuse(error, 128 + error.signum)
+
+
+if __name__ == '__main__':
+  app.run(main, flags_parser=parse)

@@ -1,0 +1,14 @@
+# Sourced by the other scripts: makes .venv with fedkd and the extras in $1, once for each state of pyproject.toml.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+extras="${1:-}"
+stamp=".venv/fedkd-$(sha256sum pyproject.toml | cut -c1-16)${extras}"
+if [ ! -f "$stamp" ]; then
+  python="${PYTHON:-python3}"
+  "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
+    echo "fedkd needs Python 3.11 or newer; set PYTHON to one" >&2; exit 2; }
+  [ -x .venv/bin/python ] || "$python" -m venv .venv
+  echo "installing into .venv (once) ..."
+  .venv/bin/pip install --quiet --disable-pip-version-check --editable ".${extras}"
+  touch "$stamp"
+fi

@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# The tests (arguments go to pytest; `-m slow` runs the longer ones) and the notebooks.
+source "$(dirname "$0")/setup.sh" "[test]"
+if [ $# -gt 0 ]; then
+  exec .venv/bin/python -m pytest "$@"
+fi
+.venv/bin/python -m pytest -n "$(nproc)" --dist=loadfile tests
+.venv/bin/python -m pytest --nbmake -p no:cacheprovider notebooks

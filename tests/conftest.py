@@ -1,0 +1,20 @@
+"""Before JAX is imported: the CPU, cheap compilation, and a compilation cache of the tests' own."""
+
+import os
+import pathlib
+
+os.environ['JAX_PLATFORMS'] = 'cpu'
+# Compilation is the test budget; the laws hold at any optimisation level.
+CHEAP = '--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true'
+os.environ['XLA_FLAGS'] = f'{CHEAP} {os.environ.get("XLA_FLAGS", "")}'.strip()  # what was set before wins
+
+import hypothesis  # noqa: E402
+import jax  # noqa: E402
+
+ROOT = pathlib.Path(os.environ.get('FEDKD_CACHE') or '~/.cache/fedkd').expanduser()
+jax.config.update('jax_compilation_cache_dir', str(ROOT / 'xla-tests'))
+jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)
+jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)
+
+hypothesis.settings.register_profile('fedkd', deadline=None, derandomize=True, database=None, max_examples=25)
+hypothesis.settings.load_profile('fedkd')

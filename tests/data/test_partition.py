@@ -1,0 +1,209 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedkd.data import partition
+from fedkd.errors import ConfigError
+
+PARTITIONERS = [partition.iid, partition.contiguous, partition.dirichlet, partition.shards]
+QUICK = settings(max_examples=60, deadline=None)
+
+labels_of = st.lists(st.integers(0, 5), min_size=40, max_size=200).map(np.array)
+seeds = st.integers(0, 2**32)
+
+
+def same(a, b):
+  return len(a) == len(b) and all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+@pytest.mark.parametrize('make', PARTITIONERS)
+@QUICK
+@given(labels=labels_of, clients=st.integers(1, 4), seed=seeds)
+def test_parts_are_disjoint_complete_sorted_deterministic_and_not_empty(make, labels, clients, seed):
+  extra = {'concentration': 5.0, 'minimum': 1} if make is partition.dirichlet else {}
+  before = labels.copy()
+  parts = make(labels, clients, seed, **extra)
+  assert len(parts) == clients
+  assert min(map(len, parts)) >= 1
+  np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(len(labels)))
+  assert all(np.all(np.diff(part) > 0) for part in parts)
+  assert same(parts, make(labels, clients, seed, **extra))
+  np.testing.assert_array_equal(labels, before)
+
+
+@pytest.mark.parametrize('make', [partition.iid, partition.contiguous])
+@QUICK
+@given(count=st.integers(1, 300), clients=st.integers(1, 20), seed=seeds)
+def test_equal_parts_differ_by_one_row_and_the_first_are_larger(make, count, clients, seed):
+  clients = min(clients, count)
+  sizes = [len(part) for part in make(np.zeros(count), clients, seed)]
+  assert sizes == [count // clients + (k < count % clients) for k in range(clients)]
+
+
+def test_contiguous_is_published_cut_and_ignores_the_seed():
+  parts = partition.contiguous(np.zeros(60000), 10, seed=3)
+  np.testing.assert_array_equal(parts[4], np.arange(24000, 30000))
+  assert same(parts, partition.contiguous(np.zeros(60000), 10, seed=4))
+
+
+@pytest.mark.parametrize('make', [partition.iid, partition.dirichlet, partition.shards])
+def test_another_seed_is_another_split(make):
+  labels = np.arange(1000) % 10
+  assert not same(make(labels, 10, 0), make(labels, 10, 1))
+
+
+def test_iid_clients_have_nearly_the_shares_of_all():
+  labels = np.repeat(np.arange(4), 2500)
+  counts = partition.overview(partition.iid(labels, 10, 0), labels, 4)
+  # Hypergeometric, mean 250, standard deviation 13: five of them.
+  assert np.abs(counts - 250).max() < 65
+
+
+@QUICK
+@given(seed=seeds, per_client=st.sampled_from([1, 2, 4]))
+def test_shards_give_few_labels_to_each_client(seed, per_client):
+  labels = np.random.default_rng(seed).permutation(np.repeat(np.arange(10), 40))
+  counts = partition.overview(partition.shards(labels, 10, seed, per_client), labels, 10)
+  assert np.all(counts.sum(1) == 40)
+  # 10 * per_client shards of 400 / (10 * per_client) rows: none spans two labels.
+  assert np.all((counts > 0).sum(1) <= per_client)
+
+
+@QUICK
+@given(labels=labels_of, clients=st.integers(1, 4), seed=seeds, minimum=st.integers(1, 5))
+def test_dirichlet_keeps_its_minimum(labels, clients, seed, minimum):
+  parts = partition.dirichlet(labels, clients, seed, concentration=1.0, minimum=minimum)
+  assert min(map(len, parts)) >= minimum
+
+
+@QUICK
+@given(
+  labels=labels_of,
+  clients=st.integers(1, 30),
+  seed=seeds,
+  exponent=st.floats(-300, 6),
+)
+def test_dirichlet_ends_with_a_split_or_a_remedy(labels, clients, seed, exponent):
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(partition, 'MOST_REDRAWS', 5)
+    try:
+      parts, message = partition.dirichlet(labels, clients, seed, 10**exponent, minimum=1), ''
+    except ConfigError as error:
+      parts, message = [labels], str(error)
+  assert sum(map(len, parts)) == len(labels)
+  assert not message or message.endswith('raise data.concentration or lower data.clients')
+
+
+def test_concentration_orders_the_skew():
+  labels = np.repeat(np.arange(10), 1000)
+
+  def largest_share(concentration):
+    counts = partition.overview(partition.dirichlet(labels, 10, 0, concentration), labels, 10)
+    return (counts.max(1) / counts.sum(1)).mean()
+
+  skew = [largest_share(c) for c in (0.1, 0.5, 5.0, 1e6)]
+  assert skew == sorted(skew, reverse=True)
+  assert skew[0] > 0.5
+  assert skew[3] == pytest.approx(0.1, abs=0.005)
+
+
+def test_full_clients_get_nothing_of_the_next_class():
+  # Three clients share 300 rows: whoever holds 100 or more after a class is out, so nobody exceeds 99 + 50.
+  labels = np.repeat(np.arange(6), 50)
+  for seed in range(50):
+    parts = partition.dirichlet(labels, 3, seed, concentration=0.5, minimum=1)
+    counts = partition.overview(parts, labels, 6)
+    held_before = np.cumsum(counts, axis=1) - counts
+    assert np.all(counts[held_before >= 100] == 0)
+
+
+def test_dirichlet_of_one_concentrated_class_gives_it_to_one_client():
+  parts = partition.dirichlet(np.repeat([0, 1], 20), 1, 0, 1e-9)
+  assert [len(part) for part in parts] == [40]
+  with pytest.raises(ConfigError, match=r'data\.concentration=1e-09 .* raise data\.concentration'):
+    partition.dirichlet(np.zeros(40, int), 2, 0, 1e-9, minimum=1)
+
+
+@pytest.mark.parametrize('make', PARTITIONERS)
+@pytest.mark.parametrize('clients', [0, -1, 41])
+def test_refuses_client_counts(make, clients):
+  with pytest.raises(ConfigError, match=rf'data\.clients={clients} .*at (least 1|most 40)'):
+    make(np.zeros(40, int), clients, 0)
+
+
+@pytest.mark.parametrize('concentration', [0, -0.5, float('nan'), float('inf'), 1e308])
+def test_refuses_concentration(concentration):
+  with pytest.raises(ConfigError, match=r'data\.concentration=.*must be above 0 and at most 1e\+06'):
+    partition.dirichlet(np.zeros(40, int), 2, 0, concentration)
+
+
+@pytest.mark.parametrize('minimum', [0, 21])
+def test_refuses_minimum(minimum):
+  with pytest.raises(ConfigError, match=rf'minimum={minimum} .*set minimum between 1 and 20'):
+    partition.dirichlet(np.zeros(40, int), 2, 0, minimum=minimum)
+
+
+@pytest.mark.parametrize('per_client', [0, 21])
+def test_refuses_shards(per_client):
+  with pytest.raises(ConfigError, match=rf'per_client={per_client} .*set per_client between 1 and 20'):
+    partition.shards(np.zeros(40, int), 2, 0, per_client)
+
+
+@QUICK
+@given(
+  sizes=st.lists(st.integers(1, 50), min_size=1, max_size=8),
+  share=st.floats(0, 1, exclude_max=True),
+  seed=seeds,
+)
+def test_hold_out_splits_each_client(sizes, share, seed):
+  parts = np.split(np.random.default_rng(seed).permutation(sum(sizes)), np.cumsum(sizes)[:-1])
+  train, validation = partition.hold_out(parts, share, seed)
+  for part, kept, held in zip(parts, train, validation, strict=True):
+    assert len(kept) >= 1
+    assert abs(len(held) - share * len(part)) < 1
+    np.testing.assert_array_equal(np.sort(np.concatenate([kept, held])), np.sort(part))
+
+
+def test_hold_out_floors_and_depends_on_seed_and_client_only():
+  parts = [np.arange(100), np.arange(100, 119), np.arange(119, 120)]
+  train, validation = partition.hold_out(parts, 0.29, 7)
+  assert [len(v) for v in validation] == [29, 5, 0]
+  assert same(validation, partition.hold_out(parts, 0.29, 7)[1])
+  assert not same(validation, partition.hold_out(parts, 0.29, 8)[1])
+  np.testing.assert_array_equal(partition.hold_out(parts[:1], 0.29, 7)[0][0], train[0])
+
+
+def test_hold_out_nothing_keeps_everything():
+  parts = [np.arange(3), np.arange(3, 7)]
+  train, validation = partition.hold_out(parts, 0, 0)
+  assert same(train, parts)
+  assert [v.shape for v in validation] == [(0,), (0,)]
+
+
+@pytest.mark.parametrize('share', [-0.1, 1, 1.5, float('nan')])
+def test_hold_out_refuses_share(share):
+  with pytest.raises(ConfigError, match=r'data\.validation=.*at least 0 and below 1'):
+    partition.hold_out([np.arange(3)], share, 0)
+
+
+def test_hold_out_refuses_an_empty_client():
+  with pytest.raises(ConfigError, match=r'client 1 .*lower data\.clients'):
+    partition.hold_out([np.arange(3), np.arange(0)], 0.1, 0)
+
+
+def test_rows_pads_with_zero():
+  table = partition.rows([np.array([5, 6, 7]), np.array([9]), np.array([], int)], ids=[4, 2, 0])
+  np.testing.assert_array_equal(table.index, [[5, 6, 7], [9, 0, 0], [0, 0, 0]])
+  np.testing.assert_array_equal(table.size, [3, 1, 0])
+  np.testing.assert_array_equal(table.id, [4, 2, 0])
+  assert {leaf.dtype for leaf in table} == {np.dtype(np.int32)}
+
+
+def test_rows_of_nothing_has_no_column():
+  assert partition.rows([np.array([], int)] * 2, ids=[0, 1]).index.shape == (2, 0)
+
+
+def test_overview_counts_absent_classes_too():
+  counts = partition.overview([np.array([0, 1, 2]), np.array([3])], np.array([1, 1, 0, 2]), 4)
+  np.testing.assert_array_equal(counts, [[1, 2, 0, 0], [0, 0, 1, 0]])

@@ -1,0 +1,142 @@
+"""Tiny learnable problems, and the parts of a run around them."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedkd import evaluate
+from fedkd import round as rounds
+from fedkd.models.layers import Preprocessed
+from fedkd.types import Data, Group, Method, Pool, Rows, State
+
+CLASSES = 3
+EXAMPLES = 120
+
+
+class Problem(NamedTuple):
+  """A method on a tiny problem, ready to run."""
+
+  method: Method
+  groups: tuple
+  data: tuple
+  plan: tuple
+  state: State
+  key: jax.Array
+  programs: dict  # (length, chunk) -> compiled; shared by problems that differ in plan or key only
+
+  def run(self, count=None, state=None, start=0, chunk=1, length=None):
+    """(State, Report) after `count` rounds from `start`, compiled."""
+    count = len(self.plan.who[0]) - start if count is None else count
+    return self.program(length or count, chunk)(self.state if state is None else state, start, count)
+
+  def program(self, length, chunk=1):
+    """The compiled (state, start, count) -> (State, Report); one jit per problem, whatever its plan and key."""
+    if (length, chunk) not in self.programs:
+
+      def program(state, data, key, who, start, count):
+        return rounds.run(key, start, count, length, self.method, self.groups, state, data, who, chunk)
+
+      self.programs[length, chunk] = jax.jit(program)
+    jitted, who = self.programs[length, chunk], tuple(jnp.asarray(w) for w in self.plan.who)
+    return lambda state, start, count: jitted(state, self.data, self.key, who, start, count)
+
+  def accuracy(self, state):
+    """Accuracy [K] on the whole pool."""
+    image, label = self.data[0].pool
+    rows = [np.arange(len(g.ids)) for g in self.groups]
+    hits = jax.jit(lambda state: evaluate.hits(self.method, self.groups, state, image, label, rows))
+    return np.concatenate(hits(state)) / EXAMPLES
+
+
+def pool(side=6, classes=CLASSES, seed=0) -> Pool:
+  """Noisy copies of one random pattern per class; labels in turn, so that every slice is balanced."""
+  rng = np.random.default_rng(seed)
+  pattern = rng.integers(60, 196, (classes, side, side, 1))
+  label = np.arange(EXAMPLES) % classes
+  image = pattern[label] + rng.integers(-50, 51, (EXAMPLES, side, side, 1))
+  return Pool(jnp.asarray(image, jnp.uint8), jnp.asarray(label, jnp.int32))
+
+
+def split(clients, rows=20):
+  """Rows of each client: unequal sizes, `rows` at most, disjoint while they last."""
+  sizes = [max(2, rows - 3 * (c % 4)) for c in range(clients)]
+  ends = np.cumsum(sizes)
+  return [np.arange(end - size, end) % EXAMPLES for size, end in zip(sizes, ends, strict=True)]
+
+
+def rows_of(parts, ids, n_max) -> Rows:
+  """The `Rows` of clients `ids`, padded with the row number 7 to `n_max`."""
+  index = np.full((len(ids), n_max), 7, np.int32)
+  for row, client in enumerate(ids):
+    index[row, : len(parts[client])] = parts[client]
+  size = np.array([len(parts[client]) for client in ids], np.int32)
+  return Rows(jnp.asarray(index), jnp.asarray(size), jnp.asarray(ids, jnp.int32))
+
+
+def preprocessed(net):
+  return Preprocessed(net, np.float32(128), np.float32(1 / 64))
+
+
+def problem(method, nets, sizes, plan, parts=None, images=None, padding=0, seed=0) -> Problem:
+  """Groups of `sizes` clients with the architectures `nets`, numbered in order.
+
+  Args:
+    plan: `Plan`.
+    parts: rows of the pool per client; default `split`.
+    images: `Pool`; default `pool()`.
+    padding: columns of padding beyond the largest client.
+  """
+  images = pool() if images is None else images
+  parts = split(sum(sizes)) if parts is None else parts
+  starts = np.cumsum([0, *sizes])
+  groups = tuple(
+    Group(f'g{g}', preprocessed(net), np.arange(starts[g], starts[g + 1], dtype=np.int32)) for g, net in enumerate(nets)
+  )
+  everyone = np.concatenate(parts)
+  everyone = Rows(jnp.asarray(everyone, jnp.int32), jnp.int32(len(everyone)), jnp.int32(-1))
+  n_max = max(map(len, parts)) + padding
+  data = tuple(Data(images, rows_of(parts, g.ids, n_max), everyone) for g in groups)
+  key = jax.random.key(seed)
+  state = jax.jit(lambda data: _initial(method, groups, data, plan, key))(data)
+  return Problem(method, groups, data, plan, state, key, {})
+
+
+def _initial(method, groups, data, plan, key) -> State:
+  key_model, key_client, key_server, key_inbox = jax.random.split(jax.random.fold_in(key, 2**31 - 1), 4)
+  variables = tuple({'batch_stats': {}, **g.model.init(key_model, data[0].pool.image[:1], False)} for g in groups)
+
+  def clients(group, data, variables):
+    def one(private):
+      key = jax.random.fold_in(key_client, private.id)
+      return method.client.init(key, group.model, data._replace(private=private), variables)
+
+    return jax.vmap(one)(data.private)
+
+  client = tuple(clients(*parts) for parts in zip(groups, data, variables, strict=True))
+  server = method.server.init(key_server, groups, variables, data)
+  inbox = rounds.fill_inbox(key_inbox, method, groups, server) if plan.stale else None
+  return State(client, server, inbox)
+
+
+def assert_same_bits(a, b):
+  """Equality of two pytrees, bit for bit."""
+  assert jax.tree.structure(a) == jax.tree.structure(b)
+  for (path, left), right in zip(jax.tree_util.tree_leaves_with_path(a), jax.tree.leaves(b), strict=True):
+    left, right = np.asarray(left), np.asarray(right)
+    assert left.shape == right.shape, jax.tree_util.keystr(path)
+    assert left.dtype == right.dtype, jax.tree_util.keystr(path)
+    assert left.tobytes() == right.tobytes(), f'{jax.tree_util.keystr(path)} differs by {np.abs(left - right).max()}'
+
+
+def assert_close(a, b, rtol=1e-5, atol=1e-6):
+  """Equality of two pytrees to rounding."""
+  assert jax.tree.structure(a) == jax.tree.structure(b)
+  for left, right in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+    np.testing.assert_allclose(left, right, rtol=rtol, atol=atol)
+
+
+def row(tree, i):
+  """Row (or rows) i of every leaf."""
+  return jax.tree.map(lambda a: a[np.asarray(i)], tree)

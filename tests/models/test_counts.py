@@ -1,0 +1,79 @@
+"""The parameter counts of the papers' tables, through `eval_shape`."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from fedkd import models
+
+MNIST, CIFAR = (28, 28, 1), (32, 32, 3)
+
+# FedMD's Table 1 = FedHe's Table II: filters, and all numbers (weights and BatchNorm statistics) for ten classes on
+# MNIST and CIFAR-10, sixteen on MNIST and CIFAR-10.
+TABLE_1 = [
+  ((128, 256), 730_624, 876_288, 990_208, 1_221_888),
+  ((128, 384), 1_095_040, 1_312_384, 1_484_416, 1_830_784),
+  ((128, 512), 1_459_456, 1_748_480, 1_978_624, 2_439_680),
+  ((256, 256), 1_027_328, 1_175_296, 1_286_912, 1_520_896),
+  ((256, 512), 2_051_072, 2_342_400, 2_570_240, 3_033_600),
+  ((64, 128, 256), 353_536, 354_688, 367_360, 368_512),
+  ((64, 128, 192), 273_728, 274_880, 284_096, 285_248),
+  ((128, 192, 256), 567_744, 570_048, 581_568, 583_872),
+  ((128, 128, 128), 227_584, 229_888, 234_496, 236_800),
+  ((128, 128, 192), 307_392, 309_696, 317_760, 320_064),
+]
+
+# FedMD's Table 2: CIFAR, sixteen classes.
+TABLE_2 = [
+  ((128, 256), 1_221_888),
+  ((128, 128, 192), 320_064),
+  ((64, 64, 64), 65_152),
+  ((128, 64, 64), 83_584),
+  ((64, 64, 128), 111_552),
+  ((64, 128, 256), 368_512),
+  ((64, 128, 192), 285_248),
+  ((128, 192, 256), 583_872),
+  ((128, 128, 128), 236_800),
+  ((64, 64, 64, 64), 102_336),
+]
+
+NETS = {2: models.TwoConv, 3: models.ThreeConv, 4: models.FourConv}
+
+
+def counts(net, shape):
+  """(trained numbers, BatchNorm statistics)."""
+  init = lambda image: net.init(jax.random.key(0), image, False)
+  variables = jax.eval_shape(init, jax.ShapeDtypeStruct((1, *shape), jnp.float32))
+  count = lambda tree: sum(leaf.size for leaf in jax.tree.leaves(tree))
+  return count(variables['params']), count(variables.get('batch_stats', {}))
+
+
+@pytest.mark.parametrize(('filters', 'totals'), [(filters, totals) for filters, *totals in TABLE_1])
+def test_table_1(filters, totals):
+  columns = [(MNIST, 10), (CIFAR, 10), (MNIST, 16), (CIFAR, 16)]
+  for (shape, classes), total in zip(columns, totals, strict=True):
+    trained, statistics = counts(NETS[len(filters)](filters, classes=classes), shape)
+    assert trained + statistics == total
+    assert statistics == 2 * sum(filters)
+
+
+@pytest.mark.parametrize(('filters', 'total'), TABLE_2)
+def test_table_2(filters, total):
+  assert sum(counts(NETS[len(filters)](filters, classes=16), CIFAR)) == total
+
+
+def test_model_9_as_trained_and_as_printed():
+  net = lambda classes: models.ThreeConv((128, 128, 192), classes=classes)
+  assert counts(net(10), MNIST)[0] == 306_496
+  assert counts(net(10), CIFAR)[0] == 308_800
+  assert sum(counts(net(20), MNIST)) == 324_672
+  assert sum(counts(net(20), CIFAR)) == 326_976
+
+
+@pytest.mark.parametrize('shape', [MNIST, (32, 32, 1)])
+def test_lenet(shape):
+  assert counts(models.LeNet(), shape) == (61_706, 0)
+
+
+def test_mlp():
+  assert counts(models.MLP((64, 32), classes=10), MNIST) == (784 * 64 + 64 + 64 * 32 + 32 + 32 * 10 + 10, 0)

@@ -1,0 +1,38 @@
+"""Tiny experiments for the tests that run the whole program."""
+
+import numpy as np
+
+from fedkd import config as base
+from fedkd import methods, plan
+
+
+def save_images(path, seed=0, train=240, test=90, size=12, classes=3):
+  """An .npz of images that show their class as a bright band, and noise."""
+  random = np.random.default_rng(seed)
+  arrays = {}
+  for split, count in (('train', train), ('test', test)):
+    label = np.arange(count) % classes
+    image = random.integers(0, 160, (count, size, size, 1))
+    for row, c in enumerate(label):
+      image[row, c * size // classes : (c + 1) * size // classes] += 60
+    arrays[f'x_{split}'], arrays[f'y_{split}'] = image.astype(np.uint8), label
+  np.savez(path, **arrays)
+  return path
+
+
+def config(images, method='fedhe', rounds=6, seeds=(0,), plan_name='synchronous', **method_values):
+  """Four clients, an MLP and a narrow two-conv CNN (BatchNorm, dropout), on the images of `save_images`."""
+  out = base.default()
+  out.name = 'tiny'
+  out.method = base.block(methods, method, **{'steps': 2, 'batch': 8, **method_values})
+  out.plan = base.block(plan, plan_name)
+  out.groups = (
+    {'model': 'MLP', 'clients': 2, 'hidden': (8,)},
+    {'model': 'TwoConv', 'clients': 2, 'filters': (2, 2)},
+  )
+  if method == 'fedavg':
+    out.groups = ({'model': 'MLP', 'clients': 4, 'hidden': (8,)},)
+  out.data.name = f'npz:{images}'
+  out.data.clients = 4
+  out.rounds, out.seeds, out.eval_every, out.eval_rows = rounds, seeds, 2, 30
+  return out

@@ -1,0 +1,112 @@
+"""Intervals, tables and figures."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import runs
+from fedkd import analysis, experiment, metrics
+from fedkd.errors import ConfigError
+from launch import compare
+
+
+def test_interval_is_student_t():
+  """t(0.975, 2) = 4.302653; mean 2, standard deviation 1, three values."""
+  mean, low, high = analysis.interval([1.0, 2.0, 3.0])
+  assert (mean, high - mean, mean - low) == pytest.approx((2, 4.302653 / np.sqrt(3), 4.302653 / np.sqrt(3)), rel=1e-6)
+
+
+def test_interval_below_three_seeds_is_the_range():
+  assert analysis.interval([0.25, 0.75]) == (0.5, 0.25, 0.75)
+  assert compare.spread([50.0]) == '50.00'
+  assert compare.spread([40.0, 60.0]) == '50.00 [40.00, 60.00]'
+
+
+def a_summary(method, final, seeds=(0, 1, 2), up=0):
+  ledger = {'up': {'weights': {'numbers': [up] * 3, 'bytes': [4e6 * up] * 3}}, 'down': {}}
+  return {
+    'method': method,
+    'final': final,
+    'seeds': list(seeds),
+    'worst_client': final,
+    'ledger': ledger,
+    'seconds': 1.0,
+  }
+
+
+def test_differences_are_paired_over_seeds():
+  """The runs differ by exactly one point on every seed: the paired interval is empty though the runs vary."""
+  one = {'a': a_summary('private', [0.5, 0.6, 0.7]), 'b': a_summary('fedhe', [0.51, 0.61, 0.71], up=2)}
+  table = compare.table(one).set_index('run')
+  assert table.loc['b', 'difference'] == '+1.00 ± 0.00'
+  assert table.loc['a', 'difference'] == 'reference'
+  assert (
+    table.loc['b', 'accuracy %']
+    == f'61.00 ± {430.2653 * 0.1 / np.sqrt(3):.2f}'[:5] + f' ± {10 * 4.302653 / np.sqrt(3):.2f}'
+  )
+  assert table.loc['b', 'MB up'] == '8.000'
+
+
+def test_differences_pair_only_common_seeds():
+  one = {'a': a_summary('private', [0.5, 0.6, 0.7]), 'b': a_summary('fedhe', [0.7, 0.9, 0.1], seeds=(2, 1, 5))}
+  assert compare.table(one).set_index('run').loc['b', 'difference'] == '+15.00 [0.00, 30.00]'
+
+
+def test_markdown_is_a_table():
+  assert compare.markdown(pd.DataFrame({'a': ['1'], 'b': ['2']})) == '| a | b |\n| --- | --- |\n| 1 | 2 |'
+
+
+def test_read_has_a_line_per_evaluation_and_seed(tmp_path):
+  experiment.run(runs.config(runs.save_images(tmp_path / 'i.npz'), 'private', 4, (5, 6)), tmp_path / 'run', show=False)
+  frame = analysis.read(tmp_path / 'run')
+  assert frame['seed'].tolist() == [5, 6] * 3
+  assert frame['round'].tolist() == [0, 0, 2, 2, 4, 4]
+  per_client = np.stack(frame['accuracy_per_client'])
+  np.testing.assert_allclose(per_client.mean(1), frame['accuracy'])
+  np.testing.assert_allclose(per_client.min(1), frame['accuracy_worst'])
+  assert analysis.by_seed(frame, 'accuracy_per_client').shape == (2, 3, 4)
+  for figure in ('accuracy_rounds', 'accuracy_megabytes', 'accuracy_clients', 'labels'):
+    assert (tmp_path / 'run' / 'figures' / f'{figure}.png').read_bytes()[:4] == b'\x89PNG'
+
+
+def test_an_empty_directory_is_refused(tmp_path):
+  with pytest.raises(ConfigError, match=r'no metrics\.jsonl'):
+    analysis.read(tmp_path)
+  with pytest.raises(ConfigError, match=r'no summary\.json'):
+    compare.summary(tmp_path)
+
+
+def test_summary_selects_on_validation_and_averages_the_second_half():
+  accuracy, validation = [0.1, 0.4, 0.9, 0.6, 0.7], [0.1, 0.8, 0.3, 0.8, 0.2]
+  rows = [
+    {'round': r, 'accuracy': [a], 'accuracy_worst': [a], 'validation_accuracy': [v]}
+    for r, a, v in zip(range(0, 50, 10), accuracy, validation, strict=True)
+  ]
+  out = metrics.summary(rows)
+  assert out['best_on_validation'] == [0.4]  # a tie goes to the earlier round; the test accuracy 0.9 is not looked at
+  assert out['best_round'] == [10]
+  assert out['second_half_mean'] == [pytest.approx(0.65)]
+  assert out['final'] == [0.7]
+
+
+def test_the_first_bad_loss_is_the_earliest_round_then_the_lowest_client():
+  from fedkd.round import Report
+
+  loss = [np.ones((1, 3, 2)), np.ones((1, 3, 1))]
+  loss[0][0, 2, 0] = np.nan
+  loss[1][0, 1, 0] = np.inf
+  ids = (np.tile([0, 1], (1, 3, 1)), np.tile([2], (1, 3, 1)))
+  report = Report(ids, tuple({'loss': a} for a in loss), (), (), {})
+  assert metrics.first_bad_loss(report, 3) == (0, 1, 2, np.inf)
+  assert metrics.first_bad_loss(report, 1) is None
+
+
+def test_a_result_is_self_contained(tmp_path):
+  config = runs.config(runs.save_images(tmp_path / 'i.npz'), 'private', 2)
+  config.data.dir = '/somewhere'
+  summary = experiment.run(config, tmp_path / 'run', show=False)
+  out = compare.result(tmp_path / 'run', tmp_path / 'results' / 'he-tiny' / 'small')
+  assert (out['id'], out['profile'], out['method'], out['seeds']) == ('he-tiny', 'small', 'private', [0])
+  assert out['per_seed']['final'] == summary['final']
+  assert out['config']['data']['dir'] == ''
+  assert {'config_sha256', 'ledger', 'seconds', 'device', 'versions', 'commit', 'dirty'} <= out.keys()

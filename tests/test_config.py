@@ -1,0 +1,90 @@
+"""Config blocks come from signatures; config strings choose; differences decide about resuming."""
+
+import optax
+import pytest
+
+from configs import fedhe_cifar10, fedhe_mnist, quickstart
+from fedkd import config as base
+from fedkd import methods, plan
+from fedkd.errors import ConfigError
+
+
+def test_a_block_holds_every_hyperparameter_with_its_default():
+  block = base.plain(base.block(methods, 'fedavg', steps=7))
+  options = {'rule': 'mean', 'per_group': False, 'keep_optimizer': False}
+  assert block == {'name': 'fedavg', 'steps': 7, 'epochs': None, 'batch': 50, **options}
+
+
+def test_optional_hyperparameters_keep_their_type():
+  block = base.block(methods, 'fedhe')
+  block.epochs = 3
+  block.steps = None
+  block.rule = 'median'
+  assert (block.epochs, block.steps, block.rule) == (3, None, 'median')
+  with pytest.raises(TypeError):
+    block.epochs = 'three'
+
+
+@pytest.mark.parametrize(
+  ('make', 'match'),
+  [
+    (
+      lambda: base.block(methods, 'fedbest'),
+      r"method.name='fedbest' is unknown; choose one of agg, fedavg, fedhe, private",
+    ),
+    (
+      lambda: base.block(methods, 'fedhe', beta=1),
+      r"method fedhe has no field 'beta'; it has steps, epochs, batch, alpha",
+    ),
+    (lambda: base.block(optax, 'sgd'), r"optimizer sgd needs a value for 'learning_rate'"),
+    (
+      lambda: base.block(plan, 'turns'),
+      r"plan.name='turns' is unknown; choose one of asynchronous, sampled, synchronous",
+    ),
+    (lambda: base.block(methods, 'nowhere:f'), r"method.name='nowhere:f' cannot be loaded"),
+    (
+      lambda: base.parse('small,speed=9', zoo='a'),
+      r"config string has 'speed=9'; use a profile \(paper, small, smoke\) or zoo=",
+    ),
+    (lambda: fedhe_mnist.get_config('zoo=mixed'), r"zoo='mixed' is unknown; choose one of hetero, homo"),
+  ],
+)
+def test_unknown_names_are_refused_with_the_choices(make, match):
+  with pytest.raises(ConfigError, match=match):
+    make()
+
+
+def test_differences_ignore_run_fields_and_growing_rounds():
+  old = base.plain(base.default())
+  new = {**old, 'rounds': 200, 'lowering': 'native', 'checkpoint_every': 3, 'data': {**old['data'], 'dir': 'elsewhere'}}
+  assert base.differences(old, new) == []
+  assert base.differences(new, old) == ['rounds: 200 -> 100']
+  assert base.differences(old, {**old, 'eval_rows': 5}) == ['eval_rows: 1000 -> 5']
+
+
+def test_the_zoo_is_the_papers():
+  config = fedhe_mnist.get_config('paper')
+  assert [g['clients'] for g in config.groups] == [1] * 10
+  assert [g['model'] for g in config.groups] == ['TwoConv'] * 5 + ['ThreeConv'] * 5
+  assert config.groups[9]['filters'] == (128, 128, 192)
+  assert fedhe_mnist.get_config('paper,zoo=homo').groups == ({**config.groups[9], 'clients': 10},)
+  assert sum(g['clients'] for g in fedhe_mnist.zoo('hetero', clients=23)) == 23
+
+
+def test_the_paper_profile_has_the_papers_numbers():
+  config = fedhe_cifar10.get_config('paper')
+  assert (config.rounds, config.plan.name, config.plan.ratio) == (50_000, 'sampled', 0.1)
+  assert (config.method.steps, config.method.batch, config.method.alpha) == (3, 50, 1.0)
+  assert (config.method.cold_start * 10, config.method.refresh_every * 10) == (10, 100)
+  assert (config.optimizer.learning_rate, config.optimizer.eps) == (1e-3, 1e-7)
+  assert (config.data.name, config.data.partition, config.data.normalise) == ('cifar10', 'contiguous', 'mean_image')
+
+
+@pytest.mark.parametrize('module', [fedhe_mnist, fedhe_cifar10, quickstart])
+@pytest.mark.parametrize('method', ['private', 'agg', 'fedavg', 'fedhe'])
+def test_every_config_names_its_clients_and_the_same_turns_for_every_method(module, method):
+  config = module.get_config(f'small,method={method}')
+  other = module.get_config('small')
+  assert sum(g['clients'] for g in config.groups) == config.data.clients == 10
+  turns = lambda c: c.rounds * (10 if c.plan.name == 'synchronous' else 1)
+  assert turns(config) == turns(other)

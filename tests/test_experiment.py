@@ -1,0 +1,264 @@
+"""A whole run: the run directory, resuming, seeds, bad input."""
+
+import json
+import shutil
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+import runs
+from fedkd import aggregate, build, experiment, log, methods
+from fedkd import config as configs
+from fedkd.errors import ConfigError, DivergedError
+
+
+@pytest.fixture(scope='session')
+def images(tmp_path_factory):
+  return runs.save_images(tmp_path_factory.mktemp('images') / 'tiny.npz')
+
+
+@pytest.fixture(scope='session')
+def finished(images, tmp_path_factory):
+  """(workdir, summary) of six rounds of FedHe without a break, checkpoint every second round."""
+  workdir = tmp_path_factory.mktemp('finished') / 'run'
+  config = runs.config(images)
+  config.checkpoint_every = 2
+  return workdir, experiment.run(config, workdir, show=False)
+
+
+def metrics(workdir):
+  """The rows without what the clock decides."""
+  return [{k: v for k, v in row.items() if k != 'seconds'} for row in log.read(workdir / 'metrics.jsonl')]
+
+
+def test_the_run_directory_is_complete(finished):
+  workdir, summary = finished
+  assert {p.name for p in workdir.iterdir()} >= {
+    'config.json', 'split.npz', 'metrics.jsonl', 'tensorboard', 'checkpoints', 'figures', 'summary.json'
+  }  # fmt: skip
+  names = {'accuracy_rounds', 'accuracy_megabytes', 'accuracy_clients', 'labels'}
+  assert {p.stem for p in (workdir / 'figures').iterdir()} == names
+  assert [row['round'] for row in metrics(workdir)] == [0, 2, 4, 6]
+  assert [row['test_rows'] for row in metrics(workdir)] == [30, 30, 30, 90]
+  assert summary['final'] == metrics(workdir)[-1]['accuracy']
+  assert len(summary['state_sha256']) == 64
+
+
+def test_the_split_is_saved_disjoint_and_complete(finished):
+  workdir, _ = finished
+  with np.load(workdir / 'split.npz') as split:
+    rows = np.concatenate([split['seed0_train'], split['seed0_validation']])
+    assert sorted(rows) == list(range(240))
+    assert split['seed0_validation_sizes'].tolist() == [6, 6, 6, 6]
+
+
+def test_the_ledger_counts_twelve_numbers_per_turn_of_three_classes(finished):
+  """C(C+1) numbers each way, none down during the cold start, which is one turn per client = round 0."""
+  workdir, summary = finished
+  numbers = {way: sum(k['numbers'][0] for k in summary['ledger'][way].values()) for way in ('up', 'down')}
+  assert summary['turns'] == 24
+  assert numbers == {'up': 24 * 12, 'down': 20 * 12}
+  assert metrics(workdir)[-1]['numbers_up'] == [24 * 12]
+  assert metrics(workdir)[-1]['bytes_up_per_client'] == [48]
+
+
+def test_a_finished_run_returns_its_summary_without_training(finished, monkeypatch):
+  workdir, summary = finished
+  monkeypatch.setattr(experiment, 'build', None)
+  assert experiment.run(experiment.read_config(workdir), workdir, show=False) == summary
+
+
+def test_more_rounds_continue_to_the_same_bits(images, finished, tmp_path):
+  config = runs.config(images, rounds=3)
+  first = experiment.run(config, tmp_path, show=False)
+  config.rounds, config.eval_batch = 6, 7  # a run field may change, rounds may grow
+  second = experiment.run(config, tmp_path, show=False)
+  assert first['state_sha256'] != second['state_sha256'] == finished[1]['state_sha256']
+  assert [row['round'] for row in metrics(tmp_path)] == [0, 2, 3, 4, 6]
+
+
+def test_another_config_is_refused_and_named(finished):
+  workdir, _ = finished
+  config = experiment.read_config(workdir)
+  config.method.alpha = 2.0
+  config.rounds = 4
+  before = {p: p.stat().st_mtime_ns for p in workdir.rglob('*')}
+  with pytest.raises(ConfigError, match=r'method.alpha: 1.0 -> 2.0; rounds: 6 -> 4.*another workdir'):
+    experiment.run(config, workdir, show=False)
+  assert before == {p: p.stat().st_mtime_ns for p in workdir.rglob('*')}
+
+
+def test_a_damaged_checkpoint_falls_back_to_the_older_one(finished, tmp_path, capsys):
+  shutil.copytree(finished[0], tmp_path / 'run')
+  workdir = tmp_path / 'run'
+  (workdir / 'summary.json').unlink()
+  data = max((workdir / 'checkpoints' / '6' / 'state').rglob('d/*'), key=lambda p: p.stat().st_size)
+  content = bytearray(data.read_bytes())
+  content[len(content) // 2] ^= 1
+  data.write_bytes(content)
+  again = experiment.run(experiment.read_config(workdir), workdir, show=False)
+  assert 'checkpoint 6 is damaged' in capsys.readouterr().err
+  assert again['state_sha256'] == finished[1]['state_sha256']
+  assert metrics(workdir) == metrics(finished[0])
+
+
+def test_a_diverging_loss_names_client_and_round_and_keeps_the_checkpoint(images, tmp_path):
+  config = runs.config(images, rounds=8, method='private')
+  config.groups = ({'model': 'MLP', 'clients': 4, 'hidden': (8,)},)
+  config.optimizer = configs.block(optax, 'sgd', learning_rate=1e25)
+  config.checkpoint_every = 1
+  with pytest.raises(DivergedError, match=r'client \d became (nan|inf) in round \d .*learning_rate'):
+    experiment.run(config, tmp_path, show=False)
+  assert not (tmp_path / 'summary.json').exists()
+
+
+def test_seeds_together_equal_seeds_alone(images, tmp_path):
+  together = experiment.run(runs.config(images, seeds=(0, 3), rounds=2), tmp_path / 'both', show=False)
+  alone = experiment.run(runs.config(images, seeds=(3,), rounds=2), tmp_path / 'one', show=False)
+  assert together['final'][1] == alone['final'][0]
+  for client in (0, 3):
+    _, a = experiment.load(tmp_path / 'both', client, seed=3)
+    _, b = experiment.load(tmp_path / 'one', client)
+    jax.tree.map(np.testing.assert_array_equal, a, b)
+
+
+def test_a_loaded_client_repeats_its_accuracy(finished, images):
+  workdir, _ = finished
+  last = metrics(workdir)[-1]['accuracy_per_client'][0]
+  with np.load(images) as saved:
+    image, label = saved['x_test'], saved['y_test']
+  for client in (1, 2):
+    model, variables = experiment.load(workdir, client)
+    answer = np.argmax(model.apply(variables, image, False)[0], -1)
+    assert np.mean(answer == label) == pytest.approx(last[client], abs=1e-6)
+
+
+@pytest.mark.parametrize(('client', 'seed', 'match'), [(4, None, 'clients 0 to 3'), (0, 9, 'seeds 0')])
+def test_load_refuses_unknown_clients_and_seeds(finished, client, seed, match):
+  with pytest.raises(ConfigError, match=match):
+    experiment.load(finished[0], client, seed)
+
+
+def test_chunks_do_not_change_a_bit(images, finished):
+  parts = build.build(runs.config(images))
+  state = parts.init()
+  for start, count in ((0, 1), (1, 2), (3, 1), (4, 2)):
+    state, _ = parts.rounds(state, start, count)
+  again = experiment.checkpoint.digest((state.client, state.server))
+  assert again == finished[1]['state_sha256']
+
+
+def test_a_run_is_traced_once_whatever_its_chunks(images):
+  traces = []
+
+  def counted(tx, steps=2, batch=8):
+    method = methods.private(tx, steps, None, batch)
+    step = lambda *args: traces.append(1) or method.client.step(*args)
+    return method._replace(client=method.client._replace(step=step))
+
+  config = runs.config(images, method='private')
+  config.method = configs.block(methods, counted)
+  parts = build.build(config)
+  state = parts.init()
+  state, _ = parts.rounds(state, 0, 2)
+  first = len(traces)
+  state, _ = parts.rounds(state, 2, 1)
+  parts.rounds(state, 3, 2)
+  assert first == len(traces) == len(parts.groups)
+
+
+def geometric_mean(rows, weight):
+  share = weight / weight.sum()
+  return jax.tree.map(lambda a: jax.numpy.tensordot(share, a, 1), rows)
+
+
+def test_a_rule_by_value_and_by_dotted_path(images, tmp_path):
+  by_value = runs.config(images, method='fedavg', rounds=2, rule=geometric_mean)
+  by_path = runs.config(images, method='fedavg', rounds=2, rule=f'{__name__}:geometric_mean')
+  plain = runs.config(images, method='fedavg', rounds=2, rule=aggregate.mean)
+  results = [experiment.run(c, tmp_path / str(i), show=False) for i, c in enumerate((by_value, by_path, plain))]
+  assert results[0]['state_sha256'] == results[1]['state_sha256']
+  assert results[0]['final'] == pytest.approx(results[2]['final'], abs=0.05)
+  saved = json.loads((tmp_path / '0' / 'config.json').read_text())
+  assert saved['method']['rule'] == f'{__name__}:geometric_mean'
+
+
+@pytest.mark.parametrize(
+  ('change', 'match'),
+  [
+    (lambda c: setattr(c, 'colour', 'red'), r"config has no field 'colour'; it has"),
+    (lambda c: c.update(rounds=0), r'rounds=0 must be at least 1'),
+    (lambda c: c.update(rounds=-3), r'rounds=-3 must be at least 1'),
+    (lambda c: c.update(seeds=(1, 1)), r'seeds=\(1, 1\) must be distinct'),
+    (lambda c: c.method.update(name='fedbest'), r"method.name='fedbest' is unknown; choose one of agg, fedavg"),
+    (lambda c: setattr(c.method, 'beta', 1), r"method fedhe has no field 'beta'; it has steps"),
+    (lambda c: c.data.update(name='no_such_set'), r'no_such_set.*npz:FILE'),
+    (lambda c: c.data.update(partition='fair'), r"data.partition='fair' is unknown; choose one of contiguous"),
+    (lambda c: c.data.update(clients=5), r'groups have 4 clients but data.clients=5'),
+    (lambda c: c.data.update(classes=2), r'data.classes=2 is less than the 3 classes'),
+    (lambda c: c.update(lowering='fast'), r"lowering='fast' is unknown; choose one of auto"),
+    (lambda c: c.update(groups=({'model': 'Transformer', 'clients': 4},)), r'groups\[0\].model=.* choose one of MLP'),
+    (lambda c: c.update(groups=({'model': 'MLP', 'clients': 4, 'width': 3},)), r"has no field 'width'; it has hidden"),
+    (lambda c: c.update(groups=({'model': 'ThreeConv', 'clients': 4, 'filters': (2, 2, 2)},)) or tiny(c), r'too deep'),
+    (lambda c: many_clients(c), r'data.clients=300 is more than the 240 training examples'),
+    (lambda c: setattr(c, 'method', configs.block(methods, 'fedavg')), r'method.per_group=True'),
+    (lambda c: c.method.update(steps=None), r'steps or epochs'),
+    (lambda c: c.optimizer.update(name='adamm'), r"optimizer.name='adamm' is unknown"),
+  ],
+)
+def test_bad_input_is_one_sentence_before_anything_is_written(images, tmp_path, change, match):
+  config = runs.config(images)
+  config.unlock()
+  change(config)
+  if config.data.classes == -1:
+    config.data.classes = 0
+    config.data.name = f'npz:{runs.save_images(tmp_path / "small.npz", size=6)}'
+  with pytest.raises(ConfigError, match=match) as caught:
+    experiment.run(config, tmp_path / 'run', show=False)
+  assert '\n' not in str(caught.value)
+  assert not (tmp_path / 'run').exists()
+
+
+def tiny(config):
+  config.data.classes = -1  # marks that the images shall be 6x6
+
+
+def many_clients(config):
+  config.data.clients = 300
+  config.groups = ({'model': 'MLP', 'clients': 300},)
+
+
+def test_a_client_with_one_example_and_batchnorm_is_refused(images, tmp_path):
+  path = runs.save_images(tmp_path / 'few.npz', train=6, test=6)
+  config = runs.config(path)
+  config.data.validation = 0.0
+  with pytest.raises(ConfigError, match=r'single training example.*BatchNorm'):
+    experiment.run(config, tmp_path / 'run', show=False)
+
+
+def halved(tx, steps=2, batch=8):
+  """Private with half the steps, as a user's own method."""
+  return methods.private(tx, steps // 2, None, batch)
+
+
+def test_a_method_by_value_and_by_dotted_path(images, tmp_path):
+  by_value, by_path = runs.config(images, 'private'), runs.config(images, 'private')
+  by_value.method = configs.block(methods, halved)
+  by_path.method = configs.block(methods, f'{__name__}:halved')
+  results = [experiment.run(c, tmp_path / str(i), show=False) for i, c in enumerate((by_value, by_path))]
+  assert results[0]['state_sha256'] == results[1]['state_sha256']
+  assert results[0]['examples'] == [6 * 4 * 8]
+  assert results[0]['method'] == results[1]['method'] == 'halved'
+
+
+def wrong_tree(rows, weight):
+  del weight
+  return rows['params']
+
+
+def test_a_rule_with_the_wrong_result_is_refused_before_training(images, tmp_path):
+  with pytest.raises(ConfigError, match='method fedavg does not fit its models or messages'):
+    experiment.run(runs.config(images, 'fedavg', rule=wrong_tree), tmp_path / 'run', show=False)
+  assert not (tmp_path / 'run').exists()

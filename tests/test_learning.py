@@ -1,0 +1,18 @@
+"""It learns, on real images, in about a minute."""
+
+import pytest
+
+from configs import quickstart
+from fedkd import experiment
+
+
+@pytest.mark.parametrize('method', ['private', 'fedhe'])
+def test_four_clients_learn_mnist_5k(method, tmp_path):
+  config = quickstart.get_config(f'small,method={method}')
+  config.groups = (
+    {'model': 'TwoConv', 'clients': 2, 'filters': (4, 8)},
+    {'model': 'ThreeConv', 'clients': 2, 'filters': (8, 8, 16)},
+  )
+  config.data.clients, config.seeds, config.rounds, config.eval_every = 4, (0,), 60, 30
+  summary = experiment.run(config, tmp_path, show=False)
+  assert summary['final'][0] > 0.8

@@ -1,0 +1,126 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from helpers import preprocessed
+
+from fedkd import ledger, methods, models
+from fedkd.aggregate import class_message
+from fedkd.types import Data, Down, Peers, Pool, Rows, Sent
+
+ints = lambda counts: {kind: (int(numbers), int(size)) for kind, (numbers, size) in counts.items()}
+
+
+def total(counts):
+  return sum(int(numbers) for numbers, _ in counts.values())
+
+
+def test_counts_by_kind():
+  message = {
+    'params': {'dense': {'kernel': jnp.zeros((3, 2)), 'bias': jnp.zeros(2)}},
+    'batch_stats': {'mean': jnp.zeros(2)},
+    'count': jnp.int32(5),
+    'label': jnp.zeros(4, jnp.int32),
+    'index': jnp.zeros(6, jnp.int16),
+    'image': jnp.zeros((2, 3, 3, 1), jnp.uint8),
+    'knowledge': jnp.zeros((4, 5), jnp.float16),
+    'anything': (jnp.zeros(1), jnp.zeros(2)),
+  }
+  expected = {
+    'weights': (8, 32),
+    'statistics': (2, 8),
+    'labels': (5, 20),
+    'indices': (6, 12),
+    'images': (18, 18),
+    'knowledge': (23, 52),
+  }
+  assert ints(ledger.count(message)) == expected
+  assert ints(ledger.capacity(message)) == expected
+
+
+def test_the_last_name_on_the_path_decides_and_named_tuples_count():
+  message = Down({'params': {'label': jnp.zeros(2)}}, {'knowledge': {'index': jnp.zeros(3, jnp.int32)}})
+  assert ints(ledger.count(message)) == {'labels': (2, 8), 'indices': (3, 12)}
+
+
+def test_nothing_is_nothing():
+  assert ledger.count(Down()) == {}
+  assert ledger.capacity({}) == {}
+
+
+def test_sent_counts_valid_entries_only():
+  valid = jnp.array([[True, False], [True, True], [False, False]])
+  message = {'knowledge': Sent(jnp.zeros((3, 2, 5)), valid), 'label': Sent(jnp.zeros((3, 2), jnp.int8), valid)}
+  assert ints(ledger.count(message)) == {'knowledge': (15, 60), 'labels': (3, 3)}
+  assert ledger.capacity(message) == {'knowledge': (30, 120), 'labels': (6, 6)}
+
+
+@pytest.mark.parametrize(('id', 'rows'), [(0, 3), (3, 3), (-1, 4), (4, 4)])
+def test_peers_leave_out_the_own_echo(id, rows):
+  message = {'knowledge': Peers(jnp.zeros((4, 2, 5))), 'index': Peers(jnp.zeros((4, 2), jnp.int32))}
+  counts = jax.jit(ledger.count)(message, id)
+  assert ints(counts) == {'knowledge': (rows * 10, rows * 40), 'indices': (rows * 2, rows * 8)}
+
+
+def test_peers_capacity_is_everyone_else():
+  assert ledger.capacity({'knowledge': Peers(jnp.zeros((4, 2, 5)))}) == {'knowledge': (30, 120)}
+
+
+def test_fedhe_sends_110_numbers_for_ten_classes():
+  message = class_message(jnp.zeros((10, 10)), jnp.ones(10, bool))
+  assert ints(ledger.count(message)) == {'knowledge': (100, 400), 'labels': (10, 40)}
+  assert total(ledger.capacity(message)) == 110
+
+
+@pytest.mark.parametrize('seen', [0, 1, 4, 10])
+def test_fedhe_under_label_skew_sends_eleven_numbers_per_class_seen(seen):
+  assert total(ledger.count(class_message(jnp.zeros((10, 10)), jnp.arange(10) < seen))) == 11 * seen
+
+
+def upload(shape, classes=20):
+  """The shapes of what a client with model 9 of FedHe's Table II uploads in FedAvg."""
+  model = preprocessed(models.ThreeConv((128, 128, 192), dropout=0.3, classes=classes))
+  tx = optax.adam(1e-3)
+  client = methods.fedavg(tx, batch=2).client
+
+  def turn(image):
+    data = Data(Pool(image, jnp.zeros(4, jnp.int32)), Rows(jnp.arange(4), jnp.int32(4), jnp.int32(0)), None)
+    key = jax.random.key(0)
+    variables = model.init(key, image, False)
+    state = client.init(key, model, data, variables)
+    return client.step(key, 0, model, state, Down(shared=dict(variables)), data)[1]
+
+  return jax.eval_shape(turn, jax.ShapeDtypeStruct((4, *shape), jnp.uint8))
+
+
+@pytest.mark.parametrize(
+  ('shape', 'classes', 'numbers'),
+  [
+    ((28, 28, 1), 20, 324_672),
+    ((32, 32, 3), 20, 326_976),
+    ((28, 28, 1), 10, 307_392),
+    ((32, 32, 3), 10, 309_696),
+  ],
+)
+def test_model_9_costs_fedavg_what_tables_3_and_4_print(shape, classes, numbers):
+  counts = ledger.capacity(upload(shape, classes))
+  assert counts['weights'][0] + counts['statistics'][0] == numbers
+  assert counts['statistics'][0] == 2 * (128 + 128 + 192)
+  assert counts['labels'] == (1, 4)  # n_k, which the papers do not count
+
+
+@pytest.mark.parametrize(
+  ('shape', 'weights', 'fedmd', 'percent'),
+  [((28, 28, 1), 324_672, 7_940, 97.55), ((32, 32, 3), 326_976, 30_820, 90.57)],
+)
+def test_tables_3_and_4(shape, weights, fedmd, percent):
+  reduced = lambda numbers: 100 * (1 - numbers / weights)
+  public = 10
+  message = jax.eval_shape(
+    lambda: {'knowledge': jnp.zeros((public, 10)), 'image': jnp.zeros((public, *shape), jnp.uint8)}
+  )
+  assert total(ledger.capacity(message)) == fedmd == public * (10 + np.prod(shape))
+  assert reduced(fedmd) == pytest.approx(percent, abs=0.005)
+  fedhe = jax.eval_shape(lambda: class_message(jnp.zeros((10, 10)), jnp.ones(10, bool)))
+  assert reduced(total(ledger.capacity(fedhe))) == pytest.approx(99.966, abs=0.0005)

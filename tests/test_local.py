@@ -1,0 +1,171 @@
+import hypothesis.strategies as st
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from helpers import assert_close, assert_same_bits, pool, preprocessed
+from hypothesis import given
+from jax.flatten_util import ravel_pytree
+
+from fedkd import local, models
+
+KEY = jax.random.key(3)
+WIDTH = 24  # n_max of most tests: one shape, one compilation
+draw = jax.jit(local.draw, static_argnums=(1, 3))
+shuffle = jax.jit(local.shuffle, static_argnums=1)
+sizes = st.integers(1, WIDTH)
+seeds = st.integers(0, 2**31 - 1)
+
+
+@given(seeds, sizes, st.sampled_from([1, 5, 24, 40]))
+def test_draw_is_without_replacement_and_below_size(seed, size, batch):
+  chosen = np.asarray(draw(jax.random.key(seed), WIDTH, size, batch))
+  assert chosen.shape == (batch,)
+  assert ((chosen >= 0) & (chosen < size)).all()
+  distinct = min(batch, size)
+  assert len(set(chosen[:distinct])) == distinct
+  np.testing.assert_array_equal(chosen, chosen[np.arange(batch) % distinct])  # repeats in turn
+
+
+@given(seeds, sizes, st.sampled_from([(1, 1), (5, 30), (24, 25), (40, 64), (5, 200)]))
+def test_draw_does_not_see_padding(seed, size, shape):
+  batch, wider = shape
+  key = jax.random.key(seed)
+  wider = max(wider, WIDTH)
+  assert_same_bits(draw(key, wider, size, batch), draw(key, WIDTH, size, batch))
+  assert_same_bits(draw(key, int(size), size, batch), draw(key, WIDTH, size, batch))
+
+
+def test_draw_is_uniform():
+  chosen = jax.vmap(lambda key: local.draw(key, 10, 8, 3))(jax.random.split(KEY, 4000))
+  counts = np.bincount(np.ravel(chosen), minlength=10)
+  np.testing.assert_allclose(counts[:8], 1500, atol=4 * np.sqrt(1500))
+  assert counts[8:].sum() == 0
+
+
+@given(seeds, st.integers(0, WIDTH))
+def test_shuffle_is_a_permutation_and_does_not_see_padding(seed, size):
+  order = np.asarray(shuffle(jax.random.key(seed), WIDTH, size))
+  np.testing.assert_array_equal(np.sort(order[:size]), np.arange(size))
+  for wider in (25, 64, 200):
+    np.testing.assert_array_equal(shuffle(jax.random.key(seed), wider, size)[:size], order[:size])
+
+
+# The loop.
+
+
+def recorder(params, batch_stats, key, rows):
+  """A loss whose sums count how often each row was seen; its gradient is the mean row."""
+  seen = jnp.sum(jax.nn.one_hot(rows, WIDTH, dtype=jnp.int32), 0)
+  loss = jnp.mean(params['w'] * rows)
+  return loss, (batch_stats, {'seen': seen, 'steps': jnp.int32(1), 'batch': jnp.int32(rows.shape[0])})
+
+
+TX = optax.sgd(0.5, momentum=0.9)
+LEARNER = local.start({'params': {'w': jnp.float32(1)}, 'batch_stats': {'mean': jnp.float32(2)}}, TX)
+
+
+def record(size, batch, width=WIDTH, **how):
+  fit = lambda size: local.fit(KEY, LEARNER, TX, recorder, jnp.arange(width), size, batch, **how)
+  learner, sums = jax.jit(fit)(size)
+  return learner, np.asarray(sums['seen']), int(sums['steps'])
+
+
+@pytest.mark.parametrize('size', [1, 4, 7, 8, 15, 16, 24])
+@pytest.mark.parametrize('epochs', [1, 3])
+def test_an_epoch_visits_every_row_once_and_fills_the_last_batch(size, epochs):
+  _, seen, steps = record(size, 8, epochs=epochs)
+  per_epoch = -(-size // 8)
+  assert steps == epochs * per_epoch
+  assert seen.sum() == steps * 8
+  assert (seen[size:] == 0).all()
+  # Each pass visits every row once and fills up from its own beginning.
+  least, wrapped = divmod(per_epoch * 8, size)
+  assert (seen[:size] >= epochs * least).all()
+  assert (seen[:size] <= epochs * (least + (wrapped > 0))).all()
+
+
+@pytest.mark.parametrize(('size', 'batch'), [(24, 8), (5, 8), (1, 3)])
+def test_steps_draw_batches_of_distinct_rows(size, batch):
+  _, seen, steps = record(size, batch, steps=5)
+  assert steps == 5
+  assert seen.sum() == 5 * batch
+  assert (seen[size:] == 0).all()
+  assert seen.max() <= 5 * -(-batch // min(size, batch))
+
+
+@pytest.mark.parametrize('how', [{'steps': 3}, {'epochs': 2}])
+def test_nothing_to_train_on_is_no_training_exactly(how):
+  learner, seen, steps = record(0, 8, **how)
+  assert_same_bits(learner, LEARNER)
+  assert seen.sum() == steps == 0
+
+
+@pytest.mark.parametrize('how', [{}, {'steps': 1, 'epochs': 1}])
+def test_steps_or_epochs_but_not_both(how):
+  with pytest.raises(ValueError, match='needs steps or epochs, not both'):
+    record(5, 8, **how)
+
+
+def test_steps_are_those_of_optax_on_the_rows_of_draw():
+  params, opt = LEARNER.params, LEARNER.opt
+  for i in range(4):
+    key_batch, _ = jax.random.split(jax.random.fold_in(KEY, i))
+    rows = local.draw(key_batch, WIDTH, 20, 6)
+    updates, opt = TX.update({'w': jnp.mean(rows.astype(jnp.float32))}, opt, params)
+    params = optax.apply_updates(params, updates)
+  learner, _, _ = record(20, 6, steps=4)
+  assert_close(learner, local.Learner(params, LEARNER.batch_stats, opt))
+
+
+MODEL = preprocessed(models.ThreeConv((4, 4, 4), classes=3))
+POOL = pool(12)
+VARIABLES = jax.jit(lambda: MODEL.init(KEY, POOL.image[:1], False))()
+ADAM = optax.adam(1e-2)
+
+
+def train(rows, size, **how):
+  fit = lambda rows, size: local.fit(
+    KEY, local.start(VARIABLES, ADAM), ADAM, local.supervised(MODEL, POOL), rows, size, 8, **how
+  )
+  return jax.jit(fit)(jnp.asarray(rows, jnp.int32), size)
+
+
+@pytest.mark.parametrize('how', [{'steps': 3}, {'epochs': 2}])
+def test_training_does_not_see_padding(how):
+  rows = np.arange(10)
+  expected = train(rows, 10, **how)
+  for padding in (1, 30):
+    assert_same_bits(train(np.concatenate([rows, np.full(padding, 99)]), 10, **how), expected)
+
+
+def test_training_learns_and_reports_the_mean_loss():
+  first, second = (local.report(train(np.arange(40), 40, steps=steps)[1]) for steps in (1, 150))
+  assert set(first) == {'loss', 'examples'}
+  assert float(first['examples']) == 8
+  assert float(second['examples']) == 1200
+  assert float(first['loss']) == pytest.approx(np.log(3), abs=1)
+  assert float(second['loss']) < float(first['loss']) / 2
+
+
+def test_report_divides_by_the_examples_and_survives_none():
+  tally = [local.tally(jnp.zeros(4), loss=jnp.float32(2), distill_loss=jnp.float32(1))] * 3
+  info = local.report(jax.tree.map(lambda *a: sum(a), *tally))
+  assert {k: float(v) for k, v in info.items()} == {'examples': 12, 'loss': 2, 'distill_loss': 1}
+  nothing = local.report(jax.tree.map(jnp.zeros_like, tally[0]))
+  assert {k: float(v) for k, v in nothing.items()} == {'examples': 0, 'loss': 0, 'distill_loss': 0}
+
+
+def test_forward_trains_batch_norm_and_gives_features():
+  logits, out, stats = local.forward(MODEL, VARIABLES['params'], VARIABLES['batch_stats'], KEY, POOL.image[:8])
+  assert logits.shape == (8, 3)
+  assert out['features'].shape == (8, 4)
+  assert jax.tree.structure(stats) == jax.tree.structure(VARIABLES['batch_stats'])
+  assert (ravel_pytree(stats)[0] != ravel_pytree(VARIABLES['batch_stats'])[0]).all()
+
+
+def test_learner_and_variables_are_inverse():
+  learner = local.start(VARIABLES, ADAM)
+  assert_same_bits(local.variables(learner), dict(VARIABLES))
+  assert_same_bits(learner.opt, ADAM.init(VARIABLES['params']))

@@ -1,0 +1,164 @@
+"""One table of promises over every method. A new method needs a row, and nothing else."""
+
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from helpers import CLASSES, assert_same_bits, pool, problem, row
+
+from fedkd import aggregate, methods, models, plan
+
+ROUNDS = 30  # of the learnable problem
+MARGIN = 0.3  # that every method must add to chance there
+
+LARGE, SMALL = models.MLP((8,), classes=CLASSES), models.MLP((6,), classes=CLASSES)
+CONV = models.ThreeConv((4, 4, 4), classes=CLASSES)
+ONE, TWO = ((LARGE, 5),), ((LARGE, 2), (SMALL, 3))
+LOCAL = {'tx': optax.adam(1e-2), 'steps': 2, 'batch': 8}
+
+# name (and variant) -> arguments of the factory, (architecture, clients) per group
+TABLE = {
+  'private': (LOCAL, TWO),
+  'agg': (LOCAL, TWO),
+  'fedavg': (LOCAL, ONE),
+  'fedavg per group': ({**LOCAL, 'steps': None, 'epochs': 1, 'per_group': True, 'keep_optimizer': True}, TWO),
+  'fedhe': (LOCAL, TWO),
+  'fedhe median': ({**LOCAL, 'rule': aggregate.median, 'count_offset': 0.0}, TWO),
+}
+every_method = pytest.mark.parametrize('name', TABLE)
+
+
+def test_the_table_is_complete():
+  assert set(methods.__all__) == {name.split()[0] for name in TABLE}
+
+
+def method_of(name):
+  """The method of a row, its server noting whether all it hears and says is finite."""
+  method = getattr(methods, name.split()[0])(**TABLE[name][0])
+
+  def receive(key, t, state, ups, ids):
+    new, info = method.server.receive(key, t, state, ups, ids)
+    messages = [a for a in jax.tree.leaves((ups, method.server.send(key, t, new, ids))) if a.dtype.kind == 'f']
+    return new, {**info, 'finite': jnp.array([jnp.isfinite(a).all() for a in messages]).all()}
+
+  return method._replace(server=method.server._replace(receive=receive))
+
+
+@cache
+def fresh(name):
+  """The problem of a method, with everyone in every round."""
+  nets, sizes = zip(*TABLE[name][1], strict=True)
+  method = method_of(name)
+  return problem(method, nets, sizes, plan.synchronous(sizes, ROUNDS))
+
+
+@cache
+def trained(name):
+  """(State, Report) after all rounds."""
+  return fresh(name).run()
+
+
+def seated(name, *seats):
+  """The problem with the rows `seats` of each group, in one round; its arrays as wide as the busy plan's."""
+  made = fresh(name)
+  tables = []
+  for g, rows in enumerate(seats[: len(made.groups)]):
+    table = np.full((ROUNDS, made.plan.who[g].shape[1]), -1, np.int32)
+    table[0, : len(rows)] = rows
+    tables.append(table)
+  return made._replace(plan=plan.Plan(tuple(tables)))
+
+
+def finite(tree):
+  return all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves(tree))
+
+
+def without_keys(tree):
+  """Randomness that a state keeps is no number."""
+  is_key = lambda leaf: jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+  return jax.tree.map(lambda leaf: jax.random.key_data(leaf) if is_key(leaf) else leaf, tree)
+
+
+@every_method
+def test_beats_chance_by_the_margin(name):
+  made = fresh(name)
+  accuracy = made.accuracy(trained(name)[0])
+  assert len(accuracy) == 5
+  assert accuracy.min() > 1 / CLASSES + MARGIN
+  assert accuracy.mean() > made.accuracy(made.state).mean() + MARGIN / 2
+
+
+@every_method
+def test_the_loss_falls(name):
+  for info in trained(name)[1].info:
+    loss = np.asarray(info['loss'])  # [rounds, m]
+    assert loss[-5:].mean() < 0.7 * loss[:3].mean()
+
+
+@every_method
+def test_everything_stays_finite(name):
+  state, report = trained(name)
+  assert finite(without_keys(state))
+  assert finite((report.info, report.server))
+  assert report.server['finite'].all()  # uploads and downloads
+
+
+@every_method
+def test_the_same_seed_gives_the_same_bits_and_another_does_not(name):
+  made = fresh(name)
+  once, again = made.run(3, length=ROUNDS), made.run(3, length=ROUNDS)
+  assert_same_bits(without_keys(once), without_keys(again))
+  other, _ = made._replace(key=jax.random.key(1)).run(3, length=ROUNDS)
+  with pytest.raises(AssertionError, match='differs'):
+    assert_same_bits(without_keys(other), without_keys(once[0]))
+
+
+@every_method
+def test_idle_clients_do_not_change(name):
+  made = seated(name, [1], [0, 2])
+  state, report = made.run(1, length=ROUNDS)
+  for g, idle in enumerate([[0, *range(2, len(made.groups[0].ids))], [1]][: len(made.groups)]):
+    assert_same_bits(without_keys(row(state.client[g], idle)), without_keys(row(made.state.client[g], idle)))
+    np.testing.assert_array_equal(report.info[g]['examples'][0] > 0, np.asarray(made.plan.who[g][0]) >= 0)
+
+
+@every_method
+def test_a_group_without_seats(name):
+  made = fresh(name)
+  who = [np.zeros((2, 0), np.int32)] * len(made.groups)
+  who[-1] = np.zeros((2, 1), np.int32)
+  alone = made._replace(plan=plan.Plan(tuple(who)), programs={})
+  state, report = alone.run()
+  assert finite(without_keys(state))
+  assert [ids.shape for ids in report.ids] == [(2, w.shape[1]) for w in who]
+  for g in range(len(who) - 1):
+    assert_same_bits(without_keys(state.client[g]), without_keys(made.state.client[g]))
+
+
+@every_method
+def test_variables_are_those_of_the_architectures(name):
+  made = fresh(name)
+  for g, group in enumerate(made.groups):
+    variables = made.method.variables(made.state, g)
+    assert set(variables) == {'params', 'batch_stats'}
+    rows = {leaf.shape[0] for leaf in jax.tree.leaves(variables)}
+    assert rows in ({1}, {len(group.ids)})
+    expected = jax.eval_shape(lambda group=group: group.model.init(made.key, made.data[0].pool.image[:1], False))
+    assert jax.tree.map(lambda a: a.shape[1:], variables['params']) == jax.tree.map(
+      lambda a: a.shape, expected['params']
+    )
+
+
+@every_method
+def test_one_turn_with_batch_norm_dropout_and_a_stale_inbox(name):
+  method = method_of(name)
+  made = problem(method, [CONV], [2], plan.Plan((np.array([[0], [1], [0]], np.int32),), True), images=pool(12))
+  state, report = made.run()
+  assert finite(without_keys(state))
+  before, after = (method.variables(s, 0)['batch_stats'] for s in (made.state, state))
+  for old, new in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
+    assert (np.asarray(old) != np.asarray(new)).any()
+  assert (np.asarray(report.info[0]['examples']) > 0).all()

@@ -1,0 +1,121 @@
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given
+
+from fedkd import plan
+
+sizes_of_groups = st.lists(st.integers(1, 5), min_size=1, max_size=4)
+seeds = st.integers(0, 2**31 - 1)
+
+
+def spoke(who, sizes):
+  """Per round, the set of global numbers of the clients that are seated."""
+  starts = np.cumsum([0, *sizes])
+  rounds = zip(*(table for table in who), strict=True)
+  return [{int(starts[g] + row) for g, seats in enumerate(tables) for row in seats if row >= 0} for tables in rounds]
+
+
+def assert_seats_in_range(who, sizes, rounds):
+  assert len(who) == len(sizes)
+  for table, size in zip(who, sizes, strict=True):
+    assert table.dtype == np.int32
+    assert len(table) == rounds
+    assert ((table >= -1) & (table < size)).all()
+    for seats in table:
+      taken = seats[seats >= 0]
+      assert len(set(taken)) == len(taken)
+      assert (seats[len(taken) :] == -1).all()  # empty seats last
+    if table.shape[1]:
+      assert (table >= 0).sum(1).max() == table.shape[1]  # as wide as the busiest round
+
+
+def assert_prefix(short, long):
+  for few, many in zip(short.who, long.who, strict=True):
+    many = many[: len(few)]
+    np.testing.assert_array_equal(few, many[:, : few.shape[1]])
+    assert (many[:, few.shape[1] :] == -1).all()
+
+
+@given(sizes_of_groups, st.integers(1, 6))
+def test_synchronous_seats_everybody(sizes, rounds):
+  made = plan.synchronous(sizes, rounds)
+  assert_seats_in_range(made.who, sizes, rounds)
+  assert spoke(made.who, sizes) == [set(range(sum(sizes)))] * rounds
+  np.testing.assert_array_equal(plan.turns(made), sum(sizes))
+
+
+@given(sizes_of_groups, st.integers(1, 8), seeds, st.floats(0, 1))
+def test_sampled_picks_exactly_the_floor_of_the_ratio(sizes, rounds, seed, share):
+  total = sum(sizes)
+  ratio = max(share, 1 / total)
+  made = plan.sampled(sizes, rounds, seed, ratio)
+  assert_seats_in_range(made.who, sizes, rounds)
+  many = int(ratio * total + 1e-9)
+  assert [len(clients) for clients in spoke(made.who, sizes)] == [many] * rounds
+  np.testing.assert_array_equal(plan.turns(made), many)
+
+
+def test_sampled_counts_as_written():
+  for clients, ratio, many in [(10, 0.1, 1), (10, 0.3, 3), (100, 0.29, 29), (10, 0.19, 1), (7, 1.0, 7)]:
+    assert plan.turns(plan.sampled([clients], 1, 0, ratio)) == many
+
+
+def test_sampled_varies_per_group_and_is_uniform():
+  made = plan.sampled([4, 6], 600, 1, 0.5)
+  first = (made.who[0] >= 0).sum(1)
+  assert set(first) == {0, 1, 2, 3, 4}
+  picks = np.bincount([c for clients in spoke(made.who, [4, 6]) for c in clients])
+  np.testing.assert_allclose(picks, 300, atol=4 * np.sqrt(600 * 0.25))
+
+
+@pytest.mark.parametrize('ratio', [0.0, 0.09, 1.11, -1.0])
+def test_sampled_refuses_bad_ratios(ratio):
+  with pytest.raises(ValueError, match=r'plan.ratio=.*selects .* of 10 clients; set it between'):
+    plan.sampled([10], 5, 0, ratio)
+
+
+@given(sizes_of_groups, st.integers(1, 6), st.integers(0, 6), seeds)
+def test_a_longer_plan_begins_with_the_shorter(sizes, rounds, more, seed):
+  for make in (
+    plan.synchronous,
+    lambda *args: plan.sampled(*args, ratio=1 / sum(sizes)),
+    lambda *args: plan.sampled(*args, ratio=max(0.5, 1 / sum(sizes))),
+    lambda *args: plan.asynchronous(*args, delay=0.5, dropout=0.3),
+  ):
+    assert_prefix(make(sizes, rounds, seed), make(sizes, rounds + more, seed))
+
+
+def test_seeds_differ():
+  for make in (lambda seed: plan.sampled([10], 20, seed), lambda seed: plan.asynchronous([10], 20, seed)):
+    assert (make(0).who[0] != make(1).who[0]).any()
+
+
+@given(sizes_of_groups, st.integers(1, 30), seeds, st.floats(0, 2), st.floats(0, 3), st.floats(0, 0.9))
+def test_asynchronous_hears_one_client_per_round(sizes, rounds, seed, spread, delay, dropout):
+  made = plan.asynchronous(sizes, rounds, seed, spread, delay, dropout, stale=True)
+  assert made.stale
+  assert_seats_in_range(made.who, sizes, rounds)
+  assert [len(clients) for clients in spoke(made.who, sizes)] == [1] * rounds
+
+
+@pytest.mark.parametrize('spread', [0.0, 0.5, 1.0])
+def test_asynchronous_turns_are_proportional_to_speed(spread):
+  sizes, rounds, seed = [3, 4], 2000, 5
+  who = plan.asynchronous(sizes, rounds, seed, spread).who
+  turns = np.bincount([c for clients in spoke(who, sizes) for c in clients], minlength=7)
+  # A client's speed is the first number of its own stream; without delay or loss it turns speed * time often.
+  speed = np.exp([spread * np.random.default_rng([seed, c]).standard_normal() for c in range(7)])
+  np.testing.assert_allclose(turns, rounds * speed / speed.sum(), atol=1.5)
+
+
+def test_dropout_is_fair_and_delay_evens_out_speeds():
+  count = lambda **options: np.bincount(plan.asynchronous([6], 6000, 3, **options).who[0][:, 0], minlength=6)
+  np.testing.assert_allclose(count(spread=0.0, dropout=0.5), 1000, atol=150)
+  assert np.ptp(count(spread=1.0, delay=20.0)) < np.ptp(count(spread=1.0)) / 2
+
+
+@pytest.mark.parametrize('bad', [{'spread': -0.1}, {'delay': -1.0}, {'dropout': 1.0}, {'dropout': -0.1}])
+def test_asynchronous_refuses_what_cannot_be(bad):
+  with pytest.raises(ValueError, match='set spread and delay to at least 0'):
+    plan.asynchronous([3], 5, 0, **bad)

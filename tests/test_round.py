@@ -1,0 +1,279 @@
+"""The promises of a round: what must not change a bit, and what may change by rounding."""
+
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from helpers import assert_close, assert_same_bits, pool, problem, row, split
+
+from fedkd import local, methods, models, plan
+from fedkd import round as rounds
+from fedkd.types import Client, Down, Method, Server, State
+
+SGD = optax.sgd(0.1)
+NET = models.MLP((8,), classes=3)
+OTHER = models.MLP((5,), classes=3)
+METHODS = {
+  'fedhe': methods.fedhe(SGD, steps=2, batch=6),
+  'fedavg': methods.fedavg(SGD, steps=2, batch=6),
+}
+every_method = pytest.mark.parametrize('name', METHODS)
+
+
+def some(sizes, count=5):
+  """A plan with two of four clients a round."""
+  return plan.sampled(sizes, count, 1, 0.5)
+
+
+@cache
+def base(name):
+  """(problem, (State, Report)): one group of four, five rounds of two."""
+  made = problem(METHODS[name], [NET], [4], some([4]))
+  return made, made.run()
+
+
+def together(state):
+  """A state with the clients of all groups in one stack."""
+  return State(jax.tree.map(lambda *a: np.concatenate(a), *state.client), state.server)
+
+
+# Bit for bit.
+
+
+@every_method
+def test_idle_clients_do_not_change(name):
+  made, _ = base(name)
+  for t in range(3):
+    state, _ = made.run(1, start=t)  # one program: the start is traced
+    idle = np.setdiff1d(np.arange(4), made.plan.who[0][t])
+    assert len(idle) == 2
+    assert_same_bits(row(state.client[0], idle), row(made.state.client[0], idle))
+  if name == 'fedhe':
+    assert not np.array_equal(
+      state.client[0].params['net']['output']['bias'], made.state.client[0].params['net']['output']['bias']
+    )
+
+
+@every_method
+@pytest.mark.parametrize('sizes', [(2, 2), (1, 3)])
+def test_regrouping(name, sizes):
+  _, (expected, _) = base(name)
+  state, _ = problem(METHODS[name], [NET] * len(sizes), sizes, some(sizes)).run()
+  assert_same_bits(together(state), together(expected))
+
+
+@every_method
+@pytest.mark.parametrize('chunk', [1, 2])
+def test_empty_seats(name, chunk):
+  made, _ = base(name)
+  expected, report = made.run(chunk=chunk)
+  wide = [np.insert(made.plan.who[0], [0, 1, 1, 2], -1, axis=1)]
+  state, wide_report = made._replace(plan=plan.Plan(tuple(wide))).run(chunk=chunk)
+  assert_same_bits(state, expected)
+  taken = lambda tree: jax.tree.map(lambda a: np.asarray(a)[:, [1, 4]], tree)
+  for now, then in zip(wide_report[:4], report[:4], strict=True):
+    assert_same_bits(taken(now), jax.tree.map(np.asarray, then))
+  for leaf in jax.tree.leaves((wide_report.info, wide_report.up, wide_report.down)):
+    np.testing.assert_array_equal(np.asarray(leaf)[:, [0, 2, 3, 5]], 0)
+  np.testing.assert_array_equal(wide_report.ids[0][:, [0, 2, 3, 5]], -1)
+
+
+@every_method
+def test_a_round_in_which_nobody_speaks(name):
+  made, _ = base(name)
+  silent = made._replace(plan=plan.Plan((np.full((1, 2), -1, np.int32),)))
+  state, _ = silent.run()
+  assert_same_bits(state, made.state)
+
+
+@every_method
+def test_padded_rows(name):
+  _, (expected, _) = base(name)
+  state, _ = problem(METHODS[name], [NET], [4], some([4]), padding=13).run()
+  assert_same_bits(state, expected)
+
+
+@every_method
+def test_chunk_of_rounds(name):
+  made, (expected, report) = base(name)
+  program = made.program(5)
+  state, first = program(made.state, 0, 2)
+  state, second = program(state, 2, 3)
+  assert_same_bits(state, expected)
+  assert_same_bits(jax.tree.map(lambda a, b: np.concatenate([a[:2], b[:3]]), first, second), report)
+  for leaf in jax.tree.leaves(first._replace(ids=())):
+    np.testing.assert_array_equal(leaf[2:], 0)
+
+
+@every_method
+def test_a_longer_plan(name):
+  made, (expected, _) = base(name)
+  state, _ = made._replace(plan=some([4], 9)).run(5)
+  assert_same_bits(state, expected)
+
+
+@every_method
+def test_two_runs(name):
+  made, (expected, report) = base(name)
+  assert_same_bits(problem(METHODS[name], [NET], [4], some([4])).run(), (expected, report))
+  other, _ = made._replace(key=jax.random.key(1)).run()
+  with pytest.raises(AssertionError):
+    assert_same_bits(other, expected)
+
+
+def test_fedhe_without_its_knowledge_loss_is_private():
+  fedhe = methods.fedhe(SGD, steps=2, batch=6, alpha=0.0, cold_start=0.0)
+  alone = methods.private(SGD, steps=2, batch=6)
+  made, other = (problem(method, [NET, OTHER], [2, 2], some([2, 2])) for method in (fedhe, alone))
+  (state, report), (expected, expected_report) = made.run(), other.run()
+  assert np.max(report.info[0]['distill_loss']) > 0
+  assert_same_bits(state.client, expected.client)
+  for mine, theirs in zip(report.info, expected_report.info, strict=True):
+    np.testing.assert_allclose(mine['loss'], theirs['loss'], rtol=1e-6)
+
+
+# To rounding.
+
+
+@pytest.mark.parametrize('name', METHODS)
+@pytest.mark.parametrize('chunk', [2, 3, 4])
+def test_width_of_the_map(name, chunk):
+  everyone = plan.synchronous([4], 3)
+  made = problem(METHODS[name], [NET], [4], everyone)
+  assert_close(made.run(chunk=chunk), made.run(chunk=1))
+
+
+def test_compiled_is_the_python_loop():
+  made, (_, report) = base('fedhe')
+  state = made.state
+  for t in range(3):
+    who = tuple(jnp.asarray(w[t]) for w in made.plan.who)
+    state, said = rounds.round(made.key, jnp.int32(t), made.method, made.groups, state, made.data, who)
+    assert_close(said, row(report, t))
+  assert_close(state, made.run(3)[0])
+
+
+def test_one_client_alone_is_local_training():
+  made = problem(methods.private(SGD, steps=2, batch=6), [NET], [1], plan.synchronous([1], 3))
+  state, _ = made.run()
+  data, model = made.data[0], made.groups[0].model
+  learner = row(made.state.client[0], 0)
+  loss_fn = local.supervised(model, data.pool)
+  mine = row(data.private, 0)
+  train = jax.jit(lambda key, learner: local.fit(key, learner, SGD, loss_fn, mine.index, mine.size, 6, steps=2)[0])
+  for t in range(3):
+    key_client = jax.random.split(jax.random.fold_in(made.key, t), 3)[1]
+    learner = train(jax.random.fold_in(key_client, 0), learner)
+  assert_close(row(state.client[0], 0), learner)
+
+
+# Programs.
+
+
+def test_one_trace_serves_every_start_and_count():
+  traces = []
+  base_method = methods.private(SGD, steps=1, batch=4)
+
+  def step(*args):
+    traces.append(1)
+    return base_method.client.step(*args)
+
+  method = base_method._replace(client=base_method.client._replace(step=step))
+  made = problem(method, [NET], [3], plan.sampled([3], 9, 0, 0.7))
+  program = made.program(4)
+  state, _ = program(made.state, 0, 4)
+  once = len(traces)
+  for start, count in [(4, 2), (6, 3), (0, 0)]:
+    state, _ = program(state, start, count)
+  assert len(traces) == once <= 2
+
+
+# A toy that counts: the server publishes how many turns it has heard, a client keeps what it was told.
+
+
+def counter() -> Method:
+  def step(key, t, model, state, down, data):
+    told = jnp.stack([down.shared['count'], down.own['count'][0]])
+    return {'told': told, 'turns': state['turns'] + 1}, {'id': data.private.id}, {'told': told}
+
+  def receive(key, t, state, ups, ids):
+    spoke = sum(jnp.sum(i >= 0, dtype=jnp.int32) for i in ids)
+    for up, i in zip(ups, ids, strict=True):
+      state = {**state, 'honest': state['honest'] & jnp.all(up['id'] == jnp.where(i >= 0, i, 0))}
+    return {**state, 'heard': state['heard'] + spoke}, {'heard': state['heard'] + spoke}
+
+  def send(key, t, state, ids):
+    own = lambda i: {'count': jnp.where(i >= 0, 100 * i, -7)[:, None] + state['heard']}
+    return tuple(Down({'count': state['heard']}, own(i)) for i in ids)
+
+  client = Client(lambda *args: {'told': jnp.zeros(2, jnp.int32), 'turns': jnp.int32(0)}, step)
+  server = Server(lambda *args: {'heard': jnp.int32(0), 'honest': jnp.bool_(True)}, receive, send)
+  return Method(client, server, lambda state, g: {})
+
+
+SEATS = [(0, 0), (1, 1), (0, 0), (0, 0), (1, 0), (0, 1), (1, 1)]  # (group, row), two groups of two
+
+
+def one_at_a_time(stale):
+  who = np.full((2, len(SEATS), 1), -1, np.int32)
+  for t, (g, r) in enumerate(SEATS):
+    who[g, t] = r
+  return plan.Plan(tuple(who), stale)
+
+
+@pytest.mark.parametrize('chunk', [1, 2])
+@pytest.mark.parametrize('stale', [False, True])
+def test_stale_clients_know_what_was_published_after_their_previous_turn(stale, chunk):
+  made = problem(counter(), [NET, NET], [2, 2], one_at_a_time(stale))
+  state, report = made.run(chunk=chunk)
+  previous = {}
+  for t, seat in enumerate(SEATS):
+    known = previous.get(seat, 0) if stale else t
+    g, r = seat
+    np.testing.assert_array_equal(report.info[g]['told'][t, 0], [known, known + 100 * (2 * g + r)])
+    assert report.ids[g][t, 0] == 2 * g + r
+    previous[seat] = t + 1
+  assert bool(state.server['honest'])
+  assert int(state.server['heard']) == len(SEATS)
+  np.testing.assert_array_equal(np.concatenate([c['turns'] for c in state.client]), [3, 1, 1, 2])
+  np.testing.assert_array_equal(report.server['heard'], np.arange(1, len(SEATS) + 1))
+
+
+@pytest.mark.parametrize('chunk', [1, 2, 3])
+@pytest.mark.parametrize('stale', [False, True])
+def test_every_seat_has_its_own_row(chunk, stale):
+  made = problem(counter(), [NET, NET], [3, 2], plan.sampled([3, 2], 6, 0, 0.6)._replace(stale=stale))
+  state, report = made.run(chunk=chunk)
+  turns = np.zeros(5, int)
+  for ids, info in zip(report.ids, report.info, strict=True):
+    for i, told in zip(np.ravel(ids), np.asarray(info['told']).reshape(-1, 2), strict=True):
+      if i >= 0:
+        assert told[1] - told[0] == 100 * i
+        turns[i] += 1
+      else:
+        np.testing.assert_array_equal(told, 0)
+  np.testing.assert_array_equal(np.concatenate([c['turns'] for c in state.client]), turns)
+  assert bool(state.server['honest'])
+
+
+def test_reports_carry_the_exact_ledger():
+  images = pool(classes=3)
+  parts = [np.flatnonzero(np.asarray(images.label) < seen)[:12] for seen in (1, 2, 3)]
+  made = problem(
+    methods.fedhe(SGD, steps=1, batch=12, cold_start=0.0), [NET], [3], plan.synchronous([3], 2), parts, images
+  )
+  _, report = made.run()
+  seen = np.array([1, 2, 3])
+  for t in range(2):
+    np.testing.assert_array_equal(report.up[0]['knowledge'][0][t], 3 * seen)
+    np.testing.assert_array_equal(report.up[0]['labels'][1][t], 4 * seen)
+  np.testing.assert_array_equal(report.down[0]['knowledge'][0], [[0] * 3, [9] * 3])
+  np.testing.assert_array_equal(report.down[0]['labels'][0], [[0] * 3, [3] * 3])
+
+
+def test_the_sketch_of_parts_is_disjoint():
+  parts = split(4)
+  assert len(np.unique(np.concatenate(parts))) == sum(map(len, parts))
