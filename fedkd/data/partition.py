@@ -12,7 +12,7 @@ from fedkd.errors import ConfigError
 from fedkd.types import Rows
 
 # One stream of random numbers per purpose, so that a seed never draws the same numbers for two of them.
-IID, DIRICHLET, SHARDS, HOLD_OUT = range(4)
+IID, DIRICHLET, SHARDS, HOLD_OUT, SHARES = range(5)
 MOST_REDRAWS = 1000
 MOST_CONCENTRATION = 1e6  # far beyond, the draw overflows
 
@@ -122,6 +122,39 @@ def _dirichlet_draw(rng, labels, clients, concentration) -> list:
     owner[rows] = np.repeat(np.arange(clients), counts)
     held += counts
   return [np.flatnonzero(owner == k) for k in range(clients)]
+
+
+def by_origin(labels, clients, seed, origin) -> list:
+  """Client k owns the rows of origin k (its domain), whatever the seed.
+
+  Args:
+    labels: int[N].
+    clients: number of parts, which must be that of the origins.
+    seed: not used.
+    origin: int[N], 0..clients-1, or None where the data set has none.
+
+  Raises:
+    ConfigError: if there are no origins, or not as many as clients.
+  """
+  del seed
+  _check(labels, clients)
+  count = _count_origins(origin)
+  if clients != count:
+    raise ConfigError(
+      f'data.clients={clients} does not fit data.partition=by_origin, since the data set has {count} domains; '
+      f'set it to {count}'
+    )
+  return [np.flatnonzero(origin == k) for k in range(clients)]
+
+
+def _count_origins(origin) -> int:
+  if origin is None:
+    raise ConfigError(
+      'data.partition needs rows that belong to somebody, but this data set has neither domains nor writers; use '
+      'data.name=rotated_mnist, domains:DIR or mat:FILE with the published emnist-letters.mat, or '
+      'data.partition=iid'
+    )
+  return int(origin.max(initial=-1)) + 1
 
 
 def hold_out(parts, share, seed) -> tuple:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedkd.data import rotated
 from fedkd.data.cache import cached, fingerprint
 from fedkd.errors import ConfigError
 
@@ -16,7 +17,10 @@ MNIST_5K_TRAIN = 400  # per class, of 500
 
 
 class Source(NamedTuple):
-  """A labelled image data set. Labels are 0..C-1, each of them in the training set."""
+  """A labelled image data set. Labels are 0..C-1, each of them in the training set.
+
+  The test arrays are empty, [0, H, W, c] and [0], where the split takes test rows from the training rows.
+  """
 
   name: str
   train_image: np.ndarray  # uint8[N, H, W, c]
@@ -25,41 +29,74 @@ class Source(NamedTuple):
   test_label: np.ndarray  # int32[M]
   classes: int
   class_names: tuple[str, ...]
+  origin: np.ndarray | None = None  # int32[N], the natural owner of each training row: its domain, its writer, ...
+  origins: tuple[str, ...] = ()  # names of the owners
+  public: int = 0  # so many rows, the last of the training rows, are a public set that nobody owns
 
 
-def load(name, directory=None) -> Source:
+def load(name, directory=None, label='label', keep=()) -> Source:
   """Loads a data set.
 
   Args:
     name: 'mnist_5k'; 'npz:FILE' with x_train, y_train, x_test, y_test; 'folder:DIR' of {train,test}/class/image;
-      or a TFDS name such as 'cifar10' or 'emnist/letters', prepared as array_record or parquet.
+      'rotated_mnist' or 'rotated_mnist_5k', whose four domains are the same 1000 digits turned clockwise by 0, 20, 40
+      and 60 degrees; or a TFDS name such as 'cifar10' or 'emnist/letters', prepared as array_record or parquet.
     directory: where prepared TFDS sets lie; None is $TFDS_DATA_DIR or TFDS's own default.
+    label: the TFDS feature to learn.
+    keep: original labels (int) or class names (str) of the classes to keep; () keeps all.
 
   Raises:
-    ConfigError: if there is no such set, or its images or labels do not fit.
+    ConfigError: if there is no such set, or its images or labels do not fit, or a class to keep is not in it.
   """
   kind, _, path = name.partition(':')
   path = pathlib.Path(path).expanduser()
+  names, origins = None, ()
   if name == 'mnist_5k':
-    arrays, names = _mnist_5k(), None
+    arrays = _mnist_5k()
+  elif name == 'rotated_mnist_5k':
+    arrays, origins = _rotated(_mnist_5k())
+  elif name == 'rotated_mnist':
+    arrays, origins = _rotated(_tfds('mnist', directory, 'label')[0])
   elif kind == 'npz':
-    arrays, names = _npz(path), None
+    arrays = _npz(path)
   elif kind == 'folder':
     arrays, names = _folder(path)
   else:
-    arrays, names = _tfds(name, directory)
-  return _source(name, arrays, names)
+    arrays, names = _tfds(name, directory, label)
+  _check(name, arrays)
+  return _source(name, _keep(name, arrays, names, keep), names, origins)
 
 
-def _source(name, arrays, names) -> Source:
-  """Checks arrays and numbers the labels found in the training set 0..C-1.
+def _rotated(arrays) -> tuple:
+  return rotated.domains(arrays['x_train'], arrays['y_train'])
+
+
+def _keep(name, arrays, names, keep) -> dict:
+  """The rows whose label, or its name, is in `keep`; all rows if that is empty."""
+  if not len(keep):
+    return arrays
+  known = {label: str(label if names is None else names[label]) for label in np.unique(arrays['y_train']).tolist()}
+  label_of = {**{text: label for label, text in known.items()}, **{label: label for label in known}}
+  if unknown := [entry for entry in keep if entry not in label_of]:
+    classes = [str(label) if str(label) == text else f'{label} ({text})' for label, text in known.items()]
+    raise ConfigError(
+      f'data.keep names {unknown[0]!r}, which is no class of data.name={name}; choose among {_shorten(classes, 30)}'
+    )
+  chosen = [label_of[entry] for entry in keep]
+  inside = {split: np.isin(arrays[f'y_{split}'], chosen) for split in SPLITS if f'y_{split}' in arrays}
+  return {key: value[inside['test' if key.endswith('_test') else 'train']] for key, value in arrays.items()}
+
+
+def _source(name, arrays, names, origins) -> Source:
+  """Numbers the labels and the origins found in the training set 0..C-1 and 0..O-1.
 
   Args:
     name: of the set.
-    arrays: {'x_train', 'y_train', 'x_test', 'y_test'}.
+    arrays: {'x_train', 'y_train'}, and 'x_test', 'y_test', 'origin' where the set has them.
     names: class names by original label, or None for the labels themselves.
+    origins: names by original origin.
   """
-  _check(name, arrays)
+  arrays = {'x_test': arrays['x_train'][:0], 'y_test': arrays['y_train'][:0], **arrays}
   found, train_label = np.unique(arrays['y_train'], return_inverse=True)
   if len(unknown := np.setdiff1d(arrays['y_test'], found)):
     raise ConfigError(
@@ -69,17 +106,21 @@ def _source(name, arrays, names) -> Source:
   test_label = np.searchsorted(found, arrays['y_test'])
   x_train, x_test = (x if x.ndim == 4 else x[..., None] for x in (arrays['x_train'], arrays['x_test']))
   class_names = tuple(str(label if names is None else names[label]) for label in found)
-  return Source(
-    name, x_train, train_label.astype(np.int32), x_test, test_label.astype(np.int32), len(found), class_names
-  )
+  train_label, test_label = train_label.astype(np.int32), test_label.astype(np.int32)
+  source = Source(name, x_train, train_label, x_test, test_label, len(found), class_names)
+  if 'origin' not in arrays:
+    return source
+  owners, origin = np.unique(arrays['origin'], return_inverse=True)
+  return source._replace(origin=origin.astype(np.int32), origins=tuple(origins[owner] for owner in owners))
 
 
-def _shorten(labels) -> str:
-  return ', '.join(map(str, labels[:10])) + (f', ... ({len(labels)} in all)' if len(labels) > 10 else '')
+def _shorten(labels, most=10) -> str:
+  return ', '.join(map(str, labels[:most])) + (f', ... ({len(labels)} in all)' if len(labels) > most else '')
 
 
 def _check(name, arrays):
-  for split in SPLITS:
+  splits = [split for split in SPLITS if f'x_{split}' in arrays]
+  for split in splits:
     x, y = arrays[f'x_{split}'], arrays[f'y_{split}']
     if x.dtype != np.uint8 or x.ndim not in (3, 4):
       raise ConfigError(
@@ -91,7 +132,7 @@ def _check(name, arrays):
       )
     if not x.size:
       raise ConfigError(f'data.name={name}: x_{split} has shape {list(x.shape)}, no pixel; give at least one image')
-  train, test = (arrays[f'x_{split}'].shape[1:] for split in SPLITS)
+  train, test = (arrays[f'x_{split}'].shape[1:] for split in (splits[0], splits[-1]))
   if train != test:
     raise ConfigError(f'data.name={name}: training images are {list(train)}, test images {list(test)}; make them equal')
 
@@ -200,7 +241,7 @@ def _open(root, path, use):
     raise ConfigError(f'data.name=folder:{root}: {path} cannot be read ({error}); repair or remove it') from error
 
 
-def _tfds(name, directory) -> tuple:
+def _tfds(name, directory, label) -> tuple:
   """(arrays, class names by original label) of a set that TensorFlow Datasets has prepared."""
   import tensorflow_datasets as tfds
 
@@ -212,9 +253,9 @@ def _tfds(name, directory) -> tuple:
     data = {split: builder.as_data_source(split) for split in SPLITS}
   except Exception as error:  # ValueError, AssertionError, NotImplementedError, ..., by what is missing
     raise ConfigError(_not_prepared(name, directory, error)) from None  # TFDS lists a thousand names
-  _check_features(name, builder.info.features)
+  _check_features(name, builder.info.features, label)
   version = f'{builder.version} {fingerprint(pathlib.Path(builder.data_path).iterdir())}'
-  return cached(name, version, lambda: _read_tfds(name, builder, data)), builder.info.features['label'].names
+  return cached(name, version, lambda: _read_tfds(name, builder, data)), builder.info.features[label].names
 
 
 def _not_about_opencv(record) -> bool:
@@ -234,7 +275,9 @@ def _not_prepared(name, directory, error) -> str:
   )
 
 
-def _check_features(name, features):
+def _check_features(name, features, label):
+  if label != 'label':  # PART 2
+    raise ConfigError(f'data.label={label} is not supported for data.name={name}; set it to label')
   shape = features['image'].shape if 'image' in features else ()
   if 'label' not in features or not hasattr(features['label'], 'names') or not shape or None in shape:
     raise ConfigError(

@@ -1,0 +1,111 @@
+"""What each client does with its rows: keep, give to everybody, hold out, test on."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fedkd.data import partition
+from fedkd.errors import ConfigError
+
+
+class Split(NamedTuple):
+  """Ascending row numbers int64[...] of the training arrays, in lists with one entry per client."""
+
+  private: list  # what the client keeps to itself
+  shared: list  # the part of its rows that it gives to everybody (FedH2L's D_i^pub)
+  validation: list
+  test: list  # its own test rows
+  public: np.ndarray  # the rows everybody may see: the source's public rows, else all shared rows, client after client
+
+
+def shares(source, parts, seed, validation=0.1, public_share=0.0, test_share=0.0, aligned=False) -> Split:
+  """Cuts every client's rows of each class at random: floor(share * n_c) for test, public and validation, each.
+
+  Without public and test shares this is `partition.hold_out`, which does not look at classes.
+
+  Args:
+    source: a `sources.Source`.
+    parts: per client int[n_k], from a partitioner.
+    seed: of the draw.
+    validation: share of each client's rows held out, in [0, 1).
+    public_share: share given to everybody.
+    test_share: share of the client's own test set.
+    aligned: all clients draw the same numbers, so that clients with equally ordered copies of the same examples
+      (rotated digits) split them alike and no copy of a test example is trained on anywhere.
+
+  Raises:
+    ConfigError: for shares outside [0, 1) or of 1 in all, a public share of a source that has public rows, a source
+      without any test rows, or a client for whom a part is left empty.
+  """
+  asked = {'test_share': test_share, 'public_share': public_share, 'validation': validation}
+  _check(source, asked)
+  if public_share == test_share == 0:
+    return _held_out(source, parts, seed, validation)
+  drawn = []
+  for k, part in enumerate(parts):
+    rng = np.random.default_rng([seed, partition.SHARES, *([] if aligned else [k])])
+    drawn.append(_draw(rng, part, source.train_label[part], list(asked.values())))
+  split = _gather(source, *zip(*drawn, strict=True))
+  _check_parts(source, parts, split, asked)
+  return split
+
+
+def _held_out(source, parts, seed, validation) -> Split:
+  private, held = partition.hold_out(parts, validation, seed)
+  nothing = [part[:0] for part in parts]
+  return _gather(source, nothing, nothing, held, private)
+
+
+def _draw(rng, part, label, fractions) -> list:
+  """One array of ascending rows for each fraction, and the remainder."""
+  pieces = []
+  for c in np.unique(label):
+    rows = rng.permutation(part[label == c])
+    # 0.29 * 100 is 28.999999999999996 in floating point; the tolerance makes it 29.
+    pieces.append(np.split(rows, np.cumsum([int(share * len(rows) + 1e-9) for share in fractions])))
+  empty = [part[:0]] * (len(fractions) + 1)
+  return [np.sort(np.concatenate(piece)) for piece in zip(empty, *pieces, strict=True)]
+
+
+def _gather(source, test, shared, validation, private) -> Split:
+  count = len(source.train_label)
+  public = np.arange(count - source.public, count) if source.public else np.concatenate([*shared])
+  return Split(list(private), list(shared), list(validation), list(test), public)
+
+
+def _check(source, asked):
+  for field, share in asked.items():
+    if not 0 <= share < 1:
+      raise ConfigError(f'data.{field}={share} must be at least 0 and below 1, for example 0.1')
+  if sum(asked.values()) > 1 - 1e-9:
+    terms = ' + '.join(f'data.{field}={share}' for field, share in asked.items())
+    raise ConfigError(f'{terms} leaves nothing to train on; lower them to less than 1 in all')
+  if asked['public_share'] and source.public:
+    raise ConfigError(
+      f'data.public_share={asked["public_share"]} cannot be had beside the {source.public} public rows of a set of '
+      'its own; set data.public_share=0 or leave out the public set'
+    )
+  if not asked['test_share'] and not len(source.test_label):
+    raise ConfigError(
+      f'data.test_share=0 leaves data.name={source.name} without test rows, since it has no test set; set it above 0, '
+      'for example 0.15'
+    )
+
+
+def _check_parts(source, parts, split, asked):
+  found = {'test_share': split.test, 'public_share': split.shared, 'validation': split.validation}
+  for k, private in enumerate(split.private):
+    who = _who(source, parts, k)
+    if not len(private):
+      raise ConfigError(f'{who} of the split has no example to train on; lower data.clients or change data.partition')
+    if starved := [field for field in found if asked[field] and not len(found[field][k])]:
+      field = starved[0]
+      raise ConfigError(
+        f'data.{field}={asked[field]} gives {who} no row of its {len(parts[k])}, since no class has enough of them; '
+        f'raise data.{field} or lower data.clients'
+      )
+
+
+def _who(source, parts, k) -> str:
+  by_origin = len(source.origins) == len(parts) and np.all(source.origin[parts[k]] == k)
+  return f'domain {source.origins[k]}' if by_origin else f'client {k}'
