@@ -4,8 +4,28 @@ The contract: fields `classes` and `lowering`; `features(x, train) -> f`, `head(
 `__call__(x, train) -> (logits, {'features': f})`; variables {'params', 'batch_stats'}.
 """
 
+from fedkd.models.alexnet import AlexNet
 from fedkd.models.cnn import FourConv, ThreeConv, TwoConv
 from fedkd.models.lenet import LeNet
 from fedkd.models.mlp import MLP
+from fedkd.models.mobilenet import MobileNetV2
+from fedkd.models.resnet import ResNet10, ResNet14, ResNet18, ResNet22, ResNet26, ResNet34, ResNet50
+from fedkd.models.vgg import VGG11
 
-__all__ = ['MLP', 'FourConv', 'LeNet', 'ThreeConv', 'TwoConv']
+__all__ = [
+  'MLP',
+  'VGG11',
+  'AlexNet',
+  'FourConv',
+  'LeNet',
+  'MobileNetV2',
+  'ResNet10',
+  'ResNet14',
+  'ResNet18',
+  'ResNet22',
+  'ResNet26',
+  'ResNet34',
+  'ResNet50',
+  'ThreeConv',
+  'TwoConv',
+]

@@ -235,6 +235,25 @@ def max_pool(x):
   return jnp.max(_blocks(x), (2, 4))
 
 
+def adaptive_average_pool(x, size):
+  """PyTorch's AdaptiveAvgPool2d: [B, H, W, c] -> [B, *size, c], as two small matrices of window means.
+
+  Window i of o over n numbers is floor(i * n / o) to ceil((i + 1) * n / o); windows overlap where o does not divide n,
+  and repeat numbers where o exceeds n.
+  """
+  refuse_consumed(x.shape[1:3])
+  if x.shape[1:3] == tuple(size):
+    return x
+
+  def means(n, o):
+    at, i = np.arange(n), np.arange(o)[:, None]
+    inside = (at >= i * n // o) & (at < -(-(i + 1) * n // o))
+    return (inside / inside.sum(1, keepdims=True)).astype(np.float32)
+
+  rows, columns = (means(n, o) for n, o in zip(x.shape[1:3], size, strict=True))
+  return jnp.einsum('bhwc,ph,qw->bpqc', x, rows, columns)
+
+
 class Preprocessed(nn.Module):
   """A network on raw images: normalisation, and in training augmentation, inside the step.
 

@@ -77,3 +77,50 @@ def test_lenet(shape):
 
 def test_mlp():
   assert counts(models.MLP((64, 32), classes=10), MNIST) == (784 * 64 + 64 + 64 * 32 + 32 + 32 * 10 + 10, 0)
+
+
+PHOTO = (224, 224, 3)
+
+# Trained numbers for ten classes on 32 pixels: stems 'imagenet' and 'cifar'.
+RESNETS = [
+  (models.ResNet10, 4_910_922, 4_903_242),
+  (models.ResNet14, 10_812_234, 10_804_554),
+  (models.ResNet18, 11_181_642, 11_173_962),
+  (models.ResNet22, 17_082_954, 17_075_274),
+  (models.ResNet26, 17_452_362, 17_444_682),
+  (models.ResNet34, 21_289_802, 21_282_122),
+  (models.ResNet50, 23_528_522, 23_520_842),
+]
+
+
+@pytest.mark.parametrize(('net', 'imagenet', 'cifar'), RESNETS)
+def test_resnets(net, imagenet, cifar):
+  assert counts(net(), CIFAR)[0] == imagenet
+  assert counts(net(stem='cifar'), CIFAR)[0] == cifar
+
+
+@pytest.mark.parametrize(
+  ('net', 'classes', 'weights'),
+  [
+    (models.AlexNet, 7, 57_032_519),
+    (models.AlexNet, 65, 57_270_145),
+    (models.VGG11, 7, 128_795_015),
+    (models.VGG11, 65, 129_032_641),
+    (models.MobileNetV2, 7, 2_232_839),
+    (models.MobileNetV2, 65, 2_307_137),
+    (models.ResNet18, 7, 11_180_103),
+    (models.ResNet18, 65, 11_209_857),
+    (models.ResNet34, 7, 21_288_263),
+    (models.ResNet34, 65, 21_318_017),
+    (models.ResNet50, 65, 23_641_217),
+  ],
+)
+def test_photo_networks(net, classes, weights):
+  assert counts(net(classes=classes), PHOTO)[0] == weights
+
+
+def test_statistics_are_two_per_normalised_channel():
+  assert counts(models.ResNet18(), CIFAR)[1] == 2 * 4_800
+  assert counts(models.ResNet50(), CIFAR)[1] == 2 * 26_560
+  assert counts(models.MobileNetV2(), PHOTO)[1] == 2 * 17_056
+  assert counts(models.VGG11(), PHOTO)[1] == counts(models.AlexNet(), PHOTO)[1] == 0

@@ -1,0 +1,167 @@
+"""ResNets in torchvision's layout (He et al., 2016, Table 1; the blocks of ResNet14 and 22 are InCo's).
+
+Layers carry torchvision's names, with `_` before an index, so that `pretrained` finds them. Also here: what the other
+torchvision networks share with them.
+"""
+
+import functools
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from fedkd.models.layers import BatchNorm, Conv, TorchDense, refuse_consumed, settle
+
+kaiming = nn.initializers.variance_scaling(2.0, 'fan_out', 'normal')
+norm = functools.partial(BatchNorm, momentum=0.9, epsilon=1e-5)  # PyTorch's defaults in Flax's terms
+
+
+def scaled(channels, width):
+  """`channels` times the width factor, rounded, at least 1.
+
+  Raises:
+    ValueError: for a factor that is not positive.
+  """
+  if width <= 0:
+    raise ValueError(f'width={width} must be positive; 1.0 is the published width')
+  return max(1, round(channels * width))
+
+
+def square_conv(filters, kernel=3, stride=1, padding=None, use_bias=False, kernel_init=kaiming, **fields):
+  """A `Conv` as PyTorch writes it: one number for both axes, `padding` on all four sides (default: half the kernel)."""
+  side = (kernel // 2 if padding is None else padding,) * 2
+  return Conv(filters, (kernel,) * 2, (stride,) * 2, (side, side), use_bias=use_bias, kernel_init=kernel_init, **fields)
+
+
+def max_pool_3x3(x, padding):
+  """3x3 maximum, stride 2, `padding` of minus infinity on all sides: three shifts along each axis, no window reduction.
+
+  Where several numbers of a window are equal the gradient is shared among them (PyTorch: the first gets it).
+
+  Raises:
+    ValueError: for a map smaller than the window.
+  """
+  sides = (padding, padding)
+  x = jnp.pad(x, ((0, 0), sides, sides, (0, 0)), constant_values=-jnp.inf)
+  refuse_consumed(x.shape[1:3], (3, 3))
+
+  def along(x, axis):
+    span = (x.shape[axis] - 3) // 2 * 2 + 1
+    cut = lambda start: jax.lax.slice_in_dim(x, start, start + span, 2, axis)
+    return jnp.maximum(jnp.maximum(cut(0), cut(1)), cut(2))
+
+  return along(along(settle(x), 1), 2)
+
+
+class _Block(nn.Module):
+  """Convolutions with BatchNorm, added to their input, which a 1x1 convolution fits where the shape changes."""
+
+  shapes: tuple[tuple[int, int, int], ...]  # kernel, channels, stride
+  lowering: str
+
+  @nn.compact
+  def __call__(self, x, train):
+    y = x
+    for i, (kernel, channels, stride) in enumerate(self.shapes, 1):
+      y = square_conv(channels, kernel, stride, lowering=self.lowering, name=f'conv{i}')(y)
+      y = norm(name=f'bn{i}')(y, train)
+      if i < len(self.shapes):
+        y = jax.nn.relu(y)
+    stride = max(stride for _, _, stride in self.shapes)
+    if stride > 1 or x.shape[-1] != channels:
+      x = square_conv(channels, 1, stride, lowering=self.lowering, name='downsample_0')(x)
+      x = norm(name='downsample_1')(x, train)
+    return jax.nn.relu(x + y)
+
+
+class ResNet(nn.Module):
+  """Stem, stages of 64, 128, 256, 512 channels, global average pool, linear layer; features are the pooled vector.
+
+  blocks: per stage.
+  bottleneck: blocks of 1x1, 3x3, 1x1 convolutions with four times the channels, rather than two 3x3.
+  width: factor on all channels; 1.0 is the published network.
+  stem: 'imagenet' (7x7 of stride 2, max pool) or 'cifar' (3x3 of stride 1, no pool: better on 32 pixels).
+  """
+
+  blocks: tuple[int, ...] = (2, 2, 2, 2)
+  bottleneck: bool = False
+  width: float = 1.0
+  stem: str = 'imagenet'
+  classes: int = 10
+  lowering: str = 'auto'
+
+  def setup(self):
+    if self.stem not in ('imagenet', 'cifar'):
+      raise ValueError(f"stem={self.stem!r} is unknown; choose 'imagenet' or 'cifar'")
+    kernel, stride = (7, 2) if self.stem == 'imagenet' else (3, 1)
+    self.conv1 = square_conv(scaled(64, self.width), kernel, stride, lowering=self.lowering)
+    self.bn1 = norm()
+    for i, count in enumerate(self.blocks):
+      strides = [2 if i and not j else 1 for j in range(count)]
+      setattr(self, f'layer{i + 1}', [self._block(64 * 2**i, stride) for stride in strides])
+    self.fc = TorchDense(self.classes)
+
+  def _block(self, channels, stride):
+    channels = scaled(channels, self.width)
+    basic = ((3, channels, stride), (3, channels, 1))
+    bottleneck = ((1, channels, 1), (3, channels, stride), (1, 4 * channels, 1))
+    return _Block(bottleneck if self.bottleneck else basic, self.lowering)
+
+  def features(self, x, train):
+    x = jax.nn.relu(self.bn1(self.conv1(x), train))
+    if self.stem == 'imagenet':
+      x = max_pool_3x3(x, 1)
+    for i in range(len(self.blocks)):
+      for block in getattr(self, f'layer{i + 1}'):
+        x = block(x, train)
+    return jnp.mean(x, (1, 2))
+
+  def head(self, f):
+    return self.fc(f)
+
+  def __call__(self, x, train):
+    f = self.features(x, train)
+    return self.head(f), {'features': f}
+
+
+class ResNet10(ResNet):
+  """4 910 922 weights for ten classes."""
+
+  blocks: tuple[int, ...] = (1, 1, 1, 1)
+
+
+class ResNet14(ResNet):
+  """10 812 234 weights for ten classes."""
+
+  blocks: tuple[int, ...] = (1, 1, 2, 2)
+
+
+class ResNet18(ResNet):
+  """11 181 642 weights for ten classes."""
+
+  blocks: tuple[int, ...] = (2, 2, 2, 2)
+
+
+class ResNet22(ResNet):
+  """17 082 954 weights for ten classes."""
+
+  blocks: tuple[int, ...] = (2, 2, 3, 3)
+
+
+class ResNet26(ResNet):
+  """17 452 362 weights for ten classes."""
+
+  blocks: tuple[int, ...] = (3, 3, 3, 3)
+
+
+class ResNet34(ResNet):
+  """21 289 802 weights for ten classes."""
+
+  blocks: tuple[int, ...] = (3, 4, 6, 3)
+
+
+class ResNet50(ResNet):
+  """23 528 522 weights for ten classes; features of 2048."""
+
+  blocks: tuple[int, ...] = (3, 4, 6, 3)
+  bottleneck: bool = True
