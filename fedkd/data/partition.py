@@ -1,9 +1,11 @@
-"""Who owns which training rows: pure functions of (labels, clients, seed).
+"""Who owns which training rows: pure functions of (labels, clients, seed), some of the rows' origin too.
 
 Every partitioner returns a list of `clients` arrays int64[n_k] of row numbers in ascending order: disjoint,
 together all rows, none empty. Nothing is dropped where rows do not divide evenly: the first N mod K parts of
-`iid` and `contiguous`, and the first shards of `shards`, are one row larger. All raise ConfigError for fewer than
-one client or fewer rows than clients.
+`iid` and `contiguous`, and the first shards of `shards`, are one row larger. `few`, `few_by_origin` and `writers`
+differ: they make the small private sets of FedMD (Li and Wang, 2019) and leave most rows to nobody, and
+`few_by_origin` may give one row to two clients. All raise ConfigError for fewer than one client or fewer rows than
+clients.
 """
 
 import numpy as np
@@ -12,7 +14,7 @@ from fedkd.errors import ConfigError
 from fedkd.types import Rows
 
 # One stream of random numbers per purpose, so that a seed never draws the same numbers for two of them.
-IID, DIRICHLET, SHARDS, HOLD_OUT, SHARES = range(5)
+IID, DIRICHLET, SHARDS, HOLD_OUT, SHARES, FEW, FEW_BY_ORIGIN, WRITERS = range(8)
 MOST_REDRAWS = 1000
 MOST_CONCENTRATION = 1e6  # far beyond, the draw overflows
 
@@ -145,6 +147,73 @@ def by_origin(labels, clients, seed, origin) -> list:
       f'set it to {count}'
     )
   return [np.flatnonzero(origin == k) for k in range(clients)]
+
+
+def few(labels, clients, seed, per_class=3) -> list:
+  """`per_class` random rows of each class for each client, disjoint; the rest is nobody's (FedMD, iid).
+
+  Raises:
+    ConfigError: also if a class has fewer than clients * per_class rows.
+  """
+  _check(labels, clients)
+  _check_per_class(labels, per_class, clients, '')
+  rng = np.random.default_rng([seed, FEW])
+  drawn = [rng.permutation(np.flatnonzero(labels == c))[: clients * per_class] for c in np.unique(labels)]
+  dealt = np.stack(drawn, axis=1).reshape(clients, -1)
+  return list(np.sort(dealt, axis=1))
+
+
+def few_by_origin(labels, clients, seed, origin, per_class=20) -> list:
+  """Client i gets `per_class` random rows of each class among those of origin i mod O (FedMD, non-iid).
+
+  With origins that are ranks of fine classes, client i knows one fine class of each superclass. Clients of one origin
+  have no row in common where there are enough rows; else they draw them in turn, and again from the start.
+
+  Raises:
+    ConfigError: also if there are no origins, or one has fewer than `per_class` rows of a class.
+  """
+  _check(labels, clients)
+  origins = _count_origins(origin)
+  rng = np.random.default_rng([seed, FEW_BY_ORIGIN])
+  parts = [[] for _ in range(clients)]
+  for group in range(min(origins, clients)):
+    _check_per_class(np.where(origin == group, labels, -1), per_class, 1, f' of origin {group}', np.unique(labels))
+    for c in np.unique(labels):
+      rows = rng.permutation(np.flatnonzero((origin == group) & (labels == c)))
+      for turn, part in enumerate(parts[group::origins]):
+        part.append(rows[(turn * per_class + np.arange(per_class)) % len(rows)])
+  return [np.sort(np.concatenate(part)) for part in parts]
+
+
+def _check_per_class(labels, per_class, clients, where, classes=None):
+  if per_class < 1:
+    raise ConfigError(f'per_class={per_class} must be at least 1')
+  for c in np.unique(labels) if classes is None else classes:
+    count = np.count_nonzero(labels == c)
+    if count < clients * per_class:
+      raise ConfigError(
+        f'per_class={per_class} for {clients} clients needs {clients * per_class} examples{where} of class {c}, which '
+        f'has {count}; lower per_class or data.clients'
+      )
+
+
+def writers(labels, clients, seed, origin, minimum=18) -> list:
+  """Every client is one random origin, a writer, with at least `minimum` rows, and owns all of them (FedMD, non-iid).
+
+  Raises:
+    ConfigError: also if there are no origins, or too few with `minimum` rows.
+  """
+  _check(labels, clients)
+  _count_origins(origin)
+  count = np.bincount(origin)
+  able = np.flatnonzero(count >= max(minimum, 1))
+  if len(able) < clients:
+    raise ConfigError(
+      f'data.clients={clients} is more than the {len(able)} of {np.count_nonzero(count)} writers who have '
+      f'minimum={minimum} examples; lower data.clients or minimum'
+    )
+  chosen = np.random.default_rng([seed, WRITERS]).permutation(able)[:clients]
+  return [np.flatnonzero(origin == writer) for writer in chosen]
 
 
 def _count_origins(origin) -> int:

@@ -22,20 +22,20 @@ def choose(label, per_class=PER_CLASS) -> np.ndarray:
   return np.sort(np.concatenate(rows))
 
 
-def domains(image, label) -> tuple:
+def domains(arrays) -> tuple:
   """Copies of the chosen images, domain after domain and equally ordered: row i of each is the same digit.
 
   Args:
-    image: uint8[N, H, W, c].
-    label: int[N].
+    arrays: {'x_train': uint8[N, H, W, c], 'y_train': int[N], ...}.
 
   Returns:
-    (arrays x_train, y_train and origin, the number of the domain; names of the domains).
+    (arrays x_train, y_train and origin, the number of the domain; None for class names; names of the domains).
   """
+  image, label = arrays['x_train'], arrays['y_train']
   rows = choose(label)
-  arrays = {
+  copies = {
     'x_train': np.concatenate([turn(image[rows], degrees) if degrees else image[rows] for degrees in ANGLES]),
     'y_train': np.tile(label[rows], len(ANGLES)),
     'origin': np.repeat(np.arange(len(ANGLES)), len(rows)),
   }
-  return arrays, tuple(f'M{degrees}' for degrees in ANGLES)
+  return copies, None, tuple(f'M{degrees}' for degrees in ANGLES)

@@ -1,18 +1,15 @@
-"""Image data sets as arrays of uint8, whichever way they come: embedded, prepared by TFDS, .npz, or folders."""
+"""Image data sets as arrays of uint8, whichever way they come: embedded, prepared by TFDS, in files, or folders."""
 
-import logging
 import pathlib
 from typing import NamedTuple
 
 import numpy as np
 
-from fedkd.data import rotated
-from fedkd.data.cache import cached, fingerprint
+from fedkd.data import folders, matlab, prepared, rotated
+from fedkd.data.cache import cached
 from fedkd.errors import ConfigError
 
 SPLITS = ('train', 'test')
-IMAGE_SUFFIXES = {'.png', '.jpg', '.jpeg', '.bmp', '.gif', '.webp', '.tif', '.tiff', '.pgm', '.ppm'}
-BLOCK = 1000  # images decoded at once
 MNIST_5K_TRAIN = 400  # per class, of 500
 
 
@@ -39,43 +36,81 @@ def load(name, directory=None, label='label', keep=()) -> Source:
 
   Args:
     name: 'mnist_5k'; 'npz:FILE' with x_train, y_train, x_test, y_test; 'folder:DIR' of {train,test}/class/image;
-      'rotated_mnist' or 'rotated_mnist_5k', whose four domains are the same 1000 digits turned clockwise by 0, 20, 40
-      and 60 degrees; or a TFDS name such as 'cifar10' or 'emnist/letters', prepared as array_record or parquet.
+      'domains:DIR' of domain/class/image; 'mat:FILE', EMNIST as published for MATLAB, with writers; 'rotated_mnist' or
+      'rotated_mnist_5k', whose four domains are the same 1000 digits turned clockwise by 0, 20, 40 and 60 degrees; or
+      a TFDS name such as 'cifar10' or 'emnist/letters', prepared as array_record or parquet.
     directory: where prepared TFDS sets lie; None is $TFDS_DATA_DIR or TFDS's own default.
-    label: the TFDS feature to learn.
+    label: the feature of a TFDS set to learn. With 'coarse_label' (cifar100) `origin` is the rank of the fine class
+      within its superclass.
     keep: original labels (int) or class names (str) of the classes to keep; () keeps all.
 
   Raises:
     ConfigError: if there is no such set, or its images or labels do not fit, or a class to keep is not in it.
   """
-  kind, _, path = name.partition(':')
-  path = pathlib.Path(path).expanduser()
-  names, origins = None, ()
-  if name == 'mnist_5k':
-    arrays = _mnist_5k()
-  elif name == 'rotated_mnist_5k':
-    arrays, origins = _rotated(_mnist_5k())
-  elif name == 'rotated_mnist':
-    arrays, origins = _rotated(_tfds('mnist', directory, 'label')[0])
-  elif kind == 'npz':
-    arrays = _npz(path)
-  elif kind == 'folder':
-    arrays, names = _folder(path)
-  else:
-    arrays, names = _tfds(name, directory, label)
+  arrays, names, origins = _read(name, directory, label)
   _check(name, arrays)
   return _source(name, _keep(name, arrays, names, keep), names, origins)
 
 
-def _rotated(arrays) -> tuple:
-  return rotated.domains(arrays['x_train'], arrays['y_train'])
+def combine(private, public) -> Source:
+  """One source of private rows and then public ones, in one space of labels: first the public classes (FedMD).
+
+  The test set is the private one; public rows have origin -1.
+
+  Raises:
+    ConfigError: if the images differ in shape.
+  """
+  shapes = [source.train_image.shape[1:] for source in (private, public)]
+  if shapes[0] != shapes[1]:
+    raise ConfigError(
+      f'images of the public set {public.name} are {list(shapes[1])}, those of data.name={private.name} '
+      f'{list(shapes[0])}; choose two sets of equal size and channels'
+    )
+  count = len(public.train_label)
+  return private._replace(
+    name=f'{private.name} and {public.name}',
+    train_image=np.concatenate([private.train_image, public.train_image]),
+    train_label=np.concatenate([private.train_label + np.int32(public.classes), public.train_label]),
+    test_label=private.test_label + np.int32(public.classes),
+    classes=public.classes + private.classes,
+    class_names=public.class_names + private.class_names,
+    origin=None if private.origin is None else np.concatenate([private.origin, np.full(count, -1, np.int32)]),
+    public=count,
+  )
+
+
+def _read(name, directory, label) -> tuple:
+  """(arrays, class names by original label, names of origins by original number); None for the numbers themselves."""
+  kind, _, path = name.partition(':')
+  path = pathlib.Path(path).expanduser()
+  named = {
+    'mnist_5k': lambda: (_mnist_5k(), None, None),
+    'rotated_mnist_5k': lambda: rotated.domains(_mnist_5k()),
+    'rotated_mnist': lambda: rotated.domains(prepared.load('mnist', directory, label)[0]),
+  }
+  stored = {
+    'npz': lambda: (_npz(path), None, None),
+    'mat': lambda: (*matlab.load(path), None),
+    'folder': lambda: (*folders.split(path), None),
+    'domains': lambda: folders.domains(path),
+  }
+  read = named.get(name) or stored.get(kind)
+  if not read:
+    return (*prepared.load(name, directory, label), None)
+  if label != 'label':
+    raise ConfigError(
+      f'data.label={label} is not in data.name={name}, which has one label only; set it to label, or use a set of TFDS '
+      'that has it, such as cifar100'
+    )
+  return read()
 
 
 def _keep(name, arrays, names, keep) -> dict:
   """The rows whose label, or its name, is in `keep`; all rows if that is empty."""
   if not len(keep):
     return arrays
-  known = {label: str(label if names is None else names[label]) for label in np.unique(arrays['y_train']).tolist()}
+  found = np.unique(arrays['y_train'])
+  known = dict(zip(found.tolist(), _names(found, names), strict=True))
   label_of = {**{text: label for label, text in known.items()}, **{label: label for label in known}}
   if unknown := [entry for entry in keep if entry not in label_of]:
     classes = [str(label) if str(label) == text else f'{label} ({text})' for label, text in known.items()]
@@ -94,7 +129,7 @@ def _source(name, arrays, names, origins) -> Source:
     name: of the set.
     arrays: {'x_train', 'y_train'}, and 'x_test', 'y_test', 'origin' where the set has them.
     names: class names by original label, or None for the labels themselves.
-    origins: names by original origin.
+    origins: names by original origin, or None for the numbers themselves.
   """
   arrays = {'x_test': arrays['x_train'][:0], 'y_test': arrays['y_train'][:0], **arrays}
   found, train_label = np.unique(arrays['y_train'], return_inverse=True)
@@ -105,13 +140,16 @@ def _source(name, arrays, names, origins) -> Source:
     )
   test_label = np.searchsorted(found, arrays['y_test'])
   x_train, x_test = (x if x.ndim == 4 else x[..., None] for x in (arrays['x_train'], arrays['x_test']))
-  class_names = tuple(str(label if names is None else names[label]) for label in found)
   train_label, test_label = train_label.astype(np.int32), test_label.astype(np.int32)
-  source = Source(name, x_train, train_label, x_test, test_label, len(found), class_names)
+  source = Source(name, x_train, train_label, x_test, test_label, len(found), _names(found, names))
   if 'origin' not in arrays:
     return source
   owners, origin = np.unique(arrays['origin'], return_inverse=True)
-  return source._replace(origin=origin.astype(np.int32), origins=tuple(origins[owner] for owner in owners))
+  return source._replace(origin=origin.astype(np.int32), origins=_names(owners, origins))
+
+
+def _names(numbers, names) -> tuple:
+  return tuple(str(number if names is None else names[number]) for number in numbers.tolist())
 
 
 def _shorten(labels, most=10) -> str:
@@ -170,143 +208,3 @@ def _npz(path) -> dict:
       f'data.name=npz:{path} has no {", ".join(missing)}, only {", ".join(found) or "nothing"}; {remedy}'
     )
   return arrays
-
-
-def _folder(root) -> tuple:
-  """(arrays, class names) of root/{train,test}/class/image; other folders, such as CINIC-10's valid/, are ignored."""
-  classes = {split: _subfolders(root, split) for split in SPLITS}
-  names = [folder.name for folder in classes['train']]
-  if extra := [folder for folder in classes['test'] if folder.name not in names]:
-    raise ConfigError(
-      f'data.name=folder:{root}: {extra[0]} has no counterpart in train/; remove it or add training images'
-    )
-  listed = {split: _images(classes[split], names) for split in SPLITS}
-  if unseen := sorted(set(range(len(names))) - {label for _, label in listed['train']}):
-    raise ConfigError(
-      f'data.name=folder:{root}: {root / "train" / names[unseen[0]]} has no image; remove it or add some'
-    )
-  files = [path for split in SPLITS for path, _ in listed[split]]
-  return cached(f'folder:{root}', fingerprint(files), lambda: _read_folder(root, listed)), names
-
-
-def _subfolders(root, split) -> list:
-  folder = root / split
-  found = sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith('.')) if folder.is_dir() else []
-  if not found:
-    raise ConfigError(
-      f'data.name=folder:{root}: {folder} has no class folders; give a folder of train/CLASS/IMAGE and test/CLASS/IMAGE'
-    )
-  return found
-
-
-def _images(folders, names) -> list:
-  """(path, label) of every image file below class folders; hidden files and other types are passed over."""
-  is_image = lambda path: path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith('.')
-  return [(path, names.index(f.name)) for f in folders for path in sorted(f.iterdir()) if is_image(path)]
-
-
-def _read_folder(root, listed) -> dict:
-  size, mode = _common_form(root, [path for split in SPLITS for path, _ in listed[split]])
-  arrays = {}
-  for split in SPLITS:
-    image = np.empty((len(listed[split]), size[1], size[0], {'L': 1, 'RGB': 3}[mode]), np.uint8)
-    for row, (path, _) in zip(image, listed[split], strict=True):
-      row[:] = _open(root, path, lambda opened: np.asarray(opened.convert(mode))).reshape(row.shape)
-    arrays[f'x_{split}'] = image
-    arrays[f'y_{split}'] = np.array([label for _, label in listed[split]], np.int32)
-  return arrays
-
-
-def _common_form(root, paths) -> tuple:
-  """The one size (width, height) of all images, and 'L' if all are grey, else 'RGB'; reads headers only."""
-  forms = [_open(root, path, lambda opened: (opened.size, opened.mode)) for path in paths]
-  size = forms[0][0]
-  for path, (other, _) in zip(paths, forms, strict=True):
-    if other != size:
-      raise ConfigError(
-        f'data.name=folder:{root}: {path} is {other[0]}x{other[1]} pixels but {paths[0]} is {size[0]}x{size[1]}; '
-        'resize all images to one size'
-      )
-  return size, 'L' if all(mode in ('1', 'L') for _, mode in forms) else 'RGB'
-
-
-def _open(root, path, use):
-  """What `use` makes of an opened image."""
-  from PIL import Image
-
-  try:
-    with Image.open(path) as opened:
-      return use(opened)
-  except (OSError, SyntaxError, ValueError) as error:
-    raise ConfigError(f'data.name=folder:{root}: {path} cannot be read ({error}); repair or remove it') from error
-
-
-def _tfds(name, directory, label) -> tuple:
-  """(arrays, class names by original label) of a set that TensorFlow Datasets has prepared."""
-  import tensorflow_datasets as tfds
-
-  logging.getLogger('absl').addFilter(_not_about_opencv)
-  try:
-    builder = tfds.builder(name, data_dir=directory)
-    if not builder.is_prepared():
-      raise FileNotFoundError(f'nothing in {builder.data_path}')
-    data = {split: builder.as_data_source(split) for split in SPLITS}
-  except Exception as error:  # ValueError, AssertionError, NotImplementedError, ..., by what is missing
-    raise ConfigError(_not_prepared(name, directory, error)) from None  # TFDS lists a thousand names
-  _check_features(name, builder.info.features, label)
-  version = f'{builder.version} {fingerprint(pathlib.Path(builder.data_path).iterdir())}'
-  return cached(name, version, lambda: _read_tfds(name, builder, data)), builder.info.features[label].names
-
-
-def _not_about_opencv(record) -> bool:
-  return 'OpenCV' not in record.getMessage()
-
-
-def _first_line(error) -> str:
-  return (str(error).strip() or type(error).__name__).splitlines()[0][:150].rstrip('. ')
-
-
-def _not_prepared(name, directory, error) -> str:
-  return (
-    f'data.name={name} is not a data set that TensorFlow Datasets has prepared in '
-    f'{directory or "$TFDS_DATA_DIR or its default folder"} ({_first_line(error)}): check the name; or prepare it '
-    f'where TensorFlow is installed with `tfds build {name} --file_format=array_record` and point data.dir or '
-    'TFDS_DATA_DIR there; or use data.name=npz:FILE, data.name=folder:DIR or data.name=mnist_5k'
-  )
-
-
-def _check_features(name, features, label):
-  if label != 'label':  # PART 2
-    raise ConfigError(f'data.label={label} is not supported for data.name={name}; set it to label')
-  shape = features['image'].shape if 'image' in features else ()
-  if 'label' not in features or not hasattr(features['label'], 'names') or not shape or None in shape:
-    raise ConfigError(
-      f'data.name={name} has the features {", ".join(features)}, but fedkd needs an `image` of one fixed size and a '
-      'class `label`; convert it and use data.name=npz:FILE'
-    )
-
-
-def _read_tfds(name, builder, data) -> dict:
-  arrays = {}
-  for split in SPLITS:
-    examples = data[split]
-    image = np.empty((len(examples), *builder.info.features['image'].shape), builder.info.features['image'].np_dtype)
-    label = np.empty(len(examples), np.int32)
-    for start in range(0, len(examples), BLOCK):
-      rows = range(start, min(start + BLOCK, len(examples)))
-      for row, example in zip(rows, _fetch(name, builder, examples, list(rows)), strict=True):
-        image[row], label[row] = example['image'], example['label']
-    # EMNIST is stored column by column.
-    arrays[f'x_{split}'] = image.swapaxes(1, 2).copy() if builder.name == 'emnist' else image
-    arrays[f'y_{split}'] = label
-  return arrays
-
-
-def _fetch(name, builder, examples, rows) -> list:
-  try:
-    return examples.__getitems__(rows)
-  except Exception as error:  # array_record, Riegeli and Pillow each have their own
-    raise ConfigError(
-      f'data.name={name}: the files in {builder.data_path} are damaged or incomplete ({_first_line(error)}); copy them '
-      f'again or prepare them again with `tfds build {name} --file_format=array_record`'
-    ) from error

@@ -1,4 +1,7 @@
-"""What each client does with its rows: keep, give to everybody, hold out, test on."""
+"""What each client does with its rows: keep, give to everybody, hold out, test on.
+
+Both rules are `f(source, parts, seed, validation, public_share, test_share, aligned) -> Split`.
+"""
 
 from typing import NamedTuple
 
@@ -38,16 +41,57 @@ def shares(source, parts, seed, validation=0.1, public_share=0.0, test_share=0.0
       without any test rows, or a client for whom a part is left empty.
   """
   asked = {'test_share': test_share, 'public_share': public_share, 'validation': validation}
-  _check(source, asked)
+  _check_shares(source, asked)
+  if not test_share and not len(source.test_label):
+    raise ConfigError(
+      f'data.test_share=0 leaves data.name={source.name} without test rows, since it has no test set; set it above 0, '
+      'for example 0.15'
+    )
   if public_share == test_share == 0:
     return _held_out(source, parts, seed, validation)
   drawn = []
   for k, part in enumerate(parts):
     rng = np.random.default_rng([seed, partition.SHARES, *([] if aligned else [k])])
-    drawn.append(_draw(rng, part, source.train_label[part], list(asked.values())))
+    drawn.append(_draw(rng, part, source.train_label[part], lambda n: [_floor(share, n) for share in asked.values()]))
   split = _gather(source, *zip(*drawn, strict=True))
   _check_parts(source, parts, split, asked)
   return split
+
+
+def pacs_paper(source, parts, seed, validation=0.1, public_share=0.1, test_share=0.0, aligned=False) -> Split:
+  """The split behind Table 3 of FedH2L (Li et al., 2021), whose test rows CONTAIN THE TRAINING ROWS.
+
+  Only for comparison with that table; `shares` is the split without leaks. For each client (domain) and class of n
+  rows: validation floor(n / 10) + 1, which gives the sizes of PACS's official crossval lists, private all others
+  (its train lists), shared floor(public_share * n) of ALL n, and test all rows that are not shared. Which rows the
+  official lists name is not reproduced.
+
+  Args:
+    source, parts, seed: as in `shares`.
+    validation, test_share, aligned: not used; the rule fixes the sizes.
+    public_share: share of each class given to everybody, in [0, 1).
+
+  Raises:
+    ConfigError: for a public share outside [0, 1), one of a source that has public rows, or a part left empty.
+  """
+  del validation, test_share, aligned
+  asked = {'public_share': public_share}
+  _check_shares(source, asked)
+  drawn = []
+  for k, part in enumerate(parts):
+    rng = np.random.default_rng([seed, partition.SHARES, k])
+    label = source.train_label[part]
+    validation, private = _draw(rng, part, label, lambda n: [n // 10 + 1])
+    shared, test = _draw(rng, part, label, lambda n: [_floor(public_share, n)])
+    drawn.append((test, shared, validation, private))
+  split = _gather(source, *zip(*drawn, strict=True))
+  _check_parts(source, parts, split, asked)
+  return split
+
+
+def _floor(share, count) -> int:
+  """0.29 * 100 is 28.999999999999996 in floating point; a tolerance makes it 29."""
+  return int(share * count + 1e-9)
 
 
 def _held_out(source, parts, seed, validation) -> Split:
@@ -56,14 +100,13 @@ def _held_out(source, parts, seed, validation) -> Split:
   return _gather(source, nothing, nothing, held, private)
 
 
-def _draw(rng, part, label, fractions) -> list:
-  """One array of ascending rows for each fraction, and the remainder."""
+def _draw(rng, part, label, sizes) -> list:
+  """One array of ascending rows for each of `sizes(rows of a class)`, and the remainder."""
   pieces = []
   for c in np.unique(label):
     rows = rng.permutation(part[label == c])
-    # 0.29 * 100 is 28.999999999999996 in floating point; the tolerance makes it 29.
-    pieces.append(np.split(rows, np.cumsum([int(share * len(rows) + 1e-9) for share in fractions])))
-  empty = [part[:0]] * (len(fractions) + 1)
+    pieces.append(np.split(rows, np.cumsum(sizes(len(rows)))))
+  empty = [part[:0]] * (len(sizes(0)) + 1)
   return [np.sort(np.concatenate(piece)) for piece in zip(empty, *pieces, strict=True)]
 
 
@@ -73,7 +116,7 @@ def _gather(source, test, shared, validation, private) -> Split:
   return Split(list(private), list(shared), list(validation), list(test), public)
 
 
-def _check(source, asked):
+def _check_shares(source, asked):
   for field, share in asked.items():
     if not 0 <= share < 1:
       raise ConfigError(f'data.{field}={share} must be at least 0 and below 1, for example 0.1')
@@ -85,11 +128,6 @@ def _check(source, asked):
       f'data.public_share={asked["public_share"]} cannot be had beside the {source.public} public rows of a set of '
       'its own; set data.public_share=0 or leave out the public set'
     )
-  if not asked['test_share'] and not len(source.test_label):
-    raise ConfigError(
-      f'data.test_share=0 leaves data.name={source.name} without test rows, since it has no test set; set it above 0, '
-      'for example 0.15'
-    )
 
 
 def _check_parts(source, parts, split, asked):
@@ -98,7 +136,7 @@ def _check_parts(source, parts, split, asked):
     who = _who(source, parts, k)
     if not len(private):
       raise ConfigError(f'{who} of the split has no example to train on; lower data.clients or change data.partition')
-    if starved := [field for field in found if asked[field] and not len(found[field][k])]:
+    if starved := [field for field in asked if asked[field] and not len(found[field][k])]:
       field = starved[0]
       raise ConfigError(
         f'data.{field}={asked[field]} gives {who} no row of its {len(parts[k])}, since no class has enough of them; '

@@ -1,0 +1,101 @@
+"""Data sets prepared by TensorFlow Datasets, read without TensorFlow."""
+
+import logging
+import pathlib
+
+import numpy as np
+
+from fedkd.data.cache import cached, fingerprint
+from fedkd.errors import ConfigError
+
+SPLITS = ('train', 'test')
+BLOCK = 1000  # images decoded at once
+
+
+def load(name, directory, label) -> tuple:
+  """(arrays, class names by original label) of a set that TensorFlow Datasets has prepared.
+
+  A label other than 'label' is a coarser one: 'origin' then says the how manieth label of its class a row has.
+  """
+  import tensorflow_datasets as tfds
+
+  logging.getLogger('absl').addFilter(_not_about_opencv)
+  try:
+    builder = tfds.builder(name, data_dir=directory)
+    if not builder.is_prepared():
+      raise FileNotFoundError(f'nothing in {builder.data_path}')
+    data = {split: builder.as_data_source(split) for split in SPLITS}
+  except Exception as error:  # ValueError, AssertionError, NotImplementedError, ..., by what is missing
+    raise ConfigError(_not_prepared(name, directory, error)) from None  # TFDS lists a thousand names
+  _check_features(name, builder.info.features, label)
+  version = f'{builder.version} {fingerprint(pathlib.Path(builder.data_path).iterdir())}'
+  key = name if label == 'label' else f'{name} {label}'
+  return cached(key, version, lambda: _read(name, builder, data, label)), builder.info.features[label].names
+
+
+def _not_about_opencv(record) -> bool:
+  return 'OpenCV' not in record.getMessage()
+
+
+def _first_line(error) -> str:
+  return (str(error).strip() or type(error).__name__).splitlines()[0][:150].rstrip('. ')
+
+
+def _not_prepared(name, directory, error) -> str:
+  return (
+    f'data.name={name} is not a data set that TensorFlow Datasets has prepared in '
+    f'{directory or "$TFDS_DATA_DIR or its default folder"} ({_first_line(error)}): check the name; or prepare it '
+    f'where TensorFlow is installed with `tfds build {name} --file_format=array_record` and point data.dir or '
+    'TFDS_DATA_DIR there; or use data.name=npz:FILE, data.name=folder:DIR or data.name=mnist_5k'
+  )
+
+
+def _check_features(name, features, label):
+  shape = features['image'].shape if 'image' in features else ()
+  classes = [feature for feature in features if hasattr(features[feature], 'names')]
+  if not classes or not shape or None in shape:
+    raise ConfigError(
+      f'data.name={name} has the features {", ".join(features)}, but fedkd needs an `image` of one fixed size and a '
+      'class `label`; convert it and use data.name=npz:FILE'
+    )
+  if label not in classes:
+    raise ConfigError(
+      f'data.label={label} is no class label of data.name={name}; set it to {" or ".join(sorted(classes))}'
+    )
+
+
+def _read(name, builder, data, label) -> dict:
+  """The arrays; beside a coarser label than `label`, also where in its class that one stands."""
+  arrays, fine = {}, {}
+  for split in SPLITS:
+    examples = data[split]
+    image = np.empty((len(examples), *builder.info.features['image'].shape), builder.info.features['image'].np_dtype)
+    labels = np.empty((len(examples), 2), np.int32)
+    for start in range(0, len(examples), BLOCK):
+      rows = range(start, min(start + BLOCK, len(examples)))
+      for row, example in zip(rows, _fetch(name, builder, examples, list(rows)), strict=True):
+        image[row], labels[row] = example['image'], (example[label], example.get('label', 0))
+    # EMNIST is stored column by column.
+    arrays[f'x_{split}'] = image.swapaxes(1, 2).copy() if builder.name == 'emnist' else image
+    arrays[f'y_{split}'], fine[split] = labels.T.copy()
+  has_fine = label != 'label' and 'label' in builder.info.features
+  return {**arrays, 'origin': _rank(arrays['y_train'], fine['train'])} if has_fine else arrays
+
+
+def _rank(coarse, fine) -> np.ndarray:
+  """int32[N]: 0 where `fine` is the lowest label found with that coarse label, 1 where it is the next, ..."""
+  rank = np.empty(len(fine), np.int32)
+  for label in np.unique(coarse):
+    inside = coarse == label
+    rank[inside] = np.unique(fine[inside], return_inverse=True)[1]
+  return rank
+
+
+def _fetch(name, builder, examples, rows) -> list:
+  try:
+    return examples.__getitems__(rows)
+  except Exception as error:  # array_record, Riegeli and Pillow each have their own
+    raise ConfigError(
+      f'data.name={name}: the files in {builder.data_path} are damaged or incomplete ({_first_line(error)}); copy them '
+      f'again or prepare them again with `tfds build {name} --file_format=array_record`'
+    ) from error
