@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import assert_same_bits
 from hypothesis import given
 
 from fedkd import aggregate
 from fedkd.types import Down, Group, Sent
+from helpers import assert_same_bits
 
 trim = partial(aggregate.trimmed_mean, share=0.25)
 RULES = {'mean': aggregate.mean, 'median': aggregate.median, 'trimmed_mean': trim}

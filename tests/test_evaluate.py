@@ -2,10 +2,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import pool, preprocessed, row
 
 from fedkd import evaluate, models
 from fedkd.types import Client, Group, Method, Server, State, apply_model
+from helpers import pool, preprocessed, row
 
 IMAGES = pool()
 MODEL = preprocessed(models.MLP((8,), classes=3))

@@ -3,11 +3,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from helpers import preprocessed
 
 from fedkd import ledger, methods, models
 from fedkd.aggregate import class_message
 from fedkd.types import Data, Down, Peers, Pool, Rows, Sent
+from helpers import preprocessed
 
 ints = lambda counts: {kind: (int(numbers), int(size)) for kind, (numbers, size) in counts.items()}
 

@@ -4,11 +4,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from helpers import assert_close, assert_same_bits, pool, preprocessed
 from hypothesis import given
 from jax.flatten_util import ravel_pytree
 
 from fedkd import local, models
+from helpers import assert_close, assert_same_bits, pool, preprocessed
 
 KEY = jax.random.key(3)
 WIDTH = 24  # n_max of most tests: one shape, one compilation

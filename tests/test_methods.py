@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from helpers import CLASSES, assert_same_bits, pool, problem, row
 
 from fedkd import aggregate, methods, models, plan
+from helpers import CLASSES, assert_same_bits, pool, problem, row
 
 ROUNDS = 30  # of the learnable problem
 MARGIN = 0.3  # that every method must add to chance there

@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from helpers import assert_close, assert_same_bits, pool, problem, row, split
 
 from fedkd import local, methods, models, plan
 from fedkd import round as rounds
 from fedkd.types import Client, Down, Method, Server, State
+from helpers import assert_close, assert_same_bits, pool, problem, row, split
 
 SGD = optax.sgd(0.1)
 NET = models.MLP((8,), classes=3)

@@ -18,7 +18,7 @@ def split(root) -> tuple:
   if extra := [folder for folder in classes['test'] if folder.name not in names]:
     raise ConfigError(f'data.name={name}: {extra[0]} has no counterpart in train/; remove it or add training images')
   listed = {part: _images(classes[part], names) for part in SPLITS}
-  _refuse_empty(name, classes['train'], listed['train'])
+  _refuse_empty(name, classes['train'], listed['train'], layout)
   return _cached(name, listed), names
 
 
@@ -36,7 +36,7 @@ def domains(root) -> tuple:
         f'data.name={name}: {folder} has no class {missing[0]}, unlike another domain; add or remove it'
       )
     rows.append(_images(own, names))
-    _refuse_empty(name, own, rows[-1])
+    _refuse_empty(name, own, rows[-1], layout)
   arrays = _cached(name, {'train': [row for own in rows for row in own]})
   origin = np.repeat(np.arange(len(rows)), [len(own) for own in rows])
   return {**arrays, 'origin': origin}, names, [folder.name for folder in folders]
@@ -60,10 +60,10 @@ def _subfolders(name, folder, kind, layout) -> list:
   return found
 
 
-def _refuse_empty(name, folders, rows):
+def _refuse_empty(name, folders, rows, layout):
   filled = {path.parent for path, _ in rows}
   if empty := [folder for folder in folders if folder not in filled]:
-    raise ConfigError(f'data.name={name}: {empty[0]} has no image; remove it or add some')
+    raise ConfigError(f'data.name={name}: {empty[0]} has no image; remove it or add some, as {layout}')
 
 
 def _images(folders, names) -> list:

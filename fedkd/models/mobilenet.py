@@ -76,16 +76,21 @@ class MobileNetV2(nn.Module):
     ]
     for i, block in enumerate(blocks, 1):
       setattr(self, f'features_{i}', block)
-    self.features_18_0 = square_conv(scaled(1280, self.width), 1, lowering=self.lowering)
-    self.features_18_1 = norm()
+    self.last = len(blocks) + 1
+    setattr(self, f'features_{self.last}_0', square_conv(scaled(1280, self.width), 1, lowering=self.lowering))
+    setattr(self, f'features_{self.last}_1', norm())
     self.classifier_1 = nn.Dense(self.classes, kernel_init=nn.initializers.normal(0.01))
     self.drop = Dropout(self.dropout)
 
+  def _plain(self, x, at, train):
+    conv, normalise = (getattr(self, f'features_{at}_{i}') for i in (0, 1))
+    return jax.nn.relu6(normalise(conv(x), train))
+
   def features(self, x, train):
-    x = jax.nn.relu6(self.features_0_1(self.features_0_0(x), train))
-    for i in range(1, 18):
+    x = self._plain(x, 0, train)
+    for i in range(1, self.last):
       x = getattr(self, f'features_{i}')(x, train)
-    x = jax.nn.relu6(self.features_18_1(self.features_18_0(x), train))
+    x = self._plain(x, self.last, train)
     return self.drop(jnp.mean(x, (1, 2)), train)
 
   def head(self, f):

@@ -150,6 +150,131 @@ def test_refuses_shards(per_client):
     partition.shards(np.zeros(40, int), 2, 0, per_client)
 
 
+# ---- by origin, and those that leave rows out
+
+
+@pytest.fixture
+def fine():
+  """600 shuffled rows: 4 labels times 3 origins, 50 of each."""
+  order = np.random.default_rng(0).permutation(600)
+  return (np.arange(600) % 4)[order], (np.arange(600) // 4 % 3)[order]
+
+
+def test_by_origin_gives_each_client_its_domain(fine):
+  labels, origin = fine
+  parts = partition.by_origin(labels, 3, 0, origin)
+  assert [set(origin[part]) for part in parts] == [{0}, {1}, {2}]
+  np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(600))
+  assert same(parts, partition.by_origin(labels, 3, 1, origin))
+
+
+@pytest.mark.parametrize('clients', [2, 4])
+def test_by_origin_refuses_another_number_of_clients(fine, clients):
+  with pytest.raises(ConfigError, match=rf'data\.clients={clients} does not fit .* has 3 domains; set it to 3'):
+    partition.by_origin(fine[0], clients, 0, fine[1])
+
+
+@pytest.mark.parametrize('make', [partition.by_origin, partition.few_by_origin, partition.writers])
+def test_refuses_rows_that_belong_to_nobody(make):
+  with pytest.raises(ConfigError, match=r'data\.partition .*neither domains nor writers; use .*emnist-letters\.mat'):
+    make(np.zeros(40, int), 2, 0, None)
+
+
+@QUICK
+@given(clients=st.integers(1, 12), per_class=st.integers(1, 12), seed=seeds)
+def test_few_are_disjoint_stratified_and_deterministic(clients, per_class, seed):
+  labels = np.random.default_rng(seed).permutation(np.repeat(np.arange(5), 144))
+  parts = partition.few(labels, clients, seed, per_class)
+  assert np.all(partition.overview(parts, labels, 5) == per_class)
+  assert len(np.unique(np.concatenate(parts))) == 5 * clients * per_class
+  assert all(np.all(np.diff(part) > 0) and part.dtype == np.int64 for part in parts)
+  assert same(parts, partition.few(labels, clients, seed, per_class))
+
+
+def test_few_refuses_a_scarce_class_and_says_how_scarce():
+  labels = np.repeat([0, 1], [40, 29])
+  with pytest.raises(
+    ConfigError, match=r'per_class=3 for 10 clients needs 30 examples of class 1, which has 29; lower per_class or data'
+  ):
+    partition.few(labels, 10, 0)
+
+
+@QUICK
+@given(clients=st.integers(1, 9), per_class=st.integers(1, 50), seed=seeds)
+def test_few_by_origin_takes_turns_and_is_disjoint_where_it_can_be(clients, per_class, seed):
+  rng = np.random.default_rng(seed)
+  labels, origin = rng.permutation(np.stack(np.divmod(np.arange(600) // 50, 3), 1)).T
+  parts = partition.few_by_origin(labels, clients, seed, origin, per_class)
+  assert np.all(partition.overview(parts, labels, 4) == per_class)
+  for i, part in enumerate(parts):
+    assert np.all(origin[part] == i % 3)
+    assert np.all(np.diff(part) > 0)  # no row twice
+  sharing = -(-clients // 3)
+  if sharing * per_class <= 50:
+    assert len(np.unique(np.concatenate(parts))) == 4 * clients * per_class
+  assert same(parts, partition.few_by_origin(labels, clients, seed, origin, per_class))
+
+
+def test_few_by_origin_uses_all_rows_before_any_twice(fine):
+  parts = partition.few_by_origin(fine[0], 9, 0, fine[1], per_class=20)  # 60 of 50
+  assert len(np.unique(np.concatenate(parts))) == 600
+
+
+def test_few_by_origin_refuses_an_origin_without_a_class(fine):
+  labels, origin = (array[(fine[0] != 2) | (fine[1] != 1)] for array in fine)
+  with pytest.raises(
+    ConfigError, match=r'per_class=20 for 1 clients needs 20 examples of origin 1 of class 2, which has 0; lower'
+  ):
+    partition.few_by_origin(labels, 2, 0, origin)
+  assert len(partition.few_by_origin(labels, 1, 0, origin)) == 1  # which asks origin 0 only
+
+
+@pytest.mark.parametrize(
+  'make', [lambda f: partition.few(f[0], 2, 0, 0), lambda f: partition.few_by_origin(f[0], 2, 0, f[1], 0)]
+)
+def test_few_refuse_none(fine, make):
+  with pytest.raises(ConfigError, match='per_class=0 must be at least 1'):
+    make(fine)
+
+
+@QUICK
+@given(sizes=st.lists(st.integers(0, 30), min_size=6, max_size=20), clients=st.integers(1, 4), seed=seeds)
+def test_writers_are_whole_distinct_and_prolific(sizes, clients, seed):
+  origin = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(sizes)), sizes))
+  able = [w for w, size in enumerate(sizes) if size >= 18]
+  if len(able) < clients:
+    with pytest.raises(ConfigError, match=r'data\.clients=|at most'):
+      partition.writers(np.zeros(len(origin)), clients, seed, origin)
+    return
+  parts = partition.writers(np.zeros(len(origin)), clients, seed, origin)
+  found = [set(origin[part].tolist()) for part in parts]
+  assert all(len(own) == 1 for own in found)
+  chosen = [own.pop() for own in found]
+  assert len(set(chosen)) == clients
+  assert set(chosen) <= set(able)
+  assert [len(part) for part in parts] == [sizes[w] for w in chosen]
+  assert same(parts, partition.writers(np.zeros(len(origin)), clients, seed, origin))
+
+
+def test_writers_says_how_many_there_are():
+  with pytest.raises(
+    ConfigError,
+    match=r'data\.clients=3 is more than the 2 of 4 writers who have minimum=18 examples; lower data\.clients',
+  ):
+    partition.writers(np.zeros(60), 3, 0, np.repeat([0, 1, 3, 4], [17, 18, 20, 5]))
+
+
+def test_another_seed_is_another_few(fine):
+  labels, origin = fine
+  assert not same(partition.few(labels, 3, 0), partition.few(labels, 3, 1))
+  assert not same(partition.few_by_origin(labels, 3, 0, origin), partition.few_by_origin(labels, 3, 1, origin))
+  many = np.repeat(np.arange(100), 20)
+  assert not same(partition.writers(many, 3, 0, many), partition.writers(many, 3, 1, many))
+
+
+# ---- held-out rows
+
+
 @QUICK
 @given(
   sizes=st.lists(st.integers(1, 50), min_size=1, max_size=8),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedkd.data import cache, prepared, sources
+from fedkd.data import cache, partition, prepared, sources
 from fedkd.errors import ConfigError
 
 needs_tfds = pytest.mark.skipif(
@@ -227,6 +227,81 @@ def test_npz_refuses_a_single_array(tmp_path):
     sources.load(f'npz:{tmp_path / "a.npy"}')
 
 
+# ---- keep
+
+
+def test_keep_takes_labels_and_numbers_them_anew(tmp_path):
+  changes = {'y_train': np.array([7, -2, 40, 7, -2, 40]), 'y_test': np.array([40, 7, 7])}
+  name, arrays = write_npz(tmp_path / 'a.npz', **changes)
+  source = sources.load(name, keep=(40, -2))
+  assert source.train_label.tolist() == [0, 1, 0, 1]
+  assert source.test_label.tolist() == [1]
+  assert (source.classes, source.class_names) == (2, ('-2', '40'))
+  assert np.array_equal(source.train_image, arrays['x_train'][[1, 2, 4, 5]])
+  assert np.array_equal(source.test_image, arrays['x_test'][:1])
+
+
+def test_keep_takes_names(tmp_path):
+  write_folder(tmp_path / 'set', classes=('cat', 'dog', 'eel'))
+  for keep in (('eel', 'cat'), (2, 'cat'), (0, 2)):
+    source = sources.load(f'folder:{tmp_path / "set"}', keep=keep)
+    assert source.class_names == ('cat', 'eel')
+    assert source.train_image[:, 1, 1, 0].tolist() == [0, 1, 20, 21]
+
+
+def test_keep_refuses_what_is_not_there_and_names_what_is(tmp_path):
+  name = write_folder(tmp_path / 'set')
+  with pytest.raises(ConfigError, match=r"data\.keep names 'cow', .*choose among 0 \(cat\), 1 \(dog\)$"):
+    sources.load(name, keep=('cat', 'cow'))
+  with pytest.raises(ConfigError, match=r'data\.keep names 9, .*choose among 0, 1, 2$'):
+    sources.load(write_npz(tmp_path / 'a.npz')[0], keep=(9,))
+
+
+# ---- combine
+
+
+def two_sources(tmp_path):
+  private, arrays = write_npz(tmp_path / 'a.npz')
+  public, _ = write_npz(
+    tmp_path / 'b.npz',
+    x_train=random_images(5, 4, 5, 3, seed=2),
+    y_train=np.array([3, 8, 3, 8, 8]),
+    y_test=np.array([3, 3, 8]),
+  )
+  return sources.load(private), sources.load(public)
+
+
+def test_combine_puts_public_rows_last_and_public_classes_first(tmp_path):
+  private, public = two_sources(tmp_path)
+  both = sources.combine(private, public)
+  assert np.array_equal(both.train_image, np.concatenate([private.train_image, public.train_image]))
+  assert both.train_label.tolist() == [2, 3, 4, 2, 3, 4, 0, 1, 0, 1, 1]
+  assert both.test_label.tolist() == [4, 3, 2]
+  assert both.test_image is private.test_image
+  assert both.train_label.dtype == both.test_label.dtype == np.int32
+  assert (both.classes, both.public, both.origin) == (5, 5, None)
+  assert both.class_names == ('3', '8', '0', '1', '2')
+  assert private.train_label.tolist() == [0, 1, 2, 0, 1, 2]
+
+
+def test_combine_gives_public_rows_no_origin(tmp_path):
+  private, public = two_sources(tmp_path)
+  private = private._replace(origin=np.array([0, 0, 1, 1, 2, 2], np.int32), origins=('a', 'b', 'c'))
+  both = sources.combine(private, public)
+  assert both.origin.tolist() == [0, 0, 1, 1, 2, 2] + [-1] * 5
+  assert both.origin.dtype == np.int32
+  assert both.origins == ('a', 'b', 'c')
+
+
+def test_combine_refuses_other_shapes(tmp_path):
+  private, public = two_sources(tmp_path)
+  grey = public._replace(train_image=public.train_image[..., :1])
+  with pytest.raises(
+    ConfigError, match=r'are \[4, 5, 1\], those of data\.name=npz:.*a\.npz \[4, 5, 3\]; choose two sets'
+  ):
+    sources.combine(private, grey)
+
+
 # ---- folder
 
 
@@ -331,14 +406,15 @@ def test_folder_refuses_a_missing_split(tmp_path, splits):
 
 
 class Examples:
-  def __init__(self, image, label):
-    self.image, self.label = image, label
+  def __init__(self, image, label, coarse=None):
+    self.image, self.label, self.coarse = image, label, coarse
 
   def __len__(self):
     return len(self.label)
 
   def __getitems__(self, rows):
-    return [{'image': self.image[row], 'label': self.label[row]} for row in rows]
+    coarse = lambda row: {} if self.coarse is None else {'coarse_label': self.coarse[row]}
+    return [{'image': self.image[row], 'label': self.label[row], **coarse(row)} for row in rows]
 
 
 @pytest.fixture
@@ -352,6 +428,8 @@ def imitate(tmp_path, monkeypatch):
       'image': types.SimpleNamespace(shape=shape, np_dtype=np.uint8),
       'label': types.SimpleNamespace(names=names),
     }
+    if len(train) > 2:
+      features['coarse_label'] = types.SimpleNamespace(names=['wet', 'dry', 'hot'])
     builder = types.SimpleNamespace(
       name=name,
       version='1.0.0',
@@ -382,6 +460,37 @@ def test_tfds_emnist_is_transposed(imitate):
   source = sources.load('emnist/letters')
   assert np.array_equal(source.test_image, x.transpose(0, 2, 1, 3))
   assert source.class_names == ('1', '2')
+
+
+def test_tfds_coarse_label_ranks_the_fine_ones(imitate):
+  x, fine, coarse = random_images(8, 3, 2, 3), np.array([4, 1, 9, 4, 0, 7, 1, 9]), np.array([2, 0, 2, 2, 0, 1, 0, 2])
+  imitate('some', (x, fine, coarse), (x[:3], fine[:3], coarse[:3]), list('0123456789'), (3, 2, 3))
+  source = sources.load('some', label='coarse_label')
+  assert source.train_label.tolist() == coarse.tolist()
+  assert source.test_label.tolist() == [2, 0, 2]
+  assert source.class_names == ('wet', 'dry', 'hot')
+  assert source.origin.tolist() == [0, 1, 1, 0, 0, 0, 1, 1]
+  assert source.origins == ('0', '1')
+  assert np.array_equal(source.train_image, x)
+  kept = sources.load('some', label='coarse_label', keep=('wet', 2))
+  assert kept.train_label.tolist() == [1, 0, 1, 1, 0, 0, 1]
+  assert kept.origin.tolist() == [0, 1, 1, 0, 0, 1, 1]
+  plain = sources.load('some')
+  assert plain.train_label.tolist() == [2, 1, 4, 2, 0, 3, 1, 4]
+  assert plain.origin is None
+
+
+def test_refuses_a_label_that_a_set_does_not_have(imitate):
+  x, y = random_images(4, 5, 5, 1), np.array([0, 1, 0, 1])
+  imitate('some', (x, y), (x, y), ['a', 'b'], (5, 5, 1))
+  with pytest.raises(
+    ConfigError, match=r'data\.label=coarse_label is no class label of data\.name=some; set it to label'
+  ):
+    sources.load('some', label='coarse_label')
+  with pytest.raises(
+    ConfigError, match=r'data\.label=coarse_label is not in data\.name=mnist_5k, .*set it to label, or use'
+  ):
+    sources.load('mnist_5k', label='coarse_label')
 
 
 def test_tfds_prepared_anew_is_not_served_stale(imitate, tmp_path):
@@ -441,10 +550,10 @@ def test_tfds_refuses_what_is_not_prepared_in_one_short_sentence(name, tmp_path)
 def real(shared_cache, monkeypatch):
   monkeypatch.setenv('FEDKD_CACHE', str(shared_cache))
 
-  def load(name):
-    if not (pathlib.Path(os.environ['TFDS_DATA_DIR']) / name).is_dir():
+  def load(name, **options):
+    if not (pathlib.Path(os.environ['TFDS_DATA_DIR']) / name.removeprefix('rotated_')).is_dir():
       pytest.skip(f'{name} is not prepared in TFDS_DATA_DIR')
-    return sources.load(name)
+    return sources.load(name, **options)
 
   return load
 
@@ -497,6 +606,35 @@ def test_real_cifar100_has_contiguous_labels(real):
   assert len(source.class_names) == source.classes
   assert len(source.test_label) == 100 * source.classes
   check_against_tfds(source, 'cifar100')
+
+
+@needs_tfds
+def test_real_cifar100_superclasses(real):
+  source = real('cifar100', label='coarse_label', keep=range(6))
+  assert source.class_names == tuple('012345')
+  fine = len(real('cifar100').train_label) // real('cifar100').classes  # images of a fine class, 500 if not cut
+  assert [np.bincount(source.origin[source.train_label == c]).tolist() for c in range(6)] == [[fine] * 5] * 6
+  assert np.bincount(source.test_label).tolist() == [500] * 6
+  parts = partition.few_by_origin(source.train_label, 10, 0, source.origin)
+  assert np.all(partition.overview(parts, source.train_label, 6) == 20)
+  assert len(np.unique(np.concatenate(parts))) == 1200
+
+
+@needs_tfds
+def test_real_femnist_of_fedmd(real):
+  source = sources.combine(real('emnist/letters', keep=range(1, 7)), real('mnist'))
+  assert (source.classes, source.public) == (16, 60000)
+  assert np.bincount(source.test_label).tolist() == [0] * 10 + [800] * 6
+  assert set(source.train_label[-60000:]) == set(range(10))
+  parts = partition.few(source.train_label[:-60000], 10, 0)
+  assert [len(part) for part in parts] == [18] * 10
+
+
+@needs_tfds
+def test_real_rotated_mnist_is_made_of_training_images(real):
+  source, whole = real('rotated_mnist'), {image.tobytes() for image in real('mnist').train_image}
+  assert np.bincount(source.train_label).tolist() == [400] * 10
+  assert all(image.tobytes() in whole for image in source.train_image[:1000])
 
 
 @needs_tfds

@@ -80,3 +80,119 @@ def test_without_public_and_test_shares_it_is_hold_out():
   assert same(found.private, private)
   assert same(found.validation, validation)
   assert [len(rows) for rows in (*found.shared, *found.test, found.public)] == [0] * 7
+
+
+# Dog, elephant, giraffe, guitar, horse, house, person.
+PACS = {
+  'photo': [189, 202, 182, 186, 199, 280, 432],
+  'art': [379, 255, 285, 184, 201, 295, 449],
+  'cartoon': [389, 457, 346, 135, 324, 288, 405],
+  'sketch': [772, 740, 753, 608, 816, 80, 160],
+}
+
+
+@pytest.fixture(scope='module')
+def pacs():
+  label = np.concatenate([np.repeat(np.arange(7), count) for count in PACS.values()])
+  origin = np.repeat(np.arange(4), [sum(count) for count in PACS.values()])
+  source = fake(label, origin, tuple(PACS))
+  return source, partition.by_origin(label, 4, 0, origin)
+
+
+def test_pacs_paper_has_the_sizes_of_table_3(pacs):
+  source, parts = pacs
+  found = split.pacs_paper(source, parts, 0)
+  assert [len(rows) for rows in found.private] == [1499, 1840, 2107, 3531]
+  assert [len(rows) for rows in found.shared] == [164, 201, 230, 391]
+  assert [len(rows) for rows in found.validation] == [171, 208, 237, 398]
+  assert [len(rows) for rows in found.test] == [1506, 1847, 2114, 3538]
+  for k, part in enumerate(parts):
+    assert np.array_equal(np.union1d(found.private[k], found.validation[k]), part)
+    assert not set(found.private[k]) & set(found.validation[k])
+    assert np.array_equal(np.union1d(found.shared[k], found.test[k]), part)
+    assert not set(found.shared[k]) & set(found.test[k])
+    # The leak that the name and the docstring promise: about nine of ten test rows are trained on.
+    assert len(set(found.test[k]) & set(found.private[k])) > 0.8 * len(found.test[k])
+  assert same(found.shared, split.pacs_paper(source, parts, 0).shared)
+  assert not same(found.shared, split.pacs_paper(source, parts, 1).shared)
+
+
+def test_shares_of_pacs_are_floors_of_each_class_without_leaks(pacs):
+  source, parts = pacs
+  found = split.shares(source, parts, 0, 0.1, 0.1, 0.15)
+  for k, counts in enumerate(PACS.values()):
+    assert len(found.test[k]) == sum(15 * n // 100 for n in counts)
+    assert len(found.shared[k]) == len(found.validation[k]) == sum(n // 10 for n in counts)
+    together = np.concatenate([found.private[k], found.shared[k], found.validation[k], found.test[k]])
+    assert np.array_equal(np.sort(together), parts[k])
+
+
+def test_seeds_and_clients_draw_differently():
+  source = fake(np.tile(np.arange(200) % 4, 2))
+  parts = [np.arange(200), np.arange(200, 400)]
+  one, other = (split.shares(source, parts, seed, 0.1, 0.1, 0.2) for seed in (0, 1))
+  assert not same(one.test, other.test)
+  assert not np.array_equal(one.test[0], one.test[1] - 200)
+  # What a client's split is does not depend on who else there is.
+  assert same(split.shares(source, parts[:1], 0, 0.1, 0.1, 0.2).test, one.test[:1])
+
+
+def test_aligned_copies_never_leak_a_test_example():
+  source = fake(np.tile(np.arange(100) % 5, 3))
+  parts = np.split(np.arange(300), 3)
+  found = split.shares(source, parts, 3, 0.1, 0.1, 0.2, aligned=True)
+  tested = {row % 100 for row in np.concatenate(found.test)}
+  trained = {row % 100 for row in np.concatenate([*found.private, *found.shared, *found.validation])}
+  assert len(tested) == 20
+  assert not tested & trained
+
+
+def test_public_rows_of_the_source_are_everybodys():
+  source = fake(np.arange(60) % 3, public=20, tested=True)
+  found = split.shares(source, partition.iid(source.train_label[:40], 4, 0), 0)
+  assert np.array_equal(found.public, np.arange(40, 60))
+  assert [len(rows) for rows in found.shared] == [0] * 4
+  assert max(map(max, found.private)) < 40
+
+
+@pytest.mark.parametrize(
+  ('asked', 'message'),
+  [
+    ({'validation': 1.0}, r'data\.validation=1\.0 must be at least 0 and below 1'),
+    ({'public_share': -0.1}, r'data\.public_share=-0\.1 must be at least 0 and below 1'),
+    ({'test_share': float('nan')}, r'data\.test_share=nan must be at least 0 and below 1'),
+    (
+      {'validation': 0.2, 'public_share': 0.3, 'test_share': 0.5},
+      r'data\.test_share=0\.5 \+ data\.public_share=0\.3 \+ data\.validation=0\.2 leaves nothing to train on; lower',
+    ),
+    ({}, r'data\.test_share=0 leaves data\.name=fake without test rows, .*set it above 0'),
+    (
+      {'test_share': 0.01},
+      r'data\.test_share=0\.01 gives domain Alps no row of its 40, .*raise data\.test_share or lower',
+    ),
+    ({'test_share': 0.2, 'public_share': 0.01}, r'data\.public_share=0\.01 gives domain Alps no row'),
+    ({'test_share': 0.2, 'validation': 0.01}, r'data\.validation=0\.01 gives domain Alps no row'),
+  ],
+)
+def test_shares_refuses(asked, message):
+  origin = np.repeat([0, 1], 40)
+  source = fake(np.tile(np.arange(40) % 2, 2), origin, ('Alps', 'Andes'))
+  with pytest.raises(ConfigError, match=message):
+    split.shares(source, partition.by_origin(source.train_label, 2, 0, origin), 0, **asked)
+
+
+def test_shares_names_clients_that_are_no_domains():
+  source = fake(np.tile(np.arange(40) % 2, 2), np.repeat([0, 1], 40), ('Alps', 'Andes'))
+  with pytest.raises(ConfigError, match=r'gives client 0 no row'):
+    split.shares(source, partition.iid(source.train_label, 2, 0), 0, test_share=0.01)
+
+
+@pytest.mark.parametrize('make', [split.shares, split.pacs_paper])
+def test_refuses_an_empty_client_and_two_public_sets(make):
+  source = fake(np.arange(60) % 3, public=20, tested=True)
+  with pytest.raises(
+    ConfigError, match=r'data\.public_share=0\.1 cannot be had beside the 20 public rows .*set data\.publ'
+  ):
+    make(source, [np.arange(40)], 0, public_share=0.1)
+  with pytest.raises(ConfigError, match=r'client 1 of the split has no example to train on; lower data\.clients'):
+    make(source._replace(public=0), [np.arange(60), np.arange(0)], 0, public_share=0.1)

@@ -3,10 +3,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from helpers import assert_close, assert_same_bits, pool, problem, row, split
 
 from fedkd import aggregate, local, methods, models, plan
 from fedkd.types import State
+from helpers import assert_close, assert_same_bits, pool, problem, row, split
 
 NET, OTHER = models.MLP((8,), classes=3), models.MLP((5,), classes=3)
 SGD, MOMENTUM = optax.sgd(0.1), optax.sgd(0.1, momentum=0.9)

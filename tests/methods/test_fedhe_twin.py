@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from helpers import EXAMPLES, pool, problem
 
 from fedkd import local, methods, models, plan
+from helpers import EXAMPLES, pool, problem
 
 TURNS, STEPS, BATCH, RATE, ALPHA = 20, 3, 6, 0.05, 0.7
 CLASSES = 4  # nobody has the last one
