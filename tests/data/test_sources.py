@@ -261,7 +261,7 @@ def test_keep_refuses_what_is_not_there_and_names_what_is(tmp_path):
 
 
 def two_sources(tmp_path):
-  private, arrays = write_npz(tmp_path / 'a.npz')
+  private, _ = write_npz(tmp_path / 'a.npz')
   public, _ = write_npz(
     tmp_path / 'b.npz',
     x_train=random_images(5, 4, 5, 3, seed=2),
