@@ -83,6 +83,7 @@ class MobileNetV2(nn.Module):
     self.drop = Dropout(self.dropout)
 
   def _plain(self, x, at, train):
+    """The first or last convolution, BatchNorm and ReLU6, which are in no block."""
     conv, normalise = (getattr(self, f'features_{at}_{i}') for i in (0, 1))
     return jax.nn.relu6(normalise(conv(x), train))
 
