@@ -196,3 +196,9 @@ def test_refuses_an_empty_client_and_two_public_sets(make):
     make(source, [np.arange(40)], 0, public_share=0.1)
   with pytest.raises(ConfigError, match=r'client 1 of the split has no example to train on; lower data\.clients'):
     make(source._replace(public=0), [np.arange(60), np.arange(0)], 0, public_share=0.1)
+
+
+def test_floors_are_those_of_exact_arithmetic():
+  source = fake(np.zeros(100))  # 0.29 * 100 is 28.999999999999996
+  found = split.shares(source, [np.arange(100)], 0, 0.29, 0.29, 0.29)
+  assert [len(rows[0]) for rows in found[:4]] == [13, 29, 29, 29]
