@@ -27,11 +27,12 @@ def slow_adaptive(x, size):
   return out
 
 
-@pytest.mark.parametrize('size', [(13, 9), (1, 1), (2, 3), (6, 7), (12, 14), (5, 20)])
-@pytest.mark.parametrize('target', [(6, 6), (7, 7), (1, 1)])
-def test_adaptive_pool_is_pytorchs(size, target):
-  x = normal(0, 2, *size, 3)
-  np.testing.assert_allclose(adaptive_average_pool(x, target), slow_adaptive(np.asarray(x), target), atol=1e-6)
+@pytest.mark.parametrize('size', [(13, 9), (1, 1), (2, 3), (6, 7), (5, 20)])
+def test_adaptive_pool_is_pytorchs(size):
+  x, targets = normal(0, 2, *size, 3), [(6, 6), (7, 7), (1, 1)]
+  pooled = jax.jit(lambda x: [adaptive_average_pool(x, target) for target in targets])(x)
+  for y, target in zip(pooled, targets, strict=True):
+    np.testing.assert_allclose(y, slow_adaptive(np.asarray(x), target), atol=1e-6)
 
 
 def test_adaptive_pool_of_an_equal_map_is_nothing():
@@ -42,7 +43,7 @@ def test_adaptive_pool_of_an_equal_map_is_nothing():
 
 
 @pytest.mark.parametrize('stride', [1, 2])
-@pytest.mark.parametrize('size', [(6, 5), (1, 2), (7, 7)])
+@pytest.mark.parametrize('size', [(6, 5), (1, 2)])
 def test_depthwise_is_the_grouped_convolution(stride, size):
   x, layer = normal(0, 2, *size, 4), DepthwiseConv(stride)
   kernel = layer.init(KEY, x)['params']['kernel']
@@ -120,11 +121,17 @@ def plausible(net, x):
   return jax.tree_util.tree_map_with_path(number, jax.eval_shape(lambda: net.init(KEY, x, False)))
 
 
+@pytest.fixture
+def shallow(monkeypatch):
+  """MobileNetV2 of four blocks, which compile in a quarter of the time."""
+  monkeypatch.setattr(mobilenet, 'STAGES', ((1, 16, 1, 1), (6, 24, 2, 2), (6, 320, 1, 2)))
+
+
 SIDES = {models.AlexNet: 63, models.VGG11: 32, models.MobileNetV2: 32}
 
 
 @pytest.mark.parametrize('net', SIDES, ids=by_name)
-def test_the_contract(net):
+def test_the_contract(net, shallow):
   net, x = net(width=0.0625, classes=3, lowering='native'), normal(0, 2, SIDES[net], SIDES[net], 3)
   variables = plausible(net, x)
   logits, out = jax.jit(lambda v: net.apply(v, x, False))(variables)  # no dropout key: none is asked for
@@ -136,8 +143,7 @@ def test_the_contract(net):
 
 
 @pytest.mark.parametrize('net', SIDES, ids=by_name)
-def test_a_step_is_finite_drops_and_moves_statistics(net, monkeypatch):
-  monkeypatch.setattr(mobilenet, 'STAGES', ((1, 16, 1, 1), (6, 24, 2, 2), (6, 320, 1, 2)))  # fewer to compile
+def test_a_step_is_finite_drops_and_moves_statistics(net, shallow):
   net, x = net(width=0.0625, classes=3, lowering='native'), normal(0, 4, SIDES[net], SIDES[net], 3)
   variables = plausible(net, x)
 
@@ -158,7 +164,7 @@ def test_a_step_is_finite_drops_and_moves_statistics(net, monkeypatch):
   assert all((a != np.asarray(b)).any() for a, b in zip(old, jax.tree.leaves(new), strict=True))
 
 
-def test_initial_numbers():
+def test_initial_numbers(shallow):
   def initial(net, *layers):
     """These layers' parameters; the rest of the network is never computed."""
 
@@ -176,6 +182,6 @@ def test_initial_numbers():
   assert np.var(conv['kernel']) == pytest.approx(2 / (9 * 128), rel=0.02)
   assert np.std(dense['kernel']) == pytest.approx(0.01, rel=0.01)
   assert not np.any(conv['bias'])
-  block, dense = initial(models.MobileNetV2(width=0.25), 'features_17', 'classifier_1')
-  assert np.var(block['conv_1_0']['kernel']) == pytest.approx(2 / (9 * 240), rel=0.1)
+  block, dense = initial(models.MobileNetV2(width=0.25), 'features_4', 'classifier_1')
+  assert np.var(block['conv_1_0']['kernel']) == pytest.approx(2 / (9 * 36), rel=0.2)
   assert np.std(dense['kernel']) == pytest.approx(0.01, rel=0.05)
