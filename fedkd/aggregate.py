@@ -8,7 +8,7 @@ With all weights 0 the result is unused.
 import jax
 import jax.numpy as jnp
 
-from fedkd.types import Down, Sent, Server
+from fedkd.types import Down, Peers, Sent, Server
 
 
 def _broadcast(weight, like):
@@ -218,6 +218,55 @@ def silent() -> Server:
     lambda key, t, state, ups, ids: ((), {}),
     lambda key, t, state, ids: tuple(Down() for _ in ids),
   )
+
+
+def _everyones(blank, groups):
+  """Nothing heard from anybody: `blank(groups)`, the empty message of one client, in a row per client."""
+  return jax.tree.map(lambda a: jnp.broadcast_to(a, (_clients(groups), *a.shape)), blank(groups))
+
+
+def _collect(key, t, state, ups, ids):
+  """The messages of this round, in a row per client; the others said nothing."""
+  del key, t
+  wrapped = lambda leaf: isinstance(leaf, Sent)
+  state = jax.tree.map(lambda s: s._replace(valid=jnp.zeros_like(s.valid)), state, is_leaf=wrapped)
+  for up, seat in zip(ups, ids, strict=True):
+    put = lambda a, new, seat=seat: a.at[jnp.where(seat >= 0, seat, a.shape[0])].set(new, mode='drop')
+    state = jax.tree.map(put, state, up)
+  return state, {}
+
+
+def router(blank) -> Server:
+  """Peer to peer: everybody hears what everybody else said last round. `blank(groups)`: a message with nothing in it,
+  a pytree of `Sent` with scalar `valid`."""
+
+  def send(key, t, state, ids):
+    del key, t
+    wrapped = lambda leaf: isinstance(leaf, Sent)
+    return tuple(Down(shared=jax.tree.map(lambda s: Peers(*s), state, is_leaf=wrapped)) for _ in ids)
+
+  return Server(lambda key, groups, variables, data: _everyones(blank, groups), _collect, send)
+
+
+def pairs(blank) -> Server:
+  """Peer to peer: everybody hears one partner of a uniformly random matching; with an odd number one hears nobody."""
+
+  def send(key, t, state, ids):
+    del t
+    count = jax.tree.leaves(state)[0].shape[0]
+    order = jax.random.permutation(key, count)
+    even = count // 2 * 2
+    partner = jnp.arange(count).at[order[:even]].set(order[:even].reshape(-1, 2)[:, ::-1].reshape(-1))
+    wrapped = lambda leaf: isinstance(leaf, Sent)
+
+    def of(seat):
+      mine, alone = partner[seat], partner[seat] == seat
+      pick = lambda s: Sent(s.value[mine], s.valid[mine] & ~alone)
+      return Down(own=jax.tree.map(pick, state, is_leaf=wrapped))
+
+    return tuple(of(jnp.maximum(seat, 0)) for seat in ids)
+
+  return Server(lambda key, groups, variables, data: _everyones(blank, groups), _collect, send)
 
 
 def join(**servers) -> Server:

@@ -1,8 +1,7 @@
-"""From a config to the parts of a run: the only place that reads configs, and the only one that jits."""
+"""From a config to the parts of a run: the only place that reads configs."""
 
-import functools
+import pathlib
 import zlib
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -11,63 +10,91 @@ import numpy as np
 import optax
 
 from fedkd import config as configs
-from fedkd import evaluate, methods, models, round
+from fedkd import handed_over, methods, models, phase
 from fedkd import plan as plans
-from fedkd.data import partition, sources, transforms
+from fedkd.data import partition, sources, split, transforms
 from fedkd.errors import ConfigError
 from fedkd.models.layers import Preprocessed
-from fedkd.types import Data, Group, Method, Pool, Rows, State
-
-# The winners of `launch/bench.py` (README, "Speed"): clients mapped at once, by backend and kind of network.
-AUTO_CHUNK = {('cpu', 'convolution'): 1, ('cpu', 'dense'): 10}
-ACCELERATOR_CHUNK = 100
-MOST_ROUNDS = 1000  # of one call; its reports are kept on the device
+from fedkd.types import Group, Pool, Rows
 
 
 class Experiment(NamedTuple):
-  """The parts of a run. Its programs take and return states whose leaves have a leading axis of seeds."""
+  """The parts of a run."""
 
   config: Any
-  method: Method
-  groups: tuple  # of Group
-  plan: plans.Plan
   source: sources.Source
-  parts: list  # per seed, per client: training rows of the source
-  held_out: list  # per seed, per client: validation rows
+  splits: list  # per seed, of split.Split
+  groups: tuple  # of Group
   clients: np.ndarray  # int[], the clients to evaluate
-  variables: tuple  # per group, initial {'params', 'batch_stats'}
-  init: Callable  # () -> State
-  rounds: Callable  # (State, start, count) -> (State, Report with leaves [seeds, length, ...]); takes the State over
-  length: int  # most rounds of one call
-  hits: Callable  # (State, image uint8[seeds, EVAL_BLOCK, ...], label) -> int32[seeds, clients evaluated]
+  world: phase.World
+  variables: tuple  # per group, what the first phase starts from, leaves [seeds, 1 or n, ...]
+  phases: tuple  # of phase.Phase
 
 
-def build(config) -> Experiment:
+def build(config, beside='.') -> Experiment:
   """Checks a config, loads its data and makes the parts of its run; nothing is written or trained.
+
+  Args:
+    config: ConfigDict.
+    beside: the folder in which `init_from` looks for another run.
 
   Raises:
     ConfigError: in one sentence, for anything that cannot run.
   """
   configs.check(config)
-  source = sources.load(config.data.name, config.data.dir or None)
+  source = load_data(config)
   tx = configs.build_block(optax, config.optimizer)
-  method = configs.build_block(methods, config.method, tx=tx)
+  blocks = [*({'rounds': 1, **dict(b)} for b in config.before), {**config.method, 'rounds': config.rounds}]
+  made = [_method(block, tx) for block in blocks]
   groups = make_groups(config, source)
-  plan = configs.build_block(plans, config.plan, sizes=[len(g.ids) for g in groups], rounds=config.rounds)
-  splits = [split(config, source.train_label, seed) for seed in config.seeds]
-  parts, held_out = ([s[i] for s in splits] for i in (0, 1))
+  splits = [make_split(config, source, seed) for seed in config.seeds]
   variables = initial_variables(groups, config.seeds, source.train_image.shape[1:])
-  _refuse_lone_examples(groups, variables, parts)
-  clients = evaluated(config)
-  programs = _programs(config, method, groups, plan, source, parts, variables, clients)
-  init, rounds = programs[:2]
-  try:
-    # A whole round in shapes: what does not fit together ends here, not after minutes of compilation.
-    jax.eval_shape(lambda state: rounds(state, 0, 0), jax.eval_shape(init))
-  except ValueError as error:
-    reason = str(error).split('\n')[0]
-    raise ConfigError(f'method {configs.label(config.method)} does not fit its models or messages: {reason}') from error
-  return Experiment(config, method, groups, plan, source, parts, held_out, clients, variables, *programs)
+  _refuse_lone_examples(groups, variables, splits)
+  variables = jax.tree.map(lambda a: a[:, None], variables)
+  if config.init_from:
+    variables = handed_over.read(config, pathlib.Path(beside), variables)
+  world = _world(config, source, splits, groups)
+  settings = phase.Settings(config.seed_axis, config.chunk, config.eval_every, config.eval_batch)
+  phases, before = [], variables
+  for p, (block, method) in enumerate(zip(blocks, made, strict=True)):
+    sizes = [len(g.ids) for g in groups]
+    last = p == len(config.before)
+    plan = _plan(config, sizes) if last else plans.synchronous(sizes, block['rounds'])
+    keys = jnp.stack([jax.random.fold_in(jax.random.key(seed), 1 + p) for seed in config.seeds])
+    try:
+      one = phase.make(configs.label(block), method, plan, block['rounds'], keys, world, before, settings)
+    except ValueError as error:
+      reason = str(error).split('\n')[0]
+      raise ConfigError(f'method {configs.label(block)} does not fit its models or messages: {reason}') from error
+    before = jax.eval_shape(one.handover, one.state)
+    phases.append(one)
+  return Experiment(config, source, splits, groups, world.clients, world, variables, tuple(phases))
+
+
+def _method(block, tx):
+  values = {k: v for k, v in block.items() if k != 'rounds'}
+  if block['rounds'] < 1:
+    raise ConfigError(f'before: rounds={block["rounds"]} of {configs.label(block)} must be at least 1')
+  return configs.build_block(methods, values, tx=tx)
+
+
+def _plan(config, sizes):
+  return configs.build_block(plans, config.plan, sizes=sizes, rounds=config.rounds)
+
+
+def load_data(config) -> sources.Source:
+  """The data set of a config, with its public set behind it if it names one."""
+  private = sources.load(config.data.name, config.data.dir or None, config.data.label, configs.tuples(config.data.keep))
+  if not config.data.public:
+    return private
+  public = sources.load(config.data.public, config.data.dir or None)
+  found, limit = len(public.train_label), config.data.public_rows
+  if limit > found:
+    raise ConfigError(f'data.public_rows={limit} is more than the {found} of {public.name}; lower it, or set it to 0')
+  if limit:
+    pick = np.sort(np.random.default_rng(0).permutation(found)[:limit])
+    public = public._replace(train_image=public.train_image[pick], train_label=public.train_label[pick])
+  return sources.combine(private, public)
 
 
 def make_groups(config, source) -> tuple:
@@ -116,12 +143,16 @@ def _label(name, fields) -> str:
   return ' '.join([str(name), '-'.join(map(str, widths))]).strip()
 
 
-def split(config, label, seed):
-  """(training rows, held-out rows) per client, by the config's partitioner."""
+def make_split(config, source, seed) -> split.Split:
+  """Who owns which rows, by the config's partitioner, and what everybody does with them, by its protocol."""
   make = configs.resolve(config.data.partition, partition, 'data.partition', ('labels', 'clients', 'seed'))
-  extra = {'concentration': config.data.concentration} if 'concentration' in configs.fields(make) else {}
-  parts = make(label, config.data.clients, seed, **extra)
-  return partition.hold_out(parts, config.data.validation, seed)
+  own = len(source.train_label) - source.public
+  known = {'origin': None if source.origin is None else source.origin[:own], **config.data}
+  extra = {name: known[name] for name in configs.fields(make, ('labels', 'clients', 'seed')) if name in known}
+  parts = make(source.train_label[:own], config.data.clients, seed, **extra)
+  protocol = configs.resolve(config.data.protocol, split, 'data.protocol', ('source', 'parts', 'seed'))
+  shares = (config.data.validation, config.data.public_share, config.data.test_share, config.data.aligned)
+  return protocol(source, parts, seed, *shares)
 
 
 def initial_variables(groups, seeds, image_shape) -> tuple:
@@ -144,9 +175,9 @@ def initial_variables(groups, seeds, image_shape) -> tuple:
     raise ConfigError(str(error)) from error
 
 
-def _refuse_lone_examples(groups, variables, parts):
+def _refuse_lone_examples(groups, variables, splits):
   for group, initial in zip(groups, variables, strict=True):
-    lone = [c for c in group.ids if any(len(p[c]) == 1 for p in parts)]
+    lone = [c for c in group.ids if any(len(owned(s)[c]) == 1 for s in splits)]
     if initial['batch_stats'] and lone:
       raise ConfigError(
         f'client {lone[0]} has a single training example, on which the BatchNorm of {group.name} is not defined; '
@@ -162,78 +193,37 @@ def evaluated(config) -> np.ndarray:
   return np.sort(np.random.default_rng(config.plan.seed).choice(count, config.eval_clients, replace=False))
 
 
+def owned(one) -> list:
+  """All training rows of every client in a split, those it shares last."""
+  return [np.concatenate(rows) for rows in zip(one.private, one.shared, strict=True)]
+
+
 def _stack(trees):
   return jax.tree.map(lambda *a: jnp.asarray(np.stack(a)), *trees)
 
 
-def _rows(parts, ids) -> Rows:
-  """Rows of the clients `ids`, leaves [seeds, n, ...], all seeds padded alike."""
-  width = max(len(p[c]) for p in parts for c in ids)
+def _rows(lists, ids) -> Rows:
+  """Rows of the clients `ids`, leaves [seeds, n, ...], all seeds padded alike; `lists`: per seed, per client."""
+  width = max(len(rows[c]) for rows in lists for c in ids)
   pad = lambda r: r._replace(index=np.pad(r.index, ((0, 0), (0, width - r.index.shape[1]))))
-  return _stack([pad(partition.rows([p[c] for c in ids], ids)) for p in parts])
+  return _stack([pad(partition.rows([rows[c] for c in ids], ids)) for rows in lists])
 
 
-def _everyone(parts) -> Rows:
-  """All training rows, leaves [seeds, ...]."""
-  merged = [np.concatenate(p) for p in parts]
-  width = max(map(len, merged))
-  return _stack([Rows(np.pad(m, (0, width - len(m))), np.int32(len(m)), np.int32(-1)) for m in merged])
+def _common(lists) -> Rows:
+  """Rows that belong to no one client, leaves [seeds, ...]; `lists`: one array per seed."""
+  width = max(map(len, lists))
+  return _stack([Rows(np.pad(m, (0, width - len(m))).astype(np.int32), np.int32(len(m)), np.int32(-1)) for m in lists])
 
 
-def over_seeds(function, axis):
-  """Maps a function over the leading axis of seeds: 'vmap', or 'map' one after the other (bit-equal to single runs)."""
-
-  def mapped(*args):
-    if jax.tree.leaves(args)[0].shape[0] == 1:  # no loop, so that a donated state is updated in place
-      return jax.tree.map(lambda a: a[None], function(*jax.tree.map(lambda a: a[0], args)))
-    return jax.vmap(function)(*args) if axis == 'vmap' else jax.lax.map(lambda a: function(*a), args)
-
-  return mapped
-
-
-def _programs(config, method, groups, plan, source, parts, variables, clients):
-  """(init, rounds, length, hits) of `Experiment`."""
-  backend = jax.default_backend()
-  axis = config.seed_axis if config.seed_axis != 'auto' else ('map' if backend == 'cpu' else 'vmap')
-  convolution = any(leaf.ndim == 5 for leaf in jax.tree.leaves(variables))  # a kernel, and the seeds
-  auto = AUTO_CHUNK.get((backend, 'convolution' if convolution else 'dense'), ACCELERATOR_CHUNK)
-  chunk, length = config.chunk or auto, min(config.eval_every, config.rounds, MOST_ROUNDS)
-  keys = jnp.stack([jax.random.fold_in(jax.random.key(seed), 1) for seed in config.seeds])
-  pool = Pool(jnp.asarray(source.train_image), jnp.asarray(source.train_label))
-  rows = tuple(_rows(parts, g.ids) for g in groups), _everyone(parts)
-  who = tuple(jnp.asarray(w) for w in plan.who)
-  data = lambda pool, rows: tuple(Data(pool, private, rows[1]) for private in rows[0])
-
-  def init(pool, key, rows, variables):
-    key_client, key_server, key_inbox = jax.random.split(key, 3)
-    seen = data(pool, rows)
-
-    def client(group, of_group, initial):
-      def one(private):
-        own = jax.random.fold_in(key_client, private.id)
-        return method.client.init(own, group.model, of_group._replace(private=private), initial)
-
-      return jax.vmap(one)(of_group.private)
-
-    states = tuple(client(*each) for each in zip(groups, seen, variables, strict=True))
-    server = method.server.init(key_server, groups, variables, seen)
-    return State(states, server, round.fill_inbox(key_inbox, method, groups, server) if plan.stale else None)
-
-  def rounds(pool, who, start, count, key, rows, state):
-    return round.run(key, start, count, length, method, groups, state, data(pool, rows), who, chunk)
-
-  def hits(state, image, label):
-    picked = [np.flatnonzero(np.isin(g.ids, clients)) for g in groups]
-    return jnp.concatenate(evaluate.hits(method, groups, state, image, label, picked, config.eval_batch))
-
-  start_program = jax.jit(lambda pool, *args: over_seeds(functools.partial(init, pool), axis)(*args))
-  round_program = jax.jit(
-    lambda pool, who, start, count, *args: over_seeds(functools.partial(rounds, pool, who, start, count), axis)(*args),
-    donate_argnums=6,
-  )
-  return (
-    lambda: start_program(pool, keys, rows, variables),
-    lambda state, start, count: round_program(pool, who, np.int32(start), np.int32(count), keys, rows, state),
-    length,
-    jax.jit(over_seeds(hits, axis)),
+def _world(config, source, splits, groups) -> phase.World:
+  own, shared = [owned(s) for s in splits], [s.shared for s in splits]
+  some = any(len(rows) for s in shared for rows in s)
+  return phase.World(
+    groups,
+    Pool(jnp.asarray(source.train_image), jnp.asarray(source.train_label)),
+    tuple(_rows(own, g.ids) for g in groups),
+    tuple(_rows(shared, g.ids) for g in groups) if some else None,
+    _common([np.concatenate(rows) for rows in own]),
+    _common([s.public for s in splits]) if some or source.public else None,
+    evaluated(config),
   )

@@ -53,7 +53,7 @@ def save(opened, step, state, notes):
   opened.save(step, args=ocp.args.Composite(state=ocp.args.StandardSave(tree), digest=ocp.args.JsonSave(seal)))
 
 
-def _read(opened, step, like):
+def read(opened, step, like):
   """(state, notes) of one step; any exception means damage."""
   found = opened.restore(step, args=ocp.args.Composite(digest=ocp.args.JsonRestore()))
   leaves = [np.zeros(s.shape, s.dtype) for s in jax.tree.leaves(like)]
@@ -69,7 +69,7 @@ def restore(opened, like, warn):
 
   Args:
     opened: from `manager`.
-    like: pytree of arrays or ShapeDtypeStructs with the state's structure.
+    like: step -> pytree of arrays or ShapeDtypeStructs with the structure of the state saved there.
     warn: called with one sentence per damaged checkpoint.
 
   Returns:
@@ -77,7 +77,7 @@ def restore(opened, like, warn):
   """
   for step in sorted(opened.all_steps(), reverse=True):
     try:
-      return step, *_read(opened, step, like)
+      return step, *read(opened, step, like(step))
     except Exception as error:  # damage raises many types, depending on the file that is hit
       reason = str(error).strip().split('\n')[0][:120]
       warn(f'checkpoint {step} is damaged ({type(error).__name__}: {reason}); trying the next older one')

@@ -28,15 +28,27 @@ def default() -> ConfigDict:
   config.groups = ()  # ({'model': name, 'clients': count, **fields of the model}, ...)
   config.plan = block(plan, 'synchronous')
   config.rounds = 100
+  config.before = ()  # phases that come first: ({'name': method, 'rounds': count, **its hyperparameters}, ...)
+  config.init_from = ''  # RUN@PHASE: start from the models that phase PHASE (0, 1, ...) of the run beside this one left
   config.seeds = (0,)
 
   config.data = ConfigDict()
   config.data.name = 'mnist_5k'  # or a TFDS name, npz:FILE, folder:DIR
   config.data.dir = ''  # where TFDS sets lie; empty: $TFDS_DATA_DIR or TFDS's own default
   config.data.clients = 10
-  config.data.partition = 'iid'  # iid, contiguous, dirichlet, shards
+  config.data.label = 'label'  # the feature of a TFDS set to learn
+  config.data.keep = ()  # class names or numbers to keep; (): all
+  config.data.public = ''  # a second data set that everybody has
+  config.data.public_rows = 0  # of it, 0: all
+  config.data.partition = 'iid'  # iid, contiguous, dirichlet, shards, by_origin, few, few_by_origin, writers
   config.data.concentration = 0.5  # of the Dirichlet partition
+  config.data.per_class = 3  # rows of each class and client in `few` and `few_by_origin`
+  config.data.minimum = 18  # rows of a client in `writers`
+  config.data.protocol = 'shares'  # or pacs_paper
   config.data.validation = 0.1  # share of each client's rows held out
+  config.data.public_share = 0.0  # share that each client gives to everybody
+  config.data.test_share = 0.0  # share that is the client's own test set
+  config.data.aligned = False  # whether all clients divide their rows by the same draw
   config.data.classes = 0  # outputs of every head; 0: as many as the data has
   config.data.normalise = 'mean_image'  # mean_image, standard, unit
   config.data.crop = 0  # random crop after padding by so many pixels
@@ -232,7 +244,15 @@ def check(config):
     value = flat(plain(config))[field]
     if value < 1:
       raise ConfigError(f'{field}={value} must be at least 1')
-  for field in ('eval_rows', 'eval_clients', 'checkpoint_every', 'chunk', 'data.classes', 'data.crop'):
+  for field in (
+    'eval_rows',
+    'eval_clients',
+    'checkpoint_every',
+    'chunk',
+    'data.classes',
+    'data.crop',
+    'data.public_rows',
+  ):
     value = flat(plain(config))[field]
     if value < 0:
       raise ConfigError(f'{field}={value} must not be negative; 0 is automatic')

@@ -3,10 +3,10 @@
 import jax
 import numpy as np
 
-from fedkd import config as configs
 from fedkd import ledger
-from fedkd.build import build
-from fedkd.types import Data, Down, Pool, Rows
+from fedkd.build import build, owned
+from fedkd.phase import of_client
+from fedkd.types import Data, Down
 
 
 def _size(tree) -> int:
@@ -22,39 +22,35 @@ def _message(counts) -> str:
   return ' + '.join(parts) or 'nothing'
 
 
-def _data(parts) -> Data:
-  """Shapes of what one client sees."""
-  image, label = parts.source.train_image, parts.source.train_label
-  shape = lambda count: jax.ShapeDtypeStruct((count,), np.int32)
-  number = jax.ShapeDtypeStruct((), np.int32)
-  rows = lambda count: Rows(shape(count), number, number)
-  everyone = rows(sum(map(len, parts.parts[0])))
-  pool = Pool(jax.ShapeDtypeStruct(image.shape, image.dtype), shape(len(label)))
-  return Data(pool, rows(len(parts.parts[0][0])), everyone)
-
-
 def messages(parts, g):
-  """(up, down): shapes of what one client of group g sends and receives in a round."""
-  group, data = parts.groups[g], _data(parts)
-  state = jax.eval_shape(parts.init)
-  row = lambda tree: jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape[2:], s.dtype), tree)  # without seeds, clients
-  server = jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape[1:], s.dtype), state.server)
+  """(up, down): shapes of what one client of group g sends and receives in a round of the last phase."""
+  phase, group, world = parts.phases[-1], parts.groups[g], parts.world
+  of_seed = lambda tree: jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape[1:], s.dtype), tree)
+  rows = of_seed((world.private[g], world.everyone, world.shared[g] if world.shared else None, world.public))
+  data = Data(world.pool, *rows)
+  state, key, t = of_seed(phase.state), jax.eval_shape(jax.random.key, 0), jax.ShapeDtypeStruct((), np.int32)
   ids = tuple(jax.ShapeDtypeStruct((1,), np.int32) for _ in parts.groups)
-  key, t = jax.eval_shape(jax.random.key, 0), jax.ShapeDtypeStruct((), np.int32)
-  down = jax.eval_shape(parts.method.server.send, key, t, server, ids)[g]
-  down = Down(down.shared, jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape[1:], s.dtype), down.own))
-  step = lambda *args: parts.method.client.step(args[0], args[1], group.model, *args[2:])[1]
-  return jax.eval_shape(step, key, t, row(state.client[g]), down, data), down
+  down = jax.eval_shape(phase.method.server.send, key, t, state.server, ids)[g]
+
+  def step(key, t, state, shared, own, data):
+    client, own = jax.tree.map(lambda a: a[0], (state, own))
+    return phase.method.client.step(key, t, group.model, client, Down(shared, own), of_client(data, 0))[1]
+
+  up = jax.eval_shape(step, key, t, state.client[g], down.shared, down.own, data)
+  return up, Down(down.shared, of_seed(down.own))
 
 
 def text(config) -> str:
   """Parameters, message sizes, memory and the plan's size of a config."""
   parts = build(config)
-  state = jax.eval_shape(parts.init)
-  turns = sum(int((w >= 0).sum()) for w in parts.plan.who)
-  lines = [f'{config.name}: method {configs.label(config.method)} on {parts.source.name}, {len(config.seeds)} seed(s)']
+  phase, own = parts.phases[-1], owned(parts.splits[0])
+  images = parts.source.train_image.nbytes
+  turns = sum(int((w >= 0).sum()) for w in phase.plan.who)
+  path = ' then '.join(p.label for p in parts.phases)
+  lines = [f'{config.name}: method {path} on {parts.source.name}, {len(config.seeds)} seed(s)']
   for g, group in enumerate(parts.groups):
-    trained, all = (_numbers(v) // len(config.seeds) for v in (parts.variables[g]['params'], parts.variables[g]))
+    one = jax.tree.map(lambda a: a[0, 0], parts.variables[g])
+    trained, all = _numbers(one['params']), _numbers(one)
     up, down = messages(parts, g)
     lines += [
       f'  group {g}: {len(group.ids)} x {group.name}: {trained:,} parameters, {all:,} with statistics',
@@ -63,8 +59,8 @@ def text(config) -> str:
     ]
   lines += [
     f'  plan {config.plan.name}: {config.rounds:,} rounds, {turns:,} client turns, '
-    f'{sum(w.shape[1] for w in parts.plan.who)} seats',
-    f'  memory: states {_size(state) / 1e6:,.1f} MB, training images {parts.source.train_image.nbytes / 1e6:,.1f} MB',
-    f'  training examples per client: {min(map(len, parts.parts[0])):,} to {max(map(len, parts.parts[0])):,}',
+    f'{sum(w.shape[1] for w in phase.plan.who)} seats',
+    f'  memory: states {_size(phase.state) / 1e6:,.1f} MB, training images {images / 1e6:,.1f} MB',
+    f'  training examples per client: {min(map(len, own)):,} to {max(map(len, own)):,}',
   ]
   return '\n'.join(lines)

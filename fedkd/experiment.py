@@ -4,9 +4,10 @@ Between evaluations the device works in chunks of rounds, each one call of one c
 losses are looked at, the state can be saved, and the run can be stopped. Chunking does not change a bit.
 """
 
+import bisect
 import contextlib
-import functools
 import importlib.metadata as package_metadata
+import itertools
 import json
 import os
 import pathlib
@@ -14,21 +15,21 @@ import platform
 import signal
 import subprocess
 import time
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from ml_collections import ConfigDict
 
 import fedkd
-from fedkd import analysis, checkpoint, log, metrics
+from fedkd import analysis, checkpoint, handed_over, log, metrics, scoring
 from fedkd import config as configs
 from fedkd import plan as plans
-from fedkd.build import Experiment, build
+from fedkd.build import Experiment, build, owned
 from fedkd.data import cache, partition
 from fedkd.errors import ConfigError, DivergedError, StoppedError
 
 CHUNK_SECONDS = 10  # of work between two looks at the signals and the clock
-EVAL_BLOCK = 1000  # images per call of the evaluation program
 
 
 def run(config, workdir, show=True) -> dict:
@@ -52,11 +53,11 @@ def run(config, workdir, show=True) -> dict:
   if before and before['rounds'] == config.rounds and (workdir / 'summary.json').exists():
     return json.loads((workdir / 'summary.json').read_text())
   use_compilation_cache()
-  parts = build(config)
+  parts = build(config, workdir.parent)
   _prepare(workdir, parts)
   with (
     checkpoint.manager(workdir / 'checkpoints') as saved,
-    log.display(configs.label(config.method), config.rounds, show) as display,
+    log.display(configs.label(config.method), sum(p.rounds for p in parts.phases), show) as display,
     _signals() as stop,
   ):
     state, totals = _train(parts, workdir, saved, display, stop)
@@ -87,9 +88,11 @@ def _prepare(workdir, parts):
   log.make(workdir)
   log.write_json(workdir / 'config.json', configs.plain(parts.config))
   lists = {}
-  for seed, training, held_out in zip(parts.config.seeds, parts.parts, parts.held_out, strict=True):
-    for name, rows in (('train', training), ('validation', held_out)):
-      lists[f'seed{seed}_{name}'] = np.concatenate(rows) if rows else np.zeros(0, int)
+  for seed, split in zip(parts.config.seeds, parts.splits, strict=True):
+    lists[f'seed{seed}_public'] = split.public
+    for name in ('private', 'shared', 'validation', 'test'):
+      rows = getattr(split, name)
+      lists[f'seed{seed}_{name}'] = np.concatenate(rows)
       lists[f'seed{seed}_{name}_sizes'] = np.array([len(r) for r in rows])
   np.savez_compressed(workdir / 'split.npz', **lists)
 
@@ -110,40 +113,78 @@ def _signals():
 
 
 def _train(parts, workdir, saved, display, stop):
-  """The loop over chunks; returns the final (State, totals)."""
-  config = parts.config
-  like = jax.eval_shape(parts.init)
-  found = checkpoint.restore(saved, like, log.warn)
-  at, state, totals = found if found else (0, parts.init(), metrics.start(len(config.seeds)))
-  log.cut(workdir / 'metrics.jsonl', at if found else -1)
-  display.say(f'continuing from round {at}' if found else f'{configs.label(config.method)}: compiling')
-  evaluate = functools.partial(_evaluate, parts, workdir, log.tensorboard(workdir, at))
+  """All phases; returns the final (State, totals)."""
+  ends = list(itertools.accumulate(phase.rounds for phase in parts.phases))
+  of = lambda step: bisect.bisect_left(ends, step)  # the phase whose state was saved at a step; at its end, still it
+  found = checkpoint.restore(saved, lambda step: parts.phases[of(step)].state, log.warn)
+  step, state, totals = found if found else (0, None, metrics.start(len(parts.config.seeds)))
+  now = of(step) if found else 0
+  begun = ends[now] - parts.phases[now].rounds
+  log.cut(workdir / 'metrics.jsonl', now, step - begun if found else -1)
+  display.say(f'continuing from round {step}' if found else f'{parts.phases[-1].label}: compiling')
+  sizes = [len(g.ids) for g in parts.groups]
+  writer = log.tensorboard(workdir, step)
+  for p in range(now, len(parts.phases)):
+    phase, start = parts.phases[p], ends[p] - parts.phases[p].rounds
+    loop = Loop(parts, p, start, workdir, saved, display, writer, stop)
+    fresh = step == start
+    if fresh:
+      before = parts.variables if p == 0 else parts.phases[p - 1].handover(state)
+      if p:
+        handed_over.write(workdir, p - 1, before, sizes)
+      state = phase.init(before)
+    state, totals = _rounds(loop, state, totals, step - start, fresh)
+    step = ends[p]
+  return state, totals
+
+
+class Loop(NamedTuple):
+  """What the loop over the rounds of a phase needs."""
+
+  parts: Experiment
+  number: int  # of the phase
+  start: int  # rounds of the phases before
+  workdir: pathlib.Path
+  saved: Any
+  display: log.Display
+  writer: Any
+  stop: list
+
+  @property
+  def phase(self):
+    return self.parts.phases[self.number]
+
+
+def _rounds(loop, state, totals, at, fresh):
+  """The loop over chunks of rounds of one phase, from round `at`; returns the final (State, totals)."""
+  phase, config, display = loop.phase, loop.parts.config, loop.display
   compiling = time.monotonic()
-  state, _ = jax.block_until_ready(parts.rounds(state, at, 0))  # no round: compiles
-  display.say(f'{configs.label(config.method)}: compiled in {time.monotonic() - compiling:.1f} s')
-  if not found:
-    display.update(0, 0, evaluate(0, state, totals))
+  state, _ = jax.block_until_ready(phase.run(state, at, 0))  # no round: compiles
+  display.say(f'{phase.label}: compiled in {time.monotonic() - compiling:.1f} s')
+  if fresh:
+    display.update(loop.start, 0, _evaluate(loop, 0, state, totals))
   pace, safe, safe_at = 0.0, time.monotonic(), at
-  while at < config.rounds:
-    due = min(at + config.eval_every - at % config.eval_every, config.rounds)
-    count = min(due - at, parts.length, max(1, int(CHUNK_SECONDS / pace)) if pace else 1)
+  while at < phase.rounds:
+    due = min(at + config.eval_every - at % config.eval_every, phase.rounds)
+    count = min(due - at, phase.length, max(1, int(CHUNK_SECONDS / pace)) if pace else 1)
     begun = time.monotonic()
-    state, report = parts.rounds(state, at, count)
+    state, report = phase.run(state, at, count)
     report = jax.device_get(report)
     seconds = time.monotonic() - begun
-    _refuse_bad_loss(parts, report, at, count, safe_at)
+    _refuse_bad_loss(loop, report, at, count, safe_at)
     examples, pace = np.sum(totals['examples']), seconds / count
     totals = metrics.add(totals, report, count, seconds)
     rate = (np.sum(totals['examples']) - examples) / seconds
     at += count
-    row = evaluate(at, state, totals) if at == due else None
+    row = _evaluate(loop, at, state, totals) if at == due else None
     totals = {**totals, 'info': {}, 'spoke': 0} if row else totals
-    display.update(at, rate, row)
-    if at == config.rounds or stop or _save_due(config, at, safe_at, safe):
-      checkpoint.save(saved, at, state, totals)
+    display.update(loop.start + at, rate, row)
+    if at == phase.rounds or loop.stop or _save_due(config, at, safe_at, safe):
+      checkpoint.save(loop.saved, loop.start + at, state, totals)
       safe, safe_at = time.monotonic(), at
-    if stop and at < config.rounds:
-      raise StoppedError(stop[0], f'stopped by a signal after round {at}, which is saved; start again to continue')
+    if loop.stop and loop.start + at < sum(p.rounds for p in loop.parts.phases):
+      reached = f'stopped by a signal after round {loop.start + at}, which is saved; start again to continue'
+      raise StoppedError(loop.stop[0], reached)
   return state, totals
 
 
@@ -153,58 +194,32 @@ def _save_due(config, at, safe_at, safe) -> bool:
   return time.monotonic() - safe >= CHUNK_SECONDS
 
 
-def _refuse_bad_loss(parts, report, at, count, safe_at):
+def _refuse_bad_loss(loop, report, at, count, safe_at):
   bad = metrics.first_bad_loss(report, count)
   if bad:
     seed, t, client, loss = bad
+    config = loop.parts.config
     raise DivergedError(
-      f'the loss of client {client} became {loss} in round {at + t} (seed {parts.config.seeds[seed]}); '
-      f'lower optimizer.learning_rate={parts.config.optimizer.learning_rate}; the checkpoint of round {safe_at} is kept'
+      f'the loss of client {client} became {loss} in round {at + t} (seed {config.seeds[seed]}); '
+      f'lower optimizer.learning_rate={config.optimizer.learning_rate}; the checkpoint of round {safe_at} is kept'
     )
 
 
-def _accuracies(parts, state, image, label) -> dict:
-  """Accuracy fields on images [seeds, T, ...] (a leading 1 stands for all seeds)."""
-  seeds, rows = len(parts.config.seeds), label.shape[1]
-  hits = 0
-  for start in range(0, rows, EVAL_BLOCK):
-    x, y = image[:, start : start + EVAL_BLOCK], label[:, start : start + EVAL_BLOCK]
-    pad = min(EVAL_BLOCK, rows) - x.shape[1]
-    x = np.pad(x, [(0, 0), (0, pad)] + [(0, 0)] * (x.ndim - 2))
-    y = np.pad(y, ((0, 0), (0, pad)), constant_values=-1)
-    full = lambda a: np.broadcast_to(a, (seeds, *a.shape[1:]))
-    hits = hits + np.asarray(parts.hits(state, full(x), full(y)))
-  return metrics.accuracies(hits, rows, [int(np.isin(g.ids, parts.clients).sum()) for g in parts.groups])
-
-
-def _subset(rows, limit) -> np.ndarray:
-  """A fixed random choice of `limit` of so many rows; all of them for 0."""
-  order = np.random.default_rng(0).permutation(rows)
-  return order[:limit] if 0 < limit < rows else np.arange(rows)
-
-
-def _evaluate(parts, workdir, writer, at, state, totals) -> dict:
-  """Evaluates after `at` rounds and writes the row. The last round uses the whole test set."""
-  config, source = parts.config, parts.source
-  test = _subset(len(source.test_label), 0 if at == config.rounds else config.eval_rows)
+def _evaluate(loop, at, state, totals) -> dict:
+  """Evaluates after `at` rounds of a phase and writes the row. Its last round uses the whole test set."""
+  parts, phase = loop.parts, loop.phase
+  limit = parts.config.eval_rows
   row = {
-    'phase': 0,
-    'method': configs.label(config.method),
+    'phase': loop.number,
+    'method': phase.label,
     'round': at,
-    'turns': [int(plans.turns(parts.plan)[:at].sum())] * len(config.seeds),
-    'test_rows': len(test),
-    **_accuracies(parts, state, source.test_image[test][None], source.test_label[test][None]),
+    'turns': [int(plans.turns(phase.plan)[:at].sum())] * len(parts.config.seeds),
+    **scoring.accuracy(parts, phase, state, 0 if at == phase.rounds else limit),
+    **scoring.validation(parts, phase, state, limit),
+    **metrics.row(totals),
   }
-  held_out = [np.concatenate(rows) for rows in parts.held_out]
-  count = min(len(rows) for rows in held_out)
-  if count:
-    pick = _subset(count, config.eval_rows)
-    rows = np.stack([h[pick] for h in held_out])
-    found = _accuracies(parts, state, source.train_image[rows], source.train_label[rows])
-    row['validation_accuracy'] = found['accuracy']
-  row.update(metrics.row(totals))
-  log.append(workdir / 'metrics.jsonl', row)
-  log.events(writer, row)
+  log.append(loop.workdir / 'metrics.jsonl', row)
+  log.events(loop.writer, row, loop.start + at)
   return row
 
 
@@ -214,7 +229,7 @@ def _finish(parts, workdir, state, totals) -> dict:
   config = parts.config
   out = {
     'name': config.name,
-    'method': configs.label(config.method),
+    'method': parts.phases[-1].label,
     'rounds': config.rounds,
     'seeds': list(config.seeds),
     'groups': [{'name': g.name, 'clients': len(g.ids)} for g in parts.groups],
@@ -227,7 +242,7 @@ def _finish(parts, workdir, state, totals) -> dict:
     'state_sha256': checkpoint.digest((state.client, state.server)),
   }
   log.write_json(workdir / 'summary.json', out)
-  counts = partition.overview(parts.parts[0], parts.source.train_label, parts.source.classes)
+  counts = partition.overview(owned(parts.splits[0]), parts.source.train_label, parts.source.classes)
   analysis.figures(workdir, counts)
   return out
 
@@ -278,13 +293,15 @@ def load(workdir, client=0, seed=None):
     raise ConfigError(f'client={client} is unknown; the run has clients 0 to {config.data.clients - 1}')
   if seed not in config.seeds:
     raise ConfigError(f'seed={seed} is unknown; the run has seeds {", ".join(map(str, config.seeds))}')
-  parts: Experiment = build(config)
+  parts = build(config, pathlib.Path(workdir).parent)
+  ends = list(itertools.accumulate(phase.rounds for phase in parts.phases))
+  like = lambda step: parts.phases[bisect.bisect_left(ends, step)].state
   with checkpoint.manager(pathlib.Path(workdir) / 'checkpoints') as saved:
-    found = checkpoint.restore(saved, jax.eval_shape(parts.init), log.warn)
+    found = checkpoint.restore(saved, like, log.warn)
   if found is None:
     raise ConfigError(f'workdir={workdir} holds no intact checkpoint; run the experiment first')
   state = jax.tree.map(lambda a: a[config.seeds.index(seed)], found[1])
   g = next(i for i, group in enumerate(parts.groups) if client in group.ids)
-  rows = parts.method.variables(state, g)
+  rows = parts.phases[bisect.bisect_left(ends, found[0])].method.variables(state, g)
   row = list(parts.groups[g].ids).index(client) if jax.tree.leaves(rows)[0].shape[0] > 1 else 0
   return parts.groups[g].model, jax.tree.map(lambda a: a[row], rows)

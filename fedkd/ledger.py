@@ -33,9 +33,8 @@ def _size(leaf, id):
     per_entry = math.prod(leaf.value.shape[leaf.valid.ndim :])
     return jnp.sum(leaf.valid, dtype=jnp.int32) * per_entry, leaf.value
   if isinstance(leaf, Peers):
-    count = leaf.value.shape[0]
-    own = (id >= 0) & (id < count)
-    return (count - own.astype(jnp.int32)) * math.prod(leaf.value.shape[1:]), leaf.value
+    others = leaf.valid & (jnp.arange(leaf.valid.shape[0]) != id)
+    return jnp.sum(others, dtype=jnp.int32) * math.prod(leaf.value.shape[1:]), leaf.value
   return jnp.int32(leaf.size), leaf
 
 

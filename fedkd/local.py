@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedkd.types import PyTree
+from fedkd.types import Data, PyTree, Rows
 
 
 class Learner(NamedTuple):
@@ -57,16 +57,58 @@ def report(sums) -> dict:
   return {name: total if name == 'examples' else total / per for name, total in metrics.items()}
 
 
+def cross_entropy(logits, label):
+  """Mean over a batch of the cross-entropy of logits [B, C] with labels int[B]."""
+  return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(logits, label))
+
+
+def penalty(out):
+  """What a model's layers add to every loss (Keras's kernel regularizer); 0 for a model without."""
+  return out.get('penalty', 0.0)
+
+
 def supervised(model, pool):
   """Cross-entropy on rows of the pool, as a `loss_fn` for `fit`."""
 
   def loss_fn(params, batch_stats, key, index):
     image, label = pool.image[index], pool.label[index]
-    logits, _, batch_stats = forward(model, params, batch_stats, key, image)
-    loss = jnp.mean(optax.softmax_cross_entropy_with_integer_labels(logits, label))
+    logits, out, batch_stats = forward(model, params, batch_stats, key, image)
+    loss = cross_entropy(logits, label) + penalty(out)
     return loss, (batch_stats, tally(label, loss=loss))
 
   return loss_fn
+
+
+def unshared(data: Data) -> Rows:
+  """The rows that a client keeps to itself (FedH2L's D_i^pri): all of its own where nobody shares."""
+  return data.private if data.shared is None else data.private._replace(size=data.private.size - data.shared.size)
+
+
+def public(data: Data) -> Rows:
+  """The rows that everybody has.
+
+  Raises:
+    ValueError: if there are none.
+  """
+  if data.public is None:
+    raise ValueError('there are no public rows; set data.public to a data set, or data.public_share above 0')
+  return data.public
+
+
+def union(a: Rows, b: Rows) -> Rows:
+  """The rows of `a` and then those of `b`, with the id of `a`."""
+  place = jnp.arange(a.index.shape[0] + b.index.shape[0])
+  both = jnp.concatenate([a.index, b.index])
+  # Where a has padding, b moves up.
+  return Rows(both[jnp.where(place < a.size, place, place - a.size + a.index.shape[0])], a.size + b.size, a.id)
+
+
+def infer(model, variables, image, index, batch=500):
+  """Logits [S, C] in inference mode of the images in the rows `index` int32[S], `batch` at a time."""
+  batch = min(batch, index.shape[0])
+  chunks = jnp.pad(index, (0, -index.shape[0] % batch)).reshape(-1, batch)
+  logits = jax.lax.map(lambda rows: model.apply(variables, image[rows], False)[0], chunks)
+  return logits.reshape(-1, logits.shape[-1])[: index.shape[0]]
 
 
 def update(learner, tx, grads, batch_stats) -> Learner:

@@ -25,9 +25,9 @@ def read(path) -> list[dict]:
   return rows
 
 
-def cut(path, round):
-  """Keeps the evaluations up to `round`, so that a resumed run writes each exactly once."""
-  kept = [row for row in read(path) if row['round'] <= round]
+def cut(path, phase, round):
+  """Keeps the evaluations up to `round` of `phase`, so that a resumed run writes each exactly once."""
+  kept = [row for row in read(path) if (row['phase'], row['round']) <= (phase, round)]
   partial = path.with_suffix('.tmp')
   partial.write_text(''.join(json.dumps(row) + '\n' for row in kept))
   partial.replace(path)
@@ -39,16 +39,16 @@ def append(path, row):
     file.write(json.dumps(row) + '\n')
 
 
-def tensorboard(workdir, round):
-  """A TensorBoard writer that forgets what was logged after `round`."""
-  return tensorboardX.SummaryWriter(str(workdir / 'tensorboard'), purge_step=round + 1)
+def tensorboard(workdir, step):
+  """A TensorBoard writer that forgets what was logged after `step`, rounds since the run began."""
+  return tensorboardX.SummaryWriter(str(workdir / 'tensorboard'), purge_step=step + 1)
 
 
-def events(writer, row):
+def events(writer, row, step):
   """Logs the mean over seeds of every metric that is one number per seed."""
   for name, values in row.items():
     if isinstance(values, list) and values and np.ndim(values) == 1:
-      writer.add_scalar(name, float(np.mean(values)), row['round'])
+      writer.add_scalar(name, float(np.mean(values)), step)
   writer.flush()
 
 

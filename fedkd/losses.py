@@ -3,6 +3,7 @@
 import chex
 import jax
 import jax.numpy as jnp
+import optax
 
 
 def masked_squared_error(output, target, valid):
@@ -22,3 +23,34 @@ def masked_squared_error(output, target, valid):
   target = jnp.where(valid, jax.lax.stop_gradient(target), 0)
   # Masking both sides, not the product: 0 * NaN would be NaN, in the value and in the gradient.
   return jnp.mean(jnp.square(jnp.where(valid, output, 0) - target))
+
+
+def kl_divergence(target, logits):
+  """KL(target || softmax(logits)) of one example; no gradient flows into the target (FedH2L, Eq. 3).
+
+  Args:
+    target: [C], a distribution.
+    logits: [C].
+
+  Returns:
+    float[], 0 where both agree.
+  """
+  chex.assert_rank([target, logits], [1, 1])
+  return optax.losses.kl_divergence(jax.nn.log_softmax(logits), jax.lax.stop_gradient(target))
+
+
+def mae(output, target, temperature=1.0):
+  """Mean absolute difference of two vectors of logits [C] (FedMD's digest, in the authors' code)."""
+  del temperature
+  return jnp.mean(jnp.abs(output - jax.lax.stop_gradient(target)))
+
+
+def mse(output, target, temperature=1.0):
+  """Mean squared difference of two vectors of logits [C]."""
+  del temperature
+  return jnp.mean(jnp.square(output - jax.lax.stop_gradient(target)))
+
+
+def kl(output, target, temperature=1.0):
+  """T^2 KL of two vectors of logits [C], softened by the temperature T (Hinton, Vinyals, Dean, 2015)."""
+  return temperature**2 * kl_divergence(jax.nn.softmax(target / temperature), output / temperature)

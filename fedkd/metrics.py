@@ -75,8 +75,9 @@ def first_bad_loss(report, count):
 
 
 def accuracies(hits, rows, sizes) -> dict:
-  """The accuracy fields of a row from right answers int[seeds, K] on `rows` examples; `sizes`: clients per group."""
-  each = hits / rows
+  """The accuracy fields of a row from right answers int[seeds, K] on `rows` [seeds] examples; `sizes`: clients per
+  group."""
+  each = hits / rows[:, None]
   bounds = np.cumsum([0, *sizes])
   groups = [each[:, a:b].mean(1) for a, b in itertools.pairwise(bounds) if b > a]
   return {
@@ -99,19 +100,30 @@ def row(totals) -> dict:
 
 
 def summary(rows) -> dict:
-  """Headline accuracies per seed of a finished run: final, at the best validation accuracy, mean over the second half.
+  """Headline accuracies per seed of the last phase: at its start and end, at the best validation accuracy of each
+  client, mean over the second half; with own test rows also their `local` and `others` parts.
 
-  Ties in validation go to the earlier round. `best` is missing without a validation split.
+  Ties in validation go to the earlier round. `best` fields are missing without a validation split.
   """
+  rows = [row for row in rows if row['phase'] == rows[-1]['phase']]
   seeds = range(len(rows[-1]['accuracy']))
   half = [r for r in rows if r['round'] > rows[-1]['round'] / 2] or rows[-1:]
   out = {
+    'start': rows[0]['accuracy'],
     'final': rows[-1]['accuracy'],
+    'final_per_client': rows[-1]['accuracy_per_client'],
     'worst_client': rows[-1]['accuracy_worst'],
     'second_half_mean': [float(np.mean([r['accuracy'][s] for r in half])) for s in seeds],
   }
+  kinds = [k for k in ('accuracy', 'accuracy_local', 'accuracy_others') if k in rows[-1]]
+  out |= {k.replace('accuracy', 'final'): rows[-1][k] for k in kinds[1:]}
+  out |= {k.replace('accuracy', 'final') + '_per_client': rows[-1][f'{k}_per_client'] for k in kinds[1:]}
   if 'validation_accuracy' in rows[-1]:
-    best = [max(rows, key=lambda r, s=s: (r['validation_accuracy'][s], -r['round'])) for s in seeds]
-    out['best_on_validation'] = [r['accuracy'][s] for s, r in zip(seeds, best, strict=True)]
-    out['best_round'] = [r['round'] for r in best]
+    score = np.array([r['validation_accuracy_per_client'] for r in rows])  # [evaluations, seeds, K]
+    best = score.argmax(0)
+    out['best_round'] = np.array([r['round'] for r in rows])[best].tolist()
+    for kind in kinds:
+      each = np.take_along_axis(np.array([r[f'{kind}_per_client'] for r in rows]), best[None], 0)[0]
+      name = kind.replace('accuracy', 'best_on_validation')
+      out |= {name: each.mean(1).tolist(), f'{name}_per_client': each.tolist()}
   return out

@@ -53,10 +53,11 @@ def turns(key, t, client, group, state, view, own, data, who, chunk):
 
   @jax.jit  # traced once, for its shapes and for its work
   def turn(row, own, state):
-    private = jax.tree.map(lambda a: a[row], data.private)
+    private, shared = jax.tree.map(lambda a: a[row], (data.private, data.shared))
     down = view(own)
     key_client = jax.random.fold_in(key, private.id)
-    state, up, info = client.step(key_client, t, group.model, state, down, data._replace(private=private))
+    mine = data._replace(private=private, shared=shared)
+    state, up, info = client.step(key_client, t, group.model, state, down, mine)
     return state, (up, info, ledger.count(up), ledger.count(down, private.id))
 
   def one_by_one(state, seat):

@@ -16,8 +16,9 @@ PyTree = Any
 class Client(NamedTuple):
   """What one client does. The round maps both functions over the clients of a group.
 
-  init: (key, model, data, variables) -> state. `variables` are the initial ones of its architecture;
-    `()` is a legal state.
+  init: (key, model, data, variables) -> state. `variables` are the initial ones of its architecture, or those an
+    earlier phase left it with, then with 'opt', the state of the optimizer that trained them (if one did). `()` is a
+    legal state.
   step: (key, t, model, state, down, data) -> (state, up, info). One turn in round `t`: `down` is what it
     receives, `up` what it sends, `info` a dict of scalars for the human reader (`loss` and `examples` are
     expected).
@@ -83,9 +84,13 @@ class Sent(NamedTuple):
 
 
 class Peers(NamedTuple):
-  """A router's message with one row per client, [K, ...]: a receiver's own row is its echo, not traffic."""
+  """A router's message with one row per client: a receiver's own row is its echo, not traffic.
+
+  value: [K, ...]; valid: bool[K], who said something.
+  """
 
   value: jax.Array
+  valid: jax.Array
 
 
 class Pool(NamedTuple):
@@ -106,12 +111,14 @@ class Rows(NamedTuple):
 class Data(NamedTuple):
   """What a client sees: the images, its own rows, and everyone's rows (only upper bounds may use those).
 
-  Held for a whole group, the leaves of `private` have a leading axis [n].
+  Held for a whole group, the leaves of `private` and `shared` have a leading axis [n].
   """
 
   pool: Pool
-  private: Rows
+  private: Rows  # all rows of the client; those it gives to everybody are the last of them
   everyone: Rows
+  shared: Rows | None = None  # the rows it gives to everybody (FedH2L's D_i^pub); None: nobody gives any
+  public: Rows | None = None  # rows that everybody has: a public set, or what all clients share; None: there are none
 
 
 class Group(NamedTuple):

@@ -21,7 +21,7 @@ def save_two(directory):
 
 def restore(directory, warnings):
   with checkpoint.manager(directory) as saved:
-    return checkpoint.restore(saved, STATE, warnings.append)
+    return checkpoint.restore(saved, lambda step: STATE, warnings.append)
 
 
 def test_round_trip(tmp_path):

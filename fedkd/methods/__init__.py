@@ -1,7 +1,10 @@
 """Federated methods. One file is one paper; a method is a factory that closes over its hyperparameters."""
 
 from fedkd.methods.fedavg import fedavg
+from fedkd.methods.fedh2l import fedh2l
 from fedkd.methods.fedhe import fedhe
-from fedkd.methods.private import agg, private
+from fedkd.methods.fedmd import fedmd
+from fedkd.methods.fedprox import fedprox
+from fedkd.methods.private import agg, private, public
 
-__all__ = ['agg', 'fedavg', 'fedhe', 'private']
+__all__ = ['agg', 'fedavg', 'fedh2l', 'fedhe', 'fedmd', 'fedprox', 'private', 'public']

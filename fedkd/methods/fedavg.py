@@ -5,6 +5,29 @@ from fedkd import aggregate, local
 from fedkd.types import Client, Method
 
 
+def averaging(tx, loss, steps, epochs, batch, rule, per_group, keep_optimizer) -> Method:
+  """Clients train the global model on `loss(model, data, received variables) -> loss_fn`; the server averages."""
+
+  def init(key, model, data, variables):
+    del key, model, data
+    return tx.init(variables['params']) if keep_optimizer else ()
+
+  def step(key, t, model, opt, down, data):
+    del t
+    learner = local.start(down.shared, tx)
+    if keep_optimizer:
+      learner = learner._replace(opt=opt)
+    mine = data.private
+    loss_fn = loss(model, data, down.shared)
+    learner, sums = local.fit(key, learner, tx, loss_fn, mine.index, mine.size, batch, steps, epochs)
+    up = {**local.variables(learner), 'count': mine.size}
+    return (learner.opt if keep_optimizer else ()), up, local.report(sums)
+
+  if per_group:
+    return Method(Client(init, step), aggregate.per_group(rule), lambda state, g: aggregate.as_rows(state.server[g]))
+  return Method(Client(init, step), aggregate.server(rule), lambda state, g: aggregate.as_rows(state.server))
+
+
 def fedavg(
   tx,
   steps: int | None = 3,
@@ -28,22 +51,5 @@ def fedavg(
     per_group: average inside each architecture instead of demanding a single one.
     keep_optimizer: clients keep their optimizer state between turns (FedHe's FedAvg baseline); else fresh.
   """
-
-  def init(key, model, data, variables):
-    del key, model, data
-    return tx.init(variables['params']) if keep_optimizer else ()
-
-  def step(key, t, model, opt, down, data):
-    del t
-    learner = local.start(down.shared, tx)
-    if keep_optimizer:
-      learner = learner._replace(opt=opt)
-    mine = data.private
-    loss_fn = local.supervised(model, data.pool)
-    learner, sums = local.fit(key, learner, tx, loss_fn, mine.index, mine.size, batch, steps, epochs)
-    up = {**local.variables(learner), 'count': mine.size}
-    return (learner.opt if keep_optimizer else ()), up, local.report(sums)
-
-  if per_group:
-    return Method(Client(init, step), aggregate.per_group(rule), lambda state, g: aggregate.as_rows(state.server[g]))
-  return Method(Client(init, step), aggregate.server(rule), lambda state, g: aggregate.as_rows(state.server))
+  loss = lambda model, data, received: local.supervised(model, data.pool)
+  return averaging(tx, loss, steps, epochs, batch, rule, per_group, keep_optimizer)

@@ -5,7 +5,6 @@ Clients of any architecture exchange the mean logits of each class; no public da
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from fedkd import aggregate, local
 from fedkd.losses import masked_squared_error
@@ -52,8 +51,8 @@ def fedhe(
 
     def loss_fn(params, batch_stats, key, index):
       image, label = data.pool.image[index], data.pool.label[index]
-      logits, _, batch_stats = local.forward(model, params, batch_stats, key, image)
-      ce = jnp.mean(optax.softmax_cross_entropy_with_integer_labels(logits, label))
+      logits, out, batch_stats = local.forward(model, params, batch_stats, key, image)
+      ce = local.cross_entropy(logits, label) + local.penalty(out)
       distill = jnp.mean(jax.vmap(masked_squared_error)(logits, received.value[label], received.valid[label]))
       loss = ce + alpha * distill
       seen = jax.nn.one_hot(label, logits.shape[-1])  # [B, C]

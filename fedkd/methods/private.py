@@ -1,4 +1,4 @@
-"""The two rows every method is judged between: Private (no collaboration) and AGG (all data in one place).
+"""Training without exchange: the rows every method is judged between, and the phases before FedMD.
 
 Private is IND in FedH2L's paper. AGG breaks the rules of federated learning on purpose: every client's
 architecture trains on all clients' data, with the same number of steps.
@@ -39,6 +39,22 @@ def private(tx, steps: int | None = 3, epochs: int | None = None, batch=50) -> M
   return _alone(tx, steps, epochs, batch, lambda data: data.private)
 
 
-def agg(tx, steps: int | None = 3, epochs: int | None = None, batch=50) -> Method:
-  """Every client's architecture on the training data of all clients; arguments as `private`."""
-  return _alone(tx, steps, epochs, batch, lambda data: data.everyone)
+def agg(tx, steps: int | None = 3, epochs: int | None = None, batch=50, scope='everyone') -> Method:
+  """Every client's architecture on more than its own data; arguments as `private`, and
+
+  scope: 'everyone', the training data of all clients (FedMD's pooled bound); or 'public', its own and the public rows
+    (AGG in FedH2L's paper).
+
+  Raises:
+    ValueError: for another scope.
+  """
+  if scope == 'everyone':
+    return _alone(tx, steps, epochs, batch, lambda data: data.everyone)
+  if scope == 'public':
+    return _alone(tx, steps, epochs, batch, lambda data: local.union(local.unshared(data), local.public(data)))
+  raise ValueError(f"scope={scope!r} is unknown; choose 'everyone' or 'public'")
+
+
+def public(tx, steps: int | None = 3, epochs: int | None = None, batch=50) -> Method:
+  """Every client on the labelled public rows: the first phase of FedMD. Arguments as `private`."""
+  return _alone(tx, steps, epochs, batch, local.public)

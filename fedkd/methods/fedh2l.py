@@ -1,0 +1,177 @@
+"""FedH2L: Li, Zhou, Wang, Mi, Hospedales, "FedH2L: Federated Learning with Model and Statistical Heterogeneity", 2021.
+
+Nodes teach each other, without a server, through their soft labels on small public seed sets; what a node learns from
+its peers must not work against its own data. The paper's round (local phase, broadcast, global phase) is cut in front
+of its global phase, so that a round here is: learn from what was heard, learn from the own data, broadcast. R rounds
+hold R - 1 global phases.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from fedkd import aggregate, local, projection
+from fedkd.losses import kl_divergence
+from fedkd.types import Client, Method, Peers, Sent
+
+PROJECTIONS = {'qp': projection.qp, 'none': projection.none, 'pcgrad': projection.pcgrad, 'joint': projection.pcgrad}
+
+
+def fedh2l(
+  tx,
+  batch=32,
+  interval=1,
+  project='qp',
+  kl=True,
+  labels=True,
+  local_rows='all',
+  trust='accuracy',
+  pairs=False,
+  separate_optimizers=False,
+) -> Method:
+  """Mutual distillation with projected gradients.
+
+  Learned: every node's own model. Sent: soft labels on a batch of the node's own seed set, their accuracy, and the
+  rows of the batch, to all peers. Averaged: the losses towards the teachers.
+
+  Args:
+    tx: optax optimizer, for local and global steps.
+    batch: examples of the local batch, and of each node's public batch.
+    interval: E, rounds per exchange; the gradients of E local steps add up to the reference direction.
+    project: 'qp' (Eq. 15), 'none', 'pcgrad' (the sum of both projected gradients is the global gradient), 'joint' (that
+      sum is the only step: no local one).
+    kl: whether soft labels are learned from (Eqs. 3, 4).
+    labels: whether the true labels of the peers' public rows are learned from (Eq. 5).
+    local_rows: 'all', the node's private rows and all public ones; 'own', only its own rows, private and public.
+    trust: a teacher's weight in Eq. 4: its 'accuracy' on its batch, or 'ones'.
+    pairs: each exchange is between random pairs; a node left over skips it. False: everybody hears everybody.
+    separate_optimizers: an optimizer state for global steps of their own.
+
+  Raises:
+    ValueError: for a choice that is none of these, or without public rows.
+  """
+  _check(project, local_rows, trust, batch, interval, kl, labels)
+  due = lambda t: (t + 1) % interval == 0
+
+  def init(key, model, data, variables):
+    del key, model
+    local.public(data)
+    learner = local.start(variables, tx)
+    reference = jax.tree.map(jnp.zeros_like, learner.params)
+    state = {'learner': learner, 'reference': reference, 'shown': local.variables(learner)}
+    return {**state, 'global_opt': learner.opt} if separate_optimizers else state
+
+  def lesson(model, data, learner, key, teacher):
+    """Gradient of one teacher's part of the global loss, at the student's present weights."""
+
+    def loss_fn(params, batch_stats):
+      image, label = data.pool.image[teacher['index']], data.pool.label[teacher['index']]
+      logits, out, batch_stats = local.forward(model, params, batch_stats, key, image)
+      soft = jnp.mean(jax.vmap(kl_divergence)(teacher['posterior'], logits))
+      hard = local.cross_entropy(logits, label)
+      trusted = teacher['accuracy'] if trust == 'accuracy' else 1.0
+      return kl * trusted * soft + labels * hard + local.penalty(out), (batch_stats, {'kl': soft, 'ce': hard})
+
+    return jax.grad(loss_fn, has_aux=True)(learner.params, learner.batch_stats)
+
+  def learn(key, model, state, data, teachers, present):
+    """The global phase (Algorithm 1): all teachers' lessons, averaged and projected; one step."""
+    learner, share = state['learner'], present / jnp.maximum(jnp.sum(present), 1)
+
+    def body(carry, each):
+      grads, learner, sums = carry
+      key, teacher, weight = each
+      # A pass for each teacher's batch, so that BatchNorm sees one domain at a time.
+      grad, (batch_stats, info) = lesson(model, data, learner, key, teacher)
+      add = lambda total, new: total + jnp.where(weight > 0, weight * new, 0)
+      keep = lambda new, old: jnp.where(weight > 0, new, old)
+      learner = learner._replace(batch_stats=jax.tree.map(keep, batch_stats, learner.batch_stats))
+      return (jax.tree.map(add, grads, grad), learner, jax.tree.map(add, sums, info)), None
+
+    zero = jax.tree.map(jnp.zeros_like, learner.params)
+    sums = {'kl': jnp.float32(0), 'ce': jnp.float32(0)}
+    each = (jax.random.split(key, present.shape[0]), teachers, share)
+    (grads, learner, sums), _ = jax.lax.scan(body, (zero, learner, sums), each)
+    direction, info = PROJECTIONS[project](grads, state['reference'])
+    own = learner.opt
+    learner = learner._replace(opt=state['global_opt']) if separate_optimizers else learner
+    learner = local.update(learner, tx, direction, learner.batch_stats)
+    state = {**state, 'reference': zero, 'learner': learner}
+    if separate_optimizers:
+      state.update(global_opt=learner.opt, learner=learner._replace(opt=own))
+    return state, {**sums, **info, 'global_phases': jnp.float32(1)}
+
+  def step(key, t, model, state, down, data):
+    key_global, key_local, key_pass, key_seed = jax.random.split(key, 4)
+    teachers, present = _heard(down, data.private.id)
+    heard = jnp.any(present > 0)
+    work = lambda state: learn(key_global, model, state, data, teachers, present)
+    idle = lambda state: (state, jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(work, state)[1]))
+    state, info = jax.lax.cond(heard, work, idle, state)
+    learner = state['learner']
+    state = {**state, 'shown': local.variables(learner)}
+
+    rows = data.private if local_rows == 'own' else local.union(local.unshared(data), local.public(data))
+    index = rows.index[local.draw(key_local, rows.index.shape[0], rows.size, batch)]
+    loss_fn = jax.value_and_grad(local.supervised(model, data.pool), has_aux=True)
+    (loss, (batch_stats, _)), grads = loss_fn(learner.params, learner.batch_stats, key_pass, index)
+    state['reference'] = jax.tree.map(jnp.add, state['reference'], grads)
+    state['learner'] = learner if project == 'joint' else local.update(learner, tx, grads, batch_stats)
+
+    up = _teach(key_seed, model, state['learner'], data, batch, due(t))
+    examples = batch + heard * batch * jnp.sum(present > 0)
+    return state, up, {**info, 'loss': loss, 'examples': jnp.float32(examples)}
+
+  def blank(groups):
+    nothing = lambda shape, dtype=jnp.float32: Sent(jnp.zeros(shape, dtype), jnp.zeros((), bool))
+    classes = groups[0].model.classes
+    return {'posterior': nothing((batch, classes)), 'accuracy': nothing(()), 'index': nothing(batch, jnp.int32)}
+
+  server = aggregate.pairs(blank) if pairs else aggregate.router(blank)
+  return Method(Client(init, step), server, lambda state, g: state.client[g]['shown'])
+
+
+def _check(project, local_rows, trust, batch, interval, kl, labels):
+  choices = {
+    'project': (project, PROJECTIONS),
+    'local_rows': (local_rows, ('all', 'own')),
+    'trust': (trust, ('accuracy', 'ones')),
+  }
+  for field, (value, known) in choices.items():
+    if value not in known:
+      raise ValueError(f'{field}={value!r} is unknown; choose one of {", ".join(known)}')
+  for field, value in (('batch', batch), ('interval', interval)):
+    if value < 1:
+      raise ValueError(f'{field}={value} must be at least 1')
+  if not (kl or labels):
+    raise ValueError('kl=False and labels=False leave nothing to learn from peers; set one of them to True')
+  if not labels and local_rows == 'all':
+    raise ValueError("labels=False with local_rows='all' would train on the peers' labels; set local_rows='own'")
+
+
+def _heard(down, id):
+  """(teachers, present float[T]): what the peers said, and who of them spoke; never the node itself."""
+  if down.own:
+    teachers, valid = _parts(down.own, Sent)
+    return jax.tree.map(lambda a: a[None], teachers), valid[None].astype(jnp.float32)
+  teachers, valid = _parts(down.shared, Peers)
+  others = (id + 1 + jnp.arange(valid.shape[0] - 1)) % valid.shape[0]
+  return jax.tree.map(lambda a: a[others], teachers), valid[others].astype(jnp.float32)
+
+
+def _parts(message, kind):
+  wrapped = lambda leaf: isinstance(leaf, kind)
+  value = jax.tree.map(lambda leaf: leaf.value, message, is_leaf=wrapped)
+  return jax.lax.stop_gradient(value), message['posterior'].valid
+
+
+def _teach(key, model, learner, data, batch, due):
+  """The broadcast: soft labels on a batch of the own seed set, in inference mode, and how many of them are right."""
+
+  def speak():
+    index = data.shared.index[local.draw(key, data.shared.index.shape[0], data.shared.size, batch)]
+    posterior = jax.nn.softmax(model.apply(local.variables(learner), data.pool.image[index], False)[0])
+    right = jnp.mean(jnp.argmax(posterior, -1) == data.pool.label[index], dtype=jnp.float32)
+    return {'posterior': posterior, 'accuracy': right, 'index': index}
+
+  silent = lambda: jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(speak))
+  return {name: Sent(value, due) for name, value in jax.lax.cond(due, speak, silent).items()}

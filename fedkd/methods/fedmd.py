@@ -1,0 +1,179 @@
+"""FedMD: Li and Wang, "FedMD: Heterogenous Federated Learning via Model Distillation", 2019, Algorithm 1.
+
+Clients of any architecture agree on the logits of a public set. Transfer learning comes before: the phases `public` and
+`private`. A round here is: digest the consensus on the last subset, revisit the own data, report logits on the next
+subset. Round 0 only reports, so that R + 1 rounds are the paper's R.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from fedkd import aggregate, local, losses
+from fedkd.types import Client, Down, Method, Sent, Server
+
+LOSSES = {'mae': losses.mae, 'mse': losses.mse, 'kl': losses.kl}
+
+
+def fedmd(
+  tx,
+  subset=5000,
+  digest_epochs=1,
+  digest_batch=256,
+  digest_loss='mae',
+  temperature=1.0,
+  epochs: int | None = 2,
+  steps: int | None = None,
+  batch=5,
+  weights=(),
+) -> Method:
+  """Consensus on the logits of public images.
+
+  Learned: every client's own model, with two persistent optimizer states, one for digesting and one for revisiting (it
+  continues from the phase before). Sent: logits on a subset of the public rows up, their mean and the rows of the next
+  subset down. Averaged: logits, with the weights c_k.
+
+  Args:
+    tx: optax optimizer.
+    subset: public rows per round, new ones each round, every label in proportion; 0 is all rows.
+    digest_epochs, digest_batch: passes over the subset, and examples per mini-batch.
+    digest_loss: 'mae' (the authors' code), 'mse', or 'kl' at `temperature`.
+    temperature: of 'kl'.
+    epochs: passes over the client's own data per round ("revisit"); or
+    steps: mini-batches.
+    batch: examples per mini-batch of the revisit.
+    weights: c_k of every client; () is equal ones. Normalised over those who spoke.
+
+  Raises:
+    ValueError: for an unknown digest_loss, a batch or epoch below 1, without public rows, with fewer than `subset` of
+      them, or with a number of weights that is not the number of clients.
+  """
+  if digest_loss not in LOSSES:
+    raise ValueError(f'digest_loss={digest_loss!r} is unknown; choose one of {", ".join(LOSSES)}')
+  for field, value in (('digest_batch', digest_batch), ('digest_epochs', digest_epochs), ('batch', batch)):
+    if value < 1:
+      raise ValueError(f'{field}={value} must be at least 1')
+
+  def init(key, model, data, variables):
+    del key, model, data
+    fresh = local.start(variables, tx)
+    return {'learner': fresh._replace(opt=variables.get('opt', fresh.opt)), 'digest_opt': fresh.opt}
+
+  def step(key, t, model, state, down, data):
+    del t
+    key_digest, key_revisit = jax.random.split(key)
+    received, mine = down.shared, data.private
+    on = received['consensus'].valid
+
+    def digest_fn(params, batch_stats, key, rows):
+      index, target = rows
+      logits, out, batch_stats = local.forward(model, params, batch_stats, key, data.pool.image[index])
+      distance = lambda logits, target: LOSSES[digest_loss](logits, target, temperature)
+      loss = jnp.mean(jax.vmap(distance)(logits, target))
+      return loss + local.penalty(out), (batch_stats, local.tally(index, distill_loss=loss))
+
+    learner = state['learner']
+    rows = (received['last']['index'].value, received['consensus'].value)
+    size = jnp.where(on, rows[0].shape[0], 0)
+    digest, sums = local.fit(
+      key_digest,
+      learner._replace(opt=state['digest_opt']),
+      tx,
+      digest_fn,
+      rows,
+      size,
+      digest_batch,
+      None,
+      digest_epochs,
+    )
+    size = jnp.where(on, mine.size, 0)
+    loss_fn = local.supervised(model, data.pool)
+    learner, revisit = local.fit(
+      key_revisit, digest._replace(opt=learner.opt), tx, loss_fn, mine.index, size, batch, steps, epochs
+    )
+    up = {'logits': local.infer(model, local.variables(learner), data.pool.image, received['index'])}
+    both = {**local.report(sums), **local.report(revisit)}
+    both['examples'] = sums['metrics']['examples'] + revisit['metrics']['examples']
+    return {'learner': learner, 'digest_opt': digest.opt}, up, both
+
+  return Method(
+    Client(init, step), _consensus(subset, weights), lambda state, g: local.variables(state.client[g]['learner'])
+  )
+
+
+def stratified(key, label, size, many):
+  """`many` of the positions 0..size-1 at random, every label in proportion to its share, to within one example.
+
+  Args:
+    label: int32[n]; entries from `size` on are padding.
+    size: int32[], may be traced.
+    many: at most `size`.
+
+  Returns:
+    int32[many], in random order.
+  """
+  key_rank, key_tie, key_order = jax.random.split(key, 3)
+  places = jnp.arange(label.shape[0])
+  label = jnp.where(places < size, label, label.max() + 1)
+  order = jnp.lexsort((jax.random.uniform(key_rank, label.shape), label))
+  sorted_label = label[order]
+  first = jnp.searchsorted(sorted_label, sorted_label)
+  count = jnp.searchsorted(sorted_label, sorted_label, side='right') - first
+  # The r-th of n examples of a label comes at (r + u) / n: any cut takes the same share of every label.
+  turn = (places - first + jax.random.uniform(key_tie, label.shape)[first]) / count
+  turn = jnp.where(order < size, turn, jnp.inf)
+  return jax.random.permutation(key_order, order[jnp.argsort(turn)[:many]])
+
+
+def _consensus(subset, weights) -> Server:
+  """The weighted mean of everybody's logits on a subset of the public rows, which the server draws."""
+
+  def init(key, groups, variables, data):
+    del variables
+    rows, clients = local.public(data[0]), sum(len(g.ids) for g in groups)
+    found = rows.index.shape[0]
+    if not 0 <= subset <= found:
+      raise ValueError(f'subset={subset} of {found} public rows; set method.subset to at most that, or to 0 for all')
+    if len(weights) not in (0, clients):
+      raise ValueError(f'weights has {len(weights)} entries for {clients} clients; give one each, or ()')
+    many, label = subset or found, data[0].pool.label[rows.index]
+    index = rows.index[stratified(key, label, rows.size, many)]
+    return {
+      'public': {'index': rows.index, 'label': label, 'size': rows.size},
+      'consensus': jnp.zeros((many, groups[0].model.classes)),
+      'on': jnp.zeros((), bool),  # whether there is a consensus yet
+      'heard': jnp.zeros(clients, bool),  # who was there when its rows were named
+      'last': index,  # the rows of the consensus
+      'index': index,  # the rows to report on next
+    }
+
+  def receive(key, t, state, ups, ids):
+    del t
+    every, public = jnp.concatenate(ids), state['public']
+    if not every.shape[0]:
+      return state, {}
+    present = every >= 0
+    trust = jnp.asarray(weights or (1.0,) * state['heard'].shape[0], jnp.float32)
+    consensus = aggregate.mean(jnp.concatenate([up['logits'] for up in ups]), jnp.where(present, trust[every], 0.0))
+    new = {
+      'consensus': consensus,
+      'on': jnp.ones((), bool),
+      'heard': jnp.zeros_like(state['heard']).at[jnp.where(present, every, trust.shape[0])].set(True, mode='drop'),
+      'last': state['index'],
+      'index': public['index'][stratified(key, public['label'], public['size'], state['index'].shape[0])],
+    }
+    spoke = jnp.any(present)
+    return {**state, **{name: jnp.where(spoke, value, state[name]) for name, value in new.items()}}, {}
+
+  def send(key, t, state, ids):
+    del key, t
+    every = jnp.concatenate(ids)
+    # Who was there last round knows which rows the consensus is about.
+    missed = jnp.any((every >= 0) & ~state['heard'][every])
+    shared = {
+      'consensus': Sent(state['consensus'], state['on']),
+      'last': {'index': Sent(state['last'], state['on'] & missed)},
+      'index': state['index'],
+    }
+    return tuple(Down(shared=shared) for _ in ids)
+
+  return Server(init, receive, send)

@@ -1,0 +1,39 @@
+"""FedProx: Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith, "Federated Optimization in Heterogeneous Networks", 2020."""
+
+import jax
+import optax
+
+from fedkd import aggregate, local
+from fedkd.methods.fedavg import averaging
+from fedkd.types import Method
+
+
+def fedprox(
+  tx,
+  steps: int | None = 3,
+  epochs: int | None = None,
+  batch=50,
+  mu=0.01,
+  rule=aggregate.mean,
+  per_group=False,
+  keep_optimizer=False,
+) -> Method:
+  """FedAvg whose clients add mu / 2 * |w - w_global|^2 to their loss (Algorithm 2).
+
+  Learned, sent and averaged: as in `fedavg`, and so are the arguments but one.
+
+  Args:
+    mu: weight of the proximal term, over the trained parameters; 0 is FedAvg.
+  """
+
+  def loss(model, data, received):
+    supervised = local.supervised(model, data.pool)
+
+    def loss_fn(params, batch_stats, key, index):
+      value, aux = supervised(params, batch_stats, key, index)
+      away = jax.tree.map(lambda w, start: w - start, params, received['params'])
+      return value + mu / 2 * optax.tree.vdot(away, away), aux
+
+    return loss_fn
+
+  return averaging(tx, loss, steps, epochs, batch, rule, per_group, keep_optimizer)

@@ -1,0 +1,57 @@
+"""Optimizers that optax lacks; used as `fedkd.optimizers:NAME`."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedkd.types import PyTree
+
+
+class AmsgradState(NamedTuple):
+  """Steps so far, and first, second and largest second moments with the shapes of the parameters."""
+
+  count: jax.Array
+  mu: PyTree
+  nu: PyTree
+  nu_max: PyTree
+
+
+def scale_by_amsgrad(b1=0.9, b2=0.999, eps=1e-8) -> optax.GradientTransformation:
+  """AMSGrad (Reddi, Kale, Kumar, 2018) with the arithmetic of PyTorch's Adam(amsgrad=True).
+
+  PyTorch takes the maximum over the uncorrected second moments and corrects it afterwards; `optax.scale_by_amsgrad`
+  takes it over corrected ones, which is another optimizer while gradients shrink.
+  """
+
+  def init(params):
+    zeros = jax.tree.map(jnp.zeros_like, params)
+    return AmsgradState(jnp.int32(0), zeros, zeros, zeros)
+
+  def update(grads, state, params=None):
+    del params
+    count = state.count + 1
+    mu = optax.tree.update_moment(grads, state.mu, b1, 1)
+    nu = optax.tree.update_moment(grads, state.nu, b2, 2)
+    nu_max = jax.tree.map(jnp.maximum, state.nu_max, nu)
+    mu_hat = optax.tree.bias_correction(mu, b1, count)
+    root = jnp.sqrt(1 - b2 ** count.astype(jnp.float32))
+    steps = jax.tree.map(lambda m, v: m / (jnp.sqrt(v) / root + eps), mu_hat, nu_max)
+    return steps, AmsgradState(count, mu, nu, nu_max)
+
+  return optax.GradientTransformation(init, update)
+
+
+def amsgrad(learning_rate, b1=0.9, b2=0.999, eps=1e-8, weight_decay=0.0) -> optax.GradientTransformation:
+  """PyTorch's Adam(amsgrad=True): weight decay is added to the gradient, before the moments.
+
+  Args:
+    learning_rate: step size, or an optax schedule.
+    b1, b2: decay of the first and second moment.
+    eps: added to the root of the second moment.
+    weight_decay: L2 coefficient.
+  """
+  return optax.chain(
+    optax.add_decayed_weights(weight_decay), scale_by_amsgrad(b1, b2, eps), optax.scale_by_learning_rate(learning_rate)
+  )

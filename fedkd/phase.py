@@ -1,0 +1,158 @@
+"""One phase of a run, a method for so many rounds, as compiled programs; with `build`, the only place that jits.
+
+Every program takes and returns trees whose leaves have a leading axis of seeds.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedkd import evaluate, round
+from fedkd.local import Learner
+from fedkd.plan import Plan
+from fedkd.types import Data, Method, Pool, Rows, State
+
+# The winners of `launch/bench.py` (README, "Speed"): clients mapped at once, by backend and kind of network.
+AUTO_CHUNK = {('cpu', 'convolution'): 1, ('cpu', 'dense'): 10}
+ACCELERATOR_CHUNK = 100
+MOST_ROUNDS = 1000  # of one call; its reports are kept on the device
+
+
+class World(NamedTuple):
+  """What all phases of a run share. Rows have leaves [seeds, ...]."""
+
+  groups: tuple  # of Group
+  pool: Pool
+  private: tuple  # per group Rows [seeds, n, ...]
+  shared: tuple  # per group Rows [seeds, n, ...], or None
+  everyone: Rows
+  public: Rows | None
+  clients: np.ndarray  # int[], those to evaluate
+
+
+class Settings(NamedTuple):
+  """How to run, not what."""
+
+  seed_axis: str  # map, vmap, auto
+  chunk: int  # clients mapped at once, 0: AUTO_CHUNK
+  eval_every: int
+  eval_batch: int
+
+
+class Phase(NamedTuple):
+  """A method, its plan, and its programs."""
+
+  label: str
+  method: Method
+  plan: Plan
+  rounds: int
+  init: Callable  # (variables per group, leaves [seeds, 1 or n, ...]) -> State
+  run: Callable  # (State, start, count) -> (State, Report with leaves [seeds, length, ...]); takes the State over
+  length: int  # most rounds of one call
+  hits: Callable  # (State, image uint8[seeds, T, ...], label) -> int32[seeds, clients evaluated]
+  handover: Callable  # State -> variables for `init` of the next phase
+  state: State  # of ShapeDtypeStruct
+  report: Any  # of ShapeDtypeStruct, of one call of `run`
+
+
+def over_seeds(function, axis):
+  """Maps a function over the leading axis of seeds: 'vmap', or 'map' one after the other (bit-equal to single runs)."""
+
+  def mapped(*args):
+    if jax.tree.leaves(args)[0].shape[0] == 1:  # no loop, so that a donated state is updated in place
+      return jax.tree.map(lambda a: a[None], function(*jax.tree.map(lambda a: a[0], args)))
+    return jax.vmap(function)(*args) if axis == 'vmap' else jax.lax.map(lambda a: function(*a), args)
+
+  return mapped
+
+
+def _data(pool, rows) -> tuple:
+  """`Data` of every group, from the `World`'s (private, shared, everyone, public)."""
+  private, shared, everyone, public = rows
+  shared = shared or (None,) * len(private)
+  return tuple(Data(pool, mine, everyone, given, public) for mine, given in zip(private, shared, strict=True))
+
+
+def of_client(data, row) -> Data:
+  """The `Data` of one client of a group, by its row."""
+  private, shared = jax.tree.map(lambda a: a[row], (data.private, data.shared))
+  return data._replace(private=private, shared=shared)
+
+
+def initial_state(key, method, groups, data, variables, stale) -> State:
+  """The state before round 0. `variables`: per group, leaves [1, ...] (all clients alike) or [n, ...]."""
+  key_client, key_server, key_inbox = jax.random.split(key, 3)
+
+  def clients(group, data, variables):
+    n = len(group.ids)
+
+    def one(row):
+      own = of_client(data, row)
+      mine = jax.tree.map(lambda a: a[row if a.shape[0] > 1 else 0], variables)
+      return method.client.init(jax.random.fold_in(key_client, own.private.id), group.model, own, mine)
+
+    return jax.vmap(one)(jnp.arange(n))
+
+  states = tuple(clients(*each) for each in zip(groups, data, variables, strict=True))
+  first = tuple(jax.tree.map(lambda a: a[0], v) for v in variables)
+  server = method.server.init(key_server, groups, first, data)
+  return State(states, server, round.fill_inbox(key_inbox, method, groups, server) if stale else None)
+
+
+def handover(method, groups, state) -> tuple:
+  """What the next phase starts from, per group, leaves [1 or n, ...]."""
+
+  def of_group(g):
+    client = state.client[g]
+    return {**method.variables(state, g), **({'opt': client.opt} if isinstance(client, Learner) else {})}
+
+  return tuple(of_group(g) for g in range(len(groups)))
+
+
+def make(label, method, plan, rounds, keys, world, before, settings) -> Phase:
+  """The programs of a phase.
+
+  Args:
+    keys: [seeds], the run's keys of this phase.
+    world: `World`.
+    before: variables that `init` will get, or their shapes.
+    settings: `Settings`.
+
+  Raises:
+    ValueError: if method, models and data do not fit together.
+  """
+  groups, backend = world.groups, jax.default_backend()
+  axis = settings.seed_axis if settings.seed_axis != 'auto' else ('map' if backend == 'cpu' else 'vmap')
+  kernels = jax.tree.leaves([v['params'] for v in before])
+  kind = 'convolution' if any(leaf.ndim == 6 for leaf in kernels) else 'dense'  # a kernel, the clients, the seeds
+  chunk = settings.chunk or AUTO_CHUNK.get((backend, kind), ACCELERATOR_CHUNK)
+  length = min(settings.eval_every, rounds, MOST_ROUNDS)
+  who = tuple(jnp.asarray(w) for w in plan.who)
+  rows = (world.private, world.shared, world.everyone, world.public)
+
+  def init(pool, key, rows, variables):
+    return initial_state(key, method, groups, _data(pool, rows), variables, plan.stale)
+
+  def run(pool, who, start, count, key, rows, state):
+    return round.run(key, start, count, length, method, groups, state, _data(pool, rows), who, chunk)
+
+  def hits(state, image, label):
+    picked = [np.flatnonzero(np.isin(g.ids, world.clients)) for g in groups]
+    return jnp.concatenate(evaluate.hits(method, groups, state, image, label, picked, settings.eval_batch))
+
+  start_program = jax.jit(lambda pool, *args: over_seeds(functools.partial(init, pool), axis)(*args))
+  run_program = jax.jit(
+    lambda pool, who, start, count, *args: over_seeds(functools.partial(run, pool, who, start, count), axis)(*args),
+    donate_argnums=6,
+  )
+  begin = lambda variables: start_program(world.pool, keys, rows, variables)
+  go = lambda state, start, count: run_program(world.pool, who, np.int32(start), np.int32(count), keys, rows, state)
+  # A whole round in shapes: what does not fit together ends here, not after minutes of compilation.
+  state = jax.eval_shape(begin, before)
+  state, report = jax.eval_shape(lambda state: go(state, 0, 0), state)
+  hand = jax.jit(over_seeds(lambda state: handover(method, groups, state), axis))
+  return Phase(label, method, plan, rounds, begin, go, length, jax.jit(over_seeds(hits, axis)), hand, state, report)
