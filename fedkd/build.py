@@ -84,10 +84,12 @@ def _plan(config, sizes):
 
 def load_data(config) -> sources.Source:
   """The data set of a config, with its public set behind it if it names one."""
-  private = sources.load(config.data.name, config.data.dir or None, config.data.label, configs.tuples(config.data.keep))
+  where, size = config.data.dir or None, config.data.size
+  fit = lambda source: sources.resize(source, size) if size else source
+  private = fit(sources.load(config.data.name, where, config.data.label, configs.tuples(config.data.keep)))
   if not config.data.public:
     return private
-  public = sources.load(config.data.public, config.data.dir or None)
+  public = fit(sources.load(config.data.public, where))
   found, limit = len(public.train_label), config.data.public_rows
   if limit > found:
     raise ConfigError(f'data.public_rows={limit} is more than the {found} of {public.name}; lower it, or set it to 0')

@@ -7,50 +7,19 @@ Student t; below three seeds the range is given instead. Writes table.csv, table
 JSON per method, to be committed, to --results.
 """
 
-import hashlib
-import json
 import pathlib
 
 import numpy as np
 import pandas as pd
 from absl import app, flags
 
-from fedkd import analysis, log
+from fedkd import analysis, log, results
 from fedkd.errors import ConfigError
-from launch.main import refuse
+from launch import exits
 
 _REFERENCE = flags.DEFINE_string('reference', None, 'Run directory to compare with; default: the private run.')
 _RESULTS = flags.DEFINE_string('results', None, 'ID/PROFILE folder for one JSON per method.')
 _OUT = flags.DEFINE_string('out', None, 'Where table.csv, table.md and the figures go.')
-
-
-def summary(workdir) -> dict:
-  """A finished run's summary.
-
-  Raises:
-    ConfigError: if there is none.
-  """
-  path = pathlib.Path(workdir) / 'summary.json'
-  if not path.exists():
-    raise ConfigError(f'{workdir} holds no finished run (no summary.json); run it to its end first')
-  return json.loads(path.read_text())
-
-
-def result(workdir, folder) -> dict:
-  """A run as one self-contained JSON object: config and its digest, per-seed results, ledger, versions, commit."""
-  run, config = summary(workdir), json.loads((pathlib.Path(workdir) / 'config.json').read_text())
-  config['data']['dir'] = ''  # where the data lay says nothing about the result
-  kept = ('final', 'worst_client', 'second_half_mean', 'best_on_validation', 'best_round', 'examples', 'state_sha256')
-  return {
-    'id': folder.parent.name,
-    'profile': folder.name,
-    'method': run['method'],
-    'config': config,
-    'config_sha256': hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest(),
-    'seeds': run['seeds'],
-    'per_seed': {name: run[name] for name in kept if name in run},
-    **{name: run[name] for name in ('turns', 'ledger', 'seconds', 'device', 'versions', 'commit', 'dirty')},
-  }
 
 
 def spread(values, unit='') -> str:
@@ -101,20 +70,20 @@ def markdown(frame) -> str:
 
 def main(argv):
   """Prints the table and writes the files."""
-  try:
+  with exits.codes():
     if len(argv) < 2:
       raise ConfigError('no run given; write python -m launch.compare RUN RUN ...')
     paths = {pathlib.Path(p).name: pathlib.Path(p) for p in argv[1:]}
     if _REFERENCE.value:
       paths.setdefault(pathlib.Path(_REFERENCE.value).name, pathlib.Path(_REFERENCE.value))
-    runs = {label: summary(path) for label, path in paths.items()}
+    runs = {label: results.summary(path) for label, path in paths.items()}
     frame = table(runs, pathlib.Path(_REFERENCE.value).name if _REFERENCE.value else None)
     print(frame.to_string(index=False))
     if _RESULTS.value:
       folder = pathlib.Path(_RESULTS.value)
       log.make(folder)
       for path in paths.values():
-        one = result(path, folder)
+        one = results.of_run(path, folder.parent.name, folder.name)
         log.write_json(folder / f'{one["method"]}.json', one)
     if _OUT.value:
       out = pathlib.Path(_OUT.value)
@@ -125,8 +94,6 @@ def main(argv):
       analysis.save(analysis.curves(frames), out / 'accuracy_rounds.png')
       analysis.save(analysis.curves(frames, 'turns', 'client turns'), out / 'accuracy_turns.png')
       analysis.save(analysis.megabytes(frames), out / 'accuracy_megabytes.png')
-  except ConfigError as error:
-    refuse(error)
 
 
 if __name__ == '__main__':

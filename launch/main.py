@@ -5,22 +5,15 @@ python -m launch.main --config=configs/NAME.py[:PROFILE,method=...,zoo=...] --wo
 Exit codes: 2 refused before training, 3 stopped while training (checkpoint kept), 130 or 143 on a signal.
 """
 
-import sys
-
 from absl import app, flags, logging
 from ml_collections import config_flags
 
 from fedkd import errors
+from launch import exits
 
 _WORKDIR = flags.DEFINE_string('workdir', None, 'The run directory.')
 _DRY_RUN = flags.DEFINE_bool('dry_run', False, 'Print parameters, message sizes and memory, and exit.')
 _CONFIG = config_flags.DEFINE_config_file('config', None, 'The experiment, with its profile.')
-
-
-def refuse(error, code=2):
-  """Ends the program with one sentence."""
-  print(f'fedkd: {error}', file=sys.stderr)
-  sys.exit(code)
 
 
 def parse(argv):
@@ -34,7 +27,7 @@ def parse(argv):
     return rest
   except (flags.Error, ValueError, TypeError, KeyError, AttributeError, OSError) as error:
     # A config file's own error arrives inside a traceback; its last sentence is the message.
-    return refuse(' '.join(str(error).rpartition('ConfigError: ')[2].split()))
+    return exits.refuse(' '.join(str(error).rpartition('ConfigError: ')[2].split()))
 
 
 def main(argv):
@@ -43,7 +36,7 @@ def main(argv):
   logging.set_verbosity(logging.ERROR)  # JAX tells of every platform it does not find
   from fedkd import describe, experiment
 
-  try:
+  with exits.codes():
     if _DRY_RUN.value:
       print(describe.text(_CONFIG.value))
       return
@@ -51,12 +44,6 @@ def main(argv):
     accuracy = ' '.join(f'{100 * a:.2f}' for a in summary['final'])
     print(f'{summary["method"]}: test accuracy {accuracy} % (per seed), {summary["seconds"]:.0f} s of training')
     print(f'figures and metrics: {_WORKDIR.value}')
-  except errors.ConfigError as error:
-    refuse(error)
-  except errors.DivergedError as error:
-    refuse(error, 3)
-  except errors.StoppedError as error:
-    refuse(error, 128 + error.signum)
 
 
 if __name__ == '__main__':

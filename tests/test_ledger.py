@@ -58,7 +58,10 @@ def test_sent_counts_valid_entries_only():
 
 @pytest.mark.parametrize(('id', 'rows'), [(0, 3), (3, 3), (-1, 4), (4, 4)])
 def test_peers_leave_out_the_own_echo(id, rows):
-  message = {'knowledge': Peers(jnp.zeros((4, 2, 5)), jnp.ones(4, bool)), 'index': Peers(jnp.zeros((4, 2), jnp.int32), jnp.ones(4, bool))}
+  message = {
+    'knowledge': Peers(jnp.zeros((4, 2, 5)), jnp.ones(4, bool)),
+    'index': Peers(jnp.zeros((4, 2), jnp.int32), jnp.ones(4, bool)),
+  }
   counts = jax.jit(ledger.count)(message, id)
   assert ints(counts) == {'knowledge': (rows * 10, rows * 40), 'indices': (rows * 2, rows * 8)}
 

@@ -1,5 +1,6 @@
 """Image data sets as arrays of uint8, whichever way they come: embedded, prepared by TFDS, in files, or folders."""
 
+import os
 import pathlib
 from typing import NamedTuple
 
@@ -82,7 +83,7 @@ def combine(private, public) -> Source:
 def _read(name, directory, label) -> tuple:
   """(arrays, class names by original label, names of origins by original number); None for the numbers themselves."""
   kind, _, path = name.partition(':')
-  path = pathlib.Path(path).expanduser()
+  path = _located(pathlib.Path(path).expanduser(), directory)
   named = {
     'mnist_5k': lambda: (_mnist_5k(), None, None),
     'rotated_mnist_5k': lambda: rotated.domains(_mnist_5k()),
@@ -103,6 +104,27 @@ def _read(name, directory, label) -> tuple:
       'that has it, such as cifar100'
     )
   return read()
+
+
+def _located(path, directory) -> pathlib.Path:
+  """A relative path in `directory` or $FEDKD_IMAGES if it is there, so that configs need not name machines' paths."""
+  roots = [root for root in (directory, os.environ.get('FEDKD_IMAGES')) if root]
+  return next((found for root in roots if (found := pathlib.Path(root) / path).exists()), path)
+
+
+def resize(source, size) -> Source:
+  """All images at `size` x `size` pixels (Pillow's box filter)."""
+  from PIL import Image
+
+  def shrink(images):
+    out = np.empty((len(images), size, size, images.shape[-1]), np.uint8)
+    for row, image in zip(out, images, strict=True):
+      row[:] = np.asarray(Image.fromarray(image.squeeze()).resize((size, size), Image.Resampling.BOX)).reshape(
+        row.shape
+      )
+    return out
+
+  return source._replace(train_image=shrink(source.train_image), test_image=shrink(source.test_image))
 
 
 def _keep(name, arrays, names, keep) -> dict:

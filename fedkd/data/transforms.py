@@ -46,6 +46,13 @@ def standard(train_image, name) -> tuple:
   return np.float32(255 * np.asarray(mean)), np.float32(1 / (255 * deviation))
 
 
+def imagenet(train_image, name) -> tuple:
+  """Mean and deviation of ImageNet's channels, float32[c], as torchvision's networks expect."""
+  del name
+  mean, deviation = (np.resize(a, train_image.shape[-1]) for a in ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]))
+  return np.float32(255 * mean), np.float32(1 / (255 * deviation))
+
+
 def unit(train_image, name) -> tuple:
   """Scales to [0, 1]; mean and scale float32[c]."""
   del name

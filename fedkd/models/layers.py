@@ -15,6 +15,7 @@ import numpy as np
 
 # The winners of `launch/bench.py` (README, "Speed"), per backend.
 AUTO_LOWERING = {'cpu': 'matmul'}
+BANDED = (32, 16)  # at most so many numbers in a row of the kernel, and filters, for the banded form
 
 
 # PyTorch's default initialisers of dense and convolution layers: U(-1/sqrt(fan_in), 1/sqrt(fan_in)) for both.
@@ -65,6 +66,22 @@ def _patches(x, kernel, strides, size):
   return taps.reshape(-1, kernel[0] * kernel[1] * x.shape[-1])
 
 
+def _banded(x, kernel, strides, size):
+  """A convolution with few channels: whole rows of pixels times a banded matrix.
+
+  Cutting out windows of one to six numbers costs far more than multiplying them. Here only kernel-high stacks of whole
+  rows are cut, and the kernel's columns are laid out as a matrix [kh * W * c, W' * d] that is mostly zero.
+  """
+  kh, kw, c, d = kernel.shape
+  column, place = np.arange(x.shape[2]), np.arange(size[1]) * strides[1]
+  band = (column[:, None, None] == place[:, None] + np.arange(kw)).astype(np.float32)  # [W, W', kw]
+  matrix = jnp.einsum('wvk,hkcd->hwcvd', band, kernel).reshape(kh * x.shape[2] * c, size[1] * d)
+  x = settle(x)
+  cut = lambda i: x[:, i : i + (size[0] - 1) * strides[0] + 1 : strides[0]]
+  rows = jnp.stack([cut(i) for i in range(kh)], 2).reshape(-1, matrix.shape[0])
+  return (rows @ matrix).reshape(x.shape[0], *size, d)
+
+
 def conv_matmul(x, kernel, strides, padding):
   """A convolution as shifts and one matmul: pad, stack the k*k strided shifts, multiply.
 
@@ -81,6 +98,8 @@ def conv_matmul(x, kernel, strides, padding):
   if any(amount for side in pads for amount in side):
     x = jnp.pad(x, ((0, 0), *pads, (0, 0)))
   size = tuple((n - k) // s + 1 for n, k, s in zip(x.shape[1:3], kernel.shape[:2], strides, strict=True))
+  if kernel.shape[1] * kernel.shape[2] <= BANDED[0] and kernel.shape[3] <= BANDED[1]:
+    return _banded(x, kernel, strides, size)
   patches = _patches(x, kernel.shape[:2], strides, size)
   return (patches @ kernel.reshape(-1, kernel.shape[-1])).reshape(x.shape[0], *size, -1)
 
@@ -230,9 +249,26 @@ def average_pool(x):
   return jnp.mean(_blocks(x), (2, 4))
 
 
+@jax.custom_vjp
+def _larger(pairs):
+  """The larger of each pair in `pairs` [..., 2, n]; of equal ones the first takes the gradient (as in PyTorch)."""
+  return jnp.maximum(pairs[..., 0, :], pairs[..., 1, :])
+
+
+def _larger_pull(pairs, grad):
+  first = pairs[..., 0, :] >= pairs[..., 1, :]
+  return (jnp.stack([jnp.where(first, grad, 0), jnp.where(first, 0, grad)], -2),)
+
+
+_larger.defvjp(lambda pairs: (_larger(pairs), pairs), _larger_pull)
+
+
 def max_pool(x):
-  """2x2 maximum, stride 2, VALID."""
-  return jnp.max(_blocks(x), (2, 4))
+  """2x2 maximum, stride 2, VALID: whole rows against whole rows first, since their numbers lie side by side."""
+  b, h, w, c = x.shape
+  x = settle(x[:, : h // 2 * 2, : w // 2 * 2])
+  rows = _larger(x.reshape(b, h // 2, 2, w // 2 * 2 * c))
+  return _larger(rows.reshape(b, h // 2, w // 2, 2, c))
 
 
 def adaptive_average_pool(x, size):

@@ -1,0 +1,121 @@
+"""FedH2L and its baselines on Rotated MNIST, PACS and Office-Home (Li et al., 2021, Tables 2-7).
+
+  python -m launch.main --config=configs/fedh2l.py:small,setting=rmnist,method=fedh2l --workdir=runs/fedh2l
+
+`setting`: rmnist (one LeNet per angle), rmnist_hetero (LeNet and three others), pacs, pacs_homo, officehome or
+officehome_homo. `alpha`: public share in percent. `variant` of fedh2l: nokl, noproj, pcgrad, joint, E5, E10, async,
+unlabeled, localpub. `method`: fedh2l, private (IND), agg, fedmd, fedavg, fedprox. `protocol`: clean, or paper (PACS).
+
+`paper`: 10 000 rounds at full size. `small`: 1 500 rounds for Rotated MNIST; PACS at 64 pixels, a quarter of the width,
+from scratch, 300 rounds. `smoke`: seconds, on embedded digits. Results: RESULTS.md.
+"""
+
+from fedkd import config as base
+from fedkd import methods, models, plan
+
+VARIANTS = {
+  '': {},
+  'nokl': {'kl': False},
+  'noproj': {'project': 'none'},
+  'pcgrad': {'project': 'pcgrad'},
+  'joint': {'project': 'joint'},
+  'E5': {'interval': 5},
+  'E10': {'interval': 10},
+  'async': {'pairs': True},
+  'unlabeled': {'labels': False, 'local_rows': 'own'},
+  'localpub': {'local_rows': 'own'},
+}
+LENET = {'model': 'LeNet'}
+# Domains in alphabetical order: art, cartoon, photo, sketch; Art, Clipart, Product, Real World.
+NETS = {
+  'rmnist': (LENET,) * 4,
+  'rmnist_hetero': (
+    LENET,
+    {'model': 'TwoConv', 'filters': (16, 32)},
+    {'model': 'ThreeConv', 'filters': (16, 32, 48)},
+    {'model': 'MLP', 'hidden': (256,)},
+  ),
+  'pacs': tuple({'model': name} for name in ('ResNet34', 'AlexNet', 'ResNet18', 'VGG11')),
+  'officehome': tuple({'model': name} for name in ('ResNet34', 'MobileNetV2', 'AlexNet', 'ResNet50')),
+  'pacs_homo': ({'model': 'ResNet18'},) * 4,
+  'officehome_homo': ({'model': 'ResNet18'},) * 4,
+}
+CLASSES = {'rmnist': 10, 'pacs': 7, 'officehome': 65}
+BATCH = 32
+
+
+def groups(nets, width) -> tuple:
+  """Four clients, equal neighbours in one group."""
+  fields = lambda net: {'width': width} if hasattr(getattr(models, net['model']), 'width') else {}
+  if all(net == nets[0] for net in nets):
+    return ({**nets[0], **fields(nets[0]), 'clients': len(nets)},)
+  return tuple({**net, **fields(net), 'clients': 1} for net in nets)
+
+
+def method(config, name, variant, rounds, weights, classes):
+  """Sets the method, the phases before it, and how many rounds it takes to make `rounds` local steps."""
+  one_batch = {'steps': 1, 'batch': BATCH}
+  if name not in ('fedh2l', 'fedmd', 'fedavg', 'fedprox', 'private', 'agg'):
+    config.method = base.block(methods, name)
+  elif name == 'fedh2l':
+    # One round more, since the first hears nothing yet.
+    config.method, config.rounds = base.block(methods, name, batch=BATCH, **VARIANTS[variant]), rounds + 1
+  elif name == 'fedmd':
+    epoch = {'steps': None, 'epochs': 1, 'batch': BATCH}
+    transfer = 20 if rounds >= 100 else 1  # epochs of each phase; the paper says nothing
+    config.before = ({'name': 'public', 'rounds': transfer, **epoch}, {'name': 'private', 'rounds': transfer, **epoch})
+    config.method = base.block(
+      methods, name, subset=4 * BATCH, digest_batch=4 * BATCH, epochs=None, steps=1, batch=BATCH
+    )
+    config.rounds = rounds + 1  # the first only exchanges
+  elif name in ('fedavg', 'fedprox'):
+    # As many numbers up as FedH2L sends: rounds * (B * C + 1) for all of its rounds.
+    config.rounds = max(1, rounds * (BATCH * classes + 1) // weights)
+    config.method = base.block(methods, name, steps=rounds // config.rounds, batch=BATCH, keep_optimizer=True)
+    config.eval_every = 1
+  else:
+    config.method = base.block(methods, name, **one_batch, **({'scope': 'public'} if name == 'agg' else {}))
+
+
+def get_config(arg=''):
+  choice = base.parse(arg, method='fedh2l', setting='rmnist', alpha='10', variant='', protocol='clean')
+  if choice.setting not in NETS:
+    raise base.ConfigError(f'setting={choice.setting!r} is unknown; choose one of {", ".join(NETS)}')
+  if choice.variant not in VARIANTS:
+    raise base.ConfigError(f'variant={choice.variant!r} is unknown; choose one of {", ".join(filter(None, VARIANTS))}')
+  family, full = choice.setting.split('_')[0], choice.profile == 'paper'
+  digits = family == 'rmnist'
+  config = base.default()
+  config.name = '_'.join(filter(None, ('fedh2l', choice.setting, f'a{choice.alpha}', choice.variant)))
+  config.optimizer = base.ConfigDict(
+    {
+      'name': 'fedkd.optimizers:amsgrad',
+      'learning_rate': 1e-3 if digits else 1e-4,
+      'weight_decay': 1e-4 if digits else 1e-5,
+    }
+  )
+  config.plan = base.block(plan, 'synchronous')
+  config.seeds, config.eval_every, config.eval_rows = (0, 1, 2), 50, 0
+  config.groups = groups(NETS[choice.setting], 1.0 if full else 0.25 if choice.profile == 'small' else 0.0625)
+  config.data.clients, config.data.partition = 4, 'by_origin'
+  config.data.name = 'rotated_mnist' if digits else f'domains:{family}'
+  config.data.normalise = 'unit' if digits else 'imagenet'
+  config.data.public_share, config.data.test_share = int(choice.alpha) / 100, 0.15
+  config.data.aligned = digits
+  if choice.protocol == 'paper':
+    config.data.protocol = 'pacs_paper'
+  rounds = 10_000
+  if not digits:
+    config.data.size = 224 if full else 64
+  if choice.profile == 'small':
+    rounds = 1500 if digits else 300
+    if not digits:
+      config.optimizer.learning_rate = 1e-3  # from scratch, and thirty times fewer steps
+  if choice.profile == 'smoke':
+    rounds, config.seeds, config.eval_every = 4, (0,), 2
+    config.data.name, config.data.normalise = 'rotated_mnist_5k', 'unit'
+    config.data.protocol, config.data.size = 'shares', 0 if digits else 64
+  config.rounds = rounds
+  weights = {'rmnist': 61_706, 'pacs': 11_180_103, 'officehome': 11_209_857}[family]
+  method(config, choice.method, choice.variant, rounds, weights, CLASSES[family])
+  return config

@@ -1,0 +1,80 @@
+"""A finished run as one self-contained JSON object, to be committed and compared."""
+
+import hashlib
+import json
+import pathlib
+
+import numpy as np
+
+from fedkd import log
+from fedkd.errors import ConfigError
+
+FIELDS = ('id', 'profile', 'method', 'config', 'config_sha256', 'seeds', 'per_seed', 'curve', 'turns')
+FIELDS += ('ledger', 'seconds', 'device', 'versions', 'commit', 'dirty')
+PER_SEED = ('start', 'final', 'worst_client', 'second_half_mean', 'best_', 'examples', 'state_sha256')
+CURVE = ('phase', 'method', 'round', 'accuracy', 'accuracy_local', 'accuracy_others', 'validation_accuracy', 'loss')
+PER_CLIENT = 60  # evaluations at most, for a curve of every client
+
+
+def summary(workdir) -> dict:
+  """A finished run's summary.
+
+  Raises:
+    ConfigError: if there is none.
+  """
+  path = pathlib.Path(workdir) / 'summary.json'
+  if not path.exists():
+    raise ConfigError(f'{workdir} holds no finished run (no summary.json); run it to its end first')
+  return json.loads(path.read_text())
+
+
+def comparable(config) -> dict:
+  """A plain config without where its data lay, which says nothing about the result."""
+  return {**config, 'data': {**config['data'], 'dir': ''}}
+
+
+def of_run(workdir, id, profile, name=None) -> dict:
+  """The result of a finished run: config and its digest, per-seed numbers, curve, ledger, versions, commit.
+
+  Args:
+    workdir: the run.
+    id: the experiment it belongs to.
+    profile: of its config.
+    name: of its row in the table; None is its method.
+  """
+  run = summary(workdir)
+  config = comparable(json.loads((pathlib.Path(workdir) / 'config.json').read_text()))
+  found = {
+    'id': id,
+    'profile': profile,
+    'method': name or run['method'],
+    'config': config,
+    'config_sha256': hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest(),
+    'per_seed': {key: value for key, value in run.items() if key.startswith(PER_SEED)},
+    'curve': _curve(workdir),
+  }
+  return {field: found[field] if field in found else run[field] for field in FIELDS}
+
+
+def _curve(workdir) -> list:
+  """Every evaluation, accuracies to four digits."""
+  rows = log.read(pathlib.Path(workdir) / 'metrics.jsonl')
+  kept = CURVE + ('accuracy_per_client',) * (len(rows) <= PER_CLIENT)
+  short = lambda value: np.round(value, 4).tolist() if isinstance(value, list) else value
+  return [{name: short(row[name]) for name in kept if name in row} for row in rows]
+
+
+def read(path) -> dict:
+  """A result from its file.
+
+  Raises:
+    ConfigError: if it is not JSON of this schema.
+  """
+  try:
+    found = json.loads(pathlib.Path(path).read_text())
+    missing = [field for field in FIELDS if field not in found]
+  except (ValueError, TypeError) as error:
+    raise ConfigError(f'{path} is not a result of this program ({error}); move it away') from error
+  if missing:
+    raise ConfigError(f'{path} has no {", ".join(missing)}, so it has another schema; move it away')
+  return found

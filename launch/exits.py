@@ -1,0 +1,25 @@
+"""How every program here ends: an error of fedkd is one sentence and an exit code."""
+
+import contextlib
+import sys
+
+from fedkd import errors
+
+
+def refuse(error, code=2):
+  """Ends the program with one sentence."""
+  print(f'fedkd: {error}', file=sys.stderr)
+  sys.exit(code)
+
+
+@contextlib.contextmanager
+def codes():
+  """2 refused before training, 3 stopped while training (checkpoint kept), 130 or 143 on a signal."""
+  try:
+    yield
+  except errors.ConfigError as error:
+    refuse(error)
+  except errors.DivergedError as error:
+    refuse(error, 3)
+  except errors.StoppedError as error:
+    refuse(error, 128 + error.signum)

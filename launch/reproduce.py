@@ -1,0 +1,154 @@
+"""Reruns the tables of the papers and puts our numbers beside the printed ones.
+
+  python -m launch.reproduce --list                                    # ids, cost, what is done
+  python -m launch.reproduce --id=ID --profile=small --seeds=0,1,2     # every row of a table, resumed where it stopped
+  python -m launch.reproduce --id=ID --check                           # builds every row and counts its messages
+  python -m launch.reproduce --report                                  # RESULTS.md from results/
+
+Each row of a table is a run in --workdir/ID/PROFILE/ROW and ends as one JSON object in --out/ID/PROFILE/ROW.json.
+"""
+
+import importlib
+import pathlib
+
+from absl import app, flags, logging
+
+from fedkd import config as base
+from fedkd import log, results
+from fedkd.errors import ConfigError
+from launch import exits, papers
+
+_ID = flags.DEFINE_string('id', None, 'The experiment; see --list.')
+_PROFILE = flags.DEFINE_enum('profile', 'small', ['paper', 'small', 'smoke'], 'Settings.')
+_SEEDS = flags.DEFINE_list('seeds', None, 'Seeds; default: those of the config.')
+_ROWS = flags.DEFINE_list('rows', None, 'Only these rows of the table.')
+_OUT = flags.DEFINE_string('out', 'results', 'Where the JSON objects go.')
+_WORKDIR = flags.DEFINE_string('workdir', 'runs/reproduce', 'Where the runs go.')
+_CHECK = flags.DEFINE_bool(
+  'check', False, 'Build the rows, evaluate a round in shapes, count its messages; no training.'
+)
+_LIST = flags.DEFINE_bool('list', False, 'List the ids.')
+_REPORT = flags.DEFINE_bool('report', False, 'Write RESULTS.md.')
+
+
+def experiment_of(name) -> papers.Experiment:
+  """An entry of the registry.
+
+  Raises:
+    ConfigError: for an unknown id.
+  """
+  known = papers.registry()
+  if name not in known:
+    raise ConfigError(f'id={name!r} is unknown; choose one of {", ".join(known)}')
+  return known[name]
+
+
+def config_of(row, profile, seeds=None):
+  """The config of a row."""
+  config = importlib.import_module(f'configs.{row.config}').get_config(f'{profile},{row.arg}'.rstrip(','))
+  for field, value in row.overrides.items():
+    block, _, last = field.rpartition('.')
+    (config[block] if block else config)[last] = value
+  if seeds:
+    config.seeds = tuple(seeds)
+  return config
+
+
+def finished(path, name, profile, row, config) -> bool:
+  """Whether a result lies at `path`.
+
+  Raises:
+    ConfigError: if it is one of another schema or config.
+  """
+  if not path.exists():
+    return False
+  found = results.read(path)
+  if (found['id'], found['profile'], found['method']) != (name, profile, row.name):
+    raise ConfigError(f'{path} is a result of {found["id"]}, {found["profile"]}, {found["method"]}; move it away')
+  if changed := base.differences(found['config'], results.comparable(base.plain(config))):
+    raise ConfigError(f'{path} was made with another config ({"; ".join(changed)}); move it away to run the row again')
+  return True
+
+
+def run(name, profile, seeds, rows, workdir, out):
+  """Runs the rows of an experiment that are not finished.
+
+  Raises:
+    ConfigError: for an unknown id or row, or a result that belongs to something else.
+  """
+  from fedkd import experiment
+
+  chosen = experiment_of(name)
+  if unknown := set(rows or ()) - {row.name for row in chosen.rows}:
+    raise ConfigError(
+      f'rows={sorted(unknown)[0]!r} is no row of {name}; it has {", ".join(r.name for r in chosen.rows)}'
+    )
+  for row in chosen.rows:
+    path = pathlib.Path(out) / name / profile / f'{row.name}.json'
+    config = config_of(row, profile, seeds)
+    if (rows and row.name not in rows) or finished(path, name, profile, row, config):
+      continue
+    print(f'{name} {profile} {row.name}', flush=True)
+    folder = pathlib.Path(workdir) / name / profile / row.name
+    experiment.run(config, folder)
+    log.make(path.parent)
+    log.write_json(path, results.of_run(folder, name, profile, row.name))
+
+
+def check(name, profile, seeds):
+  """Builds every row and prints what a client sends; nothing is compiled."""
+  from fedkd import build, describe, ledger
+
+  for row in experiment_of(name).rows:
+    config = config_of(row, profile, seeds)
+    if config.init_from:
+      config.init_from = ''  # that run need not exist yet
+    parts = build.build(config)
+    up, down = describe.messages(parts, 0)
+    print(f'{name} {row.name}: up {ledger.capacity(up)}, down {ledger.capacity(down)}', flush=True)
+
+
+def listing(out, profiles=('paper', 'small')):
+  """Prints ids, cost, and the finished rows."""
+  for name, entry in papers.registry().items():
+    done = [
+      f'{profile}: {sum((pathlib.Path(out) / name / profile / f"{r.name}.json").exists() for r in entry.rows)}'
+      for profile in profiles
+    ]
+    print(f'{name:24s} {len(entry.rows)} rows ({", ".join(done)} done)  {entry.title}; small: {entry.cost}')
+
+
+def main(argv):
+  """The flags, and errors as exit codes."""
+  logging.set_verbosity(logging.ERROR)
+  with exits.codes():
+    if len(argv) > 1:
+      raise ConfigError(f'argument {argv[1]!r} is not a flag; write --id={argv[1]}')
+    if _LIST.value:
+      listing(_OUT.value)
+    elif _REPORT.value:
+      from launch import report
+
+      report.write(_OUT.value, 'RESULTS.md')
+    elif _ID.value is None:
+      raise ConfigError('give --id=ID, or --list to see which there are')
+    elif _CHECK.value:
+      check(_ID.value, _PROFILE.value, seeds())
+    else:
+      run(_ID.value, _PROFILE.value, seeds(), _ROWS.value, _WORKDIR.value, _OUT.value)
+
+
+def seeds() -> list | None:
+  """The seeds asked for.
+
+  Raises:
+    ConfigError: if they are no numbers.
+  """
+  try:
+    return [int(s) for s in _SEEDS.value] if _SEEDS.value else None
+  except ValueError as error:
+    raise ConfigError(f'seeds={_SEEDS.value} must be whole numbers, as in --seeds=0,1,2') from error
+
+
+if __name__ == '__main__':
+  app.run(main)
