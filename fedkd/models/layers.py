@@ -5,6 +5,7 @@ convolution (jax issues 12868, 13800). `Conv` can be lowered to one matmul inste
 same results to rounding.
 """
 
+import functools
 import math
 from collections.abc import Callable
 
@@ -15,7 +16,7 @@ import numpy as np
 
 # The winners of `launch/bench.py` (README, "Speed"), per backend.
 AUTO_LOWERING = {'cpu': 'matmul'}
-BANDED = (32, 16)  # at most so many numbers in a row of the kernel, and filters, for the banded form
+BANDED = (32, 16)  # at most so many numbers in a row of the kernel, and filters, for whole rows instead of windows
 
 
 # PyTorch's default initialisers of dense and convolution layers: U(-1/sqrt(fan_in), 1/sqrt(fan_in)) for both.
@@ -66,20 +67,44 @@ def _patches(x, kernel, strides, size):
   return taps.reshape(-1, kernel[0] * kernel[1] * x.shape[-1])
 
 
-def _banded(x, kernel, strides, size):
-  """A convolution with few channels: whole rows of pixels times a banded matrix.
-
-  Cutting out windows of one to six numbers costs far more than multiplying them. Here only kernel-high stacks of whole
-  rows are cut, and the kernel's columns are laid out as a matrix [kh * W * c, W' * d] that is mostly zero.
-  """
+def _band(kernel, width, stride, places):
+  """The kernel's columns as a matrix [kh * W * c, W' * d], mostly zero, by which a row of pixels is multiplied."""
   kh, kw, c, d = kernel.shape
-  column, place = np.arange(x.shape[2]), np.arange(size[1]) * strides[1]
-  band = (column[:, None, None] == place[:, None] + np.arange(kw)).astype(np.float32)  # [W, W', kw]
-  matrix = jnp.einsum('wvk,hkcd->hwcvd', band, kernel).reshape(kh * x.shape[2] * c, size[1] * d)
-  x = settle(x)
-  cut = lambda i: x[:, i : i + (size[0] - 1) * strides[0] + 1 : strides[0]]
-  rows = jnp.stack([cut(i) for i in range(kh)], 2).reshape(-1, matrix.shape[0])
-  return (rows @ matrix).reshape(x.shape[0], *size, d)
+  at = (np.arange(width)[:, None, None] == np.arange(places)[:, None] * stride + np.arange(kw)).astype(np.float32)
+  return jnp.einsum('wvk,hkcd->hwcvd', at, kernel).reshape(kh * width * c, places * d)
+
+
+def _row_stacks(x, kh, stride, places):
+  """Kernel-high stacks of whole rows of `x` [B, H, W, c]: [B * H', kh * W * c]."""
+  cut = lambda i: x[:, i : i + (places - 1) * stride + 1 : stride]
+  return jnp.stack([cut(i) for i in range(kh)], 2).reshape(x.shape[0] * places, -1)
+
+
+def _banded(x, kernel, strides, size):
+  """A convolution of whole rows with banded matrices.
+
+  Cutting out windows of a few numbers costs far more than multiplying them, so here only stacks of rows are cut.
+  """
+  rows = _row_stacks(settle(x), kernel.shape[0], strides[0], size[0])
+  y = rows @ _band(kernel, x.shape[2], strides[1], size[1])
+  return y.reshape(x.shape[0], *size, kernel.shape[-1])
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
+def _narrow(x, kernel, strides, size):
+  """A convolution with few channels: windows forward, where they are cheap; rows backward, where they are not."""
+  patches = _patches(x, kernel.shape[:2], strides, size)
+  return (patches @ kernel.reshape(-1, kernel.shape[-1])).reshape(x.shape[0], *size, -1)
+
+
+def _narrow_pull(strides, size, kept, grad):
+  x, kernel = kept
+  _, pull_x = jax.vjp(lambda x: _banded(x, kernel, strides, size), x)
+  patches = _patches(x, kernel.shape[:2], strides, size)
+  return *pull_x(grad), (patches.T @ grad.reshape(-1, grad.shape[-1])).reshape(kernel.shape)
+
+
+_narrow.defvjp(lambda x, kernel, strides, size: (_narrow(x, kernel, strides, size), (x, kernel)), _narrow_pull)
 
 
 def conv_matmul(x, kernel, strides, padding):
@@ -99,7 +124,7 @@ def conv_matmul(x, kernel, strides, padding):
     x = jnp.pad(x, ((0, 0), *pads, (0, 0)))
   size = tuple((n - k) // s + 1 for n, k, s in zip(x.shape[1:3], kernel.shape[:2], strides, strict=True))
   if kernel.shape[1] * kernel.shape[2] <= BANDED[0] and kernel.shape[3] <= BANDED[1]:
-    return _banded(x, kernel, strides, size)
+    return (_banded if kernel.shape[2] == 1 else _narrow)(x, kernel, strides, size)
   patches = _patches(x, kernel.shape[:2], strides, size)
   return (patches @ kernel.reshape(-1, kernel.shape[-1])).reshape(x.shape[0], *size, -1)
 
