@@ -12,6 +12,7 @@ from configs import fedhe_mnist
 def get_config(arg=''):
   config = fedhe_mnist.get_config(arg)
   config.name = config.name.replace('mnist', 'cifar10')
+  config.data.public_share = 0.1  # FedMD's public set; to the other methods these rows are their own
   if config.data.name == 'mnist':
     config.data.name = 'cifar10'
   return config

@@ -225,8 +225,13 @@ def flat(values, prefix='') -> dict:
 
 
 def differences(old, new) -> list[str]:
-  """Result fields in which two plain configs differ, as 'field: old -> new'; a growing `rounds` is no difference."""
+  """Result fields in which two plain configs differ, as 'field: old -> new'; a growing `rounds` is no difference.
+
+  A field that is younger than the old run is taken to have had its default.
+  """
+  since = {k: v for k, v in flat(plain(default())).items() if k.partition('.')[0] not in FIELD.values()}
   old, new = flat(old), flat(new)
+  old = {**{k: v for k, v in since.items() if k in new}, **old}
   changed = sorted(k for k in old.keys() | new.keys() if k not in RUN_FIELDS and old.get(k) != new.get(k))
   grown = old.get('rounds', 0) <= new.get('rounds', 0)
   return [f'{k}: {old.get(k)} -> {new.get(k)}' for k in changed if not (k == 'rounds' and grown)]

@@ -110,6 +110,7 @@ def summary(rows) -> dict:
   half = [r for r in rows if r['round'] > rows[-1]['round'] / 2] or rows[-1:]
   out = {
     'start': rows[0]['accuracy'],
+    'start_per_client': rows[0]['accuracy_per_client'],
     'final': rows[-1]['accuracy'],
     'final_per_client': rows[-1]['accuracy_per_client'],
     'worst_client': rows[-1]['accuracy_worst'],

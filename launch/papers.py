@@ -128,6 +128,59 @@ def _fedh2l() -> dict:
   return out
 
 
+# Table 4 of FedMD, models 0-9, and the stored run of its authors (repository Tzq2doc/FedMD), FEMNIST iid.
+TABLE_4_FEDMD = {
+  'femnist_iid': (89.5, 88.6, 87.5, 88.9, 88.5, 89.9, 90.3, 90.2, 90.2, 90.1),
+  'femnist_noniid': (85.8, 82.5, 86.7, 85.8, 87.0, 90.1, 89.6, 89.9, 90.0, 89.4),
+  'cifar_iid': (83.5, 82.3, 77.8, 81.8, 82.3, 84.2, 84.5, 84.3, 84.7, 80.7),
+  'cifar_noniid': (47.8, 58.3, 58.1, 57.3, 58.4, 57.4, 59.1, 56.8, 58.6, 53.5),
+  'cifar_weak': (),
+}
+STORED = {
+  'start': (76.0, 73.0, 77.3, 65.6, 71.4, 75.4, 77.9, 75.5, 77.3, 77.3),
+  'final': (88.7, 88.3, 88.5, 89.3, 88.5, 88.1, 87.3, 85.8, 85.1, 88.7),
+}
+MD = {'start': 'start', 'final': 'final'}
+
+
+def _fedmd() -> dict:
+  out = {}
+  for setting, pooled in TABLE_4_FEDMD.items():
+    arg = lambda method, setting=setting: f'method={method},setting={setting}'
+    rows = [
+      Row('fedmd', 'fedmd', arg('fedmd'), STORED if setting == 'femnist_iid' else {}),
+      Row('private', 'fedmd', arg('private'), {}, needs='fedmd'),
+      Row('pooled', 'fedmd', arg('pooled'), {'final': pooled} if pooled else {}, needs='fedmd'),
+    ]
+    if setting == 'cifar_weak':
+      rows.append(Row('fedmd_reduced', 'fedmd', f'{arg("fedmd")},weights=paper', {}))
+    name = {'cifar_weak': 'md-cifar-iid-weak'}.get(setting, f'md-{setting.replace("_", "-")}')
+    source = "Li and Wang, 2019, Figure 2, Table 4; start and final: the run stored in the authors' first repository"
+    out[name] = Experiment(f'FedMD, {setting.replace("_", ", ")}', source, tuple(rows), MD, '40 minutes, one seed')
+  return out
+
+
+FIGURES = {
+  ('mnist', 'homo'): {'fedhe': 98.9, 'private': 98.4, 'fedavg': 99.0, 'fedmd': 97.9},
+  ('mnist', 'hetero'): {'fedhe': 98.5, 'private': 98.0, 'fedmd': 98.0},
+  ('cifar10', 'homo'): {'fedhe': 66.0, 'private': 62.5, 'fedavg': 69.0, 'fedmd': 60.9},
+  ('cifar10', 'hetero'): {'fedhe': 62.0, 'private': 57.0, 'fedmd': 57.5},
+}
+
+
+def _fedhe() -> dict:
+  out = {}
+  for number, ((data, zoo), printed) in enumerate(FIGURES.items(), 3):
+    names = ('fedhe', 'private', 'agg', 'fedmd') + ('fedavg',) * (zoo == 'homo')
+    printed_of = lambda name, printed=printed: {'accuracy': printed[name]} if name in printed else {}
+    rows = [Row(name, f'fedhe_{data}', f'method={name},zoo={zoo}', printed_of(name)) for name in names]
+    rows.append(Row('fedhe_offset', f'fedhe_{data}', f'method=fedhe,zoo={zoo}', {}, {'method.count_offset': 1.0}))
+    figure = {3: 3, 4: 5, 5: 4, 6: 6}[number]
+    source = f'Chan and Ngai, 2021, Figure {figure}'
+    out[f'he-{data}-{zoo}'] = Experiment(f'FedHe, {data}, {zoo}', source, tuple(rows), FINAL, '30 minutes')
+  return out
+
+
 def registry() -> dict:
   """{id: Experiment}."""
-  return _fedh2l()
+  return {**_fedmd(), **_fedhe(), **_fedh2l()}

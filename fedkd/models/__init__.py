@@ -1,7 +1,8 @@
 """Client architectures, as Flax modules.
 
 The contract: fields `classes` and `lowering`; `features(x, train) -> f`, `head(f) -> logits`,
-`__call__(x, train) -> (logits, {'features': f})`; variables {'params', 'batch_stats'}.
+`__call__(x, train) -> (logits, {'features': f})`, where 'penalty' may be added to the features, a term of every loss;
+variables {'params', 'batch_stats'}.
 """
 
 from fedkd.models.alexnet import AlexNet

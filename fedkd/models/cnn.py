@@ -6,6 +6,7 @@ code. Initialiser: LeCun normal (FedHe) or Glorot uniform (FedMD).
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 
 from fedkd.models.layers import BatchNorm, Conv, Dropout, average_pool, average_pool_same, flatten
 
@@ -30,6 +31,7 @@ class _FedMDNet(nn.Module):
   classes: int = 10
   lowering: str = 'auto'
   initialiser: str = 'lecun_normal'
+  penalty: float = 0.0  # of the squared weights of the head, which FedMD's code adds to every loss
 
   def setup(self):
     kernel_init = INITIALISERS[self.initialiser]()
@@ -48,7 +50,10 @@ class _FedMDNet(nn.Module):
 
   def __call__(self, x, train):
     f = self.features(x, train)
-    return self.head(f), {'features': f}
+    logits, out = self.head(f), {'features': f}
+    if self.penalty:
+      out['penalty'] = self.penalty * jnp.sum(jnp.square(self.dense.variables['params']['kernel']))
+    return logits, out
 
 
 class TwoConv(_FedMDNet):

@@ -1,0 +1,116 @@
+"""FedMD: transfer learning, then collaboration on the logits of public images (Li and Wang, 2019, Figure 2, Table 4).
+
+  python -m launch.main --config=configs/fedmd.py:small,setting=femnist_iid,method=fedmd --workdir=runs/fedmd
+
+`setting`: femnist_iid, femnist_noniid (needs the published emnist-letters.mat in data.dir), cifar_iid, cifar_noniid, or
+cifar_weak (models 0 and 9 are two-layer networks). `method`: fedmd; pooled, every model on all private data, and
+private, every model alone for as long: both branch from the public phase of the run `fedmd` beside them. `weights`:
+`uniform`, or `paper` (models 0 and 9 count half). `zoo`: table1 or table2 for the CIFAR nets; `superclasses`: paper or
+code.
+
+`paper`: ten nets, all public images. `small`: models 0, 5, 8, 9 at full width, 20 000 public images, three passes over
+them, 8 rounds. `smoke`: seconds, on embedded digits. The published early stopping watches the test set; here passes are
+fixed. Results: RESULTS.md.
+"""
+
+from configs import fedhe_mnist
+from fedkd import config as base
+from fedkd import methods, plan
+
+# Table 2 of the paper: filters and dropout.
+TABLE_2 = (
+  ((128, 256), 0.2),
+  ((128, 128, 192), 0.2),
+  ((64, 64, 64), 0.2),
+  ((128, 64, 64), 0.3),
+  ((64, 64, 128), 0.4),
+  ((64, 128, 256), 0.2),
+  ((64, 128, 192), 0.2),
+  ((128, 192, 256), 0.2),
+  ((128, 128, 128), 0.3),
+  ((64, 64, 64, 64), 0.2),
+)
+KIND = {2: 'TwoConv', 3: 'ThreeConv', 4: 'FourConv'}
+# Data, and the round: digest batch, passes of the revisit and its batch, rounds (the authors' code).
+SETTINGS = {
+  'femnist_iid': ({'name': 'emnist/letters', 'keep': (1, 2, 3, 4, 5, 6), 'public': 'mnist'}, (256, 2, 5, 20)),
+  'femnist_noniid': (
+    {'name': 'mat:emnist-letters.mat', 'keep': (1, 2, 3, 4, 5, 6), 'public': 'mnist', 'partition': 'writers'},
+    (256, 4, 5, 20),
+  ),
+  'cifar_iid': ({'name': 'cifar100', 'keep': (0, 2, 20, 63, 71, 82), 'public': 'cifar10'}, (256, 4, 5, 20)),
+  'cifar_noniid': (
+    {
+      'name': 'cifar100',
+      'label': 'coarse_label',
+      'keep': (0, 1, 2, 3, 4, 5),
+      'public': 'cifar10',
+      'partition': 'few_by_origin',
+      'per_class': 20,
+    },
+    (128, 10, 10, 13),
+  ),
+}
+SETTINGS['cifar_weak'] = SETTINGS['cifar_iid']
+SUPERCLASSES = {'paper': (0, 1, 2, 3, 4, 5), 'code': (0, 1, 7, 9, 12, 18)}
+SMALL = (0, 5, 8, 9)  # models
+TRANSFER = 25  # passes of the private phase
+
+
+def zoo(setting, table, width=1.0) -> tuple:
+  """One client for each of the ten models."""
+  table_1 = [(filters, dropout) for filters, dropout in (*fedhe_mnist.TWO_CONV, *fedhe_mnist.THREE_CONV)]
+  nets = table_1 if table == 'table1' else TABLE_2
+  narrow = lambda filters: tuple(max(1, round(width * n)) for n in filters)
+  common = {'clients': 1, 'initialiser': 'glorot_uniform', 'penalty': 1e-3}
+  groups = [{'model': KIND[len(f)], 'filters': narrow(f), 'dropout': q, **common} for f, q in nets]
+  if setting == 'cifar_weak':
+    for i in (0, 9):
+      groups[i] = {'model': 'MLP', 'hidden': (max(1, round(width * 256)),), 'clients': 1}
+  return tuple(groups)
+
+
+def get_config(arg=''):
+  choice = base.parse(arg, method='fedmd', setting='femnist_iid', weights='uniform', zoo='', superclasses='paper')
+  if choice.setting not in SETTINGS:
+    raise base.ConfigError(f'setting={choice.setting!r} is unknown; choose one of {", ".join(SETTINGS)}')
+  data, (digest_batch, revisit, batch, rounds) = SETTINGS[choice.setting]
+  config = base.default()
+  config.name = f'fedmd_{choice.setting}'
+  config.optimizer.eps = 1e-7  # Keras's
+  config.plan = base.block(plan, 'synchronous')
+  config.data.partition, config.data.validation, config.data.clients = 'few', 0.0, 10
+  config.data.update(data)
+  if choice.setting == 'cifar_noniid':
+    config.data.keep = SUPERCLASSES[choice.superclasses]
+  config.groups = zoo(choice.setting, choice.zoo or ('table1' if 'femnist' in choice.setting else 'table2'))
+  config.seeds, config.eval_every, config.eval_rows = (0, 1, 2), 1, 0
+  passes, subset = 20, 5000
+  if choice.profile == 'small':
+    rounds, passes, subset, config.seeds, config.data.public_rows = 8, 3, 2000, (0,), 20_000
+    config.groups = tuple(config.groups[i] for i in SMALL)
+    config.data.clients = len(SMALL)
+  if choice.profile == 'smoke':
+    rounds, passes, subset, config.seeds, config.data.public_rows = 2, 1, 64, (0,), 256
+    config.groups = zoo(choice.setting, choice.zoo or 'table1', width=0.02)[:5:4] + zoo('', 'table1', 0.02)[5:7]
+    config.data.update({'name': 'mnist_5k', 'public': 'mnist_5k', 'label': 'label', 'partition': 'few'})
+    config.data.keep, config.data.clients, config.data.per_class, config.eval_rows = (0, 1, 2, 3, 4, 5), 4, 3, 200
+  epoch = {'steps': None, 'epochs': 1}
+  transfer = TRANSFER if choice.profile != 'smoke' else 2
+  if choice.method == 'fedmd':
+    weights = (0.5, *(1.0,) * (config.data.clients - 2), 0.5) if choice.weights == 'paper' else ()
+    config.before = (
+      {'name': 'public', 'rounds': passes, **epoch, 'batch': 128},
+      {'name': 'private', 'rounds': transfer, **epoch, 'batch': 32},
+    )
+    config.method = base.block(
+      methods, 'fedmd', subset=subset, digest_batch=digest_batch, epochs=revisit, batch=batch, weights=weights
+    )
+    config.rounds = rounds + 1  # the first only exchanges
+  else:
+    scope = {'name': 'agg', 'scope': 'everyone'} if choice.method == 'pooled' else {'name': choice.method}
+    config.method = base.block(methods, **scope, **epoch, batch=32)
+    config.rounds = 2 * transfer
+    config.init_from = 'fedmd@0'
+    config.eval_every = 5
+  return config
