@@ -44,6 +44,20 @@ def interval(values) -> tuple[float, float, float]:
   return mean, mean - half, mean + half
 
 
+def spread(values, unit='') -> str:
+  """'mean ± half width', or 'mean [low, high]' below three seeds."""
+  mean, low, high = interval(values)
+  if len(values) >= 3:
+    return f'{mean:.2f} ± {high - mean:.2f}{unit}'
+  return f'{mean:.2f} [{low:.2f}, {high:.2f}]{unit}' if len(values) > 1 else f'{mean:.2f}{unit}'
+
+
+def markdown(frame) -> str:
+  """A DataFrame of strings as a Markdown table."""
+  rows = [list(frame.columns), ['---'] * len(frame.columns), *frame.astype(str).values.tolist()]
+  return '\n'.join('| ' + ' | '.join(row) + ' |' for row in rows)
+
+
 def _axes(title, x, y):
   figure = matplotlib.figure.Figure(figsize=(6.4, 4), layout='constrained')
   axes = figure.add_subplot(title=title, xlabel=x, ylabel=y)

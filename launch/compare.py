@@ -22,14 +22,6 @@ _RESULTS = flags.DEFINE_string('results', None, 'ID/PROFILE folder for one JSON 
 _OUT = flags.DEFINE_string('out', None, 'Where table.csv, table.md and the figures go.')
 
 
-def spread(values, unit='') -> str:
-  """'mean ± half width', or 'mean [low, high]' below three seeds."""
-  mean, low, high = analysis.interval(values)
-  if len(values) >= 3:
-    return f'{mean:.2f} ± {high - mean:.2f}{unit}'
-  return f'{mean:.2f} [{low:.2f}, {high:.2f}]{unit}' if len(values) > 1 else f'{mean:.2f}{unit}'
-
-
 def table(runs, reference=None) -> pd.DataFrame:
   """One row per run; `runs` is {label: summary}, `reference` a label or None for the private run's."""
   if reference is None:
@@ -41,9 +33,9 @@ def table(runs, reference=None) -> pd.DataFrame:
     lines.append(
       {
         'run': label,
-        'accuracy %': spread(final),
+        'accuracy %': analysis.spread(final),
         'difference': _difference(run, runs.get(reference)) if label != reference else 'reference',
-        'worst client %': spread(100 * np.array(run['worst_client'])),
+        'worst client %': analysis.spread(100 * np.array(run['worst_client'])),
         'MB up': f'{np.mean(sent["up"]):.3f}',
         'MB down': f'{np.mean(sent["down"]):.3f}',
         'seconds': f'{run["seconds"]:.0f}',
@@ -59,13 +51,9 @@ def _difference(run, reference) -> str:
   if not shared:
     return 'no common seeds'
   pick = lambda r: np.array([r['final'][r['seeds'].index(s)] for s in shared])
-  return ('+' if np.mean(pick(run) - pick(reference)) >= 0 else '') + spread(100 * (pick(run) - pick(reference)))
-
-
-def markdown(frame) -> str:
-  """A DataFrame of strings as a Markdown table."""
-  rows = [list(frame.columns), ['---'] * len(frame.columns), *frame.astype(str).values.tolist()]
-  return '\n'.join('| ' + ' | '.join(row) + ' |' for row in rows)
+  return ('+' if np.mean(pick(run) - pick(reference)) >= 0 else '') + analysis.spread(
+    100 * (pick(run) - pick(reference))
+  )
 
 
 def main(argv):
@@ -89,7 +77,7 @@ def main(argv):
       out = pathlib.Path(_OUT.value)
       log.make(out)
       frame.to_csv(out / 'table.csv', index=False)
-      (out / 'table.md').write_text(markdown(frame) + '\n')
+      (out / 'table.md').write_text(analysis.markdown(frame) + '\n')
       frames = {label: analysis.read(path) for label, path in paths.items()}
       analysis.save(analysis.curves(frames), out / 'accuracy_rounds.png')
       analysis.save(analysis.curves(frames, 'turns', 'client turns'), out / 'accuracy_turns.png')

@@ -181,6 +181,54 @@ def _fedhe() -> dict:
   return out
 
 
+class Claim(NamedTuple):
+  """A sentence of a paper as an inequality: the first row's metric is at least the second's (`id/row` both)."""
+
+  text: str
+  more: str
+  less: str
+  metric: str = 'final'
+
+
+def claims() -> tuple:
+  """What the papers say of their tables."""
+  acc, bwt, fwt = H2L.values()
+  out = []
+  for alpha in TABLE_2:
+    for other in ('agg', 'ind', 'fedmd', 'fedavg', 'fedprox'):
+      text = f'FedH2L beats {other.upper()} in average ACC, alpha = {alpha} %'
+      out.append(Claim(text, f'h2l-rmnist-a{alpha}/fedh2l', f'h2l-rmnist-a{alpha}/{other}', acc))
+  full = 'h2l-rmnist-a10/fedh2l'
+  variant = lambda name: f'h2l-rmnist-{name}/fedh2l_{name}'
+  out += [
+    Claim('FedH2L: ACC grows from alpha = 5 % to 10 %', full, 'h2l-rmnist-a5/fedh2l', acc),
+    Claim('FedH2L: ACC grows from alpha = 10 % to 15 %', 'h2l-rmnist-a15/fedh2l', full, acc),
+    Claim('FedH2L: the KL term helps FWT', full, variant('nokl'), fwt),
+    Claim('FedH2L: the KL term helps BWT', full, variant('nokl'), bwt),
+    Claim('FedH2L: without projection BWT drops', full, variant('noproj'), bwt),
+    Claim('FedH2L: PCGrad is slightly worse than no projection', variant('noproj'), variant('pcgrad'), acc),
+    Claim('FedH2L: accuracy falls from E = 1 to 5', full, variant('E5'), acc),
+    Claim('FedH2L: accuracy falls from E = 5 to 10', variant('E5'), variant('E10'), acc),
+    Claim('FedH2L: asynchronous pairs cost accuracy', full, variant('async'), acc),
+    Claim('FedH2L: unlabeled public data still beats IND', variant('unlabeled'), 'h2l-rmnist-a10/ind', acc),
+    Claim("FedH2L: everybody's public data in the local batch is better than the own", full, variant('localpub'), acc),
+    Claim(
+      'FedMD: collaboration lifts the mean over transfer learning', 'md-femnist-iid/fedmd', 'md-femnist-iid/private'
+    ),
+    Claim('FedMD: pooled data is better still', 'md-femnist-iid/pooled', 'md-femnist-iid/fedmd'),
+    Claim(
+      'FedMD: a lower weight for weak members is better', 'md-cifar-iid-weak/fedmd_reduced', 'md-cifar-iid-weak/fedmd'
+    ),
+  ]
+  for data, zoo in FIGURES:
+    of = lambda row, data=data, zoo=zoo: f'he-{data}-{zoo}/{row}'
+    out.append(Claim(f'FedHe beats Private, {data}, {zoo}', of('fedhe'), of('private')))
+    out.append(Claim(f'FedHe beats FedMD, {data}, {zoo}', of('fedhe'), of('fedmd')))
+    if zoo == 'homo':
+      out.append(Claim(f'FedAvg beats FedHe, {data}, {zoo}', of('fedavg'), of('fedhe')))
+  return tuple(out)
+
+
 def registry() -> dict:
   """{id: Experiment}."""
   return {**_fedmd(), **_fedhe(), **_fedh2l()}

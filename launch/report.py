@@ -1,0 +1,212 @@
+"""RESULTS.md from the JSON objects in results/: printed numbers beside ours, claims, communication. Nothing by hand."""
+
+import pathlib
+
+import jax
+import numpy as np
+import pandas as pd
+
+from fedkd import analysis, ledger, models, results
+from launch import papers
+
+PROFILES = ('paper', 'small')
+FAR = 5  # points from the printed value that need a sentence
+HEAD = """# Results
+
+Written by `python -m launch.reproduce --report` from the JSON objects in `results/`; nothing here is typed by hand.
+Accuracies are percent. Ours is the mean over seeds ± a 95 % Student t interval (below three seeds the range).
+`paper` is the published setting; `small` is a shorter or narrower one for machines without an accelerator, whose
+distance from a printed number says little. Differences between our rows are paired over seeds.
+"""
+
+
+def found(out) -> dict:
+  """{(id, profile): {row: result}} of everything in `out`, for known ids."""
+  everything = {}
+  for path in sorted(pathlib.Path(out).glob('*/*/*.json')):
+    id, profile, row = path.parts[-3], path.parts[-2], path.stem
+    if id in papers.registry() and profile in PROFILES:
+      everything.setdefault((id, profile), {})[row] = results.read(path)
+  return everything
+
+
+def _values(result, metric) -> np.ndarray | None:
+  """A metric in percent, [seeds]."""
+  values = result['per_seed'].get(metric)
+  return None if values is None else 100 * np.asarray(values)
+
+
+def _printed(row, name) -> str:
+  value = row.printed.get(name)
+  if value is None:
+    return '-'
+  return f'{np.mean(value):.2f}' + (' (mean of models)' if isinstance(value, tuple) else '')
+
+
+def table(entry, done) -> pd.DataFrame:
+  """Printed and measured values of an experiment, one line per row."""
+  lines = []
+  for row in entry.rows:
+    if row.name not in done:
+      continue
+    result, line = done[row.name], {'method': row.name}
+    for name, metric in entry.metrics.items():
+      ours = _values(result, metric)
+      line[f'{name} printed'] = _printed(row, name)
+      line[name] = '-' if ours is None else analysis.spread(ours)
+      known = row.printed.get(name) and ours is not None
+      line[f'{name} difference'] = f'{ours.mean() - np.mean(row.printed[name]):+.2f}' if known else '-'
+    sent = {
+      way: sum(np.sum(kind['numbers'], dtype=float) for kind in result['ledger'][way].values())
+      for way in ('up', 'down')
+    }
+    per_turn = max(len(result['seeds']) * result['turns'], 1)
+    line |= {f'numbers {way} per turn': f'{sent[way] / per_turn:,.1f}' for way in sent}
+    line['seeds'], line['minutes'] = len(result['seeds']), f'{result["seconds"] / 60:.0f}'
+    lines.append(line)
+  return pd.DataFrame(lines)
+
+
+def far(entry, done, profile) -> list:
+  """A sentence for every printed value that ours misses by more than FAR points."""
+  out = []
+  for row in entry.rows:
+    for name, metric in entry.metrics.items():
+      ours = _values(done[row.name], metric) if row.name in done else None
+      if ours is None or not row.printed.get(name):
+        continue
+      away = ours.mean() - np.mean(row.printed[name])
+      if abs(away) > FAR:
+        config = done[row.name]['config']
+        why = f'profile {profile}, {config["rounds"]:,} rounds'
+        out.append(
+          f'* {row.name}, {name}: {abs(away):.1f} points {"above" if away > 0 else "below"} the printed value; {why}.'
+        )
+  return out
+
+
+def _models_table(entry, done) -> pd.DataFrame | None:
+  """Per model: printed and measured, where the paper prints models (FedMD)."""
+  lines = []
+  for row in entry.rows:
+    for name, metric in entry.metrics.items():
+      each = done[row.name]['per_seed'].get(f'{metric}_per_client') if row.name in done else None
+      if each is None:
+        continue
+      mean = 100 * np.mean(each, 0)
+      groups = done[row.name]['config']['groups']
+      names = [' '.join([g['model'], '-'.join(map(str, g.get('filters', g.get('hidden', ()))))]) for g in groups]
+      lines.append({'method': row.name, 'value': name, **{n: f'{v:.1f}' for n, v in zip(names, mean, strict=True)}})
+  return pd.DataFrame(lines) if lines else None
+
+
+def claims(everything) -> pd.DataFrame:
+  """The papers' claims, as kept or not by the longest profile that has both rows."""
+  lines = []
+  for claim in papers.claims():
+    pair = [name.split('/') for name in (claim.more, claim.less)]
+    for profile in PROFILES:
+      ours = [everything.get((id, profile), {}).get(row) for id, row in pair]
+      if all(ours):
+        lines.append({'claim': claim.text, **_verdict(*ours, claim.metric), 'profile': profile})
+        break
+    else:
+      lines.append({'claim': claim.text, 'difference': '-', 'verdict': 'not run', 'profile': '-'})
+  return pd.DataFrame(lines)
+
+
+def _verdict(more, less, metric) -> dict:
+  shared = [s for s in more['seeds'] if s in less['seeds']]
+  pick = lambda r: np.array([_values(r, metric)[r['seeds'].index(s)] for s in shared])
+  difference = pick(more) - pick(less)
+  _, low, high = analysis.interval(difference)
+  word = 'kept' if difference.mean() > 0 else 'not kept'
+  noise = len(shared) < 3 or low <= 0 <= high
+  return {'difference': f'{analysis.spread(difference)} points', 'verdict': word + (', within noise' if noise else '')}
+
+
+def _count(model, shape) -> int:
+  image = jax.ShapeDtypeStruct((1, *shape), 'uint8')
+  return sum(
+    a.size for a in jax.tree.leaves(jax.eval_shape(lambda x: model.init(jax.random.key(0), x / 255, False), image))
+  )
+
+
+def communication() -> str:
+  """FedHe's Tables III and IV, and the bandwidth claims of FedH2L, from the models and messages themselves."""
+  lines = []
+  class_means = {'knowledge': jax.ShapeDtypeStruct((10, 10), 'float32'), 'label': jax.ShapeDtypeStruct((10,), 'int32')}
+  fedhe = sum(numbers for numbers, _ in ledger.capacity(class_means).values())
+  for data, shape, weights, public in (
+    ('MNIST', (28, 28, 1), 324_672, 7940),
+    ('CIFAR-10', (32, 32, 3), 326_976, 30_820),
+  ):
+    net = lambda classes: models.ThreeConv((128, 128, 192), 0.3, classes=classes)
+    as_printed, as_trained = _count(net(20), shape), _count(net(10), shape)
+    fedmd = 10 * (10 + int(np.prod(shape)))
+    for name, printed, ours in (
+      ('FedAvg', weights, as_printed),
+      ('FedHe', 110, fedhe),
+      ('FedMD, 10 images', public, fedmd),
+    ):
+      cut = f'{100 * (1 - ours / as_printed):.2f} %'
+      note = f'{as_trained:,} with the ten outputs that are trained' if name == 'FedAvg' else ''
+      lines.append(
+        {'data': data, 'method': name, 'printed': f'{printed:,}', 'ours': f'{ours:,}', 'reduced by': cut, 'note': note}
+      )
+  text = ['## Communication', '', 'FedHe, Tables III and IV: numbers of one client in one round, one direction.', '']
+  text += [
+    analysis.markdown(pd.DataFrame(lines)),
+    '',
+    'FedH2L: numbers up per node and exchange, and how many times that FedAvg sends.',
+    '',
+  ]
+  lenet = _count(models.LeNet(), (28, 28, 1))
+  rows = [('Rotated MNIST, LeNet', 10, lenet), ('PACS, VGG11', 7, _count(models.VGG11(classes=7), (224, 224, 3)))]
+  rows.append(('Office-Home, ResNet50', 65, _count(models.ResNet50(classes=65), (224, 224, 3))))
+  lines = []
+  for name, classes, weights in rows:
+    sent = {
+      'posterior': jax.ShapeDtypeStruct((32, classes), 'float32'),
+      'accuracy': jax.ShapeDtypeStruct((), 'float32'),
+    }
+    up = ledger.capacity(sent)['knowledge'][0]
+    lines.append({'setting': name, 'FedH2L': f'{up:,}', 'weights': f'{weights:,}', 'ratio': f'{weights / up:,.0f}'})
+  text += [
+    analysis.markdown(pd.DataFrame(lines)),
+    '',
+    'The paper says "over 1000 times" and, in its limitations, "10e6 times".',
+    '',
+  ]
+  return '\n'.join(text)
+
+
+def write(out, path):
+  """Writes the report."""
+  everything, parts = found(out), [HEAD]
+  for id, entry in papers.registry().items():
+    for profile in PROFILES:
+      done = everything.get((id, profile))
+      if not done:
+        continue
+      sources = sorted({f'{r["device"]}, JAX {r["versions"]["jax"]}, commit {r["commit"]}' for r in done.values()})
+      parts += [f'## {entry.title} ({id}, {profile})', '', f'{entry.source}. {"; ".join(sources)}.', '']
+      parts += [analysis.markdown(table(entry, done)), '']
+      each = _models_table(entry, done) if id.startswith('md-') else None
+      parts += [analysis.markdown(each), ''] if each is not None else []
+      missing = [row.name for row in entry.rows if row.name not in done]
+      parts += [f'Not run in this profile: {", ".join(missing)}.', ''] if missing else []
+      parts += [*far(entry, done, profile), '']
+  parts += [
+    '## Claims of the papers',
+    '',
+    analysis.markdown(claims(everything)),
+    '',
+    communication(),
+    '## Not run yet',
+    '',
+  ]
+  for id, entry in papers.registry().items():
+    if not any((id, profile) in everything for profile in PROFILES):
+      parts.append(f'* {entry.title}: `python -m launch.reproduce --id={id} --profile=paper` (small: {entry.cost})')
+  pathlib.Path(path).write_text('\n'.join(parts).replace('\n\n\n', '\n\n') + '\n')
