@@ -6,13 +6,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedkd import evaluate
+from fedkd import evaluate, phase
 from fedkd import round as rounds
 from fedkd.models.layers import Preprocessed
 from fedkd.types import Data, Group, Method, Pool, Rows, State
 
 CLASSES = 3
 EXAMPLES = 120
+GIVEN = 4  # rows that a client gives to everybody, half of its own at most
 
 
 class Problem(NamedTuple):
@@ -75,6 +76,12 @@ def rows_of(parts, ids, n_max) -> Rows:
   return Rows(jnp.asarray(index), jnp.asarray(size), jnp.asarray(ids, jnp.int32))
 
 
+def everybodys(parts) -> Rows:
+  """The rows of all clients, one after the other."""
+  rows = np.concatenate(parts)
+  return Rows(jnp.asarray(rows, jnp.int32), jnp.int32(len(rows)), jnp.int32(-1))
+
+
 def preprocessed(net):
   return Preprocessed(net, np.float32(128), np.float32(1 / 64))
 
@@ -84,7 +91,7 @@ def problem(method, nets, sizes, plan, parts=None, images=None, padding=0, seed=
 
   Args:
     plan: `Plan`.
-    parts: rows of the pool per client; default `split`.
+    parts: rows of the pool per client; default `split`. The last `GIVEN` of them are shared, and public together.
     images: `Pool`; default `pool()`.
     padding: columns of padding beyond the largest client.
   """
@@ -94,30 +101,21 @@ def problem(method, nets, sizes, plan, parts=None, images=None, padding=0, seed=
   groups = tuple(
     Group(f'g{g}', preprocessed(net), np.arange(starts[g], starts[g + 1], dtype=np.int32)) for g, net in enumerate(nets)
   )
-  everyone = np.concatenate(parts)
-  everyone = Rows(jnp.asarray(everyone, jnp.int32), jnp.int32(len(everyone)), jnp.int32(-1))
   n_max = max(map(len, parts)) + padding
-  data = tuple(Data(images, rows_of(parts, g.ids, n_max), everyone) for g in groups)
+  given = [part[-max(1, min(GIVEN, len(part) // 2)) :] for part in parts]
+  everyone, public = everybodys(parts), everybodys(given)
+  data = tuple(
+    Data(images, rows_of(parts, g.ids, n_max), everyone, rows_of(given, g.ids, GIVEN), public) for g in groups
+  )
   key = jax.random.key(seed)
-  state = jax.jit(lambda data: _initial(method, groups, data, plan, key))(data)
-  return Problem(method, groups, data, plan, state, key, {})
 
+  def begin(data):
+    key_model, key_state = jax.random.split(jax.random.fold_in(key, 2**31 - 1))
+    first = lambda g: {'batch_stats': {}, **g.model.init(key_model, images.image[:1], False)}
+    variables = tuple(jax.tree.map(lambda a: a[None], first(g)) for g in groups)
+    return phase.initial_state(key_state, method, groups, data, variables, plan.stale)
 
-def _initial(method, groups, data, plan, key) -> State:
-  key_model, key_client, key_server, key_inbox = jax.random.split(jax.random.fold_in(key, 2**31 - 1), 4)
-  variables = tuple({'batch_stats': {}, **g.model.init(key_model, data[0].pool.image[:1], False)} for g in groups)
-
-  def clients(group, data, variables):
-    def one(private):
-      key = jax.random.fold_in(key_client, private.id)
-      return method.client.init(key, group.model, data._replace(private=private), variables)
-
-    return jax.vmap(one)(data.private)
-
-  client = tuple(clients(*parts) for parts in zip(groups, data, variables, strict=True))
-  server = method.server.init(key_server, groups, variables, data)
-  inbox = rounds.fill_inbox(key_inbox, method, groups, server) if plan.stale else None
-  return State(client, server, inbox)
+  return Problem(method, groups, data, plan, jax.jit(begin)(data), key, {})
 
 
 def assert_same_bits(a, b):
