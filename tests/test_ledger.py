@@ -66,6 +66,16 @@ def test_peers_leave_out_the_own_echo(id, rows):
   assert ints(counts) == {'knowledge': (rows * 10, rows * 40), 'indices': (rows * 2, rows * 8)}
 
 
+def test_peers_who_said_nothing_cost_nothing():
+  valid = jnp.array([True, False, True, False])
+  message = {'posterior': Peers(jnp.zeros((4, 2, 5)), valid), 'accuracy': Peers(jnp.zeros(4), valid)}
+  assert ints(ledger.count(message, 0)) == {'knowledge': (11, 44)}
+  assert ints(ledger.count(message, 1)) == {'knowledge': (22, 88)}
+  silence = {name: Peers(leaf.value, jnp.zeros(4, bool)) for name, leaf in message.items()}
+  assert ints(ledger.count(silence, 0)) == {'knowledge': (0, 0)}
+  assert ledger.capacity(silence) == {'knowledge': (33, 132)}
+
+
 def test_peers_capacity_is_everyone_else():
   assert ledger.capacity({'knowledge': Peers(jnp.zeros((4, 2, 5)), jnp.ones(4, bool))}) == {'knowledge': (30, 120)}
 

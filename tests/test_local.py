@@ -8,6 +8,7 @@ from hypothesis import given
 from jax.flatten_util import ravel_pytree
 
 from fedkd import local, models
+from fedkd.types import Data, Rows
 from helpers import assert_close, assert_same_bits, pool, preprocessed
 
 KEY = jax.random.key(3)
@@ -169,3 +170,52 @@ def test_learner_and_variables_are_inverse():
   learner = local.start(VARIABLES, ADAM)
   assert_same_bits(local.variables(learner), dict(VARIABLES))
   assert_same_bits(learner.opt, ADAM.init(VARIABLES['params']))
+
+
+# Whose rows.
+
+
+def rows(*index, padding=0, id=-1):
+  return Rows(jnp.array([*index, *[99] * padding], jnp.int32), jnp.int32(len(index)), jnp.int32(id))
+
+
+def held(mine):
+  return np.asarray(mine.index)[: int(mine.size)].tolist()
+
+
+def data_of(private, shared=None, public=None):
+  return Data(POOL, private, rows(), shared, public)
+
+
+def test_unshared_is_what_a_client_keeps_to_itself():
+  private = rows(3, 4, 5, 6, 7, padding=2, id=1)
+  mine = local.unshared(data_of(private, rows(6, 7, padding=1, id=1)))
+  assert (held(mine), int(mine.id)) == ([3, 4, 5], 1)
+  assert local.unshared(data_of(private)) is private
+
+
+def test_public_rows_or_a_way_out():
+  assert held(local.public(data_of(rows(1), public=rows(8, 9)))) == [8, 9]
+  with pytest.raises(ValueError, match=r'no public rows; set data.public.*or data.public_share'):
+    local.public(data_of(rows(1)))
+
+
+@given(st.lists(st.integers(0, 50), max_size=4), st.lists(st.integers(0, 50), max_size=4))
+def test_union_is_both_without_the_padding(a, b):
+  both = local.union(rows(*a, padding=5 - len(a), id=3), rows(*b, padding=5 - len(b), id=7))
+  assert (held(both), int(both.id)) == (a + b, 3)
+  assert both.index.shape == (10,)
+
+
+def test_union_of_traced_sizes():
+  full = rows(1, 2, 3, id=0)
+  both = jax.jit(lambda size: local.union(full._replace(size=size), rows(8, 9)))(2)
+  assert held(both) == [1, 2, 8, 9]
+
+
+@pytest.mark.parametrize('batch', [3, 4, 7, 500])
+def test_infer_is_the_model_in_inference_mode(batch):
+  index = jnp.array([5, 0, 99, 5, 7, 1, 30])
+  expected = MODEL.apply(VARIABLES, POOL.image[index], False)[0]
+  found = jax.jit(lambda index: local.infer(MODEL, VARIABLES, POOL.image, index, batch))(index)
+  np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)

@@ -3,7 +3,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedkd.losses import masked_squared_error
+from fedkd import losses
+from fedkd.losses import kl_divergence, masked_squared_error
 
 OUTPUT = jnp.array([1.0, 2.0, -1.0])
 TARGET = jnp.array([0.0, 2.0, 1.0])
@@ -36,3 +37,55 @@ def test_maps_over_a_batch():
 def test_refuses_batches():
   with pytest.raises(AssertionError, match='rank'):
     masked_squared_error(OUTPUT[None], TARGET[None], jnp.array([True]))
+
+
+# Distillation.
+
+LOGITS = jnp.array([0.5, -1.0, 2.0])
+POSTERIOR = jnp.array([0.7, 0.2, 0.1])
+
+
+def test_kl_is_the_sum_over_classes_of_the_papers_equation():
+  q = np.exp(LOGITS) / np.exp(LOGITS).sum()
+  assert kl_divergence(POSTERIOR, LOGITS) == pytest.approx(float((POSTERIOR * np.log(POSTERIOR / q)).sum()), rel=1e-5)
+
+
+def test_kl_is_zero_with_zero_gradient_when_student_equals_teacher():
+  value, gradient = jax.value_and_grad(kl_divergence, 1)(jax.nn.softmax(LOGITS), LOGITS + 3)
+  assert abs(value) < 1e-6
+  np.testing.assert_allclose(gradient, 0, atol=1e-6)
+
+
+def test_kl_gradient_is_the_difference_of_the_distributions_and_stops_at_the_teacher():
+  d_teacher, d_student = jax.grad(kl_divergence, (0, 1))(POSTERIOR, LOGITS)
+  np.testing.assert_allclose(d_student, jax.nn.softmax(LOGITS) - POSTERIOR, rtol=1e-5)
+  np.testing.assert_array_equal(d_teacher, 0)
+
+
+def test_kl_of_a_teacher_without_doubt_is_finite():
+  value, gradient = jax.value_and_grad(kl_divergence, 1)(jnp.array([0.0, 1.0, 0.0]), LOGITS)
+  assert value == pytest.approx(float(-jax.nn.log_softmax(LOGITS)[1]), rel=1e-5)
+  assert np.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize(
+  ('name', 'value', 'slope'),
+  [('mae', 1.0, [1 / 3, 0, -1 / 3]), ('mse', 5 / 3, [2 / 3, 0, -4 / 3])],
+)
+def test_digest_losses(name, value, slope):
+  loss = getattr(losses, name)
+  assert loss(OUTPUT, TARGET) == pytest.approx(value)
+  d_output, d_target = jax.grad(loss, (0, 1))(OUTPUT, TARGET)
+  np.testing.assert_allclose(d_output, slope, rtol=1e-6)
+  np.testing.assert_array_equal(d_target, 0)
+  assert loss(OUTPUT, OUTPUT) == 0
+  np.testing.assert_array_equal(jax.grad(loss)(OUTPUT, OUTPUT), 0)
+
+
+@pytest.mark.parametrize('temperature', [1.0, 3.0])
+def test_kl_at_a_temperature(temperature):
+  p, q = (np.exp(z / temperature) / np.exp(z / temperature).sum() for z in (np.asarray(TARGET), np.asarray(OUTPUT)))
+  assert losses.kl(OUTPUT, TARGET, temperature) == pytest.approx(temperature**2 * (p * np.log(p / q)).sum(), rel=1e-5)
+  d_output, d_target = jax.grad(losses.kl, (0, 1))(OUTPUT, TARGET, temperature)
+  np.testing.assert_allclose(d_output, temperature * (q - p), rtol=1e-4)
+  np.testing.assert_array_equal(d_target, 0)

@@ -47,7 +47,7 @@ def fedh2l(
     separate_optimizers: an optimizer state for global steps of their own.
 
   Raises:
-    ValueError: for a choice that is none of these, or without public rows.
+    ValueError: for a choice that is none of these, or without public rows that clients give.
   """
   _check(project, local_rows, trust, batch, interval, kl, labels)
   due = lambda t: (t + 1) % interval == 0
@@ -55,6 +55,8 @@ def fedh2l(
   def init(key, model, data, variables):
     del key, model
     local.public(data)
+    if data.shared is None:
+      raise ValueError('clients give no rows to everybody; set data.public_share above 0')
     learner = local.start(variables, tx)
     reference = jax.tree.map(jnp.zeros_like, learner.params)
     state = {'learner': learner, 'reference': reference, 'shown': local.variables(learner)}

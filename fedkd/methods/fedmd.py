@@ -106,22 +106,19 @@ def stratified(key, label, size, many):
   Args:
     label: int32[n]; entries from `size` on are padding.
     size: int32[], may be traced.
-    many: at most `size`.
+    many: at most `size`, and below 2^16 if below `size`.
 
   Returns:
     int32[many], in random order.
   """
-  key_rank, key_tie, key_order = jax.random.split(key, 3)
-  places = jnp.arange(label.shape[0])
-  label = jnp.where(places < size, label, label.max() + 1)
+  key_rank, key_start, key_order = jax.random.split(key, 3)
+  label = jnp.where(jnp.arange(label.shape[0]) < size, label, label.max() + 1)
   order = jnp.lexsort((jax.random.uniform(key_rank, label.shape), label))
-  sorted_label = label[order]
-  first = jnp.searchsorted(sorted_label, sorted_label)
-  count = jnp.searchsorted(sorted_label, sorted_label, side='right') - first
-  # The r-th of n examples of a label comes at (r + u) / n: any cut takes the same share of every label.
-  turn = (places - first + jax.random.uniform(key_tie, label.shape)[first]) / count
-  turn = jnp.where(order < size, turn, jnp.inf)
-  return jax.random.permutation(key_order, order[jnp.argsort(turn)[:many]])
+  # Label after label, every (size / many)-th from a random start: no label can get one more or less than its share.
+  size, steps = size.astype(jnp.uint32), jnp.arange(many, dtype=jnp.uint32)
+  start = jax.random.randint(key_start, (), 0, size.astype(jnp.int32)).astype(jnp.uint32)
+  places = steps * (size // many) + (steps * (size % many) + start) // many
+  return jax.random.permutation(key_order, order[places])
 
 
 def _consensus(subset, weights) -> Server:
@@ -153,15 +150,15 @@ def _consensus(subset, weights) -> Server:
       return state, {}
     present = every >= 0
     trust = jnp.asarray(weights or (1.0,) * state['heard'].shape[0], jnp.float32)
-    consensus = aggregate.mean(jnp.concatenate([up['logits'] for up in ups]), jnp.where(present, trust[every], 0.0))
+    weight = jnp.where(present, trust[every], 0.0)
     new = {
-      'consensus': consensus,
+      'consensus': aggregate.mean(jnp.concatenate([up['logits'] for up in ups]), weight),
       'on': jnp.ones((), bool),
       'heard': jnp.zeros_like(state['heard']).at[jnp.where(present, every, trust.shape[0])].set(True, mode='drop'),
       'last': state['index'],
       'index': public['index'][stratified(key, public['label'], public['size'], state['index'].shape[0])],
     }
-    spoke = jnp.any(present)
+    spoke = jnp.any(weight > 0)
     return {**state, **{name: jnp.where(spoke, value, state[name]) for name, value in new.items()}}, {}
 
   def send(key, t, state, ids):

@@ -1,0 +1,281 @@
+"""FedMD: the consensus and its rows, the digest, and a slow twin in NumPy."""
+
+import hypothesis.strategies as st
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from hypothesis import given
+
+from fedkd import local, losses, methods, models, plan
+from fedkd.methods.fedmd import stratified
+from fedkd.types import Data
+from helpers import CLASSES, EXAMPLES, assert_close, assert_same_bits, problem, row
+
+LINEAR = models.MLP((), classes=CLASSES)
+SUBSET = 8
+WIDTH = 60  # of the labels of the property tests: one shape, one compilation
+
+
+# The rows of a round.
+
+choose = jax.jit(stratified, static_argnums=3)
+
+
+@given(
+  st.integers(0, 2**31 - 1),
+  st.lists(st.integers(0, 4), min_size=20, max_size=WIDTH),
+  st.sampled_from([1, 7, 10, 20]),
+)
+def test_rows_are_distinct_below_size_and_in_proportion(seed, labels, many):
+  labels = np.array(labels)
+  padded = np.pad(labels, (0, WIDTH - len(labels)), constant_values=3)
+  chosen = np.asarray(choose(jax.random.key(seed), jnp.array(padded), jnp.int32(len(labels)), many))
+  assert chosen.shape == (many,)
+  assert len(set(chosen.tolist())) == many
+  assert ((chosen >= 0) & (chosen < len(labels))).all()
+  share = np.bincount(labels, minlength=5) * many / len(labels)
+  assert np.abs(np.bincount(labels[chosen], minlength=5) - share).max() < 1 + 1e-6
+
+
+def test_rare_labels_do_not_crowd_out_a_common_one():
+  labels = jnp.array([0] * 91 + [*range(1, 10)])
+  for seed in range(200):
+    counts = np.bincount(labels[choose(jax.random.key(seed), labels, jnp.int32(100), 10)], minlength=10)
+    assert counts[0] in (9, 10)
+
+
+def test_cifar_10_gives_500_of_each():
+  labels = jnp.array(np.random.default_rng(0).permutation(np.arange(50_000) % 10))
+  chosen = choose(jax.random.key(0), labels, jnp.int32(50_000), 5000)
+  assert len(set(chosen.tolist())) == 5000
+  np.testing.assert_array_equal(np.bincount(labels[chosen]), 500)
+
+
+def test_rows_are_uniform_in_random_order_and_all_of_them_if_wanted():
+  labels = jnp.array([0, 0, 0, 0, 1, 1])
+  chosen = np.stack([choose(jax.random.key(seed), labels, jnp.int32(6), 3) for seed in range(400)])
+  for column in chosen.T:
+    np.testing.assert_allclose(np.bincount(column, minlength=6), 400 / 6, atol=4.5 * np.sqrt(400 / 6))
+  every = np.asarray(choose(jax.random.key(0), labels, jnp.int32(6), 6))
+  np.testing.assert_array_equal(np.sort(every), np.arange(6))
+
+
+# The digest.
+
+
+def fedmd(tx=None, **how):
+  how = {'subset': SUBSET, 'digest_batch': SUBSET, 'epochs': 1, 'batch': 16, **how}
+  return methods.fedmd(tx or optax.sgd(0.1), **how)
+
+
+def made_with(method, sizes=(2, 1), rounds=4, **how):
+  return problem(method, [LINEAR] * len(sizes), sizes, plan.synchronous(sizes, rounds), **how)
+
+
+@pytest.mark.parametrize('loss', ['mse', 'kl', 'mae'])
+def test_identical_parties_are_a_fixed_point(loss):
+  """Without revisits: the consensus is everyone's own logits, and digesting it changes nothing."""
+  made = made_with(fedmd(digest_loss=loss, epochs=None, steps=0), [2])
+  state, report = made.run()
+  one = row(made.state.client[0], 0)['learner']
+  logits = local.infer(made.groups[0].model, local.variables(one), made.data[0].pool.image, state.server['last'])
+  np.testing.assert_allclose(state.server['consensus'], logits, rtol=1e-4, atol=1e-4)
+  assert np.abs(report.info[0]['distill_loss']).max() < 1e-5
+  if loss != 'mae':  # whose gradient jumps where rounding decides the sign
+    assert_close(state.client[0]['learner'].params, made.state.client[0]['learner'].params, atol=1e-4)
+
+
+def test_one_party_hears_its_own_logits_and_the_gradient_is_zero():
+  made = made_with(fedmd(subset=0, epochs=None, steps=0), [1], rounds=1)
+  state, _ = made.run()
+  learner = row(state.client[0], 0)['learner']
+  consensus, index = state.server['consensus'], state.server['last']
+  model, image = made.groups[0].model, made.data[0].pool.image
+  logits = local.infer(model, local.variables(learner), image, index)
+  np.testing.assert_allclose(consensus, logits, rtol=1e-5, atol=1e-5)
+  digest = lambda params: jnp.mean(
+    jax.vmap(losses.mae)(model.apply({'params': params}, image[index], False)[0], logits)
+  )
+  for leaf in jax.tree.leaves(jax.grad(digest)(learner.params)):
+    np.testing.assert_array_equal(leaf, 0)
+
+
+# A slow twin.
+
+
+def softmax(z):
+  e = np.exp(z - z.max(-1, keepdims=True))
+  return e / e.sum(-1, keepdims=True)
+
+
+RATE, MOMENTUM, TEMPERATURE = 0.05, 0.9, 2.0
+DIGESTS = {
+  'mae': lambda z, target: (np.abs(z - target).mean(), np.sign(z - target) / CLASSES),
+  'mse': lambda z, target: (((z - target) ** 2).mean(), 2 * (z - target) / CLASSES),
+  'kl': lambda z, target: (
+    TEMPERATURE**2
+    * (softmax(target / TEMPERATURE) * np.log(softmax(target / TEMPERATURE) / softmax(z / TEMPERATURE))).sum(-1).mean(),
+    TEMPERATURE * (softmax(z / TEMPERATURE) - softmax(target / TEMPERATURE)),
+  ),
+}
+PARTS = [np.arange(16), np.arange(40, 48), np.arange(70, 74)]  # batches of 16 hold every row as often
+
+
+class Party:
+  """Softmax regression in float64 with two momenta: one for digesting, one for revisiting."""
+
+  def __init__(self, x, label, learner):
+    dense = learner.params['net']['output']
+    self.x, self.label = x, label
+    self.w = np.concatenate([np.asarray(dense['kernel'], float), np.asarray(dense['bias'], float)[None]])
+    self.momenta = {'digest': 0.0, 'revisit': 0.0}
+
+  def logits(self, rows):
+    return self.x[rows] @ self.w
+
+  def train(self, which, rows, slope):
+    self.momenta[which] = MOMENTUM * self.momenta[which] + self.x[rows].T @ slope / len(rows)
+    self.w = self.w - RATE * self.momenta[which]
+
+  def digest(self, rows, target, loss):
+    value, slope = DIGESTS[loss](self.logits(rows), target)
+    self.train('digest', rows, slope)
+    return value
+
+  def revisit(self, rows):
+    p, true = softmax(self.logits(rows)), np.eye(CLASSES)[self.label[rows]]
+    self.train('revisit', rows, p - true)
+    return -np.log(p[true > 0]).mean()
+
+
+def apart(made):
+  """The problem with parties that do not begin alike."""
+
+  def shift(learner, g):
+    noise = lambda a: jax.random.normal(jax.random.key(a.size + g), a.shape) / 4
+    return learner._replace(params=jax.tree.map(lambda a: a + noise(a), learner.params))
+
+  client = tuple({**c, 'learner': shift(c['learner'], g)} for g, c in enumerate(made.state.client))
+  return made._replace(state=made.state._replace(client=client))
+
+
+@pytest.mark.parametrize(('loss', 'weights'), [('mae', ()), ('mse', (1.0, 0.5, 0.5)), ('kl', (0.0, 3.0, 1.0))])
+def test_three_rounds_are_those_of_the_twin(loss, weights):
+  tx = optax.sgd(RATE, momentum=MOMENTUM)
+  made = made_with(
+    fedmd(tx, digest_loss=loss, temperature=TEMPERATURE, weights=weights, epochs=2), parts=PARTS, padding=2
+  )
+  made = apart(made)
+  image, label = made.data[0].pool
+  x = (np.asarray(image, float).reshape(EXAMPLES, -1) - 128) / 64
+  x, label = np.concatenate([x, np.ones((EXAMPLES, 1))], 1), np.asarray(label)
+  learners = [row(made.state.client[g]['learner'], r) for g, r in ((0, 0), (0, 1), (1, 0))]
+  parties = [Party(x, label, learner) for learner in learners]
+  trust = np.array(weights or (1, 1, 1)) / np.sum(weights or (1, 1, 1))
+  public = np.asarray(made.data[0].public.index)
+
+  state, last, consensus = made.state, None, None
+  for t in range(4):  # the first only reports
+    index = np.asarray(state.server['index'])
+    assert len(set(index)) == SUBSET
+    assert np.isin(index, public).all()
+    assert last is None or (index != last).any()
+    state, report = made.run(1, state, t, length=1)
+    info = {name: np.concatenate([np.asarray(i[name])[0] for i in report.info]) for name in report.info[0]}
+    if t:
+      digested = [party.digest(last, consensus, loss) for party in parties]
+      revisited = [np.mean([party.revisit(rows) for _ in range(2)]) for party, rows in zip(parties, PARTS, strict=True)]
+      np.testing.assert_allclose(info['distill_loss'], digested, rtol=1e-4)
+      np.testing.assert_allclose(info['loss'], revisited, rtol=1e-4)
+    np.testing.assert_array_equal(info['examples'], (SUBSET + 2 * 16) * (t > 0))
+    last, consensus = index, np.einsum('k,knc->nc', trust, [party.logits(index) for party in parties])
+    np.testing.assert_array_equal(state.server['last'], last)
+    np.testing.assert_allclose(state.server['consensus'], consensus, rtol=1e-4, atol=1e-4)
+  learners = [row(state.client[g]['learner'], r) for g, r in ((0, 0), (0, 1), (1, 0))]
+  for learner, party in zip(learners, parties, strict=True):
+    dense = learner.params['net']['output']
+    np.testing.assert_allclose(np.vstack([dense['kernel'], dense['bias']]), party.w, rtol=1e-4, atol=1e-5)
+
+
+def test_the_revisit_continues_with_the_optimizer_of_the_phase_before_and_the_digest_does_not():
+  tx = optax.adam(1e-2)
+  client, key = fedmd(tx).client, jax.random.key(0)
+  params = {'w': jnp.ones(3)}
+  used = tx.update({'w': jnp.arange(3.0)}, tx.init(params), params)[1]
+  state = client.init(key, None, None, {'params': params, 'batch_stats': {}, 'opt': used})
+  assert_same_bits(state['learner'].opt, used)
+  assert_same_bits(state['digest_opt'], tx.init(params))
+  fresh = client.init(key, None, None, {'params': params, 'batch_stats': {}})
+  assert_same_bits((fresh['learner'].opt, fresh['digest_opt']), (tx.init(params), tx.init(params)))
+
+
+# Who speaks, and what it costs.
+
+
+def numbers(counts):
+  """{kind: numbers [rounds, seats]} of the first group."""
+  return {kind: np.asarray(n) for kind, (n, _) in counts[0].items()}
+
+
+def test_the_ledger_counts_logits_and_rows_of_those_who_missed_them():
+  who = np.array([[0, 1], [0, 1], [-1, 1], [-1, 1], [0, 1], [0, -1]], np.int32)
+  _, report = problem(fedmd(), [LINEAR], [2], plan.Plan((who,))).run()
+  here = who >= 0
+  assert set(numbers(report.up)) == {'knowledge'}
+  np.testing.assert_array_equal(numbers(report.up)['knowledge'], here * SUBSET * CLASSES)
+  on, missed = np.arange(6) > 0, np.array([0, 0, 0, 0, 1, 0])  # client 0 was not there in round 3
+  down = numbers(report.down)
+  np.testing.assert_array_equal(down['knowledge'], here * on[:, None] * SUBSET * CLASSES)
+  np.testing.assert_array_equal(down['indices'], here * SUBSET * (1 + missed[:, None]))
+
+
+def test_absent_parties_and_silent_rounds_do_not_count():
+  who = np.array([[0, 1], [-1, 1], [-1, -1], [0, -1]], np.int32)
+  made = problem(fedmd(epochs=None, steps=1, weights=(0.0, 1.0)), [LINEAR], [2], plan.Plan((who,)))
+  logits = lambda state, client: local.infer(
+    made.groups[0].model,
+    local.variables(row(state.client[0], client)['learner']),
+    made.data[0].pool.image,
+    state.server['last'],
+  )
+  first, _ = made.run(2, length=4)
+  np.testing.assert_allclose(first.server['consensus'], logits(first, 1), rtol=1e-4, atol=1e-4)
+  second, _ = made.run(1, first, 2, length=4)
+  assert_same_bits(second.server, first.server)
+  # Who has no weight speaks alone: there is nothing to agree on, and the consensus stays.
+  third, _ = made.run(1, second, 3, length=4)
+  assert_same_bits(third.server, second.server)
+
+
+# Refusals.
+
+
+@pytest.mark.parametrize(
+  ('wrong', 'message'),
+  [
+    ({'digest_loss': 'huber'}, r"digest_loss='huber' is unknown; choose one of mae, mse, kl"),
+    ({'digest_batch': 0}, r'digest_batch=0 must be at least 1'),
+    ({'digest_epochs': 0}, r'digest_epochs=0 must be at least 1'),
+    ({'batch': 0}, r'batch=0 must be at least 1'),
+    ({'subset': 13}, r'subset=13 of 12 public rows; set method.subset to at most that, or to 0 for all'),
+    ({'subset': -1}, r'subset=-1 of 12 public rows'),
+    ({'weights': (1.0, 2.0)}, r'weights has 2 entries for 3 clients; give one each, or \(\)'),
+  ],
+)
+def test_refusals(wrong, message):
+  with pytest.raises(ValueError, match=message):
+    made_with(fedmd(**wrong))
+
+
+def test_no_public_rows_are_refused():
+  made = made_with(fedmd(), rounds=1)
+  bare = tuple(Data(d.pool, d.private, d.everyone) for d in made.data)
+  with pytest.raises(ValueError, match='no public rows'):
+    made.method.server.init(jax.random.key(0), made.groups, (), bare)
+
+
+def test_subset_0_is_all_rows():
+  made = made_with(fedmd(subset=0), rounds=1)
+  np.testing.assert_array_equal(np.sort(made.state.server['index']), np.sort(made.data[0].public.index))
