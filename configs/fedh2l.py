@@ -96,7 +96,10 @@ def get_config(arg=''):
   )
   config.plan = base.block(plan, 'synchronous')
   config.seeds, config.eval_every, config.eval_rows = (0, 1, 2), 50, 0
-  config.groups = groups(NETS[choice.setting], 1.0 if full else 0.25 if choice.profile == 'small' else 0.0625)
+  nets = NETS[choice.setting]
+  if choice.profile == 'smoke':  # deep ones take seconds to trace
+    nets = tuple({'model': 'ResNet10'} if net['model'].startswith('ResNet') else net for net in nets)
+  config.groups = groups(nets, 1.0 if full else 0.25 if choice.profile == 'small' else 0.0625)
   config.data.clients, config.data.partition = 4, 'by_origin'
   config.data.name = 'rotated_mnist' if digits else f'domains:{family}'
   config.data.normalise = 'unit' if digits else 'imagenet'

@@ -18,8 +18,9 @@ COLOURS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#E69F00', '#56B4E9', '#0
 MARKERS = 'osD^vP*X'
 
 
-def read(workdir) -> pd.DataFrame:
-  """The evaluations of a run, one line per evaluation and seed; lists over clients and groups stay lists.
+def read(workdir, every_phase=False) -> pd.DataFrame:
+  """The evaluations of a run's last phase (or of every one), one line per evaluation and seed; lists over clients and
+  groups stay lists.
 
   Raises:
     ConfigError: if there are none.
@@ -28,6 +29,7 @@ def read(workdir) -> pd.DataFrame:
   rows = log.read(workdir / 'metrics.jsonl')
   if not rows:
     raise ConfigError(f'{workdir} holds no evaluations (no metrics.jsonl); give the --workdir of a run')
+  rows = [row for row in rows if every_phase or row['phase'] == rows[-1]['phase']]
   seeds = json.loads((workdir / 'config.json').read_text())['seeds']
   pick = lambda value, s: value[s] if isinstance(value, list) else value
   lines = [{'seed': seed, **{k: pick(v, s) for k, v in row.items()}} for row in rows for s, seed in enumerate(seeds)]
@@ -128,6 +130,55 @@ def labels(counts, seed):
   axes.grid(False)
   image = axes.imshow(counts.T, aspect='auto', cmap='cividis', origin='lower', vmin=0)
   figure.colorbar(image, label='examples')
+  return figure
+
+
+def collaboration(result, bounds):
+  """Accuracy of every model over the rounds of a result's last phase, its start as a dashed level (FedMD, Figure 2).
+
+  Args:
+    result: from `results.read`.
+    bounds: {label: result} whose final mean is drawn as a level.
+  """
+  rows = [row for row in result['curve'] if row['phase'] == result['curve'][-1]['phase']]
+  each = 100 * np.mean([row['accuracy_per_client'] for row in rows], 1)  # [evaluations, K], mean over seeds
+  figure, axes = _axes(f'{result["method"]}: {result["id"]} ({result["profile"]})', 'round', 'accuracy (%)')
+  for k, values in enumerate(each.T):
+    name = result['config']['groups'][k]['model'] if len(result['config']['groups']) == each.shape[1] else ''
+    colour, marker = COLOURS[k % len(COLOURS)], MARKERS[k % len(MARKERS)]
+    axes.plot([row['round'] for row in rows], values, color=colour, marker=marker, markersize=4, label=f'{k} {name}')
+  axes.axhline(each[0].mean(), color='0.4', linestyle='--', label='mean at the start')
+  for label, other in bounds.items():
+    axes.axhline(100 * np.mean(other['per_seed']['final']), color='0.4', linestyle='-.', label=f'{label}, mean')
+  axes.legend(frameon=False, fontsize=7, ncols=2)
+  return figure
+
+
+def principal(features) -> np.ndarray:
+  """The first two principal components [T, 2] of features [T, d]."""
+  centred = features - features.mean(0)
+  return centred @ np.linalg.svd(centred, full_matrices=False)[2][:2].T
+
+
+def components(points, label, domain, titles, domains):
+  """Principal components of features, one panel per method (FedH2L, Li et al., 2021, Figure 1).
+
+  Args:
+    points: list of [T, 2], one per panel.
+    label, domain: int[T]; classes are colours, domains markers.
+    titles: of the panels.
+    domains: names.
+  """
+  figure = matplotlib.figure.Figure(figsize=(3.4 * len(points), 3.6), layout='constrained')
+  for axes, each, title in zip(figure.subplots(1, len(points), squeeze=False)[0], points, titles, strict=True):
+    for d in range(len(domains)):
+      rows = domain == d
+      style = {'cmap': 'tab10', 'vmin': 0, 'vmax': 9, 's': 12, 'marker': MARKERS[d], 'alpha': 0.7, 'linewidths': 0}
+      dots = axes.scatter(each[rows, 0], each[rows, 1], c=label[rows], label=domains[d], **style)
+    axes.set(title=title, xlabel='first component', ylabel='second component')
+    axes.spines[['top', 'right']].set_visible(False)
+  axes.legend(frameon=False, fontsize=7, title='domain')
+  figure.colorbar(dots, ax=axes, label='class', ticks=range(10))
   return figure
 
 

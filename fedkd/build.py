@@ -31,12 +31,13 @@ class Experiment(NamedTuple):
   phases: tuple  # of phase.Phase
 
 
-def build(config, beside='.') -> Experiment:
+def build(config, beside='.', dry=False) -> Experiment:
   """Checks a config, loads its data and makes the parts of its run; nothing is written or trained.
 
   Args:
     config: ConfigDict.
     beside: the folder in which `init_from` looks for another run.
+    dry: everything but the models' weights, of which only the shapes are made: nothing is compiled, nothing can run.
 
   Raises:
     ConfigError: in one sentence, for anything that cannot run.
@@ -48,10 +49,10 @@ def build(config, beside='.') -> Experiment:
   made = [_method(block, tx) for block in blocks]
   groups = make_groups(config, source)
   splits = [make_split(config, source, seed) for seed in config.seeds]
-  variables = initial_variables(groups, config.seeds, source.train_image.shape[1:])
+  initial = lambda: initial_variables(groups, config.seeds, source.train_image.shape[1:])
+  variables = jax.eval_shape(initial) if dry else initial()
   _refuse_lone_examples(groups, variables, splits)
-  variables = jax.tree.map(lambda a: a[:, None], variables)
-  if config.init_from:
+  if config.init_from and not dry:
     variables = handed_over.read(config, pathlib.Path(beside), variables)
   world = _world(config, source, splits, groups)
   settings = phase.Settings(config.seed_axis, config.chunk, config.eval_every, config.eval_batch)
@@ -158,7 +159,7 @@ def make_split(config, source, seed) -> split.Split:
 
 
 def initial_variables(groups, seeds, image_shape) -> tuple:
-  """Initial {'params', 'batch_stats'} per group, leaves [seeds, ...]: equal for one architecture and seed, whatever
+  """Initial {'params', 'batch_stats'} per group, leaves [seeds, 1, ...]: equal for one architecture and seed, whatever
   the method or the grouping.
 
   Raises:
@@ -169,7 +170,8 @@ def initial_variables(groups, seeds, image_shape) -> tuple:
   def of_group(group):
     init = jax.jit(lambda key: {'batch_stats': {}, **group.model.init(key, image, False)})
     keys = (jax.random.fold_in(jax.random.key(seed), 0) for seed in seeds)
-    return _stack([init(jax.random.fold_in(key, zlib.crc32(repr(group.model.net).encode()))) for key in keys])
+    made = [init(jax.random.fold_in(key, zlib.crc32(repr(group.model.net).encode()))) for key in keys]
+    return jax.tree.map(lambda *a: jnp.stack(a)[:, None], *made)
 
   try:
     return tuple(of_group(group) for group in groups)

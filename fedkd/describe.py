@@ -42,14 +42,14 @@ def messages(parts, g):
 
 def text(config) -> str:
   """Parameters, message sizes, memory and the plan's size of a config."""
-  parts = build(config)
+  parts = build(config, dry=True)
   phase, own = parts.phases[-1], owned(parts.splits[0])
   images = parts.source.train_image.nbytes
   turns = sum(int((w >= 0).sum()) for w in phase.plan.who)
   path = ' then '.join(p.label for p in parts.phases)
   lines = [f'{config.name}: method {path} on {parts.source.name}, {len(config.seeds)} seed(s)']
   for g, group in enumerate(parts.groups):
-    one = jax.tree.map(lambda a: a[0, 0], parts.variables[g])
+    one = jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape[2:], s.dtype), parts.variables[g])
     trained, all = _numbers(one['params']), _numbers(one)
     up, down = messages(parts, g)
     lines += [

@@ -22,10 +22,10 @@ distance from a printed number says little. Differences between our rows are pai
 
 def found(out) -> dict:
   """{(id, profile): {row: result}} of everything in `out`, for known ids."""
-  everything = {}
+  everything, registry = {}, papers.registry()
   for path in sorted(pathlib.Path(out).glob('*/*/*.json')):
     id, profile, row = path.parts[-3], path.parts[-2], path.stem
-    if id in papers.registry() and profile in PROFILES:
+    if id in registry and profile in PROFILES and row in {r.name for r in registry[id].rows}:
       everything.setdefault((id, profile), {})[row] = results.read(path)
   return everything
 

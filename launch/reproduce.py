@@ -11,6 +11,7 @@ Each row of a table is a run in --workdir/ID/PROFILE/ROW and ends as one JSON ob
 import importlib
 import pathlib
 
+import numpy as np
 from absl import app, flags, logging
 
 from fedkd import config as base
@@ -93,6 +94,27 @@ def run(name, profile, seeds, rows, workdir, out):
     experiment.run(config, folder)
     log.make(path.parent)
     log.write_json(path, results.of_run(folder, name, profile, row.name))
+  keep_features(chosen.features, pathlib.Path(workdir) / name / profile, pathlib.Path(out) / name / profile)
+
+
+def keep_features(rows, runs, out):
+  """Writes features.json: two principal components of the first client's features of all test rows, first seed."""
+  from fedkd import analysis, build, experiment
+
+  path = out / 'features.json'
+  if not rows or path.exists() or not all((runs / row / 'summary.json').exists() for row in rows):
+    return
+  config = experiment.read_config(runs / rows[0])
+  source = build.load_data(config)
+  split = build.make_split(config, source, config.seeds[0])
+  test = np.concatenate(split.test)
+  points = {}
+  for row in rows:
+    model, variables = experiment.load(runs / row)
+    features = model.apply(variables, source.train_image[test], False)[1]['features']
+    points[row] = np.round(analysis.principal(np.asarray(features)), 3).tolist()
+  label, domain = source.train_label[test].tolist(), source.origin[test].tolist()
+  log.write_json(path, {'rows': points, 'label': label, 'domain': domain, 'domains': list(source.origins)})
 
 
 def check(name, profile, seeds):
@@ -101,9 +123,7 @@ def check(name, profile, seeds):
 
   for row in experiment_of(name).rows:
     config = config_of(row, profile, seeds)
-    if config.init_from:
-      config.init_from = ''  # that run need not exist yet
-    parts = build.build(config)
+    parts = build.build(config, dry=True)
     up, down = describe.messages(parts, 0)
     print(f'{name} {row.name}: up {ledger.capacity(up)}, down {ledger.capacity(down)}', flush=True)
 

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import runs
-from fedkd import analysis, experiment, metrics
+from fedkd import analysis, experiment, metrics, results
 from fedkd.errors import ConfigError
 from launch import compare
 
@@ -18,8 +18,8 @@ def test_interval_is_student_t():
 
 def test_interval_below_three_seeds_is_the_range():
   assert analysis.interval([0.25, 0.75]) == (0.5, 0.25, 0.75)
-  assert compare.spread([50.0]) == '50.00'
-  assert compare.spread([40.0, 60.0]) == '50.00 [40.00, 60.00]'
+  assert analysis.spread([50.0]) == '50.00'
+  assert analysis.spread([40.0, 60.0]) == '50.00 [40.00, 60.00]'
 
 
 def a_summary(method, final, seeds=(0, 1, 2), up=0):
@@ -53,7 +53,7 @@ def test_differences_pair_only_common_seeds():
 
 
 def test_markdown_is_a_table():
-  assert compare.markdown(pd.DataFrame({'a': ['1'], 'b': ['2']})) == '| a | b |\n| --- | --- |\n| 1 | 2 |'
+  assert analysis.markdown(pd.DataFrame({'a': ['1'], 'b': ['2']})) == '| a | b |\n| --- | --- |\n| 1 | 2 |'
 
 
 def test_read_has_a_line_per_evaluation_and_seed(tmp_path):
@@ -73,20 +73,33 @@ def test_an_empty_directory_is_refused(tmp_path):
   with pytest.raises(ConfigError, match=r'no metrics\.jsonl'):
     analysis.read(tmp_path)
   with pytest.raises(ConfigError, match=r'no summary\.json'):
-    compare.summary(tmp_path)
+    results.summary(tmp_path)
 
 
-def test_summary_selects_on_validation_and_averages_the_second_half():
+def test_summary_selects_each_client_on_validation_and_averages_the_second_half():
+  """One seed, two clients; an earlier phase does not count."""
   accuracy, validation = [0.1, 0.4, 0.9, 0.6, 0.7], [0.1, 0.8, 0.3, 0.8, 0.2]
+  other = [0.2, 0.2, 0.2, 0.2, 0.8]  # the second client's, on both
   rows = [
-    {'round': r, 'accuracy': [a], 'accuracy_worst': [a], 'validation_accuracy': [v]}
-    for r, a, v in zip(range(0, 50, 10), accuracy, validation, strict=True)
+    {
+      'phase': 1,
+      'round': r,
+      'accuracy': [(a + o) / 2],
+      'accuracy_per_client': [[a, o]],
+      'accuracy_worst': [min(a, o)],
+      'validation_accuracy': [(v + o) / 2],
+      'validation_accuracy_per_client': [[v, o]],
+    }
+    for r, a, v, o in zip(range(0, 50, 10), accuracy, validation, other, strict=True)
   ]
-  out = metrics.summary(rows)
-  assert out['best_on_validation'] == [0.4]  # a tie goes to the earlier round; the test accuracy 0.9 is not looked at
-  assert out['best_round'] == [10]
-  assert out['second_half_mean'] == [pytest.approx(0.65)]
-  assert out['final'] == [0.7]
+  out = metrics.summary([{**rows[2], 'phase': 0, 'accuracy': [0.99]}, *rows])
+  # A tie goes to the earlier round; the test accuracy 0.9 is not looked at.
+  assert out['best_on_validation_per_client'] == [[0.4, 0.8]]
+  assert out['best_on_validation'] == [pytest.approx(0.6)]
+  assert out['best_round'] == [[10, 40]]
+  assert out['second_half_mean'] == [pytest.approx(((0.6 + 0.2) / 2 + (0.7 + 0.8) / 2) / 2)]
+  assert out['final'] == [0.75]
+  assert out['start'] == [pytest.approx(0.15)]
 
 
 def test_the_first_bad_loss_is_the_earliest_round_then_the_lowest_client():
@@ -105,7 +118,7 @@ def test_a_result_is_self_contained(tmp_path):
   config = runs.config(runs.save_images(tmp_path / 'i.npz'), 'private', 2)
   config.data.dir = '/somewhere'
   summary = experiment.run(config, tmp_path / 'run', show=False)
-  out = compare.result(tmp_path / 'run', tmp_path / 'results' / 'he-tiny' / 'small')
+  out = results.of_run(tmp_path / 'run', 'he-tiny', 'small')
   assert (out['id'], out['profile'], out['method'], out['seeds']) == ('he-tiny', 'small', 'private', [0])
   assert out['per_seed']['final'] == summary['final']
   assert out['config']['data']['dir'] == ''

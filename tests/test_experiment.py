@@ -49,7 +49,7 @@ def test_the_run_directory_is_complete(finished):
 def test_the_split_is_saved_disjoint_and_complete(finished):
   workdir, _ = finished
   with np.load(workdir / 'split.npz') as split:
-    rows = np.concatenate([split['seed0_train'], split['seed0_validation']])
+    rows = np.concatenate([split['seed0_private'], split['seed0_validation']])
     assert sorted(rows) == list(range(240))
     assert split['seed0_validation_sizes'].tolist() == [6, 6, 6, 6]
 
@@ -143,9 +143,10 @@ def test_load_refuses_unknown_clients_and_seeds(finished, client, seed, match):
 
 def test_chunks_do_not_change_a_bit(images, finished):
   parts = build.build(runs.config(images))
-  state = parts.init()
+  phase = parts.phases[0]
+  state = phase.init(parts.variables)
   for start, count in ((0, 1), (1, 2), (3, 1), (4, 2)):
-    state, _ = parts.rounds(state, start, count)
+    state, _ = phase.run(state, start, count)
   again = experiment.checkpoint.digest((state.client, state.server))
   assert again == finished[1]['state_sha256']
 
@@ -161,11 +162,12 @@ def test_a_run_is_traced_once_whatever_its_chunks(images):
   config = runs.config(images, method='private')
   config.method = configs.block(methods, counted)
   parts = build.build(config)
-  state = parts.init()
-  state, _ = parts.rounds(state, 0, 2)
+  phase = parts.phases[0]
+  state = phase.init(parts.variables)
+  state, _ = phase.run(state, 0, 2)
   first = len(traces)
-  state, _ = parts.rounds(state, 2, 1)
-  parts.rounds(state, 3, 2)
+  state, _ = phase.run(state, 2, 1)
+  phase.run(state, 3, 2)
   assert first == len(traces) == len(parts.groups)
 
 
@@ -195,7 +197,10 @@ def test_a_rule_by_value_and_by_dotted_path(images, tmp_path):
     (lambda c: c.method.update(name='fedbest'), r"method.name='fedbest' is unknown; choose one of agg, fedavg"),
     (lambda c: setattr(c.method, 'beta', 1), r"method fedhe has no field 'beta'; it has steps"),
     (lambda c: c.data.update(name='no_such_set'), r'no_such_set.*npz:FILE'),
-    (lambda c: c.data.update(partition='fair'), r"data.partition='fair' is unknown; choose one of contiguous"),
+    (
+      lambda c: c.data.update(partition='fair'),
+      r"data.partition='fair' is unknown; choose one of by_origin, contiguous",
+    ),
     (lambda c: c.data.update(clients=5), r'groups have 4 clients but data.clients=5'),
     (lambda c: c.data.update(classes=2), r'data.classes=2 is less than the 3 classes'),
     (lambda c: c.update(lowering='fast'), r"lowering='fast' is unknown; choose one of auto"),

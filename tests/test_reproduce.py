@@ -1,0 +1,193 @@
+"""The registry of tables: every row builds, a row runs and is resumed, the report reads what was written."""
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+
+from fedkd import build, describe, ledger, methods, results
+from fedkd import config as configs
+from fedkd.errors import ConfigError
+from launch import papers, report, reproduce
+
+REGISTRY = papers.registry()
+
+
+@pytest.mark.parametrize('name', REGISTRY)
+def test_every_row_builds_and_counts_its_messages(name):
+  """A whole round in shapes; nothing is compiled. Equal configs are built once."""
+  seen = set()
+  for row in REGISTRY[name].rows:
+    config = reproduce.config_of(row, 'smoke')
+    text = json.dumps({**configs.plain(config), 'name': ''}, sort_keys=True)
+    if text in BUILT or text in seen:
+      continue
+    seen.add(text)
+    parts = build.build(config, dry=True)
+    up, down = (ledger.capacity(message) for message in describe.messages(parts, 0))
+    silent = row.name in ('private', 'ind', 'agg', 'pooled')
+    assert bool(up) != silent
+    assert bool(down) != silent
+    if row.name.startswith('fedh2l'):
+      classes = parts.groups[0].model.classes
+      assert up == {'knowledge': (32 * classes + 1, 4 * (32 * classes + 1)), 'indices': (32, 128)}
+  BUILT.update(seen)
+
+
+BUILT = set()
+
+
+def test_paper_profiles_say_what_the_papers_say():
+  """Spec of FedH2L: 10 000 rounds, lr 1e-3, AMSGrad; bandwidth matched to 52 rounds of 192 steps."""
+  rows = {row.name: reproduce.config_of(row, 'paper') for row in REGISTRY['h2l-rmnist-a10'].rows}
+  assert rows['fedh2l'].rounds == 10_001
+  assert rows['agg'].rounds == rows['ind'].rounds == 10_000
+  assert (rows['fedavg'].rounds, rows['fedavg'].method.steps) == (52, 192)
+  assert rows['fedh2l'].optimizer.name == 'fedkd.optimizers:amsgrad'
+  md = reproduce.config_of(REGISTRY['md-femnist-iid'].rows[0], 'paper')
+  assert [p['rounds'] for p in md.before] == [20, 25]
+  assert (md.rounds, md.method.subset, md.method.digest_batch, md.method.batch, len(md.groups)) == (
+    21,
+    5000,
+    256,
+    5,
+    10,
+  )
+  assert len({json.dumps(configs.plain(config.data), sort_keys=True) for config in rows.values()}) == 1  # one split
+
+
+@pytest.fixture(scope='module')
+def table(tmp_path_factory):
+  """(results, runs) of two rows of Rotated MNIST at smoke size."""
+  folder = tmp_path_factory.mktemp('table')
+  where = {'workdir': folder / 'runs', 'out': folder / 'results'}
+  reproduce.run('h2l-rmnist-a10', 'smoke', [0], ['ind', 'fedavg'], **where)
+  return where
+
+
+def test_a_row_becomes_one_result(table):
+  one = results.read(table['out'] / 'h2l-rmnist-a10' / 'smoke' / 'ind.json')
+  assert (one['id'], one['profile'], one['method'], one['seeds']) == ('h2l-rmnist-a10', 'smoke', 'ind', [0])
+  assert one['curve'][-1]['accuracy'] == np.round(one['per_seed']['final'], 4).tolist()
+  assert 0 <= one['per_seed']['best_on_validation_others'][0] <= 1
+
+
+def test_a_finished_row_is_not_run_again(table, monkeypatch):
+  monkeypatch.setattr('fedkd.experiment.run', lambda *args: pytest.fail('trained again'))
+  reproduce.run('h2l-rmnist-a10', 'smoke', [0], ['ind', 'fedavg'], **table)
+
+
+def test_a_result_of_another_config_is_refused(table):
+  with pytest.raises(ConfigError, match=r'another config \(seeds: \[0\] -> \[1\]\); move it away'):
+    reproduce.run('h2l-rmnist-a10', 'smoke', [1], ['ind'], **table)
+
+
+@pytest.mark.parametrize(('text', 'match'), [('{"id": 1}', 'has no profile'), ('nothing', 'is not a result')])
+def test_a_result_of_another_schema_is_refused(tmp_path, text, match):
+  path = tmp_path / 'ind.json'
+  path.write_text(text)
+  with pytest.raises(ConfigError, match=match):
+    results.read(path)
+
+
+@pytest.mark.parametrize(
+  ('name', 'rows', 'match'), [('h2l', None, "id='h2l' is unknown"), ('md-cifar-iid', ['agg'], "rows='agg' is no row")]
+)
+def test_unknown_ids_and_rows_are_refused(tmp_path, name, rows, match):
+  with pytest.raises(ConfigError, match=match):
+    reproduce.run(name, 'smoke', None, rows, tmp_path / 'runs', tmp_path / 'results')
+  assert not list(tmp_path.iterdir())
+
+
+def fake(id, row, seeds, values, rounds=5):
+  """A result with the given accuracies."""
+  per_seed = {k: values for k in ('final', *papers.H2L.values())}
+  return {
+    'id': id, 'profile': 'small', 'method': row, 'seeds': seeds, 'per_seed': per_seed, 'turns': 10, 'seconds': 60.0,
+    'config': {'rounds': rounds, 'groups': []}, 'config_sha256': '', 'device': 'one', 'versions': {'jax': '0'},
+    'commit': 'c', 'dirty': False, 'ledger': {'up': {'knowledge': {'numbers': [30] * len(seeds)}}, 'down': {}},
+  }  # fmt: skip
+
+
+def write_fakes(out, values):
+  for name, accuracy in values.items():
+    id, row = name.split('/')
+    path = pathlib.Path(out) / id / 'small' / f'{row}.json'
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(fake(id, row, [0, 1, 2], accuracy)))
+
+
+def test_the_report_puts_printed_beside_ours_and_judges_the_claims(tmp_path):
+  values = {
+    'h2l-rmnist-a10/fedh2l': [0.90, 0.91, 0.92],
+    'h2l-rmnist-a10/agg': [0.80, 0.81, 0.82],
+    'h2l-rmnist-a10/ind': [0.95, 0.96, 0.97],
+    'h2l-rmnist-a10/fedmd': [0.80, 1.0, 0.90],
+  }
+  write_fakes(tmp_path / 'results', values)
+  report.write(tmp_path / 'results', tmp_path / 'RESULTS.md')
+  text = (tmp_path / 'RESULTS.md').read_text()
+  assert '| fedh2l | 89.13 | 91.00 ± 2.48 | +1.87 |' in text
+  assert '* ind, ACC: 27.6 points above the printed value' in text
+  assert '* fedh2l, ACC' not in text  # 1.87 points are not far
+  verdicts = report.claims(report.found(tmp_path / 'results')).set_index('claim')['verdict']
+  assert verdicts['FedH2L beats AGG in average ACC, alpha = 10 %'] == 'kept'
+  assert verdicts['FedH2L beats IND in average ACC, alpha = 10 %'] == 'not kept'
+  assert verdicts['FedH2L beats FEDMD in average ACC, alpha = 10 %'] == 'kept, within noise'
+  assert verdicts['FedH2L beats AGG in average ACC, alpha = 5 %'] == 'not run'
+  assert '--id=md-femnist-iid' in text
+
+
+def test_communication_is_that_of_the_papers():
+  """FedHe, Tables III and IV; FedH2L, 321, 225 and 2081 numbers."""
+  text = report.communication()
+  for row in (
+    '| MNIST | FedAvg | 324,672 | 324,672 | 0.00 % | 307,392 with the ten outputs that are trained |',
+    '| MNIST | FedHe | 110 | 110 | 99.97 % |  |',
+    '| MNIST | FedMD, 10 images | 7,940 | 7,940 | 97.55 % |  |',
+    '| CIFAR-10 | FedAvg | 326,976 | 326,976 | 0.00 % | 309,696 with the ten outputs that are trained |',
+    '| CIFAR-10 | FedMD, 10 images | 30,820 | 30,820 | 90.57 % |  |',
+    '| Rotated MNIST, LeNet | 321 | 61,706 | 192 |',
+  ):
+    assert row in text
+  assert '| PACS, VGG11 | 225 |' in text
+  assert '| Office-Home, ResNet50 | 2,081 |' in text
+
+
+def test_committed_results_are_of_this_schema():
+  paths = list(pathlib.Path(__file__).parents[1].glob('results/*/*/*.json'))
+  assert paths
+  for path in paths:
+    if path.stem != 'features':
+      one = results.read(path)
+      assert path.stem in {row.name for row in REGISTRY[path.parts[-3]].rows}
+      assert one['config']['data']['dir'] == ''
+
+
+SMOKE = {
+  'h2l-rmnist-a10': ['fedh2l', 'fedprox'],
+  'md-femnist-iid': ['fedmd', 'pooled'],
+}
+
+
+@pytest.mark.parametrize('name', SMOKE)
+def test_smoke_rows_train(name, tmp_path):
+  reproduce.run(name, 'smoke', [0], SMOKE[name], tmp_path / 'runs', tmp_path / 'results')
+  for row in SMOKE[name]:
+    one = results.read(tmp_path / 'results' / name / 'smoke' / f'{row}.json')
+    assert np.isfinite(one['curve'][-1]['loss']).all()
+    assert one['seconds'] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('name', [name for name in REGISTRY if name not in SMOKE])
+def test_smoke_of_everything_else(name, tmp_path):
+  reproduce.run(name, 'smoke', [0], None, tmp_path / 'runs', tmp_path / 'results')
+  assert {p.stem for p in (tmp_path / 'results' / name / 'smoke').iterdir()} >= {r.name for r in REGISTRY[name].rows}
+
+
+def test_method_names_of_the_registry_exist():
+  for entry in REGISTRY.values():
+    for row in entry.rows:
+      assert reproduce.config_of(row, 'paper').method.name in methods.__all__
