@@ -14,6 +14,7 @@ from fedkd import handed_over, methods, models, phase
 from fedkd import plan as plans
 from fedkd.data import partition, sources, split, transforms
 from fedkd.errors import ConfigError
+from fedkd.models import pretrained
 from fedkd.models.layers import Preprocessed
 from fedkd.types import Group, Pool, Rows
 
@@ -50,7 +51,7 @@ def build(config, beside='.', dry=False) -> Experiment:
   groups = make_groups(config, source)
   splits = [make_split(config, source, seed) for seed in config.seeds]
   initial = lambda: initial_variables(groups, config.seeds, source.train_image.shape[1:])
-  variables = jax.eval_shape(initial) if dry else initial()
+  variables = jax.eval_shape(initial) if dry else _with_weights(config.groups, initial())
   _refuse_lone_examples(groups, variables, splits)
   if config.init_from and not dry:
     variables = handed_over.read(config, pathlib.Path(beside), variables)
@@ -119,7 +120,7 @@ def make_groups(config, source) -> tuple:
   groups, start = [], 0
   for i, entry in enumerate(config.groups):
     fields = dict(entry)
-    name, count = fields.pop('model'), int(fields.pop('clients', 0))
+    name, count, _ = fields.pop('model'), int(fields.pop('clients', 0)), fields.pop('weights', None)
     if count < 1:
       raise ConfigError(f'groups[{i}].clients={count} must be at least 1')
     make = _architecture(name, i)
@@ -177,6 +178,20 @@ def initial_variables(groups, seeds, image_shape) -> tuple:
     return tuple(of_group(group) for group in groups)
   except ValueError as error:
     raise ConfigError(str(error)) from error
+
+
+def _with_weights(entries, variables) -> tuple:
+  """Initial variables, where a group names a file of `weights` those of the file (`models.pretrained`)."""
+
+  def of_group(entry, initial):
+    if not entry.get('weights'):
+      return initial
+    seeds = jax.tree.leaves(initial)[0].shape[0]
+    rows = [jax.tree.map(lambda a, s=s: a[s, 0], initial) for s in range(seeds)]
+    loaded = [pretrained.load(entry['weights'], row, entry['model']) for row in rows]
+    return jax.tree.map(lambda *a: jnp.stack(a)[:, None], *loaded)
+
+  return tuple(of_group(dict(entry), initial) for entry, initial in zip(entries, variables, strict=True))
 
 
 def _refuse_lone_examples(groups, variables, splits):

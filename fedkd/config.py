@@ -25,7 +25,7 @@ def default() -> ConfigDict:
   config.name = 'experiment'
   config.method = block(methods, 'private')
   config.optimizer = block(optax, 'adam', learning_rate=1e-3)  # any optax optimizer
-  config.groups = ()  # ({'model': name, 'clients': count, **fields of the model}, ...)
+  config.groups = ()  # ({'model': name, 'clients': count, 'weights': optional file, **fields of the model}, ...)
   config.plan = block(plan, 'synchronous')
   config.rounds = 100
   config.before = ()  # phases that come first: ({'name': method, 'rounds': count, **its hyperparameters}, ...)
