@@ -103,6 +103,8 @@ def get_config(arg=''):
   if choice.profile != 'paper':
     config.data.validation = 0.1
     config.groups = zoo(choice.zoo, width={'small': 0.125, 'smoke': 0.03}[choice.profile])
+    if choice.profile == 'smoke' and choice.zoo != 'homo':  # one net of either kind
+      config.groups = tuple({**group, 'clients': 5} for group in config.groups[::5])
     config.rounds, config.eval_every = {'small': (1500 // turns, 150 // turns), 'smoke': (20, 10)}[choice.profile]
   if choice.method == 'fedmd':
     fedmd(config, choice.profile)
