@@ -112,30 +112,45 @@ def _signals():
       signal.signal(number, handler)
 
 
+def _phase_at(parts, step) -> tuple:
+  """(number of the phase of a state saved after `step` rounds, rounds of the phases before it); a phase's last state is
+  still its own."""
+  ends = list(itertools.accumulate(phase.rounds for phase in parts.phases))
+  number = bisect.bisect_left(ends, step)
+  return number, ends[number] - parts.phases[number].rounds
+
+
+def _restore(parts, saved):
+  """(step, state, totals) of the newest intact checkpoint, or None."""
+  return checkpoint.restore(saved, lambda step: parts.phases[_phase_at(parts, step)[0]].state, log.warn)
+
+
 def _train(parts, workdir, saved, display, stop):
   """All phases; returns the final (State, totals)."""
-  ends = list(itertools.accumulate(phase.rounds for phase in parts.phases))
-  of = lambda step: bisect.bisect_left(ends, step)  # the phase whose state was saved at a step; at its end, still it
-  found = checkpoint.restore(saved, lambda step: parts.phases[of(step)].state, log.warn)
-  step, state, totals = found if found else (0, None, metrics.start(len(parts.config.seeds)))
-  now = of(step) if found else 0
-  begun = ends[now] - parts.phases[now].rounds
-  log.cut(workdir / 'metrics.jsonl', now, step - begun if found else -1)
+  found = _restore(parts, saved)
+  step, state, totals = found or (0, None, metrics.start(len(parts.config.seeds)))
+  first, start = _phase_at(parts, step)
+  log.cut(workdir / 'metrics.jsonl', first, step - start if found else -1)
   display.say(f'continuing from round {step}' if found else f'{parts.phases[-1].label}: compiling')
-  sizes = [len(g.ids) for g in parts.groups]
   writer = log.tensorboard(workdir, step)
-  for p in range(now, len(parts.phases)):
-    phase, start = parts.phases[p], ends[p] - parts.phases[p].rounds
-    loop = Loop(parts, p, start, workdir, saved, display, writer, stop)
+  for number, phase in enumerate(parts.phases[first:], first):
     fresh = step == start
     if fresh:
-      before = parts.variables if p == 0 else parts.phases[p - 1].handover(state)
-      if p:
-        handed_over.write(workdir, p - 1, before, sizes)
-      state = phase.init(before)
-    state, totals = _rounds(loop, state, totals, step - start, fresh)
-    step = ends[p]
+      state = phase.init(_handed(parts, workdir, number, state))
+    loop = Loop(parts, number, start, workdir, saved, display, writer, stop)
+    if step < start + phase.rounds:
+      state, totals = _rounds(loop, state, totals, step - start, fresh)
+    start = step = start + phase.rounds
   return state, totals
+
+
+def _handed(parts, workdir, number, state):
+  """What a phase starts from: the initial variables, or what the phase before left, which is kept for other runs."""
+  if number == 0:
+    return parts.variables
+  variables = parts.phases[number - 1].handover(state)
+  handed_over.write(workdir, number - 1, variables, [len(g.ids) for g in parts.groups])
+  return variables
 
 
 class Loop(NamedTuple):
@@ -294,14 +309,12 @@ def load(workdir, client=0, seed=None):
   if seed not in config.seeds:
     raise ConfigError(f'seed={seed} is unknown; the run has seeds {", ".join(map(str, config.seeds))}')
   parts = build(config, pathlib.Path(workdir).parent)
-  ends = list(itertools.accumulate(phase.rounds for phase in parts.phases))
-  like = lambda step: parts.phases[bisect.bisect_left(ends, step)].state
   with checkpoint.manager(pathlib.Path(workdir) / 'checkpoints') as saved:
-    found = checkpoint.restore(saved, like, log.warn)
+    found = _restore(parts, saved)
   if found is None:
     raise ConfigError(f'workdir={workdir} holds no intact checkpoint; run the experiment first')
   state = jax.tree.map(lambda a: a[config.seeds.index(seed)], found[1])
   g = next(i for i, group in enumerate(parts.groups) if client in group.ids)
-  rows = parts.phases[bisect.bisect_left(ends, found[0])].method.variables(state, g)
+  rows = parts.phases[_phase_at(parts, found[0])[0]].method.variables(state, g)
   row = list(parts.groups[g].ids).index(client) if jax.tree.leaves(rows)[0].shape[0] > 1 else 0
   return parts.groups[g].model, jax.tree.map(lambda a: a[row], rows)
