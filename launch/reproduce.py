@@ -19,17 +19,18 @@ from fedkd import log, results
 from fedkd.errors import ConfigError
 from launch import exits, papers
 
-_ID = flags.DEFINE_string('id', None, 'The experiment; see --list.')
-_PROFILE = flags.DEFINE_enum('profile', 'small', ['paper', 'small', 'smoke'], 'Settings.')
-_SEEDS = flags.DEFINE_list('seeds', None, 'Seeds; default: those of the config.')
-_ROWS = flags.DEFINE_list('rows', None, 'Only these rows of the table.')
-_OUT = flags.DEFINE_string('out', 'results', 'Where the JSON objects go.')
-_WORKDIR = flags.DEFINE_string('workdir', 'runs/reproduce', 'Where the runs go.')
-_CHECK = flags.DEFINE_bool(
-  'check', False, 'Build the rows, evaluate a round in shapes, count its messages; no training.'
-)
-_LIST = flags.DEFINE_bool('list', False, 'List the ids.')
-_REPORT = flags.DEFINE_bool('report', False, 'Write RESULTS.md.')
+
+def define_flags():
+  """The command line. Called where this is the program: other programs have flags of the same names."""
+  flags.DEFINE_string('id', None, 'The experiment; see --list.')
+  flags.DEFINE_enum('profile', 'small', ['paper', 'small', 'smoke'], 'Settings.')
+  flags.DEFINE_list('seeds', None, 'Seeds; default: those of the config.')
+  flags.DEFINE_list('rows', None, 'Only these rows of the table.')
+  flags.DEFINE_string('out', 'results', 'Where the JSON objects go.')
+  flags.DEFINE_string('workdir', 'runs/reproduce', 'Where the runs go.')
+  flags.DEFINE_bool('check', False, 'Build the rows, evaluate a round in shapes, count its messages; no training.')
+  flags.DEFINE_bool('list', False, 'List the ids.')
+  flags.DEFINE_bool('report', False, 'Write RESULTS.md.')
 
 
 def experiment_of(name) -> papers.Experiment:
@@ -144,18 +145,18 @@ def main(argv):
   with exits.codes():
     if len(argv) > 1:
       raise ConfigError(f'argument {argv[1]!r} is not a flag; write --id={argv[1]}')
-    if _LIST.value:
-      listing(_OUT.value)
-    elif _REPORT.value:
+    if flags.FLAGS.list:
+      listing(flags.FLAGS.out)
+    elif flags.FLAGS.report:
       from launch import report
 
-      report.write(_OUT.value, 'RESULTS.md')
-    elif _ID.value is None:
+      report.write(flags.FLAGS.out, 'RESULTS.md')
+    elif flags.FLAGS.id is None:
       raise ConfigError('give --id=ID, or --list to see which there are')
-    elif _CHECK.value:
-      check(_ID.value, _PROFILE.value, seeds())
+    elif flags.FLAGS.check:
+      check(flags.FLAGS.id, flags.FLAGS.profile, seeds())
     else:
-      run(_ID.value, _PROFILE.value, seeds(), _ROWS.value, _WORKDIR.value, _OUT.value)
+      run(flags.FLAGS.id, flags.FLAGS.profile, seeds(), flags.FLAGS.rows, flags.FLAGS.workdir, flags.FLAGS.out)
 
 
 def seeds() -> list | None:
@@ -165,10 +166,11 @@ def seeds() -> list | None:
     ConfigError: if they are no numbers.
   """
   try:
-    return [int(s) for s in _SEEDS.value] if _SEEDS.value else None
+    return [int(s) for s in flags.FLAGS.seeds] if flags.FLAGS.seeds else None
   except ValueError as error:
-    raise ConfigError(f'seeds={_SEEDS.value} must be whole numbers, as in --seeds=0,1,2') from error
+    raise ConfigError(f'seeds={flags.FLAGS.seeds} must be whole numbers, as in --seeds=0,1,2') from error
 
 
 if __name__ == '__main__':
+  define_flags()
   app.run(main)
