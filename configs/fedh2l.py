@@ -54,10 +54,7 @@ def groups(nets, width) -> tuple:
 
 def method(config, name, variant, rounds, weights, classes):
   """Sets the method, the phases before it, and how many rounds it takes to make `rounds` local steps."""
-  one_batch = {'steps': 1, 'batch': BATCH}
-  if name not in ('fedh2l', 'fedmd', 'fedavg', 'fedprox', 'private', 'agg'):
-    config.method = base.block(methods, name)
-  elif name == 'fedh2l':
+  if name == 'fedh2l':
     # One round more, since the first hears nothing yet.
     config.method, config.rounds = base.block(methods, name, batch=BATCH, **VARIANTS[variant]), rounds + 1
   elif name == 'fedmd':
@@ -74,7 +71,9 @@ def method(config, name, variant, rounds, weights, classes):
     config.method = base.block(methods, name, steps=rounds // config.rounds, batch=BATCH, keep_optimizer=True)
     config.eval_every = 1
   else:
-    config.method = base.block(methods, name, **one_batch, **({'scope': 'public'} if name == 'agg' else {}))
+    one_batch = {'steps': 1, 'batch': BATCH}
+    values = {'private': one_batch, 'agg': {**one_batch, 'scope': 'public'}}
+    config.method = base.block(methods, name, **values.get(name, {}))
 
 
 def get_config(arg=''):

@@ -47,11 +47,15 @@ THREE_CONV = (
 )
 
 
+def narrow(widths, share) -> tuple:
+  """A share of every width, at least 1."""
+  return tuple(max(1, round(share * n)) for n in widths)
+
+
 def zoo(name, clients=10, width=1.0):
   """The clients' architectures: 'hetero' (client i has model i mod 10) or 'homo' (model 9 for all)."""
   nets = [('TwoConv', *net) for net in TWO_CONV] + [('ThreeConv', *net) for net in THREE_CONV]
-  narrow = lambda filters: tuple(max(1, round(width * n)) for n in filters)
-  entry = lambda net, count: {'model': net[0], 'clients': count, 'filters': narrow(net[1]), 'dropout': net[2]}
+  entry = lambda net, count: {'model': net[0], 'clients': count, 'filters': narrow(net[1], width), 'dropout': net[2]}
   if name == 'homo':
     return (entry(nets[9], clients),)
   if name != 'hetero':

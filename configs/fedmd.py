@@ -61,12 +61,11 @@ def zoo(setting, table, width=1.0) -> tuple:
   """One client for each of the ten models."""
   table_1 = [(filters, dropout) for filters, dropout in (*fedhe_mnist.TWO_CONV, *fedhe_mnist.THREE_CONV)]
   nets = table_1 if table == 'table1' else TABLE_2
-  narrow = lambda filters: tuple(max(1, round(width * n)) for n in filters)
   common = {'clients': 1, 'initialiser': 'glorot_uniform', 'penalty': 1e-3}
-  groups = [{'model': KIND[len(f)], 'filters': narrow(f), 'dropout': q, **common} for f, q in nets]
+  groups = [{'model': KIND[len(f)], 'filters': fedhe_mnist.narrow(f, width), 'dropout': q, **common} for f, q in nets]
   if setting == 'cifar_weak':
     for i in (0, 9):
-      groups[i] = {'model': 'MLP', 'hidden': (max(1, round(width * 256)),), 'clients': 1}
+      groups[i] = {'model': 'MLP', 'hidden': fedhe_mnist.narrow((256,), width), 'clients': 1}
   return tuple(groups)
 
 

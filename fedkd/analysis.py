@@ -46,6 +46,11 @@ def interval(values) -> tuple[float, float, float]:
   return mean, mean - half, mean + half
 
 
+def paired(one, other) -> np.ndarray:
+  """Differences over the seeds that both have, [common seeds]; `one` and `other` are {seed: value}."""
+  return np.array([one[seed] - other[seed] for seed in one if seed in other])
+
+
 def spread(values, unit='') -> str:
   """'mean ± half width', or 'mean [low, high]' below three seeds."""
   mean, low, high = interval(values)
@@ -109,11 +114,10 @@ def clients(workdir):
   frame, summary = read(workdir), json.loads((pathlib.Path(workdir) / 'summary.json').read_text())
   final = 100 * by_seed(frame, 'accuracy_per_client')[:, -1]  # [seeds, K]
   figure, axes = _axes(f'{summary["method"]}: test accuracy of each client', 'client', 'accuracy (%)')
-  sizes = [g['clients'] for g in summary['groups']]
-  if final.shape[1] != sum(sizes):  # a sample was evaluated: its clients are not told apart
+  sizes, names = [g['clients'] for g in summary['groups']], [g['name'] for g in summary['groups']]
+  in_order = all(g.get('first', a) == a for g, a in zip(summary['groups'], np.cumsum([0, *sizes]), strict=False))
+  if final.shape[1] != sum(sizes) or not in_order:  # a sample was evaluated: its clients are not told apart
     sizes, names = [final.shape[1]], ['clients evaluated']
-  else:
-    names = [g['name'] for g in summary['groups']]
   x, low, mean, high = np.arange(final.shape[1]), final.min(0), final.mean(0), final.max(0)
   for i, (a, b) in enumerate(itertools.pairwise(np.cumsum([0, *sizes]))):
     style = {'color': COLOURS[i % len(COLOURS)], 'marker': MARKERS[i % len(MARKERS)]}

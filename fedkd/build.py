@@ -10,7 +10,7 @@ import numpy as np
 import optax
 
 from fedkd import config as configs
-from fedkd import handed_over, methods, models, phase
+from fedkd import handed_over, methods, models, optimizers, phase
 from fedkd import plan as plans
 from fedkd.data import partition, sources, split, transforms
 from fedkd.errors import ConfigError
@@ -26,7 +26,6 @@ class Experiment(NamedTuple):
   source: sources.Source
   splits: list  # per seed, of split.Split
   groups: tuple  # of Group
-  clients: np.ndarray  # int[], the clients to evaluate
   world: phase.World
   variables: tuple  # per group, what the first phase starts from, leaves [seeds, 1 or n, ...]
   phases: tuple  # of phase.Phase
@@ -46,6 +45,7 @@ def build(config, beside='.', dry=False) -> Experiment:
   configs.check(config)
   source = load_data(config)
   tx = configs.build_block(optax, config.optimizer)
+  tx = optimizers.scheduled(tx, config.milestones, config.decay)  # rounds of a phase, of whichever it is
   blocks = [*({'rounds': 1, **dict(b)} for b in config.before), {**config.method, 'rounds': config.rounds}]
   made = [_method(block, tx) for block in blocks]
   groups = make_groups(config, source)
@@ -60,8 +60,8 @@ def build(config, beside='.', dry=False) -> Experiment:
   phases, before = [], variables
   for p, (block, method) in enumerate(zip(blocks, made, strict=True)):
     sizes = [len(g.ids) for g in groups]
-    last = p == len(config.before)
-    plan = _plan(config, sizes) if last else plans.synchronous(sizes, block['rounds'])
+    rhythm = config.plan if p == len(config.before) else {'name': 'synchronous'}
+    plan = configs.build_block(plans, rhythm, sizes=sizes, rounds=block['rounds'])
     keys = jnp.stack([jax.random.fold_in(jax.random.key(seed), 1 + p) for seed in config.seeds])
     try:
       one = phase.make(configs.label(block), method, plan, block['rounds'], keys, world, before, settings)
@@ -70,7 +70,7 @@ def build(config, beside='.', dry=False) -> Experiment:
       raise ConfigError(f'method {configs.label(block)} does not fit its models or messages: {reason}') from error
     before = jax.eval_shape(one.handover, one.state)
     phases.append(one)
-  return Experiment(config, source, splits, groups, world.clients, world, variables, tuple(phases))
+  return Experiment(config, source, splits, groups, world, variables, tuple(phases))
 
 
 def _method(block, tx):
@@ -80,32 +80,38 @@ def _method(block, tx):
   return configs.build_block(methods, values, tx=tx)
 
 
-def _plan(config, sizes):
-  return configs.build_block(plans, config.plan, sizes=sizes, rounds=config.rounds)
-
-
 def load_data(config) -> sources.Source:
   """The data set of a config, with its public set behind it if it names one."""
   where, size = config.data.dir or None, config.data.size
   fit = lambda source: sources.resize(source, size) if size else source
-  private = fit(sources.load(config.data.name, where, config.data.label, configs.tuples(config.data.keep)))
+  private = sources.load(config.data.name, where, config.data.label, configs.tuples(config.data.keep))
+  private = fit(_some(private, config.data.rows, 'data.rows'))
   if not config.data.public:
     return private
-  public = fit(sources.load(config.data.public, where))
-  found, limit = len(public.train_label), config.data.public_rows
+  return sources.combine(
+    private, fit(_some(sources.load(config.data.public, where), config.data.public_rows, 'data.public_rows'))
+  )
+
+
+def _some(source, limit, field) -> sources.Source:
+  """A random choice of `limit` training images, the same for all seeds; all of them for 0."""
+  found = len(source.train_label)
   if limit > found:
-    raise ConfigError(f'data.public_rows={limit} is more than the {found} of {public.name}; lower it, or set it to 0')
-  if limit:
-    pick = np.sort(np.random.default_rng(0).permutation(found)[:limit])
-    public = public._replace(train_image=public.train_image[pick], train_label=public.train_label[pick])
-  return sources.combine(private, public)
+    raise ConfigError(f'{field}={limit} is more than the {found} images of {source.name}; lower it, or set it to 0')
+  if not limit:
+    return source
+  pick = np.sort(np.random.default_rng(0).permutation(found)[:limit])
+  origin = None if source.origin is None else source.origin[pick]
+  return source._replace(train_image=source.train_image[pick], train_label=source.train_label[pick], origin=origin)
 
 
 def make_groups(config, source) -> tuple:
-  """The groups of a config, clients numbered in their order.
+  """The groups of a config, clients numbered in their order unless a group says what its `first` is: several groups may
+  hold the same clients (HeteroFL's widths that change, Diao, Ding and Tarokh, 2021).
 
   Raises:
-    ConfigError: for an unknown architecture or field, or counts that do not add up to `data.clients`.
+    ConfigError: for an unknown architecture or field, or groups that do not hold exactly the clients 0 ..
+      `data.clients` - 1.
   """
   classes = config.data.classes or source.classes
   if classes < source.classes:
@@ -121,6 +127,7 @@ def make_groups(config, source) -> tuple:
   for i, entry in enumerate(config.groups):
     fields = dict(entry)
     name, count, _ = fields.pop('model'), int(fields.pop('clients', 0)), fields.pop('weights', None)
+    start = int(fields.pop('first', start))
     if count < 1:
       raise ConfigError(f'groups[{i}].clients={count} must be at least 1')
     make = _architecture(name, i)
@@ -130,9 +137,18 @@ def make_groups(config, source) -> tuple:
     model = Preprocessed(net, mean, scale, config.data.crop, config.data.flip)
     groups.append(Group(_label(name, fields), model, np.arange(start, start + count, dtype=np.int32)))
     start += count
-  if start != config.data.clients:
-    raise ConfigError(f'groups have {start} clients but data.clients={config.data.clients}; make them equal')
+  _refuse_other_clients(groups, config.data.clients)
   return tuple(groups)
+
+
+def _refuse_other_clients(groups, clients):
+  held = np.unique(np.concatenate([g.ids for g in groups]))
+  if len(held) != clients:
+    raise ConfigError(f'groups have {len(held)} clients but data.clients={clients}; make them equal')
+  if held[0] < 0 or held[-1] >= clients:
+    raise ConfigError(
+      f'groups have clients from {held[0]} to {held[-1]} and leave some out; let `first` number them 0 to {clients - 1}'
+    )
 
 
 def _architecture(name, i):

@@ -25,6 +25,8 @@ def default() -> ConfigDict:
   config.name = 'experiment'
   config.method = block(methods, 'private')
   config.optimizer = block(optax, 'adam', learning_rate=1e-3)  # any optax optimizer
+  config.milestones = ()  # rounds from which the learning rate is `decay` times what it was before
+  config.decay = 0.1
   config.groups = ()  # ({'model': name, 'clients': count, 'weights': optional file, **fields of the model}, ...)
   config.plan = block(plan, 'synchronous')
   config.rounds = 100
@@ -39,6 +41,7 @@ def default() -> ConfigDict:
   config.data.clients = 10
   config.data.label = 'label'  # the feature of a TFDS set to learn
   config.data.keep = ()  # class names or numbers to keep; (): all
+  config.data.rows = 0  # training images to use, a random choice; 0: all
   config.data.public = ''  # a second data set that everybody has
   config.data.public_rows = 0  # of it, 0: all
   config.data.partition = 'iid'  # iid, contiguous, dirichlet, shards, by_origin, few, few_by_origin, writers
@@ -224,13 +227,22 @@ def flat(values, prefix='') -> dict:
   return out
 
 
+def _needed(module, values) -> dict:
+  """The values of those hyperparameters that have no default."""
+  known = fields(resolve(values['name'], module, FIELD[module], TAKES[module]), GIVEN)
+  return {k: values[k] for k, default in known.items() if default is inspect.Parameter.empty}
+
+
 def differences(old, new) -> list[str]:
   """Result fields in which two plain configs differ, as 'field: old -> new'; a growing `rounds` is no difference.
 
   A field that is younger than the old run is taken to have had its default.
   """
-  since = {k: v for k, v in flat(plain(default())).items() if k.partition('.')[0] not in FIELD.values()}
-  old, new = flat(old), flat(new)
+  since = {k: v for k, v in plain(default()).items() if k not in FIELD.values()}
+  for module, field in FIELD.items():
+    if field in new and ':' not in new[field]['name'] and new[field]['name'] == old.get(field, {}).get('name'):
+      since[field] = plain(block(module, new[field]['name'], **_needed(module, new[field])))
+  since, old, new = flat(since), flat(old), flat(new)
   old = {**{k: v for k, v in since.items() if k in new}, **old}
   changed = sorted(k for k in old.keys() | new.keys() if k not in RUN_FIELDS and old.get(k) != new.get(k))
   grown = old.get('rounds', 0) <= new.get('rounds', 0)
@@ -257,6 +269,7 @@ def check(config):
     'chunk',
     'data.classes',
     'data.crop',
+    'data.rows',
     'data.public_rows',
   ):
     value = flat(plain(config))[field]

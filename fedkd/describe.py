@@ -2,19 +2,16 @@
 
 import jax
 import numpy as np
+import optax
 
 from fedkd import ledger
 from fedkd.build import build, owned
-from fedkd.phase import of_client
+from fedkd.round import of_client
 from fedkd.types import Data, Down
 
 
 def _size(tree) -> int:
   return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
-
-
-def _numbers(tree) -> int:
-  return sum(leaf.size for leaf in jax.tree.leaves(tree))
 
 
 def _message(counts) -> str:
@@ -50,7 +47,7 @@ def text(config) -> str:
   lines = [f'{config.name}: method {path} on {parts.source.name}, {len(config.seeds)} seed(s)']
   for g, group in enumerate(parts.groups):
     one = jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape[2:], s.dtype), parts.variables[g])
-    trained, all = _numbers(one['params']), _numbers(one)
+    trained, all = optax.tree.size(one['params']), optax.tree.size(one)
     up, down = messages(parts, g)
     lines += [
       f'  group {g}: {len(group.ids)} x {group.name}: {trained:,} parameters, {all:,} with statistics',

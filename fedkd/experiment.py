@@ -223,7 +223,7 @@ def _refuse_bad_loss(loop, report, at, count, safe_at):
 def _evaluate(loop, at, state, totals) -> dict:
   """Evaluates after `at` rounds of a phase and writes the row. Its last round uses the whole test set."""
   parts, phase = loop.parts, loop.phase
-  limit = parts.config.eval_rows
+  limit, state = parts.config.eval_rows, phase.ready(state)
   row = {
     'phase': loop.number,
     'method': phase.label,
@@ -247,7 +247,7 @@ def _finish(parts, workdir, state, totals) -> dict:
     'method': parts.phases[-1].label,
     'rounds': config.rounds,
     'seeds': list(config.seeds),
-    'groups': [{'name': g.name, 'clients': len(g.ids)} for g in parts.groups],
+    'groups': [{'name': g.name, 'clients': len(g.ids), 'first': int(g.ids[0])} for g in parts.groups],
     **metrics.summary(rows),
     'ledger': {w: {kind: {'numbers': n, 'bytes': b} for kind, (n, b) in totals[w].items()} for w in ('up', 'down')},
     'turns': rows[-1]['turns'][0],
@@ -276,7 +276,7 @@ def environment() -> dict:
 
 
 def read_config(workdir) -> ConfigDict:
-  """The config of a run directory.
+  """The config of a run directory; a field that is younger than the run has its default.
 
   Raises:
     ConfigError: if there is none.
@@ -284,7 +284,9 @@ def read_config(workdir) -> ConfigDict:
   path = pathlib.Path(workdir) / 'config.json'
   if not path.exists():
     raise ConfigError(f'workdir={workdir} holds no run (no config.json); give the --workdir of a run')
-  return ConfigDict(configs.tuples(json.loads(path.read_text())))
+  default, found = configs.default().to_dict(), json.loads(path.read_text())
+  found['data'] = {**default['data'], **found['data']}
+  return ConfigDict(configs.tuples({**default, **found}))
 
 
 def load(workdir, client=0, seed=None):
@@ -308,13 +310,14 @@ def load(workdir, client=0, seed=None):
     raise ConfigError(f'client={client} is unknown; the run has clients 0 to {config.data.clients - 1}')
   if seed not in config.seeds:
     raise ConfigError(f'seed={seed} is unknown; the run has seeds {", ".join(map(str, config.seeds))}')
-  parts = build(config, pathlib.Path(workdir).parent)
+  parts = build(config, dry=True)
   with checkpoint.manager(pathlib.Path(workdir) / 'checkpoints') as saved:
     found = _restore(parts, saved)
   if found is None:
     raise ConfigError(f'workdir={workdir} holds no intact checkpoint; run the experiment first')
-  state = jax.tree.map(lambda a: a[config.seeds.index(seed)], found[1])
+  phase = parts.phases[_phase_at(parts, found[0])[0]]
+  state = jax.tree.map(lambda a: a[config.seeds.index(seed)], phase.ready(found[1]))
   g = next(i for i, group in enumerate(parts.groups) if client in group.ids)
-  rows = parts.phases[_phase_at(parts, found[0])[0]].method.variables(state, g)
+  rows = phase.method.variables(state, g)
   row = list(parts.groups[g].ids).index(client) if jax.tree.leaves(rows)[0].shape[0] > 1 else 0
   return parts.groups[g].model, jax.tree.map(lambda a: a[row], rows)

@@ -38,7 +38,7 @@ def read(config, beside, variables) -> tuple:
     raise ConfigError(f'{where}: {path} holds no run; run that one first, in the same folder as this one')
   other = json.loads((path / 'config.json').read_text())
   fields = ('groups', 'seeds', 'data')
-  pick = lambda values: {field: values[field] for field in fields} | {'rounds': 0}
+  pick = lambda values: {field: values[field] for field in fields}
   if changed := configs.differences(pick(other), pick(configs.plain(config))):
     raise ConfigError(f'{where}: that run has other clients ({"; ".join(changed)}); make them equal')
   sizes = [int(entry['clients']) for entry in config.groups]

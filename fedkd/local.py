@@ -22,6 +22,11 @@ def start(variables, tx) -> Learner:
   return Learner(variables['params'], variables['batch_stats'], tx.init(variables['params']))
 
 
+def resume(learner, tx, keep) -> Learner:
+  """A learner at the beginning of a turn: as it is, or with a fresh state of the optimizer unless `keep`."""
+  return learner if keep else start(variables(learner), tx)
+
+
 def variables(learner) -> dict:
   """The {'params', 'batch_stats'} of a learner (or of a stack of learners)."""
   return {'params': learner.params, 'batch_stats': learner.batch_stats}
@@ -80,7 +85,7 @@ def supervised(model, pool):
 
 
 def unshared(data: Data) -> Rows:
-  """The rows that a client keeps to itself (FedH2L's D_i^pri): all of its own where nobody shares."""
+  """The rows that a client keeps to itself: all of its own where nobody shares."""
   return data.private if data.shared is None else data.private._replace(size=data.private.size - data.shared.size)
 
 
@@ -103,17 +108,54 @@ def union(a: Rows, b: Rows) -> Rows:
   return Rows(both[jnp.where(place < a.size, place, place - a.size + a.index.shape[0])], a.size + b.size, a.id)
 
 
-def infer(model, variables, image, index, batch=500):
-  """Logits [S, C] in inference mode of the images in the rows `index` int32[S], `batch` at a time."""
+def known(data: Data) -> Rows:
+  """All rows that a client has: those it keeps to itself, and everybody's."""
+  return union(unshared(data), public(data))
+
+
+def infer(model, variables, image, index, batch=500, features=False):
+  """Logits [S, C] in inference mode of the images in the rows `index` int32[S], `batch` at a time; with `features`,
+  (logits, features [S, ...])."""
   batch = min(batch, index.shape[0])
   chunks = jnp.pad(index, (0, -index.shape[0] % batch)).reshape(-1, batch)
-  logits = jax.lax.map(lambda rows: model.apply(variables, image[rows], False)[0], chunks)
-  return logits.reshape(-1, logits.shape[-1])[: index.shape[0]]
+
+  def one(rows):
+    logits, out = model.apply(variables, image[rows], False)
+    return (logits, out['features']) if features else logits
+
+  whole = lambda a: a.reshape(-1, *a.shape[2:])[: index.shape[0]]
+  return jax.tree.map(whole, jax.lax.map(one, chunks))
 
 
-def update(learner, tx, grads, batch_stats) -> Learner:
-  """One optimizer step along `grads`; takes the BatchNorm statistics of the pass that made them."""
-  updates, opt = tx.update(grads, learner.opt, learner.params)
+def statistics(model, variables, pool, rows, batch=500):
+  """BatchNorm statistics of `rows`: those of single batches, averaged over one pass.
+
+  Args:
+    model, variables: whose; the statistics in `variables` do not matter.
+    pool: `Pool`.
+    rows: `Rows`.
+    batch: examples per pass; the last is filled from the beginning.
+
+  Returns:
+    Like variables['batch_stats'].
+  """
+  if not variables['batch_stats']:
+    return {}
+  batch, rngs = min(batch, rows.index.shape[0]), dict.fromkeys(('dropout', 'augment'), jax.random.key(0))
+
+  def gather(i, total):
+    image = pool.image[rows.index[(i * batch + jnp.arange(batch)) % jnp.maximum(rows.size, 1)]]
+    found = model.apply(variables, image, True, rngs=rngs, mutable=['batch_stats', 'batch'])[1]['batch']
+    return jax.tree.map(jnp.add, total, found)
+
+  steps = -(-rows.size // batch)
+  total = jax.lax.fori_loop(0, steps, gather, jax.tree.map(jnp.zeros_like, variables['batch_stats']))
+  return jax.tree.map(lambda a: a / jnp.maximum(steps, 1), total)
+
+
+def update(learner, tx, grads, batch_stats, t=0) -> Learner:
+  """One optimizer step along `grads` in round `t`; takes the BatchNorm statistics of the pass that made them."""
+  updates, opt = optax.with_extra_args_support(tx).update(grads, learner.opt, learner.params, round=t)
   return Learner(optax.apply_updates(learner.params, updates), batch_stats, opt)
 
 
@@ -134,7 +176,7 @@ def draw(key, count, size, batch):
   return chosen[jnp.arange(batch) % jnp.clip(size, 1, min(batch, count))]
 
 
-def fit(key, learner, tx, loss_fn, rows, size, batch, steps=None, epochs=None):
+def fit(key, learner, tx, loss_fn, rows, size, batch, steps=None, epochs=None, t=0):
   """Trains on mini-batches of the first `size` rows.
 
   Args:
@@ -148,6 +190,7 @@ def fit(key, learner, tx, loss_fn, rows, size, batch, steps=None, epochs=None):
     steps: that many steps, each on rows drawn afresh without replacement (fewer rows than `batch` repeat
       in turn, so that BatchNorm sees a full batch); or
     epochs: that many passes in fresh random orders, the last batch of a pass filled from its beginning.
+    t: the round, for an optimizer that follows it (`optimizers.scheduled`).
 
   Returns:
     (learner, sums): `sums` added up over all steps, from the forward passes that trained.
@@ -165,7 +208,7 @@ def fit(key, learner, tx, loss_fn, rows, size, batch, steps=None, epochs=None):
     grad_fn = jax.grad(loss_fn, has_aux=True)
     taken = jax.tree.map(lambda leaf: leaf[chosen], rows)
     grads, (batch_stats, sums) = grad_fn(learner.params, learner.batch_stats, key, taken)
-    return update(learner, tx, grads, batch_stats), jax.tree.map(jnp.add, total, sums)
+    return update(learner, tx, grads, batch_stats, t), jax.tree.map(jnp.add, total, sums)
 
   def step(i, carry):
     key_batch, key_model = jax.random.split(jax.random.fold_in(key, i))
@@ -183,7 +226,7 @@ def fit(key, learner, tx, loss_fn, rows, size, batch, steps=None, epochs=None):
 
   sample = jax.tree.map(lambda leaf: jnp.zeros((batch, *leaf.shape[1:]), leaf.dtype), rows)
   shapes = jax.eval_shape(loss_fn, learner.params, learner.batch_stats, key, sample)[1][1]
-  before = learner, jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+  before = learner, jax.tree.map(jnp.zeros_like, shapes)
   if epochs is not None:
     return jax.lax.fori_loop(0, epochs, epoch, before)
   after = jax.lax.fori_loop(0, steps, step, before)

@@ -55,3 +55,27 @@ def mse(output, target, temperature=1.0):
 def kl(output, target, temperature=1.0):
   """T^2 KL of two vectors of logits [C], softened by the temperature T (Hinton, Vinyals, Dean, 2015)."""
   return temperature**2 * kl_divergence(jax.nn.softmax(target / temperature), output / temperature)
+
+
+KL_DIRECTIONS = ('server', 'client')
+
+
+def masked_kl(output, target, valid, direction='server'):
+  """KL divergence between received logits and an output's; 0, with zero gradient, where there are none.
+
+  Felo and Velo (Eq. 1): KL(softmax(target) || softmax(output)) in their code, 'server'; the other way round as Eq. 1
+  is written, 'client'.
+
+  Args:
+    output: [C], logits that the client computed.
+    target: [C], logits that it received; no gradient flows into them. Ignored (may be NaN) unless `valid`.
+    valid: bool[], whether the target exists.
+    direction: 'server' or 'client', whose distribution weighs the difference.
+
+  Returns:
+    float[].
+  """
+  chex.assert_rank([output, target, valid], [1, 1, 0])
+  mine, theirs = jnp.where(valid, output, 0), jnp.where(valid, jax.lax.stop_gradient(target), 0)
+  student, teacher = (mine, theirs) if direction == 'server' else (theirs, mine)
+  return optax.losses.kl_divergence(jax.nn.log_softmax(student), jax.nn.softmax(teacher))

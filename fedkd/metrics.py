@@ -3,8 +3,6 @@
 Every value is a list over seeds. Totals are JSON-ready, because a checkpoint carries them.
 """
 
-import itertools
-
 import numpy as np
 
 
@@ -74,12 +72,11 @@ def first_bad_loss(report, count):
   return int(seed), int(t), client, loss
 
 
-def accuracies(hits, rows, sizes) -> dict:
-  """The accuracy fields of a row from right answers int[seeds, K] on `rows` [seeds] examples; `sizes`: clients per
-  group."""
+def accuracies(hits, rows, owner) -> dict:
+  """The accuracy fields of a row from right answers int[seeds, K] on `rows` [seeds] examples; `owner`: int[K], the
+  group of each client."""
   each = hits / rows[:, None]
-  bounds = np.cumsum([0, *sizes])
-  groups = [each[:, a:b].mean(1) for a, b in itertools.pairwise(bounds) if b > a]
+  groups = [each[:, owner == g].mean(1) for g in np.unique(owner)]
   return {
     'accuracy': each.mean(1).tolist(),
     'accuracy_per_client': each.tolist(),
@@ -111,14 +108,13 @@ def summary(rows) -> dict:
   out = {
     'start': rows[0]['accuracy'],
     'start_per_client': rows[0]['accuracy_per_client'],
-    'final': rows[-1]['accuracy'],
-    'final_per_client': rows[-1]['accuracy_per_client'],
     'worst_client': rows[-1]['accuracy_worst'],
     'second_half_mean': [float(np.mean([r['accuracy'][s] for r in half])) for s in seeds],
   }
   kinds = [k for k in ('accuracy', 'accuracy_local', 'accuracy_others') if k in rows[-1]]
-  out |= {k.replace('accuracy', 'final'): rows[-1][k] for k in kinds[1:]}
-  out |= {k.replace('accuracy', 'final') + '_per_client': rows[-1][f'{k}_per_client'] for k in kinds[1:]}
+  for kind in kinds:
+    name = kind.replace('accuracy', 'final')
+    out |= {name: rows[-1][kind], f'{name}_per_client': rows[-1][f'{kind}_per_client']}
   if 'validation_accuracy' in rows[-1]:
     score = np.array([r['validation_accuracy_per_client'] for r in rows])  # [evaluations, seeds, K]
     best = score.argmax(0)

@@ -1,4 +1,4 @@
-"""Optimizers that optax lacks; used as `fedkd.optimizers:NAME`."""
+"""Optimizers as PyTorch has them, used as `fedkd.optimizers:NAME`, and learning rates that follow the round."""
 
 from typing import NamedTuple
 
@@ -55,3 +55,44 @@ def amsgrad(learning_rate, b1=0.9, b2=0.999, eps=1e-8, weight_decay=0.0) -> opta
   return optax.chain(
     optax.add_decayed_weights(weight_decay), scale_by_amsgrad(b1, b2, eps), optax.scale_by_learning_rate(learning_rate)
   )
+
+
+def sgd(learning_rate, momentum=0.9, weight_decay=5e-4, clip=1.0) -> optax.GradientTransformation:
+  """SGD as HeteroFL trains (Diao, Ding, Tarokh, 2021): the norm of all gradients is clipped, then weights decay.
+
+  Args:
+    learning_rate: step size, or an optax schedule.
+    momentum: of the accumulated gradient.
+    weight_decay: L2 coefficient.
+    clip: largest norm of the gradients of all parameters together.
+  """
+  return optax.chain(
+    optax.clip_by_global_norm(clip), optax.add_decayed_weights(weight_decay), optax.sgd(learning_rate, momentum)
+  )
+
+
+def adam(learning_rate, weight_decay=5e-4) -> optax.GradientTransformation:
+  """PyTorch's Adam: weight decay is added to the gradient, before the moments."""
+  return optax.chain(optax.add_decayed_weights(weight_decay), optax.adam(learning_rate))
+
+
+def scheduled(tx, milestones=(), decay=0.1) -> optax.GradientTransformation:
+  """`tx` with updates `decay` times as large from each milestone on.
+
+  Time is the round, which `local.fit` hands to the optimizer, not the optimizer's own steps: clients that are seldom
+  drawn, or start afresh every turn, slow down with the others.
+
+  Args:
+    tx: optax optimizer.
+    milestones: rounds, in any order.
+    decay: factor.
+  """
+  if not milestones:
+    return tx
+  factor = optax.piecewise_constant_schedule(1.0, {int(m): decay for m in milestones})
+
+  def update(updates, state, params=None, *, round=0, **_):
+    del params
+    return optax.tree.scale(factor(round), updates), state
+
+  return optax.chain(tx, optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update))

@@ -5,7 +5,7 @@ Every program takes and returns trees whose leaves have a leading axis of seeds.
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -54,9 +54,14 @@ class Phase(NamedTuple):
   run: Callable  # (State, start, count) -> (State, Report with leaves [seeds, length, ...]); takes the State over
   length: int  # most rounds of one call
   hits: Callable  # (State, image uint8[seeds, T, ...], label) -> int32[seeds, clients evaluated]
+  ready: Callable  # State -> State whose models may be looked at (`Method.calibrate`)
   handover: Callable  # State -> variables for `init` of the next phase
   state: State  # of ShapeDtypeStruct
-  report: Any  # of ShapeDtypeStruct, of one call of `run`
+
+
+def evaluated_in(groups, clients) -> np.ndarray:
+  """The group int[K] in which each of `clients` is evaluated: the first that holds it."""
+  return np.argmax([np.isin(clients, g.ids) for g in groups], 0)
 
 
 def over_seeds(function, axis):
@@ -77,12 +82,6 @@ def _data(pool, rows) -> tuple:
   return tuple(Data(pool, mine, everyone, given, public) for mine, given in zip(private, shared, strict=True))
 
 
-def of_client(data, row) -> Data:
-  """The `Data` of one client of a group, by its row."""
-  private, shared = jax.tree.map(lambda a: a[row], (data.private, data.shared))
-  return data._replace(private=private, shared=shared)
-
-
 def initial_state(key, method, groups, data, variables, stale) -> State:
   """The state before round 0. `variables`: per group, leaves [1, ...] (all clients alike) or [n, ...]."""
   key_client, key_server, key_inbox = jax.random.split(key, 3)
@@ -91,7 +90,7 @@ def initial_state(key, method, groups, data, variables, stale) -> State:
     n = len(group.ids)
 
     def one(row):
-      own = of_client(data, row)
+      own = round.of_client(data, row)
       mine = jax.tree.map(lambda a: a[row if a.shape[0] > 1 else 0], variables)
       return method.client.init(jax.random.fold_in(key_client, own.private.id), group.model, own, mine)
 
@@ -140,9 +139,14 @@ def make(label, method, plan, rounds, keys, world, before, settings) -> Phase:
   def run(pool, who, start, count, key, rows, state):
     return round.run(key, start, count, length, method, groups, state, _data(pool, rows), who, chunk)
 
+  def calibrate(pool, rows, state):
+    return method.calibrate(groups, state, _data(pool, rows)) if method.calibrate else state
+
   def hits(state, image, label):
-    picked = [np.flatnonzero(np.isin(g.ids, world.clients)) for g in groups]
-    return jnp.concatenate(evaluate.hits(method, groups, state, image, label, picked, settings.eval_batch))
+    owner = evaluated_in(groups, world.clients)
+    picked = [np.searchsorted(group.ids, world.clients[owner == g]) for g, group in enumerate(groups)]
+    found = jnp.concatenate(evaluate.hits(method, groups, state, image, label, picked, settings.eval_batch))
+    return found[np.argsort(np.argsort(owner, kind='stable'))]  # from the order of the groups to that of the clients
 
   start_program = jax.jit(lambda pool, *args: over_seeds(functools.partial(init, pool), axis)(*args))
   run_program = jax.jit(
@@ -153,6 +157,9 @@ def make(label, method, plan, rounds, keys, world, before, settings) -> Phase:
   go = lambda state, start, count: run_program(world.pool, who, np.int32(start), np.int32(count), keys, rows, state)
   # A whole round in shapes: what does not fit together ends here, not after minutes of compilation.
   state = jax.eval_shape(begin, before)
-  state, report = jax.eval_shape(lambda state: go(state, 0, 0), state)
-  hand = jax.jit(over_seeds(lambda state: handover(method, groups, state), axis))
-  return Phase(label, method, plan, rounds, begin, go, length, jax.jit(over_seeds(hits, axis)), hand, state, report)
+  state = jax.eval_shape(lambda state: go(state, 0, 0)[0], state)
+  ready_program = jax.jit(lambda pool, *args: over_seeds(functools.partial(calibrate, pool), axis)(*args))
+  ready = lambda state: ready_program(world.pool, rows, state) if method.calibrate else state
+  hand_program = jax.jit(over_seeds(lambda state: handover(method, groups, state), axis))
+  hand = lambda state: hand_program(ready(state))
+  return Phase(label, method, plan, rounds, begin, go, length, jax.jit(over_seeds(hits, axis)), ready, hand, state)

@@ -56,6 +56,25 @@ def sampled(sizes, rounds, seed=0, ratio=0.1) -> Plan:
   return Plan(_seat([draw(t) for t in range(rounds)], sizes))
 
 
+def dynamic(sizes, rounds, seed=0, ratio=1.0) -> Plan:
+  """`sampled` clients, each of whom takes part in one group at random: the groups hold the same clients.
+
+  HeteroFL's dynamic assignment of widths (Diao, Ding, Tarokh, 2021, "a1-b1-c1-d1-e1").
+
+  Raises:
+    ValueError: if the groups differ in size, or as `sampled`.
+  """
+  if len(set(sizes)) != 1:
+    raise ValueError(f'plan dynamic needs groups of the same clients, not of {", ".join(map(str, sizes))}; set first=0')
+  clients = sampled(sizes[:1], rounds, seed, ratio).who[0]
+  # As in `sampled`, a generator per round; another stream than that which drew the clients.
+  group = np.stack(
+    [np.random.default_rng([seed, t, 1]).integers(len(sizes), size=len(c)) for t, c in enumerate(clients)]
+  )
+  chosen = [np.sort(c + g * sizes[0]) for c, g in zip(clients, group, strict=True)]
+  return Plan(_seat(chosen, sizes))
+
+
 def asynchronous(sizes, rounds, seed=0, spread=0.5, delay=0.0, dropout=0.0, stale=False) -> Plan:
   """A virtual clock: every client works at its own speed, and the server hears one client per round.
 

@@ -28,6 +28,13 @@ def summary(workdir) -> dict:
   return json.loads(path.read_text())
 
 
+def sent(result, unit) -> dict:
+  """{'up', 'down'}: the 'numbers' or 'bytes' of all kinds and clients that a result or summary counts, float[seeds]."""
+  zeros = np.zeros(len(result['seeds']))
+  total = lambda kinds: sum((np.asarray(kind[unit]) for kind in kinds.values()), zeros)
+  return {way: total(result['ledger'][way]) for way in ('up', 'down')}
+
+
 def comparable(config) -> dict:
   """A plain config without where its data lay, which says nothing about the result."""
   return {**config, 'data': {**config['data'], 'dir': ''}}

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from fedkd import ledger
-from fedkd.types import Down, State
+from fedkd.types import Data, Down, State
 
 
 class Report(NamedTuple):
@@ -22,6 +22,12 @@ class Report(NamedTuple):
 def seat_ids(group, who):
   """Global numbers int32[m] of the clients in the rows `who` of a group, -1 for an empty seat."""
   return jnp.where(who >= 0, jnp.asarray(group.ids)[who], -1)
+
+
+def of_client(data, row) -> Data:
+  """The `Data` of one client of a group, by its row."""
+  private, shared = jax.tree.map(lambda a: a[row], (data.private, data.shared))
+  return data._replace(private=private, shared=shared)
 
 
 def turns(key, t, client, group, state, view, own, data, who, chunk):
@@ -53,19 +59,17 @@ def turns(key, t, client, group, state, view, own, data, who, chunk):
 
   @jax.jit  # traced once, for its shapes and for its work
   def turn(row, own, state):
-    private, shared = jax.tree.map(lambda a: a[row], (data.private, data.shared))
-    down = view(own)
-    key_client = jax.random.fold_in(key, private.id)
-    mine = data._replace(private=private, shared=shared)
+    mine, down = of_client(data, row), view(own)
+    key_client = jax.random.fold_in(key, mine.private.id)
     state, up, info = client.step(key_client, t, group.model, state, down, mine)
-    return state, (up, info, ledger.count(up), ledger.count(down, private.id))
+    return state, (up, info, ledger.count(up), ledger.count(down, mine.private.id))
 
   def one_by_one(state, seat):
     who, own = jax.tree.map(lambda a: a[0], seat)
     row = jnp.maximum(who, 0)
     fetched = jax.tree.map(lambda a: a[row], state)
     shape = jax.eval_shape(turn, row, own, fetched)[1]
-    idle = lambda: (fetched, jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shape))
+    idle = lambda: (fetched, jax.tree.map(jnp.zeros_like, shape))
     changed, out = jax.lax.cond(who >= 0, lambda: turn(row, own, fetched), idle)
     state = jax.tree.map(lambda a, new: a.at[row].set(new), state, changed)
     return state, jax.tree.map(lambda a: a[None], out)
@@ -74,7 +78,7 @@ def turns(key, t, client, group, state, view, own, data, who, chunk):
     who, own = seat
     row = jnp.maximum(who, 0)
     work = lambda: jax.vmap(turn)(row, own, jax.tree.map(lambda a: a[row], state))
-    idle = lambda: jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(work))
+    idle = lambda: jax.tree.map(jnp.zeros_like, jax.eval_shape(work))
     changed, out = jax.lax.cond(jnp.any(who >= 0), work, idle)
     # Empty seats write out of bounds, which is dropped: row 0 may have its own seat in this chunk.
     target = jnp.where(who >= 0, who, rows)

@@ -4,6 +4,7 @@ import jax
 import numpy as np
 
 from fedkd import metrics
+from fedkd.phase import evaluated_in
 
 EVAL_BLOCK = 1000  # images per call of the evaluation program
 
@@ -40,12 +41,12 @@ def accuracy(parts, phase, state, limit) -> dict:
   Clients with test rows of their own (domains) are tested on the rows of all (ACC in FedH2L, Li et al., 2021), on
   their own (BWT), and on those of the others (FWT); each is pooled over images.
   """
-  source, clients = parts.source, parts.clients
-  sizes = [int(np.isin(g.ids, clients).sum()) for g in parts.groups]
+  source, clients = parts.source, parts.world.clients
+  owner = evaluated_in(parts.groups, clients)
   if len(source.test_label):
     test = subset(len(source.test_label), limit)
     hits = _hits(phase, state, source.test_image[test][None], source.test_label[test][None])
-    return {'test_rows': len(test), **metrics.accuracies(hits, np.full(len(hits), len(test)), sizes)}
+    return {'test_rows': len(test), **metrics.accuracies(hits, np.full(len(hits), len(test)), owner)}
   owners = range(parts.config.data.clients)
   pick = lambda rows: rows[subset(len(rows), limit)]
   lists = [[pick(split.test[k]) for split in parts.splits] for k in owners]
@@ -53,7 +54,7 @@ def accuracy(parts, phase, state, limit) -> dict:
   found = [_on_rows(phase, state, source, each, width) for each in lists]
   hits, rows = (np.stack(a, -1) for a in zip(*found, strict=True))  # [seeds, K, owners], [seeds, owners]
   own = hits[:, np.arange(len(clients)), clients]
-  out = metrics.accuracies(hits.sum(-1), rows.sum(-1), sizes)
+  out = metrics.accuracies(hits.sum(-1), rows.sum(-1), owner)
   split = {
     'local': own / rows[:, clients],
     'others': (hits.sum(-1) - own) / (rows.sum(-1, keepdims=True) - rows[:, clients]),

@@ -55,12 +55,15 @@ class Method(NamedTuple):
   variables: (state, g) -> {'params', 'batch_stats'} with leaves [n, ...], or [1, ...] where one model
     serves the whole group: the model that a client of group g would use now.
   predict: (model, variables, server_state, x) -> logits [B, C].
+  calibrate: (groups, State, data) -> State, what is left to do before anybody looks at the models (at an evaluation, or
+    the end); training goes on from the state before. None: nothing.
   """
 
   client: Client
   server: Server
   variables: Callable[..., PyTree]
   predict: Callable[..., jax.Array] = apply_model
+  calibrate: Callable[..., PyTree] | None = None
 
 
 class Down(NamedTuple):
@@ -81,6 +84,11 @@ class Sent(NamedTuple):
 
   value: jax.Array
   valid: jax.Array
+
+
+def is_sent(leaf) -> bool:
+  """Whether a node of a message is a `Sent`, as `is_leaf` of `jax.tree.map` asks."""
+  return isinstance(leaf, Sent)
 
 
 class Peers(NamedTuple):
@@ -117,7 +125,7 @@ class Data(NamedTuple):
   pool: Pool
   private: Rows  # all rows of the client; those it gives to everybody are the last of them
   everyone: Rows
-  shared: Rows | None = None  # the rows it gives to everybody (FedH2L's D_i^pub); None: nobody gives any
+  shared: Rows | None = None  # the rows it gives to everybody; None: nobody gives any
   public: Rows | None = None  # rows that everybody has: a public set, or what all clients share; None: there are none
 
 
@@ -127,6 +135,11 @@ class Group(NamedTuple):
   name: str
   model: Any  # flax.linen.Module taking raw images
   ids: np.ndarray  # int32[n], global client numbers
+
+
+def clients(groups) -> int:
+  """How many clients there are, by their highest number: a client may sit in several groups."""
+  return max(int(g.ids.max(initial=-1)) for g in groups) + 1
 
 
 class State(NamedTuple):

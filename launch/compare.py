@@ -29,15 +29,15 @@ def table(runs, reference=None) -> pd.DataFrame:
   lines = []
   for label, run in runs.items():
     final = 100 * np.array(run['final'])
-    sent = {way: sum(np.array(kind['bytes']) for kind in run['ledger'][way].values()) / 1e6 for way in ('up', 'down')}
+    sent = results.sent(run, 'bytes')
     lines.append(
       {
         'run': label,
         'accuracy %': analysis.spread(final),
         'difference': _difference(run, runs.get(reference)) if label != reference else 'reference',
         'worst client %': analysis.spread(100 * np.array(run['worst_client'])),
-        'MB up': f'{np.mean(sent["up"]):.3f}',
-        'MB down': f'{np.mean(sent["down"]):.3f}',
+        'MB up': f'{np.mean(sent["up"]) / 1e6:.3f}',
+        'MB down': f'{np.mean(sent["down"]) / 1e6:.3f}',
         'seconds': f'{run["seconds"]:.0f}',
       }
     )
@@ -47,13 +47,11 @@ def table(runs, reference=None) -> pd.DataFrame:
 def _difference(run, reference) -> str:
   if reference is None:
     return '-'
-  shared = [s for s in run['seeds'] if s in reference['seeds']]
-  if not shared:
+  by_seed = lambda r: dict(zip(r['seeds'], r['final'], strict=True))
+  difference = 100 * analysis.paired(by_seed(run), by_seed(reference))
+  if not len(difference):
     return 'no common seeds'
-  pick = lambda r: np.array([r['final'][r['seeds'].index(s)] for s in shared])
-  return ('+' if np.mean(pick(run) - pick(reference)) >= 0 else '') + analysis.spread(
-    100 * (pick(run) - pick(reference))
-  )
+  return ('+' if difference.mean() >= 0 else '') + analysis.spread(difference)
 
 
 def main(argv):

@@ -3,20 +3,22 @@
 import pathlib
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 import pandas as pd
 
-from fedkd import analysis, ledger, models, results
+from fedkd import analysis, ledger, models, results, stores
 from launch import papers
 
-PROFILES = ('paper', 'small')
+PROFILES = papers.PROFILES[:-1]  # smoke says nothing
 FAR = 5  # points from the printed value that need a sentence
 HEAD = """# Results
 
 Written by `python -m launch.reproduce --report` from the JSON objects in `results/`; nothing here is typed by hand.
 Accuracies are percent. Ours is the mean over seeds ± a 95 % Student t interval (below three seeds the range).
-`paper` is the published setting; `small` is a shorter or narrower one for machines without an accelerator, whose
-distance from a printed number says little. Differences between our rows are paired over seeds.
+`paper` is the published setting; `light` is a shorter or narrower one, and `small` one for machines without an
+accelerator, whose distance from a printed number says little. Differences between our rows are paired over seeds.
 """
 
 
@@ -56,12 +58,9 @@ def table(entry, done) -> pd.DataFrame:
       line[name] = '-' if ours is None else analysis.spread(ours)
       known = row.printed.get(name) and ours is not None
       line[f'{name} difference'] = f'{ours.mean() - np.mean(row.printed[name]):+.2f}' if known else '-'
-    sent = {
-      way: sum(np.sum(kind['numbers'], dtype=float) for kind in result['ledger'][way].values())
-      for way in ('up', 'down')
-    }
     per_turn = max(len(result['seeds']) * result['turns'], 1)
-    line |= {f'numbers {way} per turn': f'{sent[way] / per_turn:,.1f}' for way in sent}
+    sent = results.sent(result, 'numbers')
+    line |= {f'numbers {way} per turn': f'{sent[way].sum() / per_turn:,.1f}' for way in sent}
     line['seeds'], line['minutes'] = len(result['seeds']), f'{result["seconds"] / 60:.0f}'
     lines.append(line)
   return pd.DataFrame(lines)
@@ -116,26 +115,23 @@ def claims(everything) -> pd.DataFrame:
 
 
 def _verdict(more, less, metric) -> dict:
-  shared = [s for s in more['seeds'] if s in less['seeds']]
-  pick = lambda r: np.array([_values(r, metric)[r['seeds'].index(s)] for s in shared])
-  difference = pick(more) - pick(less)
+  by_seed = lambda r: dict(zip(r['seeds'], _values(r, metric), strict=True))
+  difference = analysis.paired(by_seed(more), by_seed(less))
   _, low, high = analysis.interval(difference)
   word = 'kept' if difference.mean() > 0 else 'not kept'
-  noise = len(shared) < 3 or low <= 0 <= high
+  noise = len(difference) < 3 or low <= 0 <= high
   return {'difference': f'{analysis.spread(difference)} points', 'verdict': word + (', within noise' if noise else '')}
 
 
 def _count(model, shape) -> int:
   image = jax.ShapeDtypeStruct((1, *shape), 'uint8')
-  return sum(
-    a.size for a in jax.tree.leaves(jax.eval_shape(lambda x: model.init(jax.random.key(0), x / 255, False), image))
-  )
+  return optax.tree.size(jax.eval_shape(lambda x: model.init(jax.random.key(0), x / 255, False), image))
 
 
 def communication() -> str:
   """FedHe's Tables III and IV, and the bandwidth claims of FedH2L, from the models and messages themselves."""
   lines = []
-  class_means = {'knowledge': jax.ShapeDtypeStruct((10, 10), 'float32'), 'label': jax.ShapeDtypeStruct((10,), 'int32')}
+  class_means = jax.eval_shape(stores.class_message, jnp.zeros((10, 10)), jnp.ones(10, bool))
   fedhe = sum(numbers for numbers, _ in ledger.capacity(class_means).values())
   for data, shape, weights, public in (
     ('MNIST', (28, 28, 1), 324_672, 7940),

@@ -23,7 +23,7 @@ from launch import exits, papers
 def define_flags():
   """The command line. Called where this is the program: other programs have flags of the same names."""
   flags.DEFINE_string('id', None, 'The experiment; see --list.')
-  flags.DEFINE_enum('profile', 'small', ['paper', 'small', 'smoke'], 'Settings.')
+  flags.DEFINE_enum('profile', 'small', papers.PROFILES, 'Settings; not every id has a light one.')
   flags.DEFINE_list('seeds', None, 'Seeds; default: those of the config.')
   flags.DEFINE_list('rows', None, 'Only these rows of the table.')
   flags.DEFINE_string('out', 'results', 'Where the JSON objects go.')
@@ -46,11 +46,13 @@ def experiment_of(name) -> papers.Experiment:
 
 
 def config_of(row, profile, seeds=None):
-  """The config of a row."""
+  """The config of a row.
+
+  Raises:
+    ConfigError: for a profile that its config file does not have.
+  """
   config = importlib.import_module(f'configs.{row.config}').get_config(f'{profile},{row.arg}'.rstrip(','))
-  for field, value in row.overrides.items():
-    block, _, last = field.rpartition('.')
-    (config[block] if block else config)[last] = value
+  config.update_from_flattened_dict(dict(row.overrides))
   if seeds:
     config.seeds = tuple(seeds)
   return config
@@ -129,7 +131,7 @@ def check(name, profile, seeds):
     print(f'{name} {row.name}: up {ledger.capacity(up)}, down {ledger.capacity(down)}', flush=True)
 
 
-def listing(out, profiles=('paper', 'small')):
+def listing(out, profiles=papers.PROFILES[:-1]):
   """Prints ids, cost, and the finished rows."""
   for name, entry in papers.registry().items():
     done = [

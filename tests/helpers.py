@@ -43,9 +43,16 @@ class Problem(NamedTuple):
     jitted, who = self.programs[length, chunk], tuple(jnp.asarray(w) for w in self.plan.who)
     return lambda state, start, count: jitted(state, self.data, self.key, who, start, count)
 
+  def ready(self, state):
+    """The state that one may look at (`Method.calibrate`)."""
+    return (
+      jax.jit(lambda s: self.method.calibrate(self.groups, s, self.data))(state) if self.method.calibrate else state
+    )
+
   def accuracy(self, state):
     """Accuracy [K] on the whole pool."""
     image, label = self.data[0].pool
+    state = self.ready(state)
     rows = [np.arange(len(g.ids)) for g in self.groups]
     hits = jax.jit(lambda state: evaluate.hits(self.method, self.groups, state, image, label, rows))
     return np.concatenate(hits(state)) / EXAMPLES

@@ -1,4 +1,3 @@
-import itertools
 from functools import partial
 from math import floor
 
@@ -9,9 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from fedkd import aggregate
-from fedkd.types import Down, Group, Peers, Sent
+from fedkd import aggregate, stores
+from fedkd.types import Down, Sent
 from helpers import assert_same_bits
+from servers import KEY, ONE, groups_of, heard, said
 
 trim = partial(aggregate.trimmed_mean, share=0.25)
 RULES = {'mean': aggregate.mean, 'median': aggregate.median, 'trimmed_mean': trim}
@@ -116,164 +116,6 @@ def test_one_liar_moves_the_mean_but_not_the_median_or_the_trimmed_mean():
   assert trim(rows, weight) == 3
 
 
-# Class-mean stores.
-
-
-class _Head:
-  def __init__(self, classes):
-    self.classes = classes
-
-
-def groups_of(*sizes, classes=2):
-  starts = np.cumsum([0, *sizes])
-  ids = [np.arange(a, a + n, dtype=np.int32) for a, n in zip(starts, sizes, strict=False)]
-  return tuple(Group(f'g{g}', _Head(classes), i) for g, i in enumerate(ids))
-
-
-def said(value, valid=None):
-  """Uploads [m, C] of one group."""
-  value = jnp.asarray(value, jnp.float32)
-  valid = jnp.ones(value.shape[:2], bool) if valid is None else jnp.asarray(valid)
-  return jax.vmap(aggregate.class_message)(value, valid)
-
-
-KEY = jax.random.key(0)
-ONE = (jnp.array([0]),)
-
-
-def heard(server, state, ups, ids=ONE):
-  return server.receive(KEY, 0, state, ups, ids)[0]
-
-
-def published(server, state):
-  message = server.send(KEY, 0, state, ONE)[0].shared
-  assert_same_bits(message['knowledge'].valid, message['label'].valid)
-  return np.asarray(message['knowledge'].value), np.asarray(message['knowledge'].valid)
-
-
-STORES = {
-  'running mean': aggregate.class_mean_store,
-  'latest uploads': partial(aggregate.class_store, aggregate.mean),
-}
-every_store = pytest.mark.parametrize('make', STORES.values(), ids=STORES)
-
-
-def test_server_mean_of_the_spec():
-  server = aggregate.class_mean_store()
-  state = server.init(KEY, groups_of(1), (), ())
-  for upload in ([1.5, 0], [0.5, 0]):
-    state = heard(server, state, (said([[upload, [0, 0]]], [[True, False]]),))
-  value, valid = published(server, state)
-  np.testing.assert_array_equal(value[0], [1, 0])
-  np.testing.assert_array_equal(valid, [True, False])
-  np.testing.assert_array_equal(state['count'], [2, 0])
-
-
-def test_refresh_keeps_the_mean_and_sets_the_count_to_one():
-  server = aggregate.class_mean_store(refresh_every=2)
-  state = server.init(KEY, groups_of(2), (), ())  # two clients: every four turns
-  for turn in range(1, 9):
-    state = heard(server, state, (said([[[turn, 0], [0, 0]]], [[True, False]]),))
-    if turn == 4:
-      np.testing.assert_array_equal(state['sum'], [[2.5, 0], [0, 0]])
-    np.testing.assert_array_equal(state['count'], [{4: 1, 5: 2, 6: 3, 7: 4, 8: 1}.get(turn, turn), 0])
-  np.testing.assert_allclose(state['sum'][0, 0], (2.5 + 5 + 6 + 7 + 8) / 5)
-
-
-def test_without_refresh_the_store_only_grows():
-  server = aggregate.class_mean_store()
-  state = server.init(KEY, groups_of(1), (), ())
-  for _ in range(5):
-    state = heard(server, state, (said(np.ones((1, 2, 2))),))
-  np.testing.assert_array_equal(state['sum'], 5)
-  np.testing.assert_array_equal(state['count'], 5)
-
-
-@every_store
-def test_absent_classes_and_empty_seats_are_not_absorbed(make):
-  server = make()
-  before = server.init(KEY, groups_of(3), (), ())
-  hole = np.full((3, 2, 2), np.nan)
-  ids = (jnp.array([0, -1, 2]),)
-  after = heard(server, before, (said(hole, np.zeros((3, 2), bool)),), ids)
-  assert int(after['turns']) == 2
-  assert_same_bits({**after, 'turns': before['turns']}, before)
-  hole[2, 1] = [1, 2]
-  after = heard(server, before, (said(hole, [[False] * 2, [False] * 2, [False, True]]),), ids)
-  value, valid = published(server, after)
-  np.testing.assert_array_equal(value[1], [1, 2])
-  np.testing.assert_array_equal(valid, [False, True])
-  assert np.isfinite(value).all()
-
-
-@every_store
-def test_a_group_without_seats_says_nothing(make):
-  server = make()
-  before = server.init(KEY, groups_of(1, 2), (), ())
-  silence = (said(np.zeros((0, 2, 2))), jnp.zeros(0, jnp.int32))
-  speech = (said(np.ones((1, 2, 2))), jnp.array([2]))
-  after = heard(server, before, *zip(silence, speech, strict=True))
-  assert int(after['turns']) == 1
-  value, valid = published(server, after)
-  np.testing.assert_array_equal(value, 1)
-  assert valid.all()
-
-
-@every_store
-def test_cold_start_publishes_nothing(make):
-  server = make(cold_start=1.0)
-  state = server.init(KEY, groups_of(2, 1), (), ())  # three clients: three turns
-  for turn in range(5):
-    assert published(server, state)[1].all() == (turn >= 3)
-    assert published(server, state)[1].any() == (turn >= 3)
-    ids = (jnp.array([0]), jnp.array([-1]))
-    state = heard(server, state, (said(np.ones((1, 2, 2))), said(np.zeros((1, 2, 2)), np.zeros((1, 2), bool))), ids)
-
-
-@every_store
-def test_width_of_a_class(make):
-  server = make(width=5)
-  state = heard(server, server.init(KEY, groups_of(1), (), ()), (said(np.ones((1, 2, 5))),))
-  assert published(server, state)[0].shape == (2, 5)
-
-
-@every_store
-def test_the_store_does_not_depend_on_the_grouping(make):
-  value = np.random.default_rng(0).normal(size=(6, 2, 2))
-  valid = np.random.default_rng(1).random((6, 2)) < 0.7
-  server = make()
-  receive = jax.jit(server.receive)
-
-  def after(*sizes):
-    cuts = np.cumsum([0, *sizes])
-    state = server.init(KEY, groups_of(*sizes), (), ())
-    slices = [slice(a, b) for a, b in itertools.pairwise(cuts)]
-    for scale in (1.0, 1.7):
-      ups = tuple(said(value[s] * scale, valid[s]) for s in slices)
-      state, _ = receive(KEY, 0, state, ups, tuple(jnp.arange(s.start, s.stop) for s in slices))
-    return state
-
-  for sizes in [(2, 4), (3, 3), (1, 1, 4), (2, 2, 2)]:
-    assert_same_bits(after(*sizes), after(6))
-
-
-def test_class_store_is_the_rule_over_the_latest_uploads():
-  for rule in RULES.values():
-    server = aggregate.class_store(rule)
-    state = server.init(KEY, groups_of(3), (), ())
-    latest = {}
-    for turn, client in enumerate([0, 1, 0, 2, 1, 1]):
-      upload = np.random.default_rng(turn).normal(size=(2, 2)).astype(np.float32)
-      valid = [True, client == 1]
-      latest |= {(client, c): upload[c] for c in range(2) if valid[c]}
-      state = heard(server, state, (said(upload[None], [valid]),), (jnp.array([client]),))
-    value, valid = published(server, state)
-    assert valid.all()
-    for c in range(2):
-      rows = np.stack([row for (_, k), row in sorted(latest.items()) if k == c])
-      np.testing.assert_allclose(value[c], rule(rows, np.ones(len(rows), np.float32)), rtol=1e-6)
-
-
 # Weights.
 
 
@@ -319,7 +161,7 @@ def test_server_refuses_different_architectures(other):
 
 
 def test_join_gives_each_key_its_own_server():
-  store, mean = aggregate.class_mean_store(), aggregate.per_group(aggregate.mean)
+  store, mean = stores.class_mean_store(), aggregate.per_group(aggregate.mean)
   server = aggregate.join(classes=store, weights=mean)
   groups, old = groups_of(1, 1), (weights([1.0]), weights([2.0]))
   state = server.init(KEY, groups, old, ())
@@ -344,87 +186,31 @@ def test_silent_says_nothing():
   assert server.send(KEY, 0, (), ONE * 2) == (Down(), Down())
 
 
-# Peer to peer.
-
-SILENT = jnp.zeros((), bool)
-NOTHING = lambda groups: {'word': Sent(jnp.zeros(2), SILENT), 'number': Sent(jnp.zeros(()), SILENT)}
-
-
-def spoken(ids, valid=None):
-  """What the clients `ids` say: their number, twice and once."""
-  ids, valid = jnp.asarray(ids), jnp.asarray(ids) >= 0 if valid is None else jnp.asarray(valid)
-  value = ids.astype(jnp.float32)
-  return {'word': Sent(jnp.stack([value, value], 1), valid), 'number': Sent(value, valid)}
-
-
-def conversation(server, *seats, sizes=(2, 3)):
-  """The server's state after one round in which the clients `seats` of each group spoke."""
-  state = server.init(KEY, groups_of(*sizes), (), ())
-  ids = tuple(jnp.array(s, jnp.int32) for s in seats)
-  return heard(server, state, tuple(spoken(s) for s in ids), ids)
-
-
-def test_router_tells_everybody_what_everybody_said_last():
-  server = aggregate.router(NOTHING)
-  state = conversation(server, [1, -1], [4, 2, -1])
-  ids = (jnp.array([0]), jnp.array([2, 3]))
-  for down in server.send(KEY, 0, state, ids):
-    assert down.own == ()
-    assert isinstance(down.shared['word'], Peers)
-    np.testing.assert_array_equal(down.shared['number'].valid, [False, True, True, False, True])
-    np.testing.assert_array_equal(down.shared['word'].valid, down.shared['number'].valid)
-    for client in (1, 2, 4):
-      np.testing.assert_array_equal(down.shared['word'].value[client], client)
-      assert float(down.shared['number'].value[client]) == client
-  # The next round, what was not said again is gone.
-  state = heard(server, state, (spoken([0]), spoken([3])), (jnp.array([0]), jnp.array([3])))
-  np.testing.assert_array_equal(
-    server.send(KEY, 1, state, ids)[0].shared['word'].valid, [True, False, False, True, False]
+@pytest.mark.parametrize('start', [0, 2])
+def test_after_is_silence_before_the_start(start):
+  store = stores.class_mean_store()
+  mean = aggregate.per_group(aggregate.mean)
+  plain = aggregate.join(classes=store, weights=mean)
+  late = aggregate.after(start, plain)
+  old = (weights([1.0]),)
+  state = late.init(KEY, groups_of(1), old, ())
+  assert_same_bits(state, plain.init(KEY, groups_of(1), old, ()))
+  ups = (
+    {'classes': said([[[1.0, 2], [0, 0]]], [[True, False]]), 'weights': {**weights([[5.0]]), 'count': jnp.ones(1)}},
   )
-
-
-@pytest.mark.parametrize('make', [aggregate.router, aggregate.pairs])
-def test_peers_who_say_nothing_are_not_heard(make):
-  server, ids = make(NOTHING), (jnp.array([0, 1]), jnp.array([2, 3, 4]))
-  state = conversation(server, *ids)
-  state = heard(server, state, tuple(spoken(i, i < 0) for i in ids), ids)
-  for down in server.send(KEY, 0, state, ids):
-    assert not any(leaf.valid.any() for leaf in (down.shared or down.own).values())
-
-
-@given(st.integers(0, 2**31 - 1), st.sampled_from([(2, 3), (1, 3), (1, 0), (1, 1)]))
-def test_pairs_are_a_matching(seed, sizes):
-  server, count = aggregate.pairs(NOTHING), sum(sizes)
-  ids = (np.arange(sizes[0]), np.arange(sizes[0], count))
-  state = conversation(server, *ids, sizes=sizes)
-  downs = server.send(jax.random.key(seed), 0, state, tuple(jnp.array(i, jnp.int32) for i in ids))
-  partner = np.concatenate([down.own['number'].value for down in downs]).astype(int)
-  valid = np.concatenate([down.own['number'].valid for down in downs])
-  np.testing.assert_array_equal(partner[partner], np.arange(count))  # an involution
-  np.testing.assert_array_equal(valid, partner != np.arange(count))
-  assert (~valid).sum() == count % 2  # with an odd number, one hears nobody
-  np.testing.assert_array_equal(np.concatenate([down.own['word'].value for down in downs])[:, 1], partner)
-  assert all(down.shared == () for down in downs)
-
-
-def test_pairs_are_random_and_do_not_depend_on_the_seats():
-  server = aggregate.pairs(NOTHING)
-  state = conversation(server, [0, 1], [2, 3, 4])
-  send = jax.jit(lambda key, a, b: server.send(key, 0, state, (a, b)))
-  met = np.zeros((5, 5), int)
-  everyone = jnp.array([0, 1]), jnp.array([2, 3, 4])
-  for seed in range(60):
-    downs = send(jax.random.key(seed), *everyone)
-    met[np.arange(5), np.concatenate([down.own['number'].value for down in downs]).astype(int)] += 1
-  assert (met > 0).all()
-  some = server.send(jax.random.key(59), 0, state, (jnp.array([-1, 1]), jnp.array([4])))
-  assert_same_bits(some[0].own['word'].value[1], downs[0].own['word'].value[1])
-  assert_same_bits(some[1].own['word'].value[0], downs[1].own['word'].value[2])
-
-
-def test_a_partner_who_did_not_speak_is_not_heard():
-  server = aggregate.pairs(NOTHING)
-  state = conversation(server, [0], [-1], sizes=(1, 1))
-  downs = server.send(KEY, 0, state, (jnp.array([0]), jnp.array([1])))
-  assert not downs[0].own['number'].valid[0]
-  assert downs[1].own['number'].valid[0]
+  state = heard(late, state, ups)
+  assert_same_bits(state, heard(plain, plain.init(KEY, groups_of(1), old, ()), ups))  # it hears from the first round
+  for t in range(4):
+    on = np.array(t >= start)
+    expected = plain.send(KEY, t, state, ONE)[0].shared
+    (down,) = late.send(KEY, jnp.int32(t), state, ONE)
+    assert down.own == {'classes': (), 'weights': ()}
+    for name in ('knowledge', 'label'):  # was a `Sent` and stays one
+      got, full = down.shared['classes'][name], expected['classes'][name]
+      assert_same_bits(got, Sent(full.value, full.valid & on))
+    for got, full in zip(
+      jax.tree.leaves(down.shared['weights'], is_leaf=lambda x: isinstance(x, Sent)),
+      jax.tree.leaves(expected['weights']),
+      strict=True,
+    ):
+      assert_same_bits(got, Sent(full, jnp.asarray(on)))

@@ -52,6 +52,14 @@ def test_differences_pair_only_common_seeds():
   assert compare.table(one).set_index('run').loc['b', 'difference'] == '+15.00 [0.00, 30.00]'
 
 
+def test_pairs_and_sums_are_by_seed():
+  np.testing.assert_allclose(analysis.paired({0: 1.0, 1: 5.0, 2: 7.0}, {2: 1.0, 1: 2.0, 9: 0.0}), [3, 6])
+  assert analysis.paired({0: 1.0}, {1: 1.0}).shape == (0,)
+  kinds = {'weights': {'bytes': [4, 8]}, 'statistics': {'bytes': [1, 2]}}
+  sent = results.sent({'seeds': [0, 1], 'ledger': {'up': kinds, 'down': {}}}, 'bytes')
+  assert {way: values.tolist() for way, values in sent.items()} == {'up': [5, 10], 'down': [0, 0]}
+
+
 def test_markdown_is_a_table():
   assert analysis.markdown(pd.DataFrame({'a': ['1'], 'b': ['2']})) == '| a | b |\n| --- | --- |\n| 1 | 2 |'
 

@@ -30,7 +30,7 @@ def test_optional_hyperparameters_keep_their_type():
   [
     (
       lambda: base.block(methods, 'fedbest'),
-      r"method.name='fedbest' is unknown; choose one of agg, fedavg, fedh2l, fedhe, fedmd, fedprox, private, public",
+      r"method.name='fedbest' is unknown; choose one of agg, fedavg, fedgkt, fedh2l, fedhe, fedmd, fedprox, felo, heterofl, private, public, velo",
     ),
     (
       lambda: base.block(methods, 'fedhe', beta=1),

@@ -202,6 +202,8 @@ def test_a_rule_by_value_and_by_dotted_path(images, tmp_path):
       r"data.partition='fair' is unknown; choose one of by_origin, contiguous",
     ),
     (lambda c: c.data.update(clients=5), r'groups have 4 clients but data.clients=5'),
+    (lambda c: c.groups[1].update(first=1), r'groups have 3 clients but data.clients=4; make them equal'),
+    (lambda c: c.groups[1].update(first=3), r'clients from 0 to 4 and leave some out; let `first` number them 0 to 3'),
     (lambda c: c.data.update(classes=2), r'data.classes=2 is less than the 3 classes'),
     (lambda c: c.update(lowering='fast'), r"lowering='fast' is unknown; choose one of auto"),
     (lambda c: c.update(groups=({'model': 'Transformer', 'clients': 4},)), r'groups\[0\].model=.* choose one of MLP'),
@@ -267,3 +269,55 @@ def test_a_rule_with_the_wrong_result_is_refused_before_training(images, tmp_pat
   with pytest.raises(ConfigError, match='method fedavg does not fit its models or messages'):
     experiment.run(runs.config(images, 'fedavg', rule=wrong_tree), tmp_path / 'run', show=False)
   assert not (tmp_path / 'run').exists()
+
+
+def mlps(images, *groups):
+  config = runs.config(images, 'private', 2)
+  config.groups = tuple({'model': 'MLP', **group} for group in groups)
+  return config
+
+
+def test_a_client_of_two_groups_is_evaluated_in_the_first_that_holds_it(images, tmp_path):
+  """Alone at work, the two clients of the wide net do in one group of four what they do in a group of their own."""
+  wide, narrow = {'clients': 2, 'hidden': (8,)}, {'clients': 2, 'hidden': (4,)}
+  apart = experiment.run(mlps(images, wide, narrow), tmp_path / 'apart', show=False)
+  both = mlps(images, narrow | {'first': 2}, wide | {'first': 0, 'clients': 4})  # 2 and 3 are in either
+  shared = experiment.run(both, tmp_path / 'both', show=False)
+  assert shared['final_per_client'] == apart['final_per_client']
+  per_group = [metrics(tmp_path / run)[-1]['accuracy_per_group'][0] for run in ('apart', 'both')]
+  assert per_group[1] == per_group[0][::-1]
+  assert [row['turns'] for row in metrics(tmp_path / 'both')] == [[0], [12]]
+  model, _ = experiment.load(tmp_path / 'both', 3)
+  assert model.net.hidden == (4,)
+
+
+def test_milestones_slow_every_optimizer_down(images, tmp_path):
+  """With decay 0 nothing moves from the milestone on."""
+  config = runs.config(images, 'private', 6)
+  config.milestones, config.decay = (4,), 0.0
+  config.groups = ({'model': 'MLP', 'clients': 4, 'hidden': (8,)},)  # without BatchNorm, whose statistics go on
+  experiment.run(config, tmp_path / 'run', show=False)
+  start, two, four, _ = (row['accuracy_per_client'] for row in metrics(tmp_path / 'run'))
+  assert start != two != four
+  _, after = experiment.load(tmp_path / 'run')
+  config.rounds = 4
+  experiment.run(config, tmp_path / 'short', show=False)
+  jax.tree.map(np.testing.assert_array_equal, after, experiment.load(tmp_path / 'short')[1])
+
+
+def test_the_config_of_an_older_run_is_read_with_the_defaults_of_younger_fields(finished, tmp_path):
+  old = json.loads((finished[0] / 'config.json').read_text())
+  del old['milestones'], old['data']['aligned']
+  (tmp_path / 'config.json').write_text(json.dumps(old))
+  assert configs.plain(experiment.read_config(tmp_path)) == configs.plain(experiment.read_config(finished[0]))
+
+
+def test_load_needs_neither_weights_nor_the_run_it_started_from(images, finished, tmp_path, monkeypatch):
+  """Nothing is compiled to know what shape a checkpoint has."""
+  monkeypatch.setattr('fedkd.build._with_weights', lambda *args: pytest.fail('made initial weights'))
+  monkeypatch.setattr('fedkd.handed_over.read', lambda *args: pytest.fail('read the other run'))
+  shutil.copytree(finished[0], tmp_path / 'run')
+  config = json.loads((tmp_path / 'run' / 'config.json').read_text())
+  config['init_from'], config['groups'][0]['weights'] = 'nobody@0', 'gone.npz'
+  (tmp_path / 'run' / 'config.json').write_text(json.dumps(config))
+  jax.tree.map(np.testing.assert_array_equal, experiment.load(tmp_path / 'run')[1], experiment.load(finished[0])[1])

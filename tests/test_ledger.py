@@ -5,7 +5,7 @@ import optax
 import pytest
 
 from fedkd import ledger, methods, models
-from fedkd.aggregate import class_message
+from fedkd.stores import class_message
 from fedkd.types import Data, Down, Peers, Pool, Rows, Sent
 from helpers import preprocessed
 

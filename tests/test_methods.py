@@ -8,18 +8,23 @@ import numpy as np
 import optax
 import pytest
 
-from fedkd import aggregate, methods, models, plan
-from helpers import CLASSES, assert_same_bits, pool, problem, row
+from fedkd import aggregate, methods, models, optimizers, plan
+from fedkd.local import Learner
+from helpers import CLASSES, assert_close, assert_same_bits, pool, preprocessed, problem, row
 
 ROUNDS = 30  # of the learnable problem
+STILL = 4  # more, at a learning rate of 0
 BUSY = 3  # rounds with everyone, before the one with idle clients: some methods need to have heard from others
 MARGIN = 0.3  # that every method must add to chance there
 
 LARGE, SMALL = models.MLP((8,), classes=CLASSES), models.MLP((6,), classes=CLASSES)
 CONV = models.ThreeConv((4, 4, 4), classes=CLASSES)
+HALF = models.MLP((4,), classes=CLASSES)
 ONE, TWO = ((LARGE, 5),), ((LARGE, 2), (SMALL, 3))
-LOCAL = {'tx': optax.adam(1e-2), 'steps': 2, 'batch': 8}
-PEERS = {'tx': optax.adam(1e-2), 'batch': 8}
+TX = optimizers.scheduled(optax.adam(1e-2), (ROUNDS,), 0.0)
+LOCAL = {'tx': TX, 'steps': 2, 'batch': 8}
+PEERS = {'tx': TX, 'batch': 8}
+FELO = {**LOCAL, 'epochs': None, 'initial': 2}
 
 # name (and variant) -> arguments of the factory, (architecture, clients) per group
 TABLE = {
@@ -34,6 +39,14 @@ TABLE = {
   'fedmd': ({**LOCAL, 'epochs': None, 'subset': 8, 'digest_batch': 4}, TWO),
   'fedh2l': (PEERS, TWO),
   'fedh2l pairs': ({**PEERS, 'pairs': True, 'project': 'pcgrad', 'separate_optimizers': True}, TWO),
+  'felo': (FELO, ONE),
+  'felo group': ({**FELO, 'feature_align': 'group', 'store': 'latest_per_client'}, TWO),
+  'velo': ({**FELO, 'feature_align': 'pool', 'limits': (20, 20), 'cvae_epochs': 1}, ((LARGE, 2), (HALF, 3))),
+  'heterofl': ({**LOCAL, 'epochs': None}, ((LARGE, 2), (HALF, 3))),
+  'fedgkt': (
+    {**LOCAL, 'epochs': None, 'server_width': 0.125, 'server_epochs': 1},
+    ((models.GKTClient(channels=4, classes=CLASSES), 5),),
+  ),
 }
 every_method = pytest.mark.parametrize('name', TABLE)
 every_paper = pytest.mark.parametrize('name', [name for name in TABLE if ' ' not in name])  # where compilation is long
@@ -60,13 +73,13 @@ def fresh(name):
   """The problem of a method, with everyone in every round."""
   nets, sizes = zip(*TABLE[name][1], strict=True)
   method = method_of(name)
-  return problem(method, nets, sizes, plan.synchronous(sizes, ROUNDS))
+  return problem(method, nets, sizes, plan.synchronous(sizes, ROUNDS + STILL))
 
 
 @cache
 def trained(name):
-  """(State, Report) after all rounds."""
-  return fresh(name).run()
+  """(State, Report) after the rounds in which the learning rate is above 0."""
+  return fresh(name).run(ROUNDS)
 
 
 def seated(name, *seats):
@@ -74,7 +87,7 @@ def seated(name, *seats):
   made = fresh(name)
   tables = []
   for g, rows in enumerate(seats[: len(made.groups)]):
-    table = np.full((ROUNDS, made.plan.who[g].shape[1]), -1, np.int32)
+    table = np.full(made.plan.who[g].shape, -1, np.int32)
     table[BUSY, : len(rows)] = rows
     tables.append(table)
   return made._replace(plan=plan.Plan(tuple(tables)))
@@ -124,6 +137,22 @@ def test_the_same_seed_gives_the_same_bits_and_another_does_not(name):
     assert_same_bits(without_keys(other), without_keys(once[0]))
 
 
+def learned(made, state):
+  """The parameters of all learners and of the models that would be used now."""
+  is_learner = lambda node: isinstance(node, Learner)
+  learners = [node.params for node in jax.tree.leaves(state, is_leaf=is_learner) if is_learner(node)]
+  return learners, [made.method.variables(state, g)['params'] for g in range(len(made.groups))]
+
+
+@every_method
+def test_a_learning_rate_of_zero_stops_all_learning(name):
+  made = fresh(name)
+  # One round later: what somebody learned last may not have become a model yet.
+  before, _ = made.run(1, trained(name)[0], ROUNDS, length=ROUNDS)
+  after, _ = made.run(STILL - 1, before, ROUNDS + 1, length=ROUNDS)
+  assert_close(learned(made, after), learned(made, before))
+
+
 @every_method
 def test_idle_clients_do_not_change(name):
   made = seated(name, [1], [0, 2])
@@ -161,13 +190,21 @@ def test_variables_are_those_of_the_architectures(name):
     )
 
 
+def with_batch_norm(name):
+  """The row's own first architecture where it has BatchNorm, else a CNN."""
+  net = TABLE[name][1][0][0]
+  shapes = jax.eval_shape(lambda: preprocessed(net).init(jax.random.key(0), pool(12).image[:1], False))
+  return net if 'batch_stats' in shapes else CONV
+
+
 @every_paper
 def test_one_turn_with_batch_norm_dropout_and_a_stale_inbox(name):
   method = method_of(name)
-  made = problem(method, [CONV], [2], plan.Plan((np.array([[0], [1], [0]], np.int32),), True), images=pool(12))
+  turns = plan.Plan((np.array([[0], [1], [0]], np.int32),), True)
+  made = problem(method, [with_batch_norm(name)], [2], turns, images=pool(12))
   state, report = made.run()
   assert finite(without_keys(state))
-  before, after = (method.variables(s, 0)['batch_stats'] for s in (made.state, state))
+  before, after = (method.variables(made.ready(s), 0)['batch_stats'] for s in (made.state, state))
   for old, new in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
     assert (np.asarray(old) != np.asarray(new)).any()
   examples = np.asarray(report.info[0]['examples'])

@@ -76,6 +76,22 @@ def test_unknown_ids_and_rows_are_refused(tmp_path, name, rows, match):
   assert not list(tmp_path.iterdir())
 
 
+def test_a_profile_that_an_id_does_not_have_is_refused(tmp_path):
+  with pytest.raises(ConfigError, match=r"'light'; use a profile \(paper, small, smoke\)") as caught:
+    reproduce.run('he-mnist-homo', 'light', [0], None, tmp_path / 'runs', tmp_path / 'results')
+  assert '\n' not in str(caught.value)
+  assert not list(tmp_path.iterdir())
+
+
+def test_overrides_of_a_row_reach_its_config():
+  offset = {
+    row.name: reproduce.config_of(row, 'small').method.count_offset
+    for row in REGISTRY['he-mnist-homo'].rows
+    if 'fedhe' in row.name
+  }
+  assert offset == {'fedhe': 0.0, 'fedhe_offset': 1.0}
+
+
 def fake(id, row, seeds, values, rounds=5):
   """A result with the given accuracies."""
   per_seed = {k: values for k in ('final', *papers.H2L.values())}

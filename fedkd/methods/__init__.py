@@ -1,10 +1,27 @@
 """Federated methods. One file is one paper; a method is a factory that closes over its hyperparameters."""
 
 from fedkd.methods.fedavg import fedavg
+from fedkd.methods.fedgkt import fedgkt
 from fedkd.methods.fedh2l import fedh2l
 from fedkd.methods.fedhe import fedhe
 from fedkd.methods.fedmd import fedmd
 from fedkd.methods.fedprox import fedprox
+from fedkd.methods.felo import felo
+from fedkd.methods.heterofl import heterofl
 from fedkd.methods.private import agg, private, public
+from fedkd.methods.velo import velo
 
-__all__ = ['agg', 'fedavg', 'fedh2l', 'fedhe', 'fedmd', 'fedprox', 'private', 'public']
+__all__ = [
+  'agg',
+  'fedavg',
+  'fedgkt',
+  'fedh2l',
+  'fedhe',
+  'fedmd',
+  'fedprox',
+  'felo',
+  'heterofl',
+  'private',
+  'public',
+  'velo',
+]

@@ -13,13 +13,12 @@ def averaging(tx, loss, steps, epochs, batch, rule, per_group, keep_optimizer) -
     return tx.init(variables['params']) if keep_optimizer else ()
 
   def step(key, t, model, opt, down, data):
-    del t
     learner = local.start(down.shared, tx)
     if keep_optimizer:
       learner = learner._replace(opt=opt)
     mine = data.private
     loss_fn = loss(model, data, down.shared)
-    learner, sums = local.fit(key, learner, tx, loss_fn, mine.index, mine.size, batch, steps, epochs)
+    learner, sums = local.fit(key, learner, tx, loss_fn, mine.index, mine.size, batch, steps, epochs, t)
     up = {**local.variables(learner), 'count': mine.size}
     return (learner.opt if keep_optimizer else ()), up, local.report(sums)
 

@@ -9,7 +9,7 @@ hold R - 1 global phases.
 import jax
 import jax.numpy as jnp
 
-from fedkd import aggregate, local, projection
+from fedkd import local, projection, routing
 from fedkd.losses import kl_divergence
 from fedkd.types import Client, Method, Peers, Sent
 
@@ -75,7 +75,7 @@ def fedh2l(
 
     return jax.grad(loss_fn, has_aux=True)(learner.params, learner.batch_stats)
 
-  def learn(key, model, state, data, teachers, present):
+  def learn(key, t, model, state, data, teachers, present):
     """The global phase (Algorithm 1): all teachers' lessons, averaged and projected; one step."""
     learner, share = state['learner'], present / jnp.maximum(jnp.sum(present), 1)
 
@@ -96,7 +96,7 @@ def fedh2l(
     direction, info = PROJECTIONS[project](grads, state['reference'])
     own = learner.opt
     learner = learner._replace(opt=state['global_opt']) if separate_optimizers else learner
-    learner = local.update(learner, tx, direction, learner.batch_stats)
+    learner = local.update(learner, tx, direction, learner.batch_stats, t)
     state = {**state, 'reference': zero, 'learner': learner}
     if separate_optimizers:
       state.update(global_opt=learner.opt, learner=learner._replace(opt=own))
@@ -106,18 +106,18 @@ def fedh2l(
     key_global, key_local, key_pass, key_seed = jax.random.split(key, 4)
     teachers, present = _heard(down, data.private.id)
     heard = jnp.any(present > 0)
-    work = lambda state: learn(key_global, model, state, data, teachers, present)
-    idle = lambda state: (state, jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(work, state)[1]))
+    work = lambda state: learn(key_global, t, model, state, data, teachers, present)
+    idle = lambda state: (state, jax.tree.map(jnp.zeros_like, jax.eval_shape(work, state)[1]))
     state, info = jax.lax.cond(heard, work, idle, state)
     learner = state['learner']
     state = {**state, 'shown': local.variables(learner)}
 
-    rows = data.private if local_rows == 'own' else local.union(local.unshared(data), local.public(data))
+    rows = data.private if local_rows == 'own' else local.known(data)
     index = rows.index[local.draw(key_local, rows.index.shape[0], rows.size, batch)]
     loss_fn = jax.value_and_grad(local.supervised(model, data.pool), has_aux=True)
     (loss, (batch_stats, _)), grads = loss_fn(learner.params, learner.batch_stats, key_pass, index)
     state['reference'] = jax.tree.map(jnp.add, state['reference'], grads)
-    state['learner'] = learner if project == 'joint' else local.update(learner, tx, grads, batch_stats)
+    state['learner'] = learner if project == 'joint' else local.update(learner, tx, grads, batch_stats, t)
 
     up = _teach(key_seed, model, state['learner'], data, batch, due(t))
     examples = batch + heard * batch * jnp.sum(present > 0)
@@ -128,7 +128,7 @@ def fedh2l(
     classes = groups[0].model.classes
     return {'posterior': nothing((batch, classes)), 'accuracy': nothing(()), 'index': nothing(batch, jnp.int32)}
 
-  server = aggregate.pairs(blank) if pairs else aggregate.router(blank)
+  server = routing.pairs(blank) if pairs else routing.router(blank)
   return Method(Client(init, step), server, lambda state, g: state.client[g]['shown'])
 
 
@@ -175,5 +175,5 @@ def _teach(key, model, learner, data, batch, due):
     right = jnp.mean(jnp.argmax(posterior, -1) == data.pool.label[index], dtype=jnp.float32)
     return {'posterior': posterior, 'accuracy': right, 'index': index}
 
-  silent = lambda: jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(speak))
+  silent = lambda: jax.tree.map(jnp.zeros_like, jax.eval_shape(speak))
   return {name: Sent(value, due) for name, value in jax.lax.cond(due, speak, silent).items()}

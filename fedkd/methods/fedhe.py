@@ -6,7 +6,7 @@ Clients of any architecture exchange the mean logits of each class; no public da
 import jax
 import jax.numpy as jnp
 
-from fedkd import aggregate, local
+from fedkd import local, stores
 from fedkd.losses import masked_squared_error
 from fedkd.types import Client, Method
 
@@ -21,10 +21,11 @@ def fedhe(
   cold_start=1.0,
   refresh_every=10.0,
   rule=None,
+  keep_optimizer=True,
 ) -> Method:
   """Class-mean logits as the only message.
 
-  Learned: every client's own model, with a persistent optimizer state. Sent: mean logits per class seen, and
+  Learned: every client's own model. Sent: mean logits per class seen, and
   the class numbers, both ways. Averaged: class means, over all turns so far.
 
   Args:
@@ -39,6 +40,7 @@ def fedhe(
       (the paper).
     rule: None for the paper's running mean (Eqs. 9, 10); an aggregation rule reduces the clients' latest
       uploads, class by class, instead.
+    keep_optimizer: whether the optimizer's state persists across turns; else it is fresh in each.
   """
 
   def init(key, model, data, variables):
@@ -46,7 +48,6 @@ def fedhe(
     return local.start(variables, tx)
 
   def step(key, t, model, learner, down, data):
-    del t
     received = down.shared['knowledge']  # Sent: value [C, C], valid [C]
 
     def loss_fn(params, batch_stats, key, index):
@@ -59,14 +60,14 @@ def fedhe(
       sums = {'logits': seen.T @ jax.lax.stop_gradient(logits), 'count': jnp.sum(seen, 0)}
       return loss, (batch_stats, {**sums, **local.tally(label, loss=loss, distill_loss=distill)})
 
-    mine = data.private
-    learner, sums = local.fit(key, learner, tx, loss_fn, mine.index, mine.size, batch, steps, epochs)
+    mine, learner = data.private, local.resume(learner, tx, keep_optimizer)
+    learner, sums = local.fit(key, learner, tx, loss_fn, mine.index, mine.size, batch, steps, epochs, t)
     # Eq. 8, from the passes that trained; a class without examples is not sent, whatever the offset.
     means = sums['logits'] / jnp.maximum(sums['count'] + count_offset, 1)[:, None]
-    return learner, aggregate.class_message(means, sums['count'] > 0), local.report(sums)
+    return learner, stores.class_message(means, sums['count'] > 0), local.report(sums)
 
   if rule is None:
-    server = aggregate.class_mean_store(cold_start=cold_start, refresh_every=refresh_every)
+    server = stores.class_mean_store(cold_start=cold_start, refresh_every=refresh_every)
   else:
-    server = aggregate.class_store(rule, cold_start=cold_start)
+    server = stores.class_store(rule, cold_start=cold_start)
   return Method(Client(init, step), server, lambda state, g: local.variables(state.client[g]))

@@ -25,6 +25,7 @@ def fedmd(
   steps: int | None = None,
   batch=5,
   weights=(),
+  keep_optimizer=True,
 ) -> Method:
   """Consensus on the logits of public images.
 
@@ -42,6 +43,7 @@ def fedmd(
     steps: mini-batches.
     batch: examples per mini-batch of the revisit.
     weights: c_k of every client; () is equal ones. Normalised over those who spoke.
+    keep_optimizer: whether the two optimizer states persist across rounds; else they are fresh in each.
 
   Raises:
     ValueError: for an unknown digest_loss, a batch or epoch below 1, without public rows, with fewer than `subset` of
@@ -59,7 +61,6 @@ def fedmd(
     return {'learner': fresh._replace(opt=variables.get('opt', fresh.opt)), 'digest_opt': fresh.opt}
 
   def step(key, t, model, state, down, data):
-    del t
     key_digest, key_revisit = jax.random.split(key)
     received, mine = down.shared, data.private
     on = received['consensus'].valid
@@ -71,24 +72,15 @@ def fedmd(
       loss = jnp.mean(jax.vmap(distance)(logits, target))
       return loss + local.penalty(out), (batch_stats, local.tally(index, distill_loss=loss))
 
-    learner = state['learner']
+    learner = local.resume(state['learner'], tx, keep_optimizer)
+    digester = local.resume(learner._replace(opt=state['digest_opt']), tx, keep_optimizer)
     rows = (received['last']['index'].value, received['consensus'].value)
     size = jnp.where(on, rows[0].shape[0], 0)
-    digest, sums = local.fit(
-      key_digest,
-      learner._replace(opt=state['digest_opt']),
-      tx,
-      digest_fn,
-      rows,
-      size,
-      digest_batch,
-      None,
-      digest_epochs,
-    )
+    digest, sums = local.fit(key_digest, digester, tx, digest_fn, rows, size, digest_batch, None, digest_epochs, t)
     size = jnp.where(on, mine.size, 0)
     loss_fn = local.supervised(model, data.pool)
     learner, revisit = local.fit(
-      key_revisit, digest._replace(opt=learner.opt), tx, loss_fn, mine.index, size, batch, steps, epochs
+      key_revisit, digest._replace(opt=learner.opt), tx, loss_fn, mine.index, size, batch, steps, epochs, t
     )
     up = {'logits': local.infer(model, local.variables(learner), data.pool.image, received['index'])}
     both = {**local.report(sums), **local.report(revisit)}

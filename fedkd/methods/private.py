@@ -9,7 +9,7 @@ from fedkd.aggregate import silent
 from fedkd.types import Client, Method
 
 
-def _alone(tx, steps, epochs, batch, rows) -> Method:
+def _alone(tx, steps, epochs, batch, keep_optimizer, rows) -> Method:
   """Cross-entropy on `rows(data)`; nothing is sent, nothing is averaged."""
 
   def init(key, model, data, variables):
@@ -17,29 +17,31 @@ def _alone(tx, steps, epochs, batch, rows) -> Method:
     return local.start(variables, tx)
 
   def step(key, t, model, learner, down, data):
-    del t, down
-    mine = rows(data)
-    learner, sums = local.fit(
-      key, learner, tx, local.supervised(model, data.pool), mine.index, mine.size, batch, steps, epochs
-    )
+    del down
+    mine, learner = rows(data), local.resume(learner, tx, keep_optimizer)
+    loss_fn = local.supervised(model, data.pool)
+    learner, sums = local.fit(key, learner, tx, loss_fn, mine.index, mine.size, batch, steps, epochs, t)
     return learner, {}, local.report(sums)
 
   return Method(Client(init, step), silent(), lambda state, g: local.variables(state.client[g]))
 
 
-def private(tx, steps: int | None = 3, epochs: int | None = None, batch=50) -> Method:
+def private(tx, steps: int | None = 3, epochs: int | None = None, batch=50, keep_optimizer=True) -> Method:
   """Every client alone on its own data.
 
   Args:
-    tx: optax optimizer; its state persists across rounds.
+    tx: optax optimizer.
     steps: mini-batches per round; or
     epochs: passes over the client's data per round.
     batch: examples per mini-batch.
+    keep_optimizer: whether the optimizer's state persists across rounds; else it is fresh in each.
   """
-  return _alone(tx, steps, epochs, batch, lambda data: data.private)
+  return _alone(tx, steps, epochs, batch, keep_optimizer, lambda data: data.private)
 
 
-def agg(tx, steps: int | None = 3, epochs: int | None = None, batch=50, scope='everyone') -> Method:
+def agg(
+  tx, steps: int | None = 3, epochs: int | None = None, batch=50, keep_optimizer=True, scope='everyone'
+) -> Method:
   """Every client's architecture on more than its own data; arguments as `private`, and
 
   scope: 'everyone', the training data of all clients (FedMD's pooled bound); or 'public', its own and the public rows
@@ -49,12 +51,12 @@ def agg(tx, steps: int | None = 3, epochs: int | None = None, batch=50, scope='e
     ValueError: for another scope.
   """
   if scope == 'everyone':
-    return _alone(tx, steps, epochs, batch, lambda data: data.everyone)
+    return _alone(tx, steps, epochs, batch, keep_optimizer, lambda data: data.everyone)
   if scope == 'public':
-    return _alone(tx, steps, epochs, batch, lambda data: local.union(local.unshared(data), local.public(data)))
+    return _alone(tx, steps, epochs, batch, keep_optimizer, local.known)
   raise ValueError(f"scope={scope!r} is unknown; choose 'everyone' or 'public'")
 
 
-def public(tx, steps: int | None = 3, epochs: int | None = None, batch=50) -> Method:
+def public(tx, steps: int | None = 3, epochs: int | None = None, batch=50, keep_optimizer=True) -> Method:
   """Every client on the labelled public rows: the first phase of FedMD. Arguments as `private`."""
-  return _alone(tx, steps, epochs, batch, local.public)
+  return _alone(tx, steps, epochs, batch, keep_optimizer, local.public)

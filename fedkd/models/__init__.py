@@ -2,14 +2,19 @@
 
 The contract: fields `classes` and `lowering`; `features(x, train) -> f`, `head(f) -> logits`,
 `__call__(x, train) -> (logits, {'features': f})`, where 'penalty' may be added to the features, a term of every loss;
-variables {'params', 'batch_stats'}.
+variables {'params', 'batch_stats'}, or {'params'} alone without BatchNorm. `layers.Classifier` is its base class.
+
+Features are a vector per image, but a map [H, W, c] in `GKTClient`. What is trained on a server only is not exported:
+`gkt.GKTServer` on such maps, `cvae.CVAE` on feature vectors.
 """
 
 from fedkd.models.alexnet import AlexNet
 from fedkd.models.cnn import FourConv, ThreeConv, TwoConv
+from fedkd.models.gkt import GKTClient
 from fedkd.models.lenet import LeNet
 from fedkd.models.mlp import MLP
 from fedkd.models.mobilenet import MobileNetV2
+from fedkd.models.preact import PreActResNet
 from fedkd.models.resnet import ResNet10, ResNet14, ResNet18, ResNet22, ResNet26, ResNet34, ResNet50
 from fedkd.models.vgg import VGG11
 
@@ -18,8 +23,10 @@ __all__ = [
   'VGG11',
   'AlexNet',
   'FourConv',
+  'GKTClient',
   'LeNet',
   'MobileNetV2',
+  'PreActResNet',
   'ResNet10',
   'ResNet14',
   'ResNet18',

@@ -3,10 +3,10 @@
 For 224 pixels; smaller images, down to 63, through the adaptive average pool.
 """
 
-import flax.linen as nn
 import jax
 
 from fedkd.models.layers import (
+  Classifier,
   Dropout,
   TorchDense,
   adaptive_average_pool,
@@ -27,7 +27,7 @@ CONVS = (
 )
 
 
-class AlexNet(nn.Module):
+class AlexNet(Classifier):
   """57 032 519 weights for seven classes; features are the second dense layer, 4096.
 
   width: factor on all channels and dense layers; 1.0 is the published network.
@@ -67,7 +67,3 @@ class AlexNet(nn.Module):
 
   def head(self, f):
     return self.classifier_6(f)
-
-  def __call__(self, x, train):
-    f = self.features(x, train)
-    return self.head(f), {'features': f}

@@ -8,7 +8,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from fedkd.models.layers import BatchNorm, Conv, Dropout, average_pool, average_pool_same, flatten
+from fedkd.models.layers import BatchNorm, Classifier, Conv, Dropout, average_pool, average_pool_same, flatten
 
 INITIALISERS = {'lecun_normal': nn.initializers.lecun_normal, 'glorot_uniform': nn.initializers.glorot_uniform}
 
@@ -25,7 +25,7 @@ class _Block(nn.Module):
     return Dropout(self.dropout)(jax.nn.relu(x), train)
 
 
-class _FedMDNet(nn.Module):
+class _FedMDNet(Classifier):
   filters: tuple[int, ...]
   dropout: float = 0.2
   classes: int = 10
@@ -49,8 +49,7 @@ class _FedMDNet(nn.Module):
     return self.dense(f)
 
   def __call__(self, x, train):
-    f = self.features(x, train)
-    logits, out = self.head(f), {'features': f}
+    logits, out = super().__call__(x, train)
     if self.penalty:
       out['penalty'] = self.penalty * jnp.sum(jnp.square(self.dense.variables['params']['kernel']))
     return logits, out

@@ -71,7 +71,7 @@ def _band(kernel, width, stride, places):
   """The kernel's columns as a matrix [kh * W * c, W' * d], mostly zero, by which a row of pixels is multiplied."""
   kh, kw, c, d = kernel.shape
   at = (np.arange(width)[:, None, None] == np.arange(places)[:, None] * stride + np.arange(kw)).astype(np.float32)
-  return jnp.einsum('wvk,hkcd->hwcvd', at, kernel).reshape(kh * width * c, places * d)
+  return jnp.einsum('wvk,hkcd->hwcvd', at.astype(kernel.dtype), kernel).reshape(kh * width * c, places * d)
 
 
 def _row_stacks(x, kh, stride, places):
@@ -90,11 +90,16 @@ def _banded(x, kernel, strides, size):
   return y.reshape(x.shape[0], *size, kernel.shape[-1])
 
 
+def _windowed(x, kernel, strides, size):
+  """A convolution of windows: cut them out, multiply."""
+  patches = _patches(x, kernel.shape[:2], strides, size)
+  return (patches @ kernel.reshape(-1, kernel.shape[-1])).reshape(x.shape[0], *size, -1)
+
+
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
 def _narrow(x, kernel, strides, size):
   """A convolution with few channels: windows forward, where they are cheap; rows backward, where they are not."""
-  patches = _patches(x, kernel.shape[:2], strides, size)
-  return (patches @ kernel.reshape(-1, kernel.shape[-1])).reshape(x.shape[0], *size, -1)
+  return _windowed(x, kernel, strides, size)
 
 
 def _narrow_pull(strides, size, kept, grad):
@@ -125,12 +130,11 @@ def conv_matmul(x, kernel, strides, padding):
   size = tuple((n - k) // s + 1 for n, k, s in zip(x.shape[1:3], kernel.shape[:2], strides, strict=True))
   if kernel.shape[1] * kernel.shape[2] <= BANDED[0] and kernel.shape[3] <= BANDED[1]:
     return (_banded if kernel.shape[2] == 1 else _narrow)(x, kernel, strides, size)
-  patches = _patches(x, kernel.shape[:2], strides, size)
-  return (patches @ kernel.reshape(-1, kernel.shape[-1])).reshape(x.shape[0], *size, -1)
+  return _windowed(x, kernel, strides, size)
 
 
 class Conv(nn.Module):
-  """2-D convolution with a selectable lowering.
+  """2-D convolution with a selectable lowering, in the dtype of its input; the parameters are float32.
 
   lowering: 'native' (`lax.conv`), 'matmul' (`conv_matmul`), or 'auto' (what the benchmark found for the backend).
   bias_init: fan-in -> initialiser.
@@ -151,20 +155,20 @@ class Conv(nn.Module):
   @nn.compact
   def __call__(self, x):
     refuse_consumed(x.shape[1:3], self.kernel if self.padding == 'VALID' else (1, 1))
-    kernel = self.param('kernel', self.kernel_init, (*self.kernel, x.shape[-1], self.filters))
+    kernel = self.param('kernel', self.kernel_init, (*self.kernel, x.shape[-1], self.filters)).astype(x.dtype)
+    refuse_unknown('lowering', self.lowering, ('auto', 'native', 'matmul'))
     lowering = self.lowering
     if lowering == 'auto':
       lowering = AUTO_LOWERING.get(jax.default_backend(), 'native')
     if lowering == 'matmul':
       y = conv_matmul(x, kernel, self.strides, self.padding)
-    elif lowering == 'native':
+    else:
       pads = _pad_amounts(self.padding, x.shape[1:3], self.kernel, self.strides)
       y = jax.lax.conv_general_dilated(x, kernel, self.strides, pads, dimension_numbers=('NHWC', 'HWIO', 'NHWC'))
-    else:
-      raise ValueError(f"lowering={lowering!r} is unknown; choose 'auto', 'native' or 'matmul'")
     if not self.use_bias:
       return y
     bias = self.param('bias', self.bias_init(math.prod(kernel.shape[:-1])), (self.filters,))
+    bias = bias.astype(x.dtype)
     return y + (bias if self.bias_gradient else jax.lax.stop_gradient(bias))
 
 
@@ -181,12 +185,13 @@ class TorchDense(nn.Module):
 @jax.custom_vjp
 def _normalise(x, scale, bias, mean, inverse):
   """(x - mean) * inverse * scale + bias, differentiated as if mean and inverse deviation were those of `x`."""
-  return (x - mean) * (inverse * scale) + bias
+  return ((x - mean) * (inverse * scale) + bias).astype(x.dtype)
 
 
 def _normalise_pull(kept, grad):
   """The usual gradient of BatchNorm, in two reductions and one multiply-add of `grad` and `x` per number."""
   x, scale, mean, inverse = kept
+  grad, x, dtype = grad.astype(jnp.float32), x.astype(jnp.float32), x.dtype
   axes = tuple(range(x.ndim - 1))
   count = x.size // x.shape[-1]
   grad_bias = jnp.sum(grad, axes)
@@ -194,14 +199,19 @@ def _normalise_pull(kept, grad):
   slope = inverse * scale
   tilt = -slope * inverse * grad_scale / count
   grad_x = grad * slope + x * tilt - (slope * grad_bias / count + mean * tilt)
-  return grad_x, grad_scale, grad_bias, jnp.zeros_like(mean), jnp.zeros_like(inverse)
+  return grad_x.astype(dtype), grad_scale, grad_bias, jnp.zeros_like(mean), jnp.zeros_like(inverse)
 
 
 _normalise.defvjp(lambda *args: (_normalise(*args), (args[0], args[1], *args[3:])), _normalise_pull)
 
 
 class BatchNorm(nn.Module):
-  """Flax's BatchNorm over all axes but the last: same variables, same numbers to rounding, fewer passes back."""
+  """Flax's BatchNorm over all axes but the last: same variables, same numbers to rounding, fewer passes back.
+
+  Statistics are float32 whatever the dtype of `x`, the result has that of `x`. Where the caller makes a collection
+  'batch' mutable, a training step leaves there the 'mean' and 'var' of this very batch, under the paths of
+  'batch_stats': what running averages blur, a caller can then average exactly.
+  """
 
   momentum: float = 0.99
   epsilon: float = 1e-3
@@ -213,14 +223,36 @@ class BatchNorm(nn.Module):
     mean = self.variable('batch_stats', 'mean', jnp.zeros, shape)
     var = self.variable('batch_stats', 'var', jnp.ones, shape)
     if not train:
-      return (x - mean.value) * (jax.lax.rsqrt(var.value + self.epsilon) * scale) + bias
-    fixed = jax.lax.stop_gradient(x)
+      return ((x - mean.value) * (jax.lax.rsqrt(var.value + self.epsilon) * scale) + bias).astype(x.dtype)
+    fixed = jax.lax.stop_gradient(x).astype(jnp.float32)
     now = jnp.mean(fixed, axes)
     spread = jnp.maximum(jnp.mean(fixed * fixed, axes) - now * now, 0)
     if not self.is_initializing():
       mean.value = self.momentum * mean.value + (1 - self.momentum) * now
       var.value = self.momentum * var.value + (1 - self.momentum) * spread
+      if self.is_mutable_collection('batch'):  # after `initializing`, where every collection is mutable
+        self.put_variable('batch', 'mean', now)
+        self.put_variable('batch', 'var', spread)
     return _normalise(x, scale, bias, now, jax.lax.rsqrt(spread + self.epsilon))
+
+
+class GroupNorm(nn.Module):
+  """Flax's GroupNorm (Wu and He, 2018) in the place of a `BatchNorm`: no statistics, nothing shared between images.
+
+  32 groups, or the largest number below that divides the channels. Up to 32 channels are thus a group each, which on
+  a map of 1x1 is one number, and normalised to nothing but the bias.
+  """
+
+  epsilon: float = 1e-5
+
+  @nn.compact
+  def __call__(self, x, train):
+    del train
+    channels = x.shape[-1]
+    groups = next(count for count in range(min(32, channels), 0, -1) if channels % count == 0)
+    inner = nn.GroupNorm(groups, epsilon=self.epsilon, dtype=x.dtype)
+    nn.share_scope(self, inner)  # the parameters lie where a BatchNorm's would
+    return inner(x)
 
 
 def hashed_bits(key, shape):
@@ -315,6 +347,14 @@ def adaptive_average_pool(x, size):
   return jnp.einsum('bhwc,ph,qw->bpqc', x, rows, columns)
 
 
+class Classifier(nn.Module):
+  """A network in two parts, `features(x, train) -> f` and `head(f) -> logits`; the contract is in `fedkd.models`."""
+
+  def __call__(self, x, train):
+    f = self.features(x, train)
+    return self.head(f), {'features': f}
+
+
 class Preprocessed(nn.Module):
   """A network on raw images: normalisation, and in training augmentation, inside the step.
 
@@ -360,6 +400,17 @@ def augment(key, x, crop, flip):
     cut = lambda image, at: jax.lax.dynamic_slice(image, (at[0], at[1], 0), x.shape[1:])
     x = jax.vmap(cut)(padded, corner)
   return x
+
+
+def refuse_unknown(field, value, choices):
+  """Refuses a value that is none of `choices`.
+
+  Raises:
+    ValueError: with the field and the choices.
+  """
+  if value not in choices:
+    *most, last = map(repr, choices)
+    raise ValueError(f'{field}={value!r} is unknown; choose {", ".join(most)} or {last}')
 
 
 def refuse_consumed(size, kernel=(1, 1)):

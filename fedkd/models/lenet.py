@@ -4,14 +4,13 @@ The variant (ReLU, max pooling, 28 pixels zero-padded to 32) and PyTorch's defau
 the paper names only LeNet.
 """
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from fedkd.models.layers import Conv, TorchDense, flatten, max_pool, torch_bias, torch_kernel
+from fedkd.models.layers import Classifier, Conv, TorchDense, flatten, max_pool, torch_bias, torch_kernel
 
 
-class LeNet(nn.Module):
+class LeNet(Classifier):
   """Two 5x5 convolutions (6, 16) with max pooling, dense 120, 84, `classes`; features are the 84-vector."""
 
   classes: int = 10
@@ -39,7 +38,3 @@ class LeNet(nn.Module):
 
   def head(self, f):
     return self.output(f)
-
-  def __call__(self, x, train):
-    f = self.features(x, train)
-    return self.head(f), {'features': f}

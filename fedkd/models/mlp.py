@@ -3,10 +3,10 @@
 import flax.linen as nn
 import jax
 
-from fedkd.models.layers import flatten
+from fedkd.models.layers import Classifier, flatten
 
 
-class MLP(nn.Module):
+class MLP(Classifier):
   """Flatten, dense layers of the widths `hidden` with ReLU, dense `classes`."""
 
   hidden: tuple[int, ...] = (64,)
@@ -26,7 +26,3 @@ class MLP(nn.Module):
 
   def head(self, f):
     return self.output(f)
-
-  def __call__(self, x, train):
-    f = self.features(x, train)
-    return self.head(f), {'features': f}

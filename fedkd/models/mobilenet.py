@@ -7,7 +7,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from fedkd.models.layers import Dropout, settle
+from fedkd.models.layers import Classifier, Dropout, settle
 from fedkd.models.resnet import kaiming, norm, scaled, square_conv
 
 # Expansion, channels, blocks, stride of the first.
@@ -53,7 +53,7 @@ class _Inverted(nn.Module):
     return x + y if self.stride == 1 and x.shape[-1] == self.channels else y
 
 
-class MobileNetV2(nn.Module):
+class MobileNetV2(Classifier):
   """2 232 839 weights for seven classes; features are the pooled vector, 1280.
 
   width: factor on all channels; 1.0 is the published network. Channels are not rounded to multiples of eight and the
@@ -96,7 +96,3 @@ class MobileNetV2(nn.Module):
 
   def head(self, f):
     return self.classifier_1(f)
-
-  def __call__(self, x, train):
-    f = self.features(x, train)
-    return self.head(f), {'features': f}

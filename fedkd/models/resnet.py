@@ -10,10 +10,20 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from fedkd.models.layers import BatchNorm, Conv, TorchDense, refuse_consumed, settle
+from fedkd.models.layers import (
+  BatchNorm,
+  Classifier,
+  Conv,
+  GroupNorm,
+  TorchDense,
+  refuse_consumed,
+  refuse_unknown,
+  settle,
+)
 
 kaiming = nn.initializers.variance_scaling(2.0, 'fan_out', 'normal')
 norm = functools.partial(BatchNorm, momentum=0.9, epsilon=1e-5)  # PyTorch's defaults in Flax's terms
+NORMS = {'batch': norm, 'group': GroupNorm}
 
 
 def scaled(channels, width):
@@ -53,14 +63,16 @@ def max_pool_3x3(x, padding):
   return along(along(settle(x), 1), 2)
 
 
-class _Block(nn.Module):
-  """Convolutions with BatchNorm, added to their input, which a 1x1 convolution fits where the shape changes."""
+class Block(nn.Module):
+  """Convolutions, each normalised, added to their input, which a 1x1 convolution fits where the shape changes."""
 
   shapes: tuple[tuple[int, int, int], ...]  # kernel, channels, stride
   lowering: str
+  norm: str = 'batch'
 
   @nn.compact
   def __call__(self, x, train):
+    norm = NORMS[self.norm]
     y = x
     for i, (kernel, channels, stride) in enumerate(self.shapes, 1):
       y = square_conv(channels, kernel, stride, lowering=self.lowering, name=f'conv{i}')(y)
@@ -74,54 +86,66 @@ class _Block(nn.Module):
     return jax.nn.relu(x + y)
 
 
-class ResNet(nn.Module):
+def stage(channels, count, stride, bottleneck, **fields):
+  """`count` blocks, the first with `stride`: two 3x3 convolutions, or 1x1, 3x3, 1x1 with four times the channels."""
+
+  def block(stride):
+    basic = ((3, channels, stride), (3, channels, 1))
+    wide = ((1, channels, 1), (3, channels, stride), (1, 4 * channels, 1))
+    return Block(wide if bottleneck else basic, **fields)
+
+  return [block(1 if i else stride) for i in range(count)]
+
+
+def run_stages(net, count, x, train):
+  """`x` through the blocks of `net.layer1`, `net.layer2`, and so on, `count` stages."""
+  for i in range(count):
+    for block in getattr(net, f'layer{i + 1}'):
+      x = block(x, train)
+  return x
+
+
+class ResNet(Classifier):
   """Stem, stages of 64, 128, 256, 512 channels, global average pool, linear layer; features are the pooled vector.
 
   blocks: per stage.
   bottleneck: blocks of 1x1, 3x3, 1x1 convolutions with four times the channels, rather than two 3x3.
   width: factor on all channels; 1.0 is the published network.
   stem: 'imagenet' (7x7 of stride 2, max pool) or 'cifar' (3x3 of stride 1, no pool: better on 32 pixels).
+  norm: 'batch' or 'group' (`layers.GroupNorm`: no running statistics, so none to average between clients).
+  dtype: of convolutions and maps, 'float32' or 'bfloat16'; parameters, statistics, features and head stay float32.
   """
 
   blocks: tuple[int, ...] = (2, 2, 2, 2)
   bottleneck: bool = False
   width: float = 1.0
   stem: str = 'imagenet'
+  norm: str = 'batch'
+  dtype: str = 'float32'
   classes: int = 10
   lowering: str = 'auto'
 
   def setup(self):
-    if self.stem not in ('imagenet', 'cifar'):
-      raise ValueError(f"stem={self.stem!r} is unknown; choose 'imagenet' or 'cifar'")
+    refuse_unknown('stem', self.stem, ('imagenet', 'cifar'))
+    refuse_unknown('norm', self.norm, NORMS)
+    refuse_unknown('dtype', self.dtype, ('float32', 'bfloat16'))
     kernel, stride = (7, 2) if self.stem == 'imagenet' else (3, 1)
     self.conv1 = square_conv(scaled(64, self.width), kernel, stride, lowering=self.lowering)
-    self.bn1 = norm()
+    self.bn1 = NORMS[self.norm]()
     for i, count in enumerate(self.blocks):
-      strides = [2 if i and not j else 1 for j in range(count)]
-      setattr(self, f'layer{i + 1}', [self._block(64 * 2**i, stride) for stride in strides])
+      channels, stride = scaled(64 * 2**i, self.width), 2 if i else 1
+      blocks = stage(channels, count, stride, self.bottleneck, lowering=self.lowering, norm=self.norm)
+      setattr(self, f'layer{i + 1}', blocks)
     self.fc = TorchDense(self.classes)
 
-  def _block(self, channels, stride):
-    channels = scaled(channels, self.width)
-    basic = ((3, channels, stride), (3, channels, 1))
-    bottleneck = ((1, channels, 1), (3, channels, stride), (1, 4 * channels, 1))
-    return _Block(bottleneck if self.bottleneck else basic, self.lowering)
-
   def features(self, x, train):
-    x = jax.nn.relu(self.bn1(self.conv1(x), train))
+    x = jax.nn.relu(self.bn1(self.conv1(x.astype(self.dtype)), train))
     if self.stem == 'imagenet':
       x = max_pool_3x3(x, 1)
-    for i in range(len(self.blocks)):
-      for block in getattr(self, f'layer{i + 1}'):
-        x = block(x, train)
-    return jnp.mean(x, (1, 2))
+    return jnp.mean(run_stages(self, len(self.blocks), x, train), (1, 2), dtype=jnp.float32)
 
   def head(self, f):
     return self.fc(f)
-
-  def __call__(self, x, train):
-    f = self.features(x, train)
-    return self.head(f), {'features': f}
 
 
 class ResNet10(ResNet):

@@ -6,7 +6,7 @@ For 224 pixels; smaller images, down to 32, through the adaptive average pool.
 import flax.linen as nn
 import jax
 
-from fedkd.models.layers import Dropout, adaptive_average_pool, flatten, max_pool
+from fedkd.models.layers import Classifier, Dropout, adaptive_average_pool, flatten, max_pool
 from fedkd.models.resnet import scaled, square_conv
 
 # torchvision's index, channels, a max pool after it.
@@ -22,7 +22,7 @@ CONVS = (
 )
 
 
-class VGG11(nn.Module):
+class VGG11(Classifier):
   """128 795 015 weights for seven classes; features are the second dense layer, 4096.
 
   width: factor on all channels and dense layers; 1.0 is the published network.
@@ -55,7 +55,3 @@ class VGG11(nn.Module):
 
   def head(self, f):
     return self.classifier_6(f)
-
-  def __call__(self, x, train):
-    f = self.features(x, train)
-    return self.head(f), {'features': f}

@@ -5,6 +5,8 @@ import jax.numpy as jnp
 import pytest
 
 from fedkd import models
+from fedkd.models.cvae import CVAE
+from fedkd.models.gkt import GKTServer
 
 MNIST, CIFAR = (28, 28, 1), (32, 32, 3)
 
@@ -97,6 +99,33 @@ RESNETS = [
 def test_resnets(net, imagenet, cifar):
   assert counts(net(lowering='native'), CIFAR)[0] == imagenet  # quicker to trace
   assert counts(net(lowering='native', stem='cifar'), CIFAR)[0] == cifar
+
+
+def test_norm_and_dtype_leave_the_weights():
+  assert counts(models.ResNet18(lowering='native', norm='group'), CIFAR) == (11_181_642, 0)
+  assert counts(models.ResNet18(lowering='native', dtype='bfloat16'), CIFAR) == (11_181_642, 2 * 4_800)
+
+
+# HeteroFL's five rates.
+@pytest.mark.parametrize(
+  ('rate', 'weights'), [(1, 17_442_890), (1 / 2, 4_365_354), (1 / 4, 1_093_658), (1 / 8, 274_578), (1 / 16, 69_230)]
+)
+def test_heterofl(rate, weights):
+  assert counts(models.PreActResNet(rate=rate, lowering='native'), CIFAR)[0] == weights
+
+
+def test_fedgkt():
+  assert counts(models.GKTClient(lowering='native'), CIFAR)[0] == 9_978
+  assert counts(GKTServer(lowering='native'), (32, 32, 16))[0] == 590_858
+  stem = 3 * 3 * 3 * 64 + 2 * 64  # the client's part of a ResNet50
+  assert counts(GKTServer('resnet50', lowering='native'), (32, 32, 64))[0] == 23_520_842 - stem
+
+
+def test_cvae():
+  s, label = jnp.zeros((2, 512)), jnp.zeros(2, jnp.int32)
+  init = lambda: CVAE(512, 10).init(jax.random.key(0), s, label, jax.random.key(1), False)
+  params = jax.eval_shape(init)['params']
+  assert sum(leaf.size for leaf in jax.tree.leaves(params)) == 1_579_008
 
 
 # Classes, trained numbers, BatchNorm statistics: two per normalised channel.

@@ -61,6 +61,71 @@ def test_an_unknown_lowering_is_refused():
     layers.Conv(4, (3, 3), lowering='fft').init(KEY, jnp.zeros((1, 5, 5, 1)))
 
 
+@pytest.mark.parametrize('lowering', ['native', 'matmul'])
+@pytest.mark.parametrize(('channels', 'filters'), [(1, 4), (3, 4), (8, 32)])  # rows, narrow, and wide windows
+def test_conv_runs_in_the_dtype_of_its_input(lowering, channels, filters):
+  x, conv = normal(0, 2, 7, 7, channels), layers.Conv(filters, (3, 3), lowering=lowering)
+  variables = conv.init(KEY, x.astype(jnp.bfloat16))
+  assert {leaf.dtype for leaf in jax.tree.leaves(variables)} == {jnp.dtype('float32')}
+  y = conv.apply(variables, x.astype(jnp.bfloat16))
+  assert y.dtype == jnp.bfloat16
+  np.testing.assert_allclose(y.astype(jnp.float32), conv.apply(variables, x), atol=0.03)
+
+
+# Norms.
+
+
+@pytest.mark.parametrize('dtype', ['float32', 'bfloat16'])
+def test_batchnorm_leaves_the_statistics_of_the_batch_where_asked(dtype):
+  x, layer = (3 * normal(0, 4, 5, 6, 2) + 1).astype(dtype), layers.BatchNorm(momentum=0.9)
+  variables = layer.init(KEY, x, True)
+  assert set(variables) == {'params', 'batch_stats'}
+  plain, updated = layer.apply(variables, x, True, mutable=['batch_stats'])
+  y, new = layer.apply(variables, x, True, mutable=['batch_stats', 'batch'])
+  exact = np.asarray(x, np.float32)
+  np.testing.assert_allclose(new['batch']['mean'], exact.mean((0, 1, 2)), rtol=1e-5)
+  np.testing.assert_allclose(new['batch']['var'], exact.var((0, 1, 2)), rtol=1e-5)
+  assert set(updated) == {'batch_stats'}
+  np.testing.assert_array_equal(y, plain)
+  for name, start in (('mean', 0), ('var', 1)):
+    np.testing.assert_array_equal(new['batch_stats'][name], updated['batch_stats'][name])
+    np.testing.assert_allclose(updated['batch_stats'][name], 0.9 * start + 0.1 * new['batch'][name], rtol=1e-5)
+  assert not layer.apply(variables, x, False, mutable=['batch'])[1]
+
+
+def test_batchnorm_of_bfloat16_computes_in_float32():
+  x, layer = (3 * normal(0, 4, 5, 6, 2) + 1).astype(jnp.bfloat16), layers.BatchNorm()
+  variables = layer.init(KEY, x, True)
+
+  def run(x, train):
+    loss = lambda params, x: jnp.sum(jnp.sin(layer.apply({**variables, 'params': params}, x, train, mutable=True)[0]))
+    y, new = layer.apply(variables, x, train, mutable=['batch_stats'])
+    return y, new, jax.grad(loss, (0, 1))(variables['params'], x)
+
+  for train in (True, False):
+    (y, new, (inner, outer)), (exact, *_, (exact_inner, exact_outer)) = (
+      jax.jit(run, static_argnums=1)(image, train) for image in (x, x.astype(jnp.float32))
+    )
+    assert (y.dtype, outer.dtype) == (jnp.bfloat16, jnp.bfloat16)
+    assert {leaf.dtype for leaf in jax.tree.leaves((new, inner))} == {jnp.dtype('float32')}
+    np.testing.assert_array_equal(y, exact.astype(jnp.bfloat16))
+    np.testing.assert_allclose(outer.astype(jnp.float32), exact_outer, atol=0.02)
+    for leaf, other in zip(jax.tree.leaves(inner), jax.tree.leaves(exact_inner), strict=True):
+      np.testing.assert_allclose(leaf, other, rtol=0.02, atol=0.2)
+
+
+@pytest.mark.parametrize(('channels', 'groups'), [(6, 6), (48, 24), (64, 32), (37, 1)])
+def test_groupnorm_takes_32_groups_or_the_next_divisor(channels, groups):
+  x, layer = 3 * normal(0, 2, 3, 4, channels) + 1, layers.GroupNorm()
+  variables = layer.init(KEY, x, True)
+  assert jax.tree.map(jnp.shape, variables) == {'params': {'scale': (channels,), 'bias': (channels,)}}
+  parts = np.asarray(x, np.float64).reshape(2, 12, groups, -1)
+  mean, variance = parts.mean((1, 3), keepdims=True), parts.var((1, 3), keepdims=True)
+  expected = ((parts - mean) / np.sqrt(variance + 1e-5)).reshape(x.shape)
+  np.testing.assert_allclose(layer.apply(variables, x, True), expected, atol=1e-4)
+  assert layer.apply(variables, x.astype(jnp.bfloat16), False).dtype == jnp.bfloat16
+
+
 SIZES = [(1, 1), (2, 2), (5, 4), (4, 7), (7, 7), (1, 6)]
 
 

@@ -1,0 +1,130 @@
+"""Felo and Velo on CIFAR-10 and CINIC-10, and what they are compared with (Chan and Ngai, 2022).
+
+  python -m launch.main --config=configs/felo.py:small,method=felo,split=dir0.5 --workdir=runs/felo
+
+`method`: felo, velo, fedhe, fedmd, fedgkt, heterofl, fedavg (zoo=homo), private, agg. `data`: cifar10 (20 clients) or
+cinic10 (10, the folder as distributed). `split`: iid or dir0.5. `zoo`: previous (ResNet10, 14, 18, 22, 26), extreme
+(10, 18, 26, 34, 50) or homo (ResNet18). `ratio`: clients a round; empty for the paper's (a fifth; all of them for homo
+and dir0.5). `interval`: rounds between two trainings of Velo's autoencoder. `align`: of features in `extreme`.
+
+`paper`: SGD 0.1, batches of 10, 5 epochs a turn, 100 rounds. `light`: Adam, batches of 64, otherwise the same. `small`:
+nets of a quarter of the width, 10 clients of 500 images, all of them in each of 40 rounds, one epoch. `smoke`: seconds,
+on the embedded images. fedgkt has all clients in every round, as published, and no crop and flip; heterofl draws every
+client's width anew each round. FedMD's public set is a tenth of the clients' rows. Results: RESULTS.md.
+"""
+
+from fedkd import config as base
+from fedkd import methods, plan
+
+ZOO = {'previous': (10, 14, 18, 22, 26), 'extreme': (10, 18, 26, 34, 50), 'homo': (18,)}
+RATES = (1.0, 0.5, 0.25, 0.125, 0.0625)
+# width, images, clients, rounds, rounds between evaluations, epochs, batch, learning rate of Adam
+SIZES = {
+  'paper': (1.0, 0, 0, 100, 1, 5, 10, 0.0),
+  'light': (1.0, 0, 0, 100, 5, 5, 64, 1e-3),
+  'small': (0.25, 5000, 10, 40, 4, 1, 25, 1e-3),
+  'smoke': (0.03, 0, 5, 6, 2, 1, 32, 1e-2),
+}
+ROWS = {'cifar10': (50_000, 20), 'cinic10': (90_000, 10)}  # training images, clients
+
+
+def groups(zoo, clients, width) -> tuple:
+  """Equal groups of ResNets, as far as the number of clients allows."""
+  depths = ZOO[zoo]
+  count = lambda i: len(range(i, clients, len(depths)))
+  return tuple({'model': f'ResNet{d}', 'width': width, 'clients': count(i)} for i, d in enumerate(depths))
+
+
+def method(config, name, turn, ratio, choice):
+  """Sets the method, with the local training `turn` in common, and what else it needs."""
+  initial = {'paper': 5, 'light': 5, 'small': 5, 'smoke': 2}[choice.profile]
+  align = {'feature_align': choice.align or ('pool' if choice.zoo == 'extreme' else 'none')}
+  fresh = {**turn, 'keep_optimizer': False}
+  small = choice.profile in ('small', 'smoke')
+  if name == 'felo':
+    config.method = base.block(methods, name, **turn, initial=initial, **align)
+  elif name == 'velo':
+    # 500 is never reached by class means: at most a vector per client and round.
+    limits = (500, 50_000)
+    config.method = base.block(
+      methods, name, **turn, initial=initial, **align, limits=limits, interval=int(choice.interval)
+    )
+  elif name == 'fedhe':
+    special = {'count_offset': 0.0, 'cold_start': initial * ratio, 'refresh_every': 0.0}
+    config.method = base.block(methods, name, **fresh, **special)
+  elif name == 'fedmd':
+    transfer = {'epochs': 1, 'steps': None, 'batch': turn['batch'], 'keep_optimizer': False}
+    passes = 1 if choice.profile == 'smoke' else 5
+    config.before = tuple({'name': phase, 'rounds': passes, **transfer} for phase in ('public', 'private'))
+    config.data.public_share = 0.1
+    config.method = base.block(methods, name, **fresh, subset=0, digest_batch=turn['batch'])
+    config.rounds += 1  # the first only exchanges
+  elif name == 'fedgkt':
+    config.groups = ({'model': 'GKTClient', 'clients': config.data.clients, 'width': 0.5 if small else 1.0},)
+    config.plan = base.block(plan, 'synchronous')
+    config.optimizer = base.ConfigDict(
+      {'name': 'fedkd.optimizers:amsgrad', 'learning_rate': 1e-3, 'weight_decay': 1e-4}
+    )
+    config.milestones, config.data.crop, config.data.flip = (), 0, False
+    server = {'server_epochs': 1, 'server_width': 0.25} if small else {}
+    batch = turn['batch'] if small else 256
+    config.method = base.block(methods, name, epochs=1, batch=batch, **server)
+  elif name == 'heterofl':
+    net = {'model': 'PreActResNet', 'width': config.groups[0]['width'], 'first': 0, 'clients': config.data.clients}
+    blocks = {'blocks': (1, 1, 1, 1)} if small else {}
+    config.groups = tuple({**net, **blocks, 'rate': rate} for rate in RATES)
+    config.plan = base.block(plan, 'dynamic', ratio=ratio)
+    config.method = base.block(methods, name, **turn)
+  elif name == 'fedavg':
+    config.method = base.block(methods, name, **turn, per_group=choice.zoo != 'homo')
+  elif name == 'agg':
+    rows = (config.data.rows or ROWS[choice.data][0]) // config.data.clients
+    steps = turn['epochs'] * -(-rows // turn['batch'])
+    config.method = base.block(methods, name, steps=steps, batch=turn['batch'], keep_optimizer=False)
+  else:
+    config.method = base.block(methods, name, **(fresh if name == 'private' else {}))
+
+
+def get_config(arg=''):
+  choice = base.parse(
+    arg,
+    tuple(SIZES),
+    method='felo',
+    data='cifar10',
+    split='iid',
+    zoo='previous',
+    ratio='',
+    interval='1',
+    align='',
+  )
+  for field, known in (('data', ROWS), ('split', ('iid', 'dir0.5')), ('zoo', ZOO)):
+    if choice[field] not in known:
+      raise base.ConfigError(f'{field}={choice[field]!r} is unknown; choose one of {", ".join(known)}')
+  width, rows, clients, rounds, every, epochs, batch, rate = SIZES[choice.profile]
+  config = base.default()
+  config.name = f'felo_{choice.data}_{choice.split}_{choice.zoo}'
+  config.data.name = 'cifar10' if choice.data == 'cifar10' else 'folder:cinic10'
+  config.data.rows, config.data.clients = rows, clients or ROWS[choice.data][1]
+  config.data.partition, config.data.concentration = ('iid' if choice.split == 'iid' else 'dirichlet'), 0.5
+  config.data.normalise, config.data.crop, config.data.flip = 'standard', 4, True
+  config.data.validation = 0.0  # the paper has none; its headline is a mean over rounds
+  config.seeds, config.rounds, config.eval_every = (0, 1, 2), rounds, every
+  config.groups = groups(choice.zoo, config.data.clients, width)
+  if choice.profile == 'paper':
+    # HeteroFL's training, its milestones scaled from 400 rounds to 100.
+    config.optimizer, config.milestones = (
+      base.ConfigDict({'name': 'fedkd.optimizers:sgd', 'learning_rate': 0.1}),
+      (38, 63),
+    )
+    config.eval_rows = 0
+  else:
+    config.optimizer = base.ConfigDict({'name': 'fedkd.optimizers:adam', 'learning_rate': rate, 'weight_decay': 5e-4})
+  everybody = choice.profile in ('small', 'smoke') or (choice.zoo == 'homo' and choice.split != 'iid')
+  ratio = float(choice.ratio or (1.0 if everybody else 0.2))
+  config.plan = base.block(plan, 'sampled', ratio=ratio)
+  method(config, choice.method, {'steps': None, 'epochs': epochs, 'batch': batch}, ratio, choice)
+  if choice.profile == 'smoke':
+    config.seeds, config.eval_rows = (0,), 200
+    config.data.name, config.data.crop, config.data.flip = 'mnist_5k', 0, False
+    config.data.rows = 500
+  return config

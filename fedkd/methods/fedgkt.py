@@ -1,0 +1,149 @@
+"""FedGKT: He, Annavaram, Avestimehr, "Group Knowledge Transfer: Federated Learning of Large CNNs at the Edge", 2020,
+Algorithm 1.
+
+Clients train a small network; a large one on the server continues from the maps inside theirs.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+
+from fedkd import local
+from fedkd.losses import kl
+from fedkd.models.gkt import GKTServer
+from fedkd.types import Client, Down, Method, Sent, Server
+
+
+def fedgkt(
+  tx,
+  epochs: int | None = 1,
+  steps: int | None = None,
+  batch=256,
+  alpha=1.0,
+  temperature=3.0,
+  server='resnet55',
+  server_width=1.0,
+  server_epochs=20,
+  server_alpha=0.0,
+) -> Method:
+  """A network cut in two: maps of every example up, the server's logits for them down.
+
+  Learned: every client's small network, and one large network on the server, each with a persistent optimizer state.
+  Sent: for every own example, in a fixed order, its map, logits and label up, and the server's logits down. Averaged:
+  nothing. A client's model, as evaluated, is its part up to the map followed by the server's.
+
+  Args:
+    tx: optax optimizer, of clients and server.
+    epochs: passes over the client's data per round; or
+    steps: mini-batches.
+    batch: examples per mini-batch, of clients and server.
+    alpha: weight of a client's knowledge loss, once there are logits of the server.
+    temperature: of the knowledge losses.
+    server: 'resnet55' (the authors' code) or 'resnet50' (for clients with 64 channels).
+    server_width: factor on the server's channels.
+    server_epochs: its passes over all that it received, each round.
+    server_alpha: weight of its knowledge loss towards the clients' logits; 0 in the authors' published command.
+
+  Raises:
+    ValueError: for images that are augmented, whose rows would no longer match, or models without a map.
+  """
+
+  def init(key, model, data, variables):
+    del key, data
+    if model.crop or model.flip:
+      raise ValueError('data.crop and data.flip would tear maps and logits apart; set both to 0 and False for fedgkt')
+    return local.start(variables, tx)
+
+  def step(key, t, model, learner, down, data):
+    mine, received = data.private, down.own  # Sent: value [n_max, C]
+
+    def loss_fn(params, batch_stats, key, rows):
+      index, target, known = rows
+      logits, out, batch_stats = local.forward(model, params, batch_stats, key, data.pool.image[index])
+      ce = local.cross_entropy(logits, data.pool.label[index]) + local.penalty(out)
+      distance = jax.vmap(functools.partial(kl, temperature=temperature))(logits, target)
+      distill = jnp.mean(jnp.where(known, distance, 0))
+      loss = ce + alpha * distill
+      return loss, (batch_stats, local.tally(index, loss=loss, distill_loss=distill))
+
+    rows = (mine.index, received.value, received.valid)
+    learner, sums = local.fit(key, learner, tx, loss_fn, rows, mine.size, batch, steps, epochs, t)
+    owned = jnp.arange(mine.index.shape[0]) < mine.size
+    logits, maps = local.infer(model, local.variables(learner), data.pool.image, mine.index, features=True)
+    up = {'map': Sent(maps, owned), 'logits': Sent(logits, owned), 'label': Sent(data.pool.label[mine.index], owned)}
+    return learner, up, local.report(sums)
+
+  net = lambda classes: GKTServer(server, server_width, classes)
+
+  def predict(model, variables, server_state, x):
+    h = model.apply(variables, x, False, method='features')
+    return net(model.classes).apply(local.variables(server_state['learner']), h, False)[0]
+
+  learns = _continuation(tx, net, batch, temperature, server_epochs, server_alpha)
+  return Method(Client(init, step), learns, lambda state, g: local.variables(state.client[g]), predict)
+
+
+def _continuation(tx, net, batch, temperature, epochs, alpha) -> Server:
+  """A large network that trains on everybody's maps, and the logits it gave them in its last pass."""
+
+  def init(key, groups, variables, data):
+    def blank(group, variables, data):
+      images = jax.ShapeDtypeStruct((1, *data.pool.image.shape[1:]), data.pool.image.dtype)
+      h = jax.eval_shape(lambda v, x: group.model.apply(v, x, False)[1]['features'], variables, images)
+      if h.ndim != 4:
+        raise ValueError(f'groups: {group.name} has no map inside that fedgkt could send; use GKTClient')
+      return jnp.zeros(h.shape)
+
+    maps = [blank(*each) for each in zip(groups, variables, data, strict=True)]
+    if len({h.shape for h in maps}) > 1:
+      raise ValueError(f'groups: the maps of fedgkt differ in shape ({", ".join(str(h.shape[1:]) for h in maps)})')
+    classes, many = groups[0].model.classes, max(int(g.ids.max(initial=-1)) for g in groups) + 1
+    places = [d.private.index.shape[-1] for d in data]
+    return {
+      'learner': local.start({'batch_stats': {}, **net(classes).init(key, maps[0], False)}, tx),
+      'logits': tuple(jnp.zeros((many, n, classes)) for n in places),  # by group, since their padding differs
+      'known': tuple(jnp.zeros((many, n), bool) for n in places),
+    }
+
+  def receive(key, t, state, ups, ids):
+    flat = lambda pick: jnp.concatenate([a.reshape(-1, *a.shape[2:]) for a in map(pick, ups)])
+    maps, label = flat(lambda up: up['map'].value), flat(lambda up: up['label'].value)
+    theirs, valid = flat(lambda up: up['logits'].value), flat(lambda up: up['map'].valid)
+    rows, classes = jnp.argsort(~valid, stable=True), theirs.shape[-1]
+
+    def loss_fn(params, batch_stats, key, row):
+      at = {'params': params, 'batch_stats': batch_stats}
+      (logits, _), new = net(classes).apply(at, maps[row], True, mutable=['batch_stats'])
+      distill = jnp.mean(jax.vmap(functools.partial(kl, temperature=temperature))(logits, theirs[row]))
+      loss = local.cross_entropy(logits, label[row]) + alpha * distill
+      said = {
+        'logits': jnp.zeros_like(theirs).at[row].add(jax.lax.stop_gradient(logits)),
+        'count': jnp.zeros(len(theirs)).at[row].add(1),
+      }
+      return loss, (new['batch_stats'], {**said, **local.tally(row, server_loss=loss)})
+
+    def epoch(e, carry):
+      return local.fit(jax.random.fold_in(key, e), carry[0], tx, loss_fn, rows, jnp.sum(valid), batch, epochs=1, t=t)
+
+    # The logits of the last pass, from the forward passes that trained, as in the authors' code.
+    first = jax.tree.map(jnp.zeros_like, jax.eval_shape(epoch, 0, (state['learner'],)))[1]
+    learner, sums = jax.lax.fori_loop(0, epochs, epoch, (state['learner'], first))
+    logits = sums['logits'] / jnp.maximum(sums['count'], 1)[:, None]
+    new, start = {'learner': learner, 'logits': [], 'known': []}, 0
+    for up, seat, old, known in zip(ups, ids, state['logits'], state['known'], strict=True):
+      m, n = up['map'].valid.shape
+      mine, start = logits[start : start + m * n].reshape(m, n, classes), start + m * n
+      at = jnp.where(seat >= 0, seat, old.shape[0])
+      new['logits'].append(old.at[at].set(mine, mode='drop'))
+      new['known'].append(known.at[at].set(up['map'].valid, mode='drop'))
+    return {k: v if k == 'learner' else tuple(v) for k, v in new.items()}, {
+      'server_loss': local.report(sums)['server_loss']
+    }
+
+  def send(key, t, state, ids):
+    del key, t
+    own = lambda g, seat: Sent(state['logits'][g][seat], state['known'][g][seat])
+    return tuple(Down(own=own(g, jnp.maximum(seat, 0))) for g, seat in enumerate(ids))
+
+  return Server(init, receive, send)

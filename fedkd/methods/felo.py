@@ -1,0 +1,216 @@
+"""Felo: Chan and Ngai, "Exploiting Features and Logits in Heterogeneous Federated Learning", 2022, Algorithm 1.
+
+Clients of any architecture exchange the mean features and mean logits of each class, and, within an architecture,
+weights.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+
+from fedkd import aggregate, local, stores
+from fedkd.losses import KL_DIRECTIONS, masked_kl, masked_squared_error
+from fedkd.types import Client, Down, Method, Sent, Server, is_sent
+
+STORES = {
+  'cumulative': stores.class_mean_store,
+  'per_round': functools.partial(stores.class_mean_store, per_round=True),
+  'latest_per_client': functools.partial(stores.class_store, aggregate.mean),
+}
+
+
+def felo(
+  tx,
+  epochs: int | None = 5,
+  steps: int | None = None,
+  batch=10,
+  alpha=0.5,
+  initial=5,
+  load_in_initial=False,
+  store='cumulative',
+  upload='class_mean',
+  limits=(5000, 50000),
+  feature_align='none',
+  equal_weights=False,
+  kl_reduction='batchmean',
+  kl_direction='server',
+) -> Method:
+  """Class means of features and logits for all, weights for one's own architecture.
+
+  Learned: one set of weights per architecture, on the server. Sent: weights, BatchNorm statistics, and per class the
+  mean feature and mean logits, both ways. Averaged: weights inside each architecture, features and logits over all.
+
+  Args:
+    tx: optax optimizer, fresh in every turn.
+    epochs: passes over the client's data per turn; or
+    steps: mini-batches.
+    batch: examples per mini-batch.
+    alpha: weight of the knowledge loss MSE + KL (Eq. 1).
+    initial: rounds of initial training, in which nothing is received and the loss is cross-entropy alone.
+    load_in_initial: whether clients take the averaged weights in those rounds too.
+    store: what the server averages: 'cumulative' (everything, as printed), 'per_round', or 'latest_per_client'.
+    upload: 'class_mean' (the paper), or 'per_sample' (the 2022 code: a feature and logits for every example).
+    limits: features and logits kept per class with 'per_sample', first in, first out.
+    feature_align: where widths of features differ: 'pool' averages neighbours to the smallest width for the exchange
+      and the MSE; 'group' exchanges features among equal widths only. 'none' refuses.
+    equal_weights: whether clients of an architecture count alike; else by their number of examples.
+    kl_reduction: 'batchmean', the definition; 'mean' divides by the number of classes too (the code's default).
+    kl_direction: 'server', KL(received || own) as in the code, or 'client', as Eq. 1 is written.
+
+  Raises:
+    ValueError: for an unknown choice, or 'per_sample' with another store than 'cumulative'.
+  """
+  refuse_unknown(store=(store, STORES), upload=(upload, ('class_mean', 'per_sample')))
+  if upload == 'per_sample' and store != 'cumulative':
+    raise ValueError(f"store={store!r} needs upload='class_mean'; set store to 'cumulative'")
+  if upload == 'per_sample':
+    logits, features = (functools.partial(stores.sample_store, limit) for limit in reversed(limits))
+  else:
+    logits = features = STORES[store]
+  client = learner(
+    tx, epochs, steps, batch, alpha, initial, load_in_initial, upload, equal_weights, kl_reduction, kl_direction
+  )
+  server = exchange(logits, features, feature_align, initial, load_in_initial)
+  return Method(client, server, lambda state, g: aggregate.as_rows(state.server['weights'][g]))
+
+
+def refuse_unknown(**choices):
+  """Raises ValueError for the first field whose value is not among its choices: field=(value, choices)."""
+  for field, (value, known) in choices.items():
+    if value not in known:
+      raise ValueError(f'{field}={value!r} is unknown; choose one of {", ".join(known)}')
+
+
+def narrowed(feature, width):
+  """Features [B, d] as means of neighbours [B, width] ('pool'); themselves where the widths agree already."""
+  return feature.reshape(feature.shape[0], width, -1).mean(-1)
+
+
+def learner(
+  tx, epochs, steps, batch, alpha, initial, load_in_initial, upload, equal_weights, kl_reduction, kl_direction
+) -> Client:
+  """The client of Felo and of Velo; arguments as in `felo`."""
+  refuse_unknown(kl_reduction=(kl_reduction, ('batchmean', 'mean')), kl_direction=(kl_direction, KL_DIRECTIONS))
+  keeps = initial > 0 and not load_in_initial  # weights between turns
+
+  def init(key, model, data, variables):
+    del key, model, data
+    return {name: variables[name] for name in ('params', 'batch_stats')} if keeps else ()
+
+  def step(key, t, model, state, down, data):
+    weights, means = down.shared['weights'], down.shared['knowledge']
+    feature, received = means['features'], means['logits']  # Sent, values [C, d] and [C, C]
+    own = state if keeps else jax.tree.map(lambda s: s.value, weights, is_leaf=is_sent)
+    begin = jax.tree.map(lambda s, own: jnp.where(s.valid, s.value, own), weights, own, is_leaf=is_sent)
+    mine, (classes, width) = data.private, feature.value.shape
+    places = mine.index.shape[0]
+
+    def loss_fn(params, batch_stats, key, rows):
+      index, place = rows
+      image, label = data.pool.image[index], data.pool.label[index]
+      logits, out, batch_stats = local.forward(model, params, batch_stats, key, image)
+      f = narrowed(out['features'], width)
+      ce = local.cross_entropy(logits, label) + local.penalty(out)
+      mse = jax.vmap(masked_squared_error)(f, feature.value[label], feature.valid[label])
+      kl = jax.vmap(functools.partial(masked_kl, direction=kl_direction))
+      kl = kl(logits, received.value[label], received.valid[label]) / (classes if kl_reduction == 'mean' else 1)
+      distill = jnp.mean(mse + kl)
+      loss = ce + alpha * distill
+      # Whose mean an example goes to: its class's, or its own.
+      of = jax.nn.one_hot(label, classes) if upload == 'class_mean' else jax.nn.one_hot(place, places)
+      said = jax.lax.stop_gradient({'features': of.T @ f, 'logits': of.T @ logits})
+      sums = {**said, 'count': jnp.sum(of, 0)}
+      return loss, (batch_stats, {**sums, **local.tally(label, loss=loss, distill_loss=distill)})
+
+    trained, sums = local.fit(
+      key, local.start(begin, tx), tx, loss_fn, (mine.index, jnp.arange(places)), mine.size, batch, steps, epochs, t
+    )
+    # Means over the passes that trained; what was not seen is not sent.
+    seen = sums['count'] > 0
+    mean = lambda name: Sent(sums[name] / jnp.maximum(sums['count'], 1)[:, None], seen)
+    label = jnp.arange(classes) if upload == 'class_mean' else data.pool.label[mine.index]
+    knowledge = {'features': mean('features'), 'logits': mean('logits'), 'label': Sent(label.astype(jnp.int32), seen)}
+    after = local.variables(trained)
+    up = {'weights': {**after, 'count': 1 if equal_weights else mine.size}, 'knowledge': knowledge}
+    return (after if keeps else ()), up, local.report(sums)
+
+  return Client(init, step)
+
+
+def exchange(logits, features, feature_align, initial, load_in_initial) -> Server:
+  """Weights by architecture; class-wise logits of all; class-wise features of all, or of those of equal width.
+
+  Args:
+    logits: () -> the `Server` of the logits.
+    features: (width=) -> that of the features.
+    feature_align, initial, load_in_initial: as in `felo`.
+  """
+  refuse_unknown(feature_align=(feature_align, ('none', 'pool', 'group')))
+  knowledge = aggregate.after(initial, _knowledge(logits(), features, feature_align))
+  weights = aggregate.after(0 if load_in_initial else initial, aggregate.per_group(aggregate.mean))
+  return aggregate.join(weights=weights, knowledge=knowledge)
+
+
+def _knowledge(logits, features, feature_align) -> Server:
+  """Messages {'features': Sent, 'logits': Sent, 'label': Sent}, widths of features by group."""
+
+  def init(key, groups, variables, data):
+    widths = [_width(*each) for each in zip(groups, variables, data, strict=True)]
+    sent = [min(widths)] * len(widths) if feature_align == 'pool' else widths
+    _refuse_widths(groups, widths, sent, feature_align)
+    key_logits, key_features = jax.random.split(key)
+    return {
+      'logits': logits.init(key_logits, groups, variables, data),
+      'features': {str(w): features(width=w).init(key_features, groups, variables, data) for w in set(sent)},
+      'width': tuple(jnp.zeros(w) for w in sent),  # only their shapes are read
+    }
+
+  def part(ups, name):
+    return tuple({'knowledge': up[name], 'label': up['label']} for up in ups)
+
+  def receive(key, t, state, ups, ids):
+    key_logits, *keys = jax.random.split(key, 1 + len(state['features']))
+    new, info = logits.receive(key_logits, t, state['logits'], part(ups, 'logits'), ids)
+    state = {**state, 'logits': new, 'features': dict(state['features'])}
+    for key_features, width in zip(keys, sorted(state['features']), strict=True):
+      same = [g for g, up in enumerate(ups) if str(up['features'].value.shape[-1]) == width]
+      some, seats = part([ups[g] for g in same], 'features'), tuple(ids[g] for g in same)
+      server = features(width=int(width))
+      state['features'][width], more = server.receive(key_features, t, state['features'][width], some, seats)
+      info = {**more, **info}
+    return state, info
+
+  def send(key, t, state, ids):
+    said = logits.send(key, t, state['logits'], ids)[0].shared
+    drawn = {w: features(width=int(w)).send(key, t, s, ids)[0].shared for w, s in state['features'].items()}
+    own = lambda g: drawn[str(state['width'][g].size)]['knowledge']
+    return tuple(
+      Down({'features': own(g), 'logits': said['knowledge'], 'label': said['label']}) for g in range(len(ids))
+    )
+
+  return Server(init, receive, send)
+
+
+def _width(group, variables, data) -> int:
+  """Numbers in the features that a group's model makes of an image."""
+  image = jax.ShapeDtypeStruct((1, *data.pool.image.shape[1:]), data.pool.image.dtype)
+  feature = jax.eval_shape(lambda v, x: group.model.apply(v, x, False)[1]['features'], variables, image)
+  if feature.ndim != 2:
+    raise ValueError(
+      f'groups: the features of {group.name} are no vectors but {feature.shape[1:]}; choose another model'
+    )
+  return feature.shape[-1]
+
+
+def _refuse_widths(groups, widths, sent, feature_align):
+  found = ', '.join(f'{g.name}: {w}' for g, w in zip(groups, widths, strict=True))
+  if feature_align == 'none' and len(set(widths)) > 1:
+    raise ValueError(
+      f"feature_align='none' but the widths of features differ ({found}); set method.feature_align to pool or group, "
+      'or give the wide models a linear layer (projection)'
+    )
+  if any(w % s for w, s in zip(widths, sent, strict=True)):
+    raise ValueError(
+      f"feature_align='pool' needs widths that are multiples of the smallest ({found}); set method.feature_align=group"
+    )

@@ -1,0 +1,136 @@
+"""HeteroFL: Diao, Ding, Tarokh, "HeteroFL: Computation and Communication Efficient Federated Learning for
+Heterogeneous Clients", 2021, Algorithm 1.
+
+Clients train corners of one network: the first channels of every layer, as many as they can afford.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from fedkd import aggregate, local
+from fedkd.types import Client, Down, Method, Sent, Server
+
+
+def heterofl(tx, epochs: int | None = 5, steps: int | None = None, batch=10, masked=True) -> Method:
+  """Sub-networks of one network, averaged where they overlap.
+
+  Learned: the parameters of the widest network, on the server. Sent: the corner of them that a client trains, both
+  ways, and up the numbers of its classes. Averaged: every parameter over those who hold it, in the head over those who
+  have the class too; BatchNorm statistics are not: before anybody looks at a model they are gathered from all training
+  images ("static BatchNorm").
+
+  A group's models must have parameters that are leading corners of those of the widest group. With a plan that seats
+  clients in a group of their choice (`plan.dynamic`), groups hold the same clients.
+
+  Args:
+    tx: optax optimizer, fresh in every turn.
+    epochs: passes over the client's data per turn; or
+    steps: mini-batches.
+    batch: examples per mini-batch.
+    masked: whether a client's loss ignores classes that it has no example of: their logits are set to 0.
+  """
+
+  def step(key, t, model, state, down, data):
+    mine, pool = data.private, data.pool
+    owned = jnp.arange(mine.index.shape[0]) < mine.size
+    present = jnp.zeros(model.classes, bool).at[pool.label[mine.index]].max(owned)
+
+    def loss_fn(params, batch_stats, key, index):
+      logits, out, batch_stats = local.forward(model, params, batch_stats, key, pool.image[index])
+      loss = local.cross_entropy(jnp.where(present | (not masked), logits, 0), pool.label[index])
+      return loss + local.penalty(out), (batch_stats, local.tally(index, loss=loss))
+
+    statistics = jax.tree.map(jnp.zeros_like, _shapes(key, model, pool).get('batch_stats', {}))
+    learner = local.start({**down.shared, 'batch_stats': statistics}, tx)
+    learner, sums = local.fit(key, learner, tx, loss_fn, mine.index, mine.size, batch, steps, epochs, t)
+    label = Sent(jnp.arange(model.classes, dtype=jnp.int32), present)
+    return state, {'params': learner.params, 'label': label}, local.report(sums)
+
+  def variables(state, g):
+    return aggregate.as_rows({name: state.server[name][g] for name in ('params', 'batch_stats')})
+
+  client = Client(lambda key, model, data, variables: (), step)
+  return Method(client, _corners(), variables, calibrate=_static_batch_norm)
+
+
+def _shapes(key, model, pool) -> dict:
+  return jax.eval_shape(lambda x: model.init(key, x, False), pool.image[:1])
+
+
+def _widest(params) -> int:
+  """The group with the most parameters."""
+  return max(range(len(params)), key=lambda g: sum(leaf.size for leaf in jax.tree.leaves(params[g])))
+
+
+def _corners() -> Server:
+  """Keeps every group's corner of one network; the widest is the network."""
+
+  def init(key, groups, variables, data):
+    params = tuple(v['params'] for v in variables)
+    whole = params[_widest(params)]
+    for group, part in zip(groups, params, strict=True):
+      _refuse_unrelated(group, part, groups[_widest(params)], whole)
+    model, pool = groups[0].model, data[0].pool
+    f = jax.eval_shape(lambda x: model.apply(variables[0], x, False)[1]['features'], pool.image[:1])
+    head = jax.eval_shape(lambda f: model.init(key, f, method='head'), f)['params']
+    in_head = {path for path, _ in jax.tree_util.tree_flatten_with_path(head)[0]}
+    return {
+      'params': tuple(jax.tree.map(_corner, whole, part) for part in params),
+      'batch_stats': tuple(v['batch_stats'] for v in variables),
+      'head': jax.tree_util.tree_map_with_path(lambda path, _: jnp.asarray(path in in_head), whole),
+    }
+
+  def receive(key, t, state, ups, ids):
+    del key, t
+    whole = state['params'][_widest(state['params'])]
+    sums, holders = jax.tree.map(jnp.zeros_like, whole), jax.tree.map(jnp.zeros_like, whole)
+    for up, seats in zip(ups, ids, strict=True):
+      weight = (seats >= 0).astype(jnp.float32)
+      classes = up['label'].valid * weight[:, None]  # [m, C]
+
+      def held(leaf, in_head, weight=weight, classes=classes):
+        """Who holds each number of a leaf [m, ...]."""
+        own = weight.reshape(-1, *[1] * (leaf.ndim - 1))
+        if leaf.shape[-1] == classes.shape[1]:  # the last axis of a head's parameters is the class
+          own = jnp.where(in_head, classes.reshape(-1, *[1] * (leaf.ndim - 2), classes.shape[1]), own)
+        return jnp.broadcast_to(own, leaf.shape)
+
+      each = jax.tree.map(held, up['params'], state['head'])
+      add = lambda old, new: old.at[tuple(map(slice, new.shape))].add(new)
+      products = aggregate.total(lambda p, w: jax.tree.map(jnp.multiply, p, w), up['params'], each)
+      sums = jax.tree.map(add, sums, products)
+      holders = jax.tree.map(add, holders, aggregate.total(lambda w: w, each))
+    mean = lambda s, h, old: jnp.where(h > 0, s / jnp.maximum(h, 1), old)
+    whole = jax.tree.map(mean, sums, holders, whole)
+    return {**state, 'params': tuple(jax.tree.map(_corner, whole, part) for part in state['params'])}, {}
+
+  return Server(
+    init, receive, lambda key, t, state, ids: tuple(Down(shared={'params': part}) for part in state['params'])
+  )
+
+
+def _corner(whole, part):
+  """The leading corner of `whole` with the shape of `part`."""
+  return whole[tuple(map(slice, part.shape))]
+
+
+def _refuse_unrelated(group, part, widest, whole):
+  fits = jax.tree.structure(part) == jax.tree.structure(whole) and all(
+    a.ndim == b.ndim and all(n <= m for n, m in zip(a.shape, b.shape, strict=True))
+    for a, b in zip(jax.tree.leaves(part), jax.tree.leaves(whole), strict=True)
+  )
+  if not fits:
+    raise ValueError(
+      f'groups: {group.name} is no part of {widest.name}, so heterofl cannot cut one from the other; '
+      'use one architecture with several values of rate'
+    )
+
+
+def _static_batch_norm(groups, state, data):
+  """The state with BatchNorm statistics averaged over the batches of one pass over all training images."""
+
+  def of_group(group, params, old, data):
+    return local.statistics(group.model, {'params': params, 'batch_stats': old}, data.pool, data.everyone)
+
+  found = map(of_group, groups, state.server['params'], state.server['batch_stats'], data)
+  return state._replace(server={**state.server, 'batch_stats': tuple(found)})

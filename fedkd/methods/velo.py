@@ -1,0 +1,144 @@
+"""Velo: Chan and Ngai, "Exploiting Features and Logits in Heterogeneous Federated Learning", 2022, Algorithm 2.
+
+Felo whose server does not average the features: a conditional variational autoencoder learns them and draws new ones.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedkd import aggregate, local, stores
+from fedkd.methods.felo import exchange, learner, refuse_unknown
+from fedkd.models.cvae import CVAE
+from fedkd.types import Down, Method, Server
+
+
+def velo(
+  tx,
+  epochs: int | None = 5,
+  steps: int | None = None,
+  batch=10,
+  alpha=0.5,
+  initial=5,
+  load_in_initial=False,
+  upload='class_mean',
+  limits=(5000, 50000),
+  feature_align='none',
+  equal_weights=False,
+  kl_reduction='batchmean',
+  kl_direction='server',
+  interval=1,
+  cvae_lag=0,
+  cvae_epochs=10,
+  cvae_batch=50,
+  cvae_rate=1e-3,
+  latent=0,
+  vae_loss='elbo',
+  relu=False,
+) -> Method:
+  """Generated features and class-mean logits for all, weights for one's own architecture.
+
+  Learned: one set of weights per architecture and the autoencoder, on the server. Sent: up as in Felo; down one
+  generated feature per class in place of the mean. Averaged: weights inside each architecture, logits over all.
+
+  Args (all others as in `felo`):
+    limits: features and logits kept per class, first in, first out (logits only with upload='per_sample').
+    interval: rounds between two trainings of the autoencoder, the first before round `initial`.
+    cvae_lag: 0, trained on all uploads so far; 1, on those up to the round before, as if it trained meanwhile.
+    cvae_epochs, cvae_batch, cvae_rate: passes over the stored features, examples per mini-batch, Adam's learning rate.
+    latent: numbers of the latent vector; 0 is the width of the features.
+    vae_loss: 'elbo', half the squared error plus KL, each summed over a vector and averaged over the batch (Eq. 2); or
+      'code', the squared error averaged over all numbers, KL summed over all.
+    relu: whether the decoder has a ReLU between its layers.
+
+  Raises:
+    ValueError: for an unknown choice, an interval below 1, or a lag other than 0 or 1.
+  """
+  refuse_unknown(upload=(upload, ('class_mean', 'per_sample')), vae_loss=(vae_loss, LOSSES))
+  if interval < 1 or cvae_lag not in (0, 1):
+    raise ValueError(f'interval={interval} must be at least 1, and cvae_lag={cvae_lag} 0 or 1')
+  logits = stores.class_mean_store if upload == 'class_mean' else functools.partial(stores.sample_store, limits[1])
+  features = functools.partial(
+    generator, limits[0], initial, interval, cvae_lag, cvae_epochs, cvae_batch, cvae_rate, latent, vae_loss, relu
+  )
+  client = learner(
+    tx, epochs, steps, batch, alpha, initial, load_in_initial, upload, equal_weights, kl_reduction, kl_direction
+  )
+  server = exchange(logits, features, feature_align, initial, load_in_initial)
+  return Method(client, server, lambda state, g: aggregate.as_rows(state.server['weights'][g]))
+
+
+def elbo(feature, rebuilt, mean, log_variance):
+  """Negative evidence lower bound of a batch, up to a constant (Eq. 2): (half the squared error, KL to N(0, I)).
+
+  Args:
+    feature, rebuilt: [B, d].
+    mean, log_variance: [B, latent], of the approximate posterior.
+
+  Returns:
+    Two float[], means over the batch.
+  """
+  kl = 0.5 * (jnp.exp(log_variance) + mean**2 - 1 - log_variance)
+  return 0.5 * jnp.sum(jnp.square(feature - rebuilt), -1).mean(), jnp.sum(kl, -1).mean()
+
+
+def code(feature, rebuilt, mean, log_variance):
+  """The authors' loss: squared error averaged over all numbers, KL summed over the batch; as `elbo`."""
+  return jnp.mean(jnp.square(feature - rebuilt)), elbo(feature, rebuilt, mean, log_variance)[1] * len(feature)
+
+
+LOSSES = {'elbo': elbo, 'code': code}
+
+
+def generator(limit, initial, interval, lag, epochs, batch, rate, latent, vae_loss, relu, width=None) -> Server:
+  """Keeps features and sends, for every class it has, one that its autoencoder draws: new ones each round, the same for
+  all clients. Arguments as in `velo`; width: numbers per feature."""
+  tx = optax.adam(rate)
+  net = lambda classes: CVAE(width, classes, latent or width, relu)
+
+  def init(key, groups, variables, data):
+    del variables, data
+    classes = groups[0].model.classes
+    blank = jnp.zeros((2, width)), jnp.zeros(2, jnp.int32)
+    nothing = {'cvae_reconstruction': jnp.float32(0), 'cvae_kl': jnp.float32(0)}
+    cvae = {'batch_stats': {}, **net(classes).init(key, *blank, key, False)}
+    return {'store': stores.shelf(classes, limit, width), 'cvae': cvae, 'trained': jnp.zeros((), bool), 'info': nothing}
+
+  def train(key, cvae, store):
+    """(cvae, info) after passes over all that is stored, with a fresh optimizer."""
+    classes, places = store['value'].shape[:2]
+    feature, held = store['value'].reshape(-1, width), stores.stored(store).reshape(-1)
+    rows = jnp.argsort(~held, stable=True)  # what there is comes first
+
+    def loss_fn(params, batch_stats, key, row):
+      s, label = feature[row], row // places
+      at = {'params': params, 'batch_stats': batch_stats}
+      out, new = net(classes).apply(at, s, label, key, True, mutable=['batch_stats'])
+      rebuilt, kl = LOSSES[vae_loss](s, *out)
+      return rebuilt + kl, (new['batch_stats'], local.tally(row, cvae_reconstruction=rebuilt, cvae_kl=kl))
+
+    learner, sums = local.fit(key, local.start(cvae, tx), tx, loss_fn, rows, jnp.sum(held), batch, epochs=epochs)
+    info = local.report(sums)
+    return local.variables(learner), {name: info[name] for name in ('cvae_reconstruction', 'cvae_kl')}
+
+  def receive(key, t, state, ups, ids):
+    del ids
+    store = stores.put(state['store'], t, ups)
+    due = (t + 1 >= initial) & ((t + 1 - initial) % interval == 0)  # for the round that comes
+    material = state['store'] if lag else store
+    due &= jnp.any(material['count'] > 0)
+    cvae, info = jax.lax.cond(due, lambda: train(key, state['cvae'], material), lambda: (state['cvae'], state['info']))
+    new = {'store': store, 'cvae': cvae, 'trained': state['trained'] | due, 'info': info}
+    return new, {**info, 'cvae_trained': due, 'knowledge_age': stores.shelf_age(t, store)}
+
+  def send(key, t, state, ids):
+    del t
+    classes = state['store']['value'].shape[0]
+    z = jax.random.normal(key, (classes, latent or width))
+    drawn = net(classes).apply(state['cvae'], z, jnp.arange(classes), method='decode')
+    known = (state['store']['count'] > 0) & state['trained']
+    return tuple(Down(shared=stores.class_message(drawn, known)) for _ in ids)
+
+  return Server(init, receive, send)

@@ -1,0 +1,73 @@
+"""The two halves of FedGKT's network (He et al., 2020): small clients send maps, a large server continues on them."""
+
+import jax
+import jax.numpy as jnp
+
+from fedkd.models.layers import Classifier, TorchDense, refuse_unknown
+from fedkd.models.resnet import norm, run_stages, scaled, square_conv, stage
+
+# Blocks per stage, and the channels of the first; each further stage doubles them.
+SERVERS = {'resnet55': ((6, 6, 6), 16), 'resnet50': ((3, 4, 6, 3), 64)}
+
+
+class GKTClient(Classifier):
+  """3x3 convolution, norm, ReLU; then two basic blocks, global average pool, linear layer: 9978 weights, ten classes.
+
+  Features are the map [B, H, W, channels] after the first three, which is sent; the rest is the head.
+
+  channels: of every convolution; 16 as published, 64 before a server 'resnet50'.
+  width: factor on them.
+  """
+
+  channels: int = 16
+  width: float = 1.0
+  classes: int = 10
+  lowering: str = 'auto'
+
+  def setup(self):
+    channels = scaled(self.channels, self.width)
+    self.conv1, self.bn1 = square_conv(channels, lowering=self.lowering), norm()
+    self.layer1 = stage(channels, 2, 1, False, lowering=self.lowering)
+    self.fc = TorchDense(self.classes)
+
+  def features(self, x, train):
+    return jax.nn.relu(self.bn1(self.conv1(x), train))
+
+  def head(self, f, train=False):
+    for block in self.layer1:
+      f = block(f, train)
+    return self.fc(jnp.mean(f, (1, 2)))
+
+  def __call__(self, x, train):
+    f = self.features(x, train)
+    return self.head(f, train), {'features': f}
+
+
+class GKTServer(Classifier):
+  """Stages of bottleneck blocks, global average pool, linear layer, on a client's map [B, H, W, c] instead of images.
+
+  Features are the pooled vector.
+
+  kind: 'resnet55' (6, 6, 6 blocks of 16, 32, 64 channels, times four: 590 858 weights for ten classes) or 'resnet50'
+    (3, 4, 6, 3 of 64 to 512, after clients of 64 channels: 23 518 986; our reading of Felo's "ResNet50").
+  width: factor on all channels; 1.0 is the published network.
+  """
+
+  kind: str = 'resnet55'
+  width: float = 1.0
+  classes: int = 10
+  lowering: str = 'auto'
+
+  def setup(self):
+    refuse_unknown('kind', self.kind, SERVERS)
+    blocks, channels = SERVERS[self.kind]
+    for i, count in enumerate(blocks):
+      width, stride = scaled(channels * 2**i, self.width), 2 if i else 1
+      setattr(self, f'layer{i + 1}', stage(width, count, stride, True, lowering=self.lowering))
+    self.fc = TorchDense(self.classes)
+
+  def features(self, x, train):
+    return jnp.mean(run_stages(self, len(SERVERS[self.kind][0]), x, train), (1, 2))
+
+  def head(self, f):
+    return self.fc(f)
