@@ -28,11 +28,12 @@ SIZES = {
 ROWS = {'cifar10': (50_000, 20), 'cinic10': (90_000, 10)}  # training images, clients
 
 
-def groups(zoo, clients, width) -> tuple:
-  """Equal groups of ResNets, as far as the number of clients allows."""
-  depths = ZOO[zoo]
-  count = lambda i: len(range(i, clients, len(depths)))
-  return tuple({'model': f'ResNet{d}', 'width': width, 'clients': count(i)} for i, d in enumerate(depths))
+def groups(zoo, clients, width, profile) -> tuple:
+  """Equal groups of ResNets, as far as the clients allow; for `smoke` the first and last, of two stages each."""
+  nets = [{'model': f'ResNet{depth}', 'width': width} for depth in ZOO[zoo]]
+  if profile == 'smoke':
+    nets = [{**net, 'blocks': (1, 1)} for net in {net['model']: net for net in (nets[0], nets[-1])}.values()]
+  return tuple({**net, 'clients': len(range(i, clients, len(nets)))} for i, net in enumerate(nets))
 
 
 def method(config, name, turn, ratio, choice):
@@ -67,11 +68,13 @@ def method(config, name, turn, ratio, choice):
     )
     config.milestones, config.data.crop, config.data.flip = (), 0, False
     server = {'server_epochs': 1, 'server_width': 0.25} if small else {}
+    if choice.profile == 'smoke':
+      server['server_blocks'] = (1, 1)
     batch = turn['batch'] if small else 256
     config.method = base.block(methods, name, epochs=1, batch=batch, **server)
   elif name == 'heterofl':
     net = {'model': 'PreActResNet', 'width': config.groups[0]['width'], 'first': 0, 'clients': config.data.clients}
-    blocks = {'blocks': (1, 1, 1, 1)} if small else {}
+    blocks = {'small': {'blocks': (1, 1, 1, 1)}, 'smoke': {'blocks': (1, 1)}}.get(choice.profile, {})
     config.groups = tuple({**net, **blocks, 'rate': rate} for rate in RATES)
     config.plan = base.block(plan, 'dynamic', ratio=ratio)
     config.method = base.block(methods, name, **turn)
@@ -109,7 +112,7 @@ def get_config(arg=''):
   config.data.normalise, config.data.crop, config.data.flip = 'standard', 4, True
   config.data.validation = 0.0  # the paper has none; its headline is a mean over rounds
   config.seeds, config.rounds, config.eval_every = (0, 1, 2), rounds, every
-  config.groups = groups(choice.zoo, config.data.clients, width)
+  config.groups = groups(choice.zoo, config.data.clients, width, choice.profile)
   if choice.profile == 'paper':
     # HeteroFL's training, its milestones scaled from 400 rounds to 100.
     config.optimizer, config.milestones = (

@@ -30,7 +30,8 @@ def test_optional_hyperparameters_keep_their_type():
   [
     (
       lambda: base.block(methods, 'fedbest'),
-      r"method.name='fedbest' is unknown; choose one of agg, fedavg, fedgkt, fedh2l, fedhe, fedmd, fedprox, felo, heterofl, private, public, velo",
+      r"method.name='fedbest' is unknown; choose one of agg, fedavg, fedgkt, fedh2l, fedhe, fedmd, fedprox, felo, "
+      'heterofl, private, public, velo',
     ),
     (
       lambda: base.block(methods, 'fedhe', beta=1),
@@ -39,7 +40,7 @@ def test_optional_hyperparameters_keep_their_type():
     (lambda: base.block(optax, 'sgd'), r"optimizer sgd needs a value for 'learning_rate'"),
     (
       lambda: base.block(plan, 'turns'),
-      r"plan.name='turns' is unknown; choose one of asynchronous, sampled, synchronous",
+      r"plan.name='turns' is unknown; choose one of asynchronous, dynamic, sampled, synchronous",
     ),
     (lambda: base.block(methods, 'nowhere:f'), r"method.name='nowhere:f' cannot be loaded"),
     (

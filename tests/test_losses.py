@@ -89,3 +89,38 @@ def test_kl_at_a_temperature(temperature):
   d_output, d_target = jax.grad(losses.kl, (0, 1))(OUTPUT, TARGET, temperature)
   np.testing.assert_allclose(d_output, temperature * (q - p), rtol=1e-4)
   np.testing.assert_array_equal(d_target, 0)
+
+
+# KL to received logits.
+
+DIRECTED = {'server': lambda mine, theirs: (theirs, mine), 'client': lambda mine, theirs: (mine, theirs)}
+
+
+def distribution(z):
+  return np.exp(np.asarray(z, float)) / np.exp(np.asarray(z, float)).sum()
+
+
+@pytest.mark.parametrize('direction', losses.KL_DIRECTIONS)
+def test_masked_kl_in_its_direction(direction):
+  p, q = DIRECTED[direction](distribution(OUTPUT), distribution(TARGET))
+  value = losses.masked_kl(OUTPUT, TARGET, jnp.array(True), direction)
+  assert value == pytest.approx((p * np.log(p / q)).sum(), rel=1e-5)
+  assert losses.masked_kl(OUTPUT, OUTPUT + 2, jnp.array(True), direction) == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize('direction', losses.KL_DIRECTIONS)
+def test_the_gradient_of_masked_kl_stops_at_the_target(direction):
+  d_output, d_target = jax.grad(losses.masked_kl, (0, 1))(OUTPUT, TARGET, jnp.array(True), direction)
+  p, q = distribution(OUTPUT), distribution(TARGET)
+  slope = {'server': p - q, 'client': p * (np.log(p / q) - (p * np.log(p / q)).sum())}[direction]
+  np.testing.assert_allclose(d_output, slope, rtol=1e-4, atol=1e-6)
+  np.testing.assert_array_equal(d_target, 0)
+
+
+@pytest.mark.parametrize('hole', [0.0, np.nan, np.inf])
+@pytest.mark.parametrize('direction', losses.KL_DIRECTIONS)
+def test_masked_kl_without_knowledge_is_zero_with_zero_gradient(direction, hole):
+  loss = jax.value_and_grad(losses.masked_kl)
+  value, gradient = loss(OUTPUT, jnp.full(3, hole), jnp.array(False), direction)
+  assert value == 0
+  np.testing.assert_array_equal(gradient, 0)

@@ -44,7 +44,16 @@ TABLE = {
   'velo': ({**FELO, 'feature_align': 'pool', 'limits': (20, 20), 'cvae_epochs': 1}, ((LARGE, 2), (HALF, 3))),
   'heterofl': ({**LOCAL, 'epochs': None}, ((LARGE, 2), (HALF, 3))),
   'fedgkt': (
-    {**LOCAL, 'epochs': None, 'server_width': 0.125, 'server_epochs': 1},
+    {
+      **LOCAL,
+      'steps': 6,
+      'epochs': None,
+      'alpha': 0.1,
+      'temperature': 1.0,
+      'server_blocks': (1,),
+      'server_width': 0.125,
+      'server_epochs': 1,
+    },
     ((models.GKTClient(channels=4, classes=CLASSES), 5),),
   ),
 }

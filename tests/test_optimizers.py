@@ -1,4 +1,4 @@
-"""AMSGrad against the numbers of PyTorch, as `golden/amsgrad.py` wrote them."""
+"""AMSGrad against the numbers of PyTorch, as `golden/amsgrad.py` wrote them; the others against loops in NumPy."""
 
 import json
 import pathlib
@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 
-from fedkd.optimizers import amsgrad
+from fedkd.optimizers import adam, amsgrad, scheduled, sgd
 from helpers import assert_same_bits
 
 CASES = json.loads((pathlib.Path(__file__).parent / 'golden' / 'amsgrad.json').read_text())['cases']
@@ -63,3 +63,68 @@ def test_a_schedule_is_a_learning_rate():
   constant, half = (trajectory(amsgrad(rate), case) for rate in (0.1, lambda count: jnp.where(count < 4, 0.1, 0.05)))
   assert_same_bits(half[:4], constant[:4])
   np.testing.assert_allclose(jnp.diff(half[3:], axis=0), jnp.diff(constant[3:], axis=0) / 2, rtol=1e-4, atol=1e-6)
+
+
+# The other two, against loops.
+
+START = np.array([1.0, -2.0, 0.5])
+GRADIENTS = np.random.default_rng(0).normal(size=(6, 3)) * np.array([0.1, 0.3, 3, 1, 0.1, 5])[:, None]
+CASE = {'start': START, 'gradients': GRADIENTS}
+
+
+def test_sgd_clips_then_decays_then_remembers():
+  rate, momentum, decay, clip = 0.1, 0.9, 0.05, 1.0
+  w, velocity, path = START.copy(), np.zeros(3), []
+  for gradient in GRADIENTS:
+    norm = np.sqrt((gradient**2).sum())  # over all parameters together
+    velocity = momentum * velocity + gradient * min(1, clip / norm) + decay * w
+    w = w - rate * velocity
+    path.append(w)
+  norms = np.linalg.norm(GRADIENTS, axis=1)
+  assert norms.min() < clip < norms.max()
+  np.testing.assert_allclose(trajectory(sgd(rate, momentum, decay, clip), CASE), path, rtol=1e-5, atol=1e-6)
+
+
+def test_adam_adds_the_decay_to_the_gradient():
+  rate, decay = 0.1, 0.5
+  w, m, v, path = START.copy(), np.zeros(3), np.zeros(3), []
+  for t, gradient in enumerate(GRADIENTS, 1):
+    gradient = gradient + decay * w
+    m, v = 0.9 * m + 0.1 * gradient, 0.999 * v + 0.001 * gradient**2
+    w = w - rate * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
+    path.append(w)
+  # In float32, 1 - 0.999^t has four correct digits less.
+  np.testing.assert_allclose(trajectory(adam(rate, decay), CASE), path, atol=5e-5)
+
+
+# Learning rates that follow the round.
+
+
+def updates_in(tx, rounds):
+  """The updates of one optimizer state that sees gradients of ones in these rounds."""
+  params, found = jnp.zeros(2), []
+  state = tx.init(params)
+  for t in rounds:
+    update, state = tx.update(jnp.ones(2), state, params, round=jnp.int32(t))
+    found.append(float(update[0]))
+  return found
+
+
+def test_a_scheduled_rate_falls_at_each_milestone_whenever_a_client_is_drawn():
+  tx = scheduled(optax.sgd(1.0), (5, 2), 0.1)
+  rounds = [0, 1, 1, 1, 2, 3, 4, 5, 9]
+  np.testing.assert_allclose(updates_in(tx, rounds), [-1] * 4 + [-0.1] * 3 + [-0.01] * 2, rtol=1e-5)
+  np.testing.assert_allclose(updates_in(tx, [7, 0, 3]), [-0.01, -1, -0.1], rtol=1e-5)  # the round, not the steps
+
+
+def test_without_a_round_or_milestones_nothing_is_scheduled():
+  plain = optax.sgd(1.0)
+  assert scheduled(plain, ()) is plain
+  tx = scheduled(plain, (2,))
+  assert_same_bits(tx.update(jnp.ones(2), tx.init(jnp.ones(2)))[0], -jnp.ones(2))
+
+
+def test_momentum_goes_on_at_the_rate_of_the_round():
+  """The factor is on the update, as in PyTorch: what was accumulated before counts with the new rate."""
+  tx = scheduled(optax.sgd(1.0, momentum=0.5), (1,), 0.1)
+  np.testing.assert_allclose(updates_in(tx, [0, 1, 1]), [-1, -0.15, -0.175], rtol=1e-5)

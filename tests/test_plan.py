@@ -119,3 +119,26 @@ def test_dropout_is_fair_and_delay_evens_out_speeds():
 def test_asynchronous_refuses_what_cannot_be(bad):
   with pytest.raises(ValueError, match='set spread and delay to at least 0'):
     plan.asynchronous([3], 5, 0, **bad)
+
+
+@given(st.integers(1, 6), st.integers(1, 4), st.integers(1, 6), st.integers(0, 4), seeds, st.floats(0, 1))
+def test_dynamic_seats_every_sampled_client_in_one_group(clients, groups, rounds, more, seed, share):
+  sizes, ratio = [clients] * groups, max(share, 1 / clients)
+  made = plan.dynamic(sizes, rounds, seed, ratio)
+  assert_seats_in_range(made.who, sizes, rounds)
+  (sampled,) = plan.sampled([clients], rounds, seed, ratio).who
+  for t in range(rounds):
+    seated = np.sort(np.concatenate([table[t][table[t] >= 0] for table in made.who]))
+    np.testing.assert_array_equal(seated, np.sort(sampled[t][sampled[t] >= 0]))  # each of them, once
+  assert_prefix(made, plan.dynamic(sizes, rounds + more, seed, ratio))
+
+
+def test_dynamic_groups_are_uniform():
+  who = plan.dynamic([4] * 3, 600, 1, 0.5).who
+  counts = np.array([(table >= 0).sum() for table in who])
+  np.testing.assert_allclose(counts, 400, atol=4 * np.sqrt(1200 * 2 / 9))
+
+
+def test_dynamic_refuses_groups_of_other_clients():
+  with pytest.raises(ValueError, match=r'plan dynamic needs groups of the same clients, not of 2, 3; set first=0'):
+    plan.dynamic([2, 3], 5)

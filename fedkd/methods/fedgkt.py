@@ -23,6 +23,7 @@ def fedgkt(
   alpha=1.0,
   temperature=3.0,
   server='resnet55',
+  server_blocks=(),
   server_width=1.0,
   server_epochs=20,
   server_alpha=0.0,
@@ -41,6 +42,7 @@ def fedgkt(
     alpha: weight of a client's knowledge loss, once there are logits of the server.
     temperature: of the knowledge losses.
     server: 'resnet55' (the authors' code) or 'resnet50' (for clients with 64 channels).
+    server_blocks: per stage of the server, if not the published.
     server_width: factor on the server's channels.
     server_epochs: its passes over all that it received, each round.
     server_alpha: weight of its knowledge loss towards the clients' logits; 0 in the authors' published command.
@@ -74,7 +76,7 @@ def fedgkt(
     up = {'map': Sent(maps, owned), 'logits': Sent(logits, owned), 'label': Sent(data.pool.label[mine.index], owned)}
     return learner, up, local.report(sums)
 
-  net = lambda classes: GKTServer(server, server_width, classes)
+  net = lambda classes: GKTServer(server, tuple(server_blocks), server_width, classes)
 
   def predict(model, variables, server_state, x):
     h = model.apply(variables, x, False, method='features')

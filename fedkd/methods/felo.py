@@ -132,7 +132,7 @@ def learner(
     label = jnp.arange(classes) if upload == 'class_mean' else data.pool.label[mine.index]
     knowledge = {'features': mean('features'), 'logits': mean('logits'), 'label': Sent(label.astype(jnp.int32), seen)}
     after = local.variables(trained)
-    up = {'weights': {**after, 'count': 1 if equal_weights else mine.size}, 'knowledge': knowledge}
+    up = {'weights': {**after, 'count': jnp.int32(1) if equal_weights else mine.size}, 'knowledge': knowledge}
     return (after if keeps else ()), up, local.report(sums)
 
   return Client(init, step)

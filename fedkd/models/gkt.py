@@ -50,24 +50,29 @@ class GKTServer(Classifier):
 
   kind: 'resnet55' (6, 6, 6 blocks of 16, 32, 64 channels, times four: 590 858 weights for ten classes) or 'resnet50'
     (3, 4, 6, 3 of 64 to 512, after clients of 64 channels: 23 518 986; our reading of Felo's "ResNet50").
+  blocks: per stage, if not those of `kind`.
   width: factor on all channels; 1.0 is the published network.
   """
 
   kind: str = 'resnet55'
+  blocks: tuple[int, ...] = ()
   width: float = 1.0
   classes: int = 10
   lowering: str = 'auto'
 
   def setup(self):
     refuse_unknown('kind', self.kind, SERVERS)
-    blocks, channels = SERVERS[self.kind]
-    for i, count in enumerate(blocks):
+    channels = SERVERS[self.kind][1]
+    for i, count in enumerate(self.stages()):
       width, stride = scaled(channels * 2**i, self.width), 2 if i else 1
       setattr(self, f'layer{i + 1}', stage(width, count, stride, True, lowering=self.lowering))
     self.fc = TorchDense(self.classes)
 
+  def stages(self):
+    return self.blocks or SERVERS[self.kind][0]
+
   def features(self, x, train):
-    return jnp.mean(run_stages(self, len(SERVERS[self.kind][0]), x, train), (1, 2))
+    return jnp.mean(run_stages(self, len(self.stages()), x, train), (1, 2))
 
   def head(self, f):
     return self.fc(f)

@@ -1,0 +1,195 @@
+"""HeteroFL: corners of one network, their mean by a slow twin, masked classes, static BatchNorm."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from fedkd import methods, models, plan
+from fedkd.types import Data, Group, Rows, Sent, State
+from helpers import CLASSES, assert_close, assert_same_bits, pool, preprocessed, problem
+from servers import KEY, heard
+
+SGD, STEPS, BATCH = optax.sgd(0.1, momentum=0.9), 2, 6
+WIDTHS = (8, 4, 3)
+
+
+def heterofl(**how):
+  return methods.heterofl(SGD, **{'epochs': None, 'steps': STEPS, 'batch': BATCH, **how})
+
+
+@functools.cache
+def corners(widths=WIDTHS):
+  """(server, its first state, groups) of perceptrons of the widths, two clients each."""
+  images = pool(2)
+  nets = [preprocessed(models.MLP((w,), classes=CLASSES)) for w in widths]
+  groups = tuple(Group(f'g{g}', net, np.arange(2 * g, 2 * g + 2)) for g, net in enumerate(nets))
+  variables = tuple(
+    {'batch_stats': {}, **net.init(jax.random.key(g), images.image[:1], False)} for g, net in enumerate(nets)
+  )
+  data = tuple(Data(images, None, None) for _ in nets)
+  server = heterofl().server
+  return server, jax.jit(lambda: server.init(KEY, groups, variables, data))(), variables
+
+
+def assert_corners(parts):
+  """Every group's parameters are the corner of the first group's."""
+  for part in parts:
+    assert_same_bits(jax.tree.map(lambda whole, a: whole[tuple(map(slice, a.shape))], parts[0], part), part)
+
+
+def test_groups_begin_with_corners_of_the_widest_wherever_it_stands():
+  server, state, variables = corners()
+  assert_same_bits(state['params'][0], variables[0]['params'])
+  assert_corners(state['params'])
+  backward = corners(WIDTHS[::-1])[1]['params']
+  assert_corners(backward[::-1])
+  for part, down in zip(state['params'], server.send(KEY, 0, state, ((),) * 3), strict=True):
+    assert_same_bits(down.shared, {'params': part})
+
+
+def test_only_the_last_layer_is_the_head():
+  head = corners()[1]['head']['net']
+  assert jax.tree.all(head['output'])
+  assert not jax.tree.reduce(jnp.logical_or, head['layers_0'])
+
+
+def uploads(rng, parts, ids, absent):
+  """Random parameters of the seats, which have all classes but `absent[client]`."""
+
+  def of_group(part, seats):
+    normal = lambda a: jnp.asarray(rng.normal(size=(len(seats), *a.shape)), jnp.float32)
+    valid = np.array([[k >= 0 and c not in absent.get(k, ()) for c in range(CLASSES)] for k in seats]).reshape(
+      -1, CLASSES
+    )
+    label = Sent(jnp.tile(jnp.arange(CLASSES), (len(seats), 1)), jnp.asarray(valid))
+    # An empty seat is zeros.
+    here = np.array(seats).reshape(-1) >= 0
+    mask = lambda a: jnp.where(here.reshape(-1, *[1] * (a.ndim - 1)), a, 0)
+    return {'params': jax.tree.map(lambda a: mask(normal(a)), part), 'label': label}
+
+  return tuple(of_group(part, seats) for part, seats in zip(parts, ids, strict=True))
+
+
+def twin(whole, ups, ids, head):
+  """The aggregation, number by number: the plain mean over those who hold it."""
+  new = np.array(whole)
+  for at in np.ndindex(*new.shape):
+    held = []
+    for up, valid, seats in zip(ups, *ids, strict=True):
+      for m, client in enumerate(seats):
+        inside = all(i < n for i, n in zip(at, up.shape[1:], strict=True))
+        if client >= 0 and inside and (not head or valid[m, at[-1]]):
+          held.append(float(up[(m, *at)]))
+    if held:
+      new[at] = np.mean(held)
+  return new
+
+
+IDS = {
+  'all there': ([0, 1], [2, 3], [4, 5]),
+  'an empty seat': ([-1, 1], [2, -1], [4, 5]),
+  'nobody with the whole': ([-1, -1], [2, 3], [4, -1]),
+  'a group without seats': ([], [2, 3], [4, 5]),
+  'nobody': ([-1, -1], [-1, -1], [-1, -1]),
+}
+
+
+@pytest.mark.parametrize('ids', IDS.values(), ids=IDS)
+def test_the_mean_is_the_twins(ids):
+  server, state, _ = corners()
+  # Class 2 is known to client 1 alone; client 4 has but one class.
+  absent = {0: (2,), 2: (2,), 3: (2,), 4: (1, 2), 5: (2,)}
+  ups = uploads(np.random.default_rng(0), state['params'], ids, absent)
+  new = heard(server, state, ups, tuple(jnp.array(seats, jnp.int32) for seats in ids))
+  assert_corners(new['params'])
+  valid = [np.asarray(up['label'].valid) for up in ups]
+  for layer in ('layers_0', 'output'):
+    for name in ('kernel', 'bias'):
+      of = lambda tree, layer=layer, name=name: np.asarray(tree['net'][layer][name])
+      expected = twin(of(state['params'][0]), [of(up['params']) for up in ups], (valid, ids), layer == 'output')
+      np.testing.assert_allclose(of(new['params'][0]), expected, rtol=1e-5, atol=1e-6)
+  kernel = lambda state: np.asarray(state['params'][0]['net']['output']['kernel'])
+  if 1 not in ids[0]:  # the head's column of a class that nobody has stays
+    np.testing.assert_array_equal(kernel(new)[:, 2], kernel(state)[:, 2])
+  if not any(client >= 0 for client in ids[0]):  # what only the widest holds stays
+    np.testing.assert_array_equal(kernel(new)[4:], kernel(state)[4:])
+
+
+# Rounds.
+
+NET = models.MLP((4,), classes=CLASSES)
+PARTS = [np.arange(12), np.arange(30, 42), np.arange(60, 72)]  # all classes everywhere, equal sizes
+SEATS = plan.Plan((np.array([[0, 1, 2], [2, -1, -1], [0, 1, -1]], np.int32),))
+
+
+def test_with_one_width_and_all_classes_it_is_fedavg_with_equal_weights():
+  fedavg = methods.fedavg(SGD, steps=STEPS, batch=BATCH)
+  (state, report), (expected, expected_report) = (
+    problem(method, [NET], [3], SEATS, PARTS).run() for method in (heterofl(), fedavg)
+  )
+  assert_close(state.server['params'][0], expected.server['params'], rtol=1e-5)
+  np.testing.assert_allclose(report.info[0]['loss'], expected_report.info[0]['loss'], rtol=1e-5)
+
+
+@pytest.mark.parametrize('masked', [True, False])
+def test_absent_classes_get_no_gradient_where_they_are_masked(masked):
+  images = pool()
+  parts = [np.flatnonzero(np.asarray(images.label) < 2)[:12]]
+  made = problem(heterofl(masked=masked), [NET], [1], plan.synchronous([1], 1), parts)
+  model, data = made.groups[0].model, jax.tree.map(lambda a: a, made.data[0])
+  mine = jax.tree.map(lambda a: a[0], data.private)
+  down = made.method.server.send(KEY, 0, made.state.server, ((),))[0]
+  _, up, _ = jax.jit(lambda: made.method.client.step(KEY, 0, model, (), down, data._replace(private=mine)))()
+  np.testing.assert_array_equal(up['label'].valid, [True, True, False])
+  before, after = (tree['net']['output'] for tree in (down.shared['params'], up['params']))
+  same = [
+    (np.asarray(before[name])[..., c] == np.asarray(after[name])[..., c]).all() for name in before for c in (0, 2)
+  ]
+  assert same == [False, masked] * 2
+
+
+# Static BatchNorm.
+
+
+def test_calibrate_finds_the_statistics_of_all_training_images_batch_by_batch():
+  """Of the norm after a stem of one convolution, in NumPy: means and biased variances, averaged over two batches."""
+  images, size, batch = pool(4), 700, 500
+  index = np.random.default_rng(0).integers(0, 90, size)
+  model = preprocessed(models.PreActResNet(blocks=(1,), width=4 / 64, rate=0.5, classes=CLASSES))
+  padded = jnp.asarray(np.append(index, [100] * 3), jnp.int32)
+  data = Data(images, None, Rows(padded, jnp.int32(size), jnp.int32(-1)))
+  variables = jax.jit(lambda: model.init(KEY, images.image[:1], False))()
+  before = State((), {name: (variables[name],) for name in ('params', 'batch_stats')})
+  group = Group('g', model, np.arange(1))
+  after = jax.jit(lambda state: heterofl().calibrate((group,), state, (data,)))(before)
+  assert_same_bits(after.server['params'], before.server['params'])
+
+  kernel = np.asarray(variables['params']['net']['conv1']['kernel'], float)
+  moments = []
+  for start in (0, batch):
+    some = index[np.arange(start, start + batch) % size]  # the last batch is filled from the beginning
+    x = np.pad((np.asarray(images.image, float)[some] - 128) / 64, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    y = sum(x[:, i : i + 4, j : j + 4] @ kernel[i, j] for i in range(3) for j in range(3)) / 0.5  # the scaler
+    moments.append((y.mean((0, 1, 2)), y.var((0, 1, 2))))
+  first = after.server['batch_stats'][0]['net']['layer1_0']['n1']['bn']
+  for name, expected in zip(('mean', 'var'), np.mean(moments, 0), strict=True):
+    np.testing.assert_allclose(first[name], expected, rtol=1e-4, atol=1e-5)
+
+
+# Refusals.
+
+
+@pytest.mark.parametrize(
+  'nets',
+  [
+    (models.MLP((8,), classes=CLASSES), models.MLP((6, 4), classes=CLASSES)),  # another depth
+    (models.MLP((8, 2), classes=CLASSES), models.MLP((4, 3), classes=CLASSES)),  # wider somewhere
+  ],
+)
+def test_unrelated_architectures_are_refused(nets):
+  with pytest.raises(ValueError, match=r'g1 is no part of g0.*use one architecture with several values of rate'):
+    problem(heterofl(), nets, [1, 1], plan.synchronous([1, 1], 1))

@@ -1,0 +1,187 @@
+"""Velo: when its autoencoder learns, on what, and what it can draw. Clients are Felo's."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from fedkd import methods, stores
+from fedkd.methods.velo import LOSSES, code, elbo, generator
+from fedkd.types import Sent
+from helpers import assert_close, assert_same_bits
+from servers import KEY, groups_of, said
+
+CLASSES, WIDTH, INITIAL = 3, 4, 2
+SEATS = (jnp.array([0, 1]),)
+
+
+PLAIN = {'latent': 0, 'vae_loss': 'elbo', 'relu': False, 'width': WIDTH}
+
+
+@functools.cache
+def compiled(interval=1, lag=0):
+  """(server, its compiled `receive`)."""
+  server = generator(50, INITIAL, interval, lag, epochs=2, batch=4, rate=1e-2, **PLAIN)
+  return server, jax.jit(server.receive)
+
+
+def uploads(t):
+  """What two clients say in round t; nobody has class 2."""
+  value = np.random.default_rng(t).normal(size=(2, CLASSES, WIDTH))
+  return (said(value, [[True, True, False], [True, False, False]]),)
+
+
+@functools.cache
+def history(interval=1):
+  """[(state, info)] before round 0 and after each of eight rounds; the same randomness in every one."""
+  server, receive = compiled(interval)
+  rounds = [(server.init(KEY, groups_of(2, classes=CLASSES), (), ()), {})]
+  for t in range(8):
+    rounds.append(receive(jax.random.key(5), jnp.int32(t), rounds[-1][0], uploads(t), SEATS))
+  return rounds
+
+
+def features(server, key, state, ids=SEATS):
+  """[Sent] per group."""
+  return [down.shared['knowledge'] for down in server.send(key, 0, state, ids)]
+
+
+def moved(old, new):
+  return any((np.asarray(a) != np.asarray(b)).any() for a, b in zip(*map(jax.tree.leaves, (old, new)), strict=True))
+
+
+def test_one_feature_per_class_for_all_clients_of_a_round_and_another_in_the_next():
+  server, state = compiled()[0], history()[4][0]
+  keys = jax.random.split(KEY)
+  first, again, alone = (features(server, keys[0], state, ids) for ids in (SEATS * 2, SEATS * 2, (jnp.array([7]),)))
+  assert_same_bits(first, again)
+  assert_same_bits(first[0], first[1])  # every group
+  assert_same_bits(alone[0], first[0])  # whoever listens
+  (later,) = features(server, keys[1], state)
+  assert (np.asarray(later.value[:2]) != np.asarray(first[0].value[:2])).all()
+  np.testing.assert_array_equal(first[0].valid, [True, True, False])  # nobody has class 2
+  assert server.send(keys[0], 0, state, SEATS)[0].own == ()
+
+
+@pytest.mark.parametrize('interval', [1, 3])
+def test_the_autoencoder_learns_before_every_round_that_is_due_and_in_no_other(interval):
+  """Algorithm 2 trains at the beginning of round t, here at the end of the one before."""
+  rounds = history(interval=interval)
+  for t in range(8):
+    (old, _), (new, info) = rounds[t : t + 2]
+    due = t + 1 >= INITIAL and (t + 1 - INITIAL) % interval == 0
+    assert bool(info['cvae_trained']) == due
+    assert moved(old['cvae'], new['cvae']) == due
+    np.testing.assert_array_equal(new['store']['count'], [2 * (t + 1), t + 1, 0])  # stored in every round
+    if t and not due:
+      assert float(info['cvae_kl']) == float(rounds[t][1]['cvae_kl'])  # the last training's
+    server = compiled(interval=interval)[0]
+    assert features(server, KEY, new)[0].valid.any() == (t + 1 >= INITIAL)  # before, there is nothing to draw from
+
+
+def test_with_a_lag_it_learns_from_the_rounds_before_the_present_one():
+  """The lagging one in round t is the prompt one that got round t's uploads only after its training."""
+  _, receive = compiled()
+  _, lagging = compiled(lag=1)
+  (before, _), (_, info) = history()[3:5]  # the prompt one, between rounds 2 and 3
+  state, late = lagging(jax.random.key(5), jnp.int32(3), before, uploads(3), SEATS)
+  silence = jax.tree.map(jnp.zeros_like, uploads(3))
+  expected, _ = receive(jax.random.key(5), jnp.int32(3), before, silence, SEATS)
+  assert bool(late['cvae_trained'])
+  assert_close(state['cvae'], expected['cvae'])
+  np.testing.assert_array_equal(state['store']['count'], before['store']['count'] + jnp.array([2, 1, 0]))
+  assert float(info['cvae_reconstruction']) != float(late['cvae_reconstruction'])
+
+
+def test_it_does_not_learn_from_nothing():
+  server, receive = compiled()
+  before = server.init(KEY, groups_of(2, classes=CLASSES), (), ())
+  state, info = receive(KEY, jnp.int32(INITIAL), before, jax.tree.map(jnp.zeros_like, uploads(0)), SEATS)
+  assert not info['cvae_trained']
+  assert_same_bits(state['cvae'], before['cvae'])
+  assert not features(server, KEY, state)[0].valid.any()
+
+
+# Losses.
+
+S = np.random.default_rng(0).normal(size=(6, WIDTH)).astype(np.float32)
+NORMAL = jnp.zeros((6, 2)), jnp.zeros((6, 2))
+
+
+@pytest.mark.parametrize('loss', LOSSES.values(), ids=LOSSES)
+def test_a_perfect_reconstruction_from_the_prior_costs_nothing(loss):
+  assert [float(part) for part in loss(S, S, *NORMAL)] == [0, 0]
+
+
+def test_the_two_losses_in_numpy():
+  rng = np.random.default_rng(1)
+  rebuilt, mean, log_variance = (rng.normal(size=shape).astype(np.float32) for shape in ((6, WIDTH), (6, 2), (6, 2)))
+  kl = 0.5 * (np.exp(log_variance) + mean**2 - 1 - log_variance)
+  both = (S, rebuilt, mean, log_variance)
+  np.testing.assert_allclose(elbo(*both), [0.5 * ((S - rebuilt) ** 2).sum() / 6, kl.sum() / 6], rtol=1e-5)
+  np.testing.assert_allclose(code(*both), [((S - rebuilt) ** 2).mean(), kl.sum()], rtol=1e-5)
+
+
+# What it can draw.
+
+
+def test_it_draws_from_the_gaussian_of_each_class():
+  """Class means within 0.25, large variances v as v - 1 within a fifth of v, the absent class masked.
+
+  The decoder is linear in z and in the label's code: a mean for each class, but one covariance for all of them, so the
+  data share theirs. Eq. 2 explains unit noise around the decoder, which draws without it: of a variance of 9 come back
+  8, of 4 come back 3, and what is narrower than the noise (0.04) collapses to the mean (Tipping and Bishop, 1999). Four
+  ReLUs in the encoder pass on two directions of the four.
+  """
+  rng = np.random.default_rng(0)
+  mean = np.array([[4.0, 0, -4, 2], [-4, 4, 0, -2], [0, 0, 0, 0]])
+  deviation = np.array([3.0, 2.0, 0.2, 0.2])
+  places = 1000
+  value = mean[:, None] + deviation * rng.normal(size=(CLASSES, places, WIDTH))
+  server = generator(places, 0, 1, 0, epochs=60, batch=50, rate=3e-3, **PLAIN)
+  state = server.init(KEY, groups_of(1, classes=CLASSES), (), ())
+  shelf = {
+    'value': jnp.asarray(value, jnp.float32),
+    'count': jnp.array([places, places, 0]),
+    'since': jnp.zeros((CLASSES, places)),
+  }
+  nothing = jax.tree.map(jnp.zeros_like, uploads(0))
+  state, info = jax.jit(server.receive)(KEY, jnp.int32(0), {**state, 'store': shelf}, nothing, SEATS)
+  assert bool(info['cvae_trained'])
+  draw = jax.jit(jax.vmap(lambda key: server.send(key, 1, state, SEATS)[0].shared['knowledge']))
+  drawn = draw(jax.random.split(KEY, 2000))
+  np.testing.assert_array_equal(drawn.valid, np.tile([True, True, False], (2000, 1)))
+  for c in range(2):
+    got = np.asarray(drawn.value[:, c])
+    np.testing.assert_allclose(got.mean(0), mean[c], atol=0.25)
+    np.testing.assert_allclose(got.var(0) / deviation**2, [8 / 9, 3 / 4, 0, 0], atol=0.2)
+
+
+# Refusals, and what clients send.
+
+
+@pytest.mark.parametrize(
+  ('wrong', 'message'),
+  [
+    ({'interval': 0}, r'interval=0 must be at least 1, and cvae_lag=0 0 or 1'),
+    ({'cvae_lag': 2}, r'cvae_lag=2 0 or 1'),
+    ({'vae_loss': 'mse'}, r"vae_loss='mse' is unknown; choose one of elbo, code"),
+    ({'upload': 'all'}, r"upload='all' is unknown; choose one of class_mean, per_sample"),
+    ({'feature_align': 'linear'}, r"feature_align='linear' is unknown; choose one of none, pool, group"),
+  ],
+)
+def test_unknown_choices_are_refused(wrong, message):
+  with pytest.raises(ValueError, match=message):
+    methods.velo(optax.sgd(0.1), **wrong)
+
+
+def test_features_per_example_are_kept_up_to_the_limit():
+  shelf = stores.shelf(CLASSES, 3, WIDTH)
+  label = jnp.zeros((1, 5), jnp.int32)
+  valid = jnp.ones((1, 5), bool)
+  value = jnp.arange(5.0)[None, :, None] * jnp.ones(WIDTH)
+  shelf = stores.put(shelf, 0, ({'knowledge': Sent(value, valid), 'label': Sent(label, valid)},))
+  assert sorted(np.asarray(shelf['value'][0, :, 0])) == [2, 3, 4]
