@@ -184,6 +184,84 @@ def _fedhe() -> dict:
   return out
 
 
+# Felo and Velo: mean accuracy over the second half of the rounds, by data set and split.
+SPLITS = (('cifar10', 'iid'), ('cifar10', 'dir0.5'), ('cinic10', 'iid'), ('cinic10', 'dir0.5'))
+SECOND_HALF = {'second half': 'second_half_mean', 'final': 'final'}
+FIGURE_4 = {'felo': (76.10, 56.88, 61.08, 47.35), 'velo': (76.33, 57.17, 61.16, 47.61)}
+TABLE_2_FELO = {
+  'fedavg': (84.582, 59.229, 70.26, 46.837),
+  'felo': (84.451, 60.357, 70.697, 48.528),
+  'velo': (85.077, 60.882, 70.858, 47.885),
+}
+TABLE_3_FELO = {
+  'fedhe': (55.16, 38.97, 50.25, 37.81),
+  'fedgkt': (65.82, 37.13, 55.30, 35.62),
+  'felo': (70.451, 52.63, 57.27, 44.23),
+  'velo': (74.13, 56.92, 60.24, 46.03),
+}
+TABLE_4_FELO = {  # rounds between trainings of the autoencoder: CIFAR-10 iid, non-iid
+  1: (76.33, 57.17),
+  2: (75.52, 58.02),
+  3: (76.81, 58.72),
+  4: (75.79, 56.53),
+  5: (76.40, 58.39),
+  6: (75.89, 57.46),
+  8: (77.37, 55.24),
+  10: (75.91, 57.75),
+}
+
+
+def _felo() -> dict:
+  paper, out, cost = 'Chan and Ngai, 2022', {}, 'about 8 minutes a row on one core'
+
+  def table(names, printed, number, arg):
+    shown = lambda name: {'second half': printed[name][number]} if name in printed else {}
+    zoo = lambda name: ',zoo=homo' if name == 'fedavg' and 'zoo' not in arg else ''
+    return tuple(Row(name, 'felo', f'method={name},{arg}{zoo(name)}', shown(name)) for name in names)
+
+  everything = ('felo', 'velo', 'fedhe', 'fedmd', 'fedgkt', 'heterofl', 'fedavg', 'private', 'agg')
+  for number, (data, split) in enumerate(SPLITS):
+    arg, title = f'data={data},split={split}', f'{data}, {split}'
+    rows = table(everything, FIGURE_4, number, arg)
+    out[f'fv-{data}-{split}'] = Experiment(
+      f'Felo and Velo, {title}', f'{paper}, Figures 4 and 5', rows, SECOND_HALF, cost
+    )
+    rows = table((*TABLE_2_FELO, 'private', 'agg'), TABLE_2_FELO, number, f'{arg},zoo=homo')
+    out[f'fv-homo-{data}-{split}'] = Experiment(
+      f'Felo and Velo, {title}, ResNet18 everywhere', f'{paper}, Table 2', rows, SECOND_HALF, cost
+    )
+    rows = table(TABLE_3_FELO, TABLE_3_FELO, number, f'{arg},zoo=extreme')
+    out[f'fv-extreme-{data}-{split}'] = Experiment(
+      f'Felo and Velo, {title}, ResNet10 to 50', f'{paper}, Table 3', rows, SECOND_HALF, cost
+    )
+  for interval, printed in TABLE_4_FELO.items():
+    rows = tuple(
+      Row(f'velo_{split}', 'felo', f'method=velo,split={split},interval={interval}', {'second half': value})
+      for (_, split), value in zip(SPLITS[:2], printed, strict=True)
+    )
+    title = f'Velo, CIFAR-10, autoencoder trained every {interval} rounds'
+    out[f'fv-interval-{interval}'] = Experiment(title, f'{paper}, Table 4', rows, SECOND_HALF, cost)
+  return out
+
+
+def _felo_claims() -> list:
+  half, out = SECOND_HALF['second half'], []
+  for data, split in SPLITS:
+    of = lambda row, data=data, split=split: f'fv-{data}-{split}/{row}'
+    out.append(Claim(f'Velo beats Felo, {data}, {split}', of('velo'), of('felo'), half))
+    for other in ('fedhe', 'fedmd', 'fedgkt', 'heterofl'):
+      out.append(Claim(f'Felo beats {other}, {data}, {split}', of('felo'), of(other), half))
+    of = lambda row, data=data, split=split: f'fv-homo-{data}-{split}/{row}'
+    for name in ('felo', 'velo'):
+      out.append(Claim(f'{name} beats fedavg, {data}, {split}, ResNet18 everywhere', of(name), of('fedavg'), half))
+    of = lambda row, data=data, split=split: f'fv-extreme-{data}-{split}/{row}'
+    out.append(Claim(f'Velo beats Felo, {data}, {split}, ResNet10 to 50', of('velo'), of('felo'), half))
+  for split in ('iid', 'dir0.5'):
+    rows = f'fv-interval-10/velo_{split}', f'fv-interval-1/velo_{split}'
+    out.append(Claim(f'Velo: the interval does not matter (10 against 1), {split}', *rows, half))
+  return out
+
+
 class Claim(NamedTuple):
   """A sentence of a paper as an inequality: the first row's metric is at least the second's (`id/row` both)."""
 
@@ -229,9 +307,9 @@ def claims() -> tuple:
     out.append(Claim(f'FedHe beats FedMD, {data}, {zoo}', of('fedhe'), of('fedmd')))
     if zoo == 'homo':
       out.append(Claim(f'FedAvg beats FedHe, {data}, {zoo}', of('fedavg'), of('fedhe')))
-  return tuple(out)
+  return (*out, *_felo_claims())
 
 
 def registry() -> dict:
   """{id: Experiment}."""
-  return {**_fedmd(), **_fedhe(), **_fedh2l()}
+  return {**_fedmd(), **_fedhe(), **_fedh2l(), **_felo()}
