@@ -5,7 +5,8 @@
 `method`: felo, velo, fedhe, fedmd, fedgkt, heterofl, fedavg (zoo=homo), private, agg. `data`: cifar10 (20 clients) or
 cinic10 (10, the folder as distributed). `split`: iid or dir0.5. `zoo`: previous (ResNet10, 14, 18, 22, 26), extreme
 (10, 18, 26, 34, 50) or homo (ResNet18). `ratio`: clients a round; empty for the paper's (a fifth; all of them for homo
-and dir0.5). `interval`: rounds between two trainings of Velo's autoencoder. `align`: of features in `extreme`.
+and dir0.5). `interval`: rounds between two trainings of Velo's autoencoder. `align`: of features in
+`extreme`, pool (the default), group or linear.
 
 `paper`: SGD 0.1, batches of 10, 5 epochs a turn, 100 rounds. `light`: Adam, batches of 64, otherwise the same. `small`:
 nets of a quarter of the width, 10 clients of 500 images, all of them in each of 40 rounds, one epoch. `smoke`: seconds,
@@ -28,9 +29,12 @@ SIZES = {
 ROWS = {'cifar10': (50_000, 20), 'cinic10': (90_000, 10)}  # training images, clients
 
 
-def groups(zoo, clients, width, profile) -> tuple:
+def groups(zoo, clients, width, profile, align) -> tuple:
   """Equal groups of ResNets, as far as the clients allow; for `smoke` the first and last, of two stages each."""
   nets = [{'model': f'ResNet{depth}', 'width': width} for depth in ZOO[zoo]]
+  if align == 'linear':  # the widest nets get a layer down to the others' width
+    wide = lambda net: {'projection': round(512 * width)} if net['model'] == 'ResNet50' else {}
+    nets = [{**net, **wide(net)} for net in nets]
   if profile == 'smoke':
     nets = [{**net, 'blocks': (1, 1)} for net in {net['model']: net for net in (nets[0], nets[-1])}.values()]
   return tuple({**net, 'clients': len(range(i, clients, len(nets)))} for i, net in enumerate(nets))
@@ -39,7 +43,8 @@ def groups(zoo, clients, width, profile) -> tuple:
 def method(config, name, turn, ratio, choice):
   """Sets the method, with the local training `turn` in common, and what else it needs."""
   initial = {'paper': 5, 'light': 5, 'small': 5, 'smoke': 2}[choice.profile]
-  align = {'feature_align': choice.align or ('pool' if choice.zoo == 'extreme' else 'none')}
+  align = choice.align or ('pool' if choice.zoo == 'extreme' else 'none')
+  align = {'feature_align': 'none' if align == 'linear' else align}
   fresh = {**turn, 'keep_optimizer': False}
   small = choice.profile in ('small', 'smoke')
   if name == 'felo':
@@ -48,7 +53,13 @@ def method(config, name, turn, ratio, choice):
     # 500 is never reached by class means: at most a vector per client and round.
     limits = (500, 50_000)
     config.method = base.block(
-      methods, name, **turn, initial=initial, **align, limits=limits, interval=int(choice.interval)
+      methods,
+      name,
+      **turn,
+      initial=initial,
+      **align,
+      limits=limits,
+      interval=min(int(choice.interval), 2) if choice.profile == 'smoke' else int(choice.interval),
     )
   elif name == 'fedhe':
     special = {'count_offset': 0.0, 'cold_start': initial * ratio, 'refresh_every': 0.0}
@@ -112,7 +123,7 @@ def get_config(arg=''):
   config.data.normalise, config.data.crop, config.data.flip = 'standard', 4, True
   config.data.validation = 0.0  # the paper has none; its headline is a mean over rounds
   config.seeds, config.rounds, config.eval_every = (0, 1, 2), rounds, every
-  config.groups = groups(choice.zoo, config.data.clients, width, choice.profile)
+  config.groups = groups(choice.zoo, config.data.clients, width, choice.profile, choice.align)
   if choice.profile == 'paper':
     # HeteroFL's training, its milestones scaled from 400 rounds to 100.
     config.optimizer, config.milestones = (

@@ -96,7 +96,8 @@ def _corners() -> Server:
         return jnp.broadcast_to(own, leaf.shape)
 
       each = jax.tree.map(held, up['params'], state['head'])
-      add = lambda old, new: old.at[tuple(map(slice, new.shape))].add(new)
+      # Padding, not `at[corner].add`, which would be a scatter.
+      add = lambda old, new: old + jnp.pad(new, [(0, n - m) for n, m in zip(old.shape, new.shape, strict=True)])
       products = aggregate.total(lambda p, w: jax.tree.map(jnp.multiply, p, w), up['params'], each)
       sums = jax.tree.map(add, sums, products)
       holders = jax.tree.map(add, holders, aggregate.total(lambda w: w, each))

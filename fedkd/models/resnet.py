@@ -19,6 +19,7 @@ from fedkd.models.layers import (
   refuse_consumed,
   refuse_unknown,
   settle,
+  torch_kernel,
 )
 
 kaiming = nn.initializers.variance_scaling(2.0, 'fan_out', 'normal')
@@ -114,6 +115,8 @@ class ResNet(Classifier):
   stem: 'imagenet' (7x7 of stride 2, max pool) or 'cifar' (3x3 of stride 1, no pool: better on 32 pixels).
   norm: 'batch' or 'group' (`layers.GroupNorm`: no running statistics, so none to average between clients).
   dtype: of convolutions and maps, 'float32' or 'bfloat16'; parameters, statistics, features and head stay float32.
+  projection: numbers of the features after one more linear layer without bias, so that nets of different width exchange
+    features (Felo's ResNet50 among the others); 0 is no such layer.
   """
 
   blocks: tuple[int, ...] = (2, 2, 2, 2)
@@ -122,6 +125,7 @@ class ResNet(Classifier):
   stem: str = 'imagenet'
   norm: str = 'batch'
   dtype: str = 'float32'
+  projection: int = 0
   classes: int = 10
   lowering: str = 'auto'
 
@@ -136,13 +140,16 @@ class ResNet(Classifier):
       channels, stride = scaled(64 * 2**i, self.width), 2 if i else 1
       blocks = stage(channels, count, stride, self.bottleneck, lowering=self.lowering, norm=self.norm)
       setattr(self, f'layer{i + 1}', blocks)
+    if self.projection:
+      self.project = nn.Dense(self.projection, use_bias=False, kernel_init=torch_kernel)
     self.fc = TorchDense(self.classes)
 
   def features(self, x, train):
     x = jax.nn.relu(self.bn1(self.conv1(x.astype(self.dtype)), train))
     if self.stem == 'imagenet':
       x = max_pool_3x3(x, 1)
-    return jnp.mean(run_stages(self, len(self.blocks), x, train), (1, 2), dtype=jnp.float32)
+    f = jnp.mean(run_stages(self, len(self.blocks), x, train), (1, 2), dtype=jnp.float32)
+    return self.project(f) if self.projection else f
 
   def head(self, f):
     return self.fc(f)
