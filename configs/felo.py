@@ -9,7 +9,8 @@ and dir0.5). `interval`: rounds between two trainings of Velo's autoencoder. `al
 `extreme`, pool (the default), group or linear.
 
 `paper`: SGD 0.1, batches of 10, 5 epochs a turn, 100 rounds. `light`: Adam, batches of 64, otherwise the same. `small`:
-nets of a quarter of the width, 10 clients of 500 images, all of them in each of 40 rounds, one epoch. `smoke`: seconds,
+nets of a quarter of the width, 10 clients of 500 images, all of them in each of 30 rounds, one epoch
+(heterofl: an eighth of the width of shallower nets, whose maps are larger). `smoke`: seconds,
 on the embedded images. fedgkt has all clients in every round, as published, and no crop and flip; heterofl draws every
 client's width anew each round. FedMD's public set is a tenth of the clients' rows. Results: RESULTS.md.
 """
@@ -23,7 +24,7 @@ RATES = (1.0, 0.5, 0.25, 0.125, 0.0625)
 SIZES = {
   'paper': (1.0, 0, 0, 100, 1, 5, 10, 0.0),
   'light': (1.0, 0, 0, 100, 5, 5, 64, 1e-3),
-  'small': (0.25, 5000, 10, 40, 4, 1, 25, 1e-3),
+  'small': (0.25, 5000, 10, 30, 3, 1, 25, 1e-3),
   'smoke': (0.03, 0, 5, 6, 2, 1, 32, 1e-2),
 }
 ROWS = {'cifar10': (50_000, 20), 'cinic10': (90_000, 10)}  # training images, clients
@@ -84,7 +85,8 @@ def method(config, name, turn, ratio, choice):
     batch = turn['batch'] if small else 256
     config.method = base.block(methods, name, epochs=1, batch=batch, **server)
   elif name == 'heterofl':
-    net = {'model': 'PreActResNet', 'width': config.groups[0]['width'], 'first': 0, 'clients': config.data.clients}
+    width = config.groups[0]['width'] / (2 if small else 1)
+    net = {'model': 'PreActResNet', 'width': width, 'first': 0, 'clients': config.data.clients}
     blocks = {'small': {'blocks': (1, 1, 1, 1)}, 'smoke': {'blocks': (1, 1)}}.get(choice.profile, {})
     config.groups = tuple({**net, **blocks, 'rate': rate} for rate in RATES)
     config.plan = base.block(plan, 'dynamic', ratio=ratio)

@@ -14,7 +14,7 @@ import numpy as np
 from fedkd import evaluate, round
 from fedkd.local import Learner
 from fedkd.plan import Plan
-from fedkd.types import Data, Method, Pool, Rows, State
+from fedkd.types import Data, Method, Pool, Rows, State, clients
 
 # The winners of `launch/bench.py` (README, "Speed"): clients mapped at once, by backend and kind of network.
 AUTO_CHUNK = {('cpu', 'convolution'): 1, ('cpu', 'dense'): 10}
@@ -86,7 +86,7 @@ def initial_state(key, method, groups, data, variables, stale) -> State:
   """The state before round 0. `variables`: per group, leaves [1, ...] (all clients alike) or [n, ...]."""
   key_client, key_server, key_inbox = jax.random.split(key, 3)
 
-  def clients(group, data, variables):
+  def of_group(group, data, variables):
     n = len(group.ids)
 
     def one(row):
@@ -96,7 +96,7 @@ def initial_state(key, method, groups, data, variables, stale) -> State:
 
     return jax.vmap(one)(jnp.arange(n))
 
-  states = tuple(clients(*each) for each in zip(groups, data, variables, strict=True))
+  states = tuple(of_group(*each) for each in zip(groups, data, variables, strict=True))
   first = tuple(jax.tree.map(lambda a: a[0], v) for v in variables)
   server = method.server.init(key_server, groups, first, data)
   return State(states, server, round.fill_inbox(key_inbox, method, groups, server) if stale else None)
@@ -139,8 +139,8 @@ def make(label, method, plan, rounds, keys, world, before, settings) -> Phase:
   def run(pool, who, start, count, key, rows, state):
     return round.run(key, start, count, length, method, groups, state, _data(pool, rows), who, chunk)
 
-  def calibrate(pool, rows, state):
-    return method.calibrate(groups, state, _data(pool, rows)) if method.calibrate else state
+  def calibrate(which, pool, rows, state):
+    return method.calibrate(groups, state, _data(pool, rows), which) if method.calibrate else state
 
   def hits(state, image, label):
     owner = evaluated_in(groups, world.clients)
@@ -158,8 +158,14 @@ def make(label, method, plan, rounds, keys, world, before, settings) -> Phase:
   # A whole round in shapes: what does not fit together ends here, not after minutes of compilation.
   state = jax.eval_shape(begin, before)
   state = jax.eval_shape(lambda state: go(state, 0, 0)[0], state)
-  ready_program = jax.jit(lambda pool, *args: over_seeds(functools.partial(calibrate, pool), axis)(*args))
+  # A client that sits in several groups is looked at in the first; the next phase needs them all.
+  firsts = tuple(np.unique(evaluated_in(groups, np.arange(clients(groups)))).tolist())
+  ready_program = jax.jit(lambda pool, *args: over_seeds(functools.partial(calibrate, firsts, pool), axis)(*args))
   ready = lambda state: ready_program(world.pool, rows, state) if method.calibrate else state
-  hand_program = jax.jit(over_seeds(lambda state: handover(method, groups, state), axis))
-  hand = lambda state: hand_program(ready(state))
+
+  def hand_over(pool, rows, state):
+    return handover(method, groups, calibrate(range(len(groups)), pool, rows, state))
+
+  hand_program = jax.jit(lambda pool, *args: over_seeds(functools.partial(hand_over, pool), axis)(*args))
+  hand = lambda state: hand_program(world.pool, rows, state)
   return Phase(label, method, plan, rounds, begin, go, length, jax.jit(over_seeds(hits, axis)), ready, hand, state)

@@ -55,8 +55,8 @@ class Method(NamedTuple):
   variables: (state, g) -> {'params', 'batch_stats'} with leaves [n, ...], or [1, ...] where one model
     serves the whole group: the model that a client of group g would use now.
   predict: (model, variables, server_state, x) -> logits [B, C].
-  calibrate: (groups, State, data) -> State, what is left to do before anybody looks at the models (at an evaluation, or
-    the end); training goes on from the state before. None: nothing.
+  calibrate: (groups, State, data, which) -> State, what is left to do before anybody looks at the models of the groups
+    numbered `which` (at an evaluation, or the end); training goes on from the state before. None: nothing.
   """
 
   client: Client

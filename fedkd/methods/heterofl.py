@@ -127,11 +127,10 @@ def _refuse_unrelated(group, part, widest, whole):
     )
 
 
-def _static_batch_norm(groups, state, data):
+def _static_batch_norm(groups, state, data, which):
   """The state with BatchNorm statistics averaged over the batches of one pass over all training images."""
-
-  def of_group(group, params, old, data):
-    return local.statistics(group.model, {'params': params, 'batch_stats': old}, data.pool, data.everyone)
-
-  found = map(of_group, groups, state.server['params'], state.server['batch_stats'], data)
+  found = list(state.server['batch_stats'])
+  for g in which:
+    variables = {'params': state.server['params'][g], 'batch_stats': found[g]}
+    found[g] = local.statistics(groups[g].model, variables, data[g].pool, data[g].everyone)
   return state._replace(server={**state.server, 'batch_stats': tuple(found)})

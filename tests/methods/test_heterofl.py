@@ -165,7 +165,7 @@ def test_calibrate_finds_the_statistics_of_all_training_images_batch_by_batch():
   variables = jax.jit(lambda: model.init(KEY, images.image[:1], False))()
   before = State((), {name: (variables[name],) for name in ('params', 'batch_stats')})
   group = Group('g', model, np.arange(1))
-  after = jax.jit(lambda state: heterofl().calibrate((group,), state, (data,)))(before)
+  after = jax.jit(lambda state: heterofl().calibrate((group,), state, (data,), (0,)))(before)
   assert_same_bits(after.server['params'], before.server['params'])
 
   kernel = np.asarray(variables['params']['net']['conv1']['kernel'], float)
