@@ -15,3 +15,13 @@ class StoppedError(RuntimeError):
   def __init__(self, signum, message):
     super().__init__(message)
     self.signum = signum
+
+
+def refuse_unknown(field, value, choices):
+  """Refuses a value that is none of `choices`.
+
+  Raises:
+    ValueError: with the field, the value and the choices.
+  """
+  if value not in choices:
+    raise ValueError(f'{field}={value!r} is unknown; choose one of {", ".join(choices)}')

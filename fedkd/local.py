@@ -49,6 +49,12 @@ def forward(model, params, batch_stats, key, image):
   return logits, out, updated.get('batch_stats', batch_stats)
 
 
+def feature_shape(model, variables, pool) -> tuple:
+  """The shape of what a model calls the features of one image; from shapes alone."""
+  image = jax.ShapeDtypeStruct((1, *pool.image.shape[1:]), pool.image.dtype)
+  return jax.eval_shape(lambda v, x: model.apply(v, x, False)[1]['features'], variables, image).shape[1:]
+
+
 def tally(label, **means) -> dict:
   """Metrics of a batch as sums that add up over steps: {'metrics': {'examples': B, name: B * mean, ...}}."""
   examples = jnp.float32(label.shape[0])

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from fedkd import local
 from fedkd.losses import kl
 from fedkd.models.gkt import GKTServer
-from fedkd.types import Client, Down, Method, Sent, Server
+from fedkd.types import Client, Down, Method, Sent, Server, clients
 
 
 def fedgkt(
@@ -90,20 +90,16 @@ def _continuation(tx, net, batch, temperature, epochs, alpha) -> Server:
   """A large network that trains on everybody's maps, and the logits it gave them in its last pass."""
 
   def init(key, groups, variables, data):
-    def blank(group, variables, data):
-      images = jax.ShapeDtypeStruct((1, *data.pool.image.shape[1:]), data.pool.image.dtype)
-      h = jax.eval_shape(lambda v, x: group.model.apply(v, x, False)[1]['features'], variables, images)
-      if h.ndim != 4:
+    maps = [local.feature_shape(g.model, v, d.pool) for g, v, d in zip(groups, variables, data, strict=True)]
+    for group, shape in zip(groups, maps, strict=True):
+      if len(shape) != 3:
         raise ValueError(f'groups: {group.name} has no map inside that fedgkt could send; use GKTClient')
-      return jnp.zeros(h.shape)
-
-    maps = [blank(*each) for each in zip(groups, variables, data, strict=True)]
-    if len({h.shape for h in maps}) > 1:
-      raise ValueError(f'groups: the maps of fedgkt differ in shape ({", ".join(str(h.shape[1:]) for h in maps)})')
-    classes, many = groups[0].model.classes, max(int(g.ids.max(initial=-1)) for g in groups) + 1
+    if len(set(maps)) > 1:
+      raise ValueError(f'groups: the maps of fedgkt differ in shape ({", ".join(map(str, maps))})')
+    classes, many = groups[0].model.classes, clients(groups)
     places = [d.private.index.shape[-1] for d in data]
     return {
-      'learner': local.start({'batch_stats': {}, **net(classes).init(key, maps[0], False)}, tx),
+      'learner': local.start({'batch_stats': {}, **net(classes).init(key, jnp.zeros((1, *maps[0])), False)}, tx),
       'logits': tuple(jnp.zeros((many, n, classes)) for n in places),  # by group, since their padding differs
       'known': tuple(jnp.zeros((many, n), bool) for n in places),
     }

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from fedkd import local, projection, routing
+from fedkd.errors import refuse_unknown
 from fedkd.losses import kl_divergence
 from fedkd.types import Client, Method, Peers, Sent
 
@@ -133,14 +134,9 @@ def fedh2l(
 
 
 def _check(project, local_rows, trust, batch, interval, kl, labels):
-  choices = {
-    'project': (project, PROJECTIONS),
-    'local_rows': (local_rows, ('all', 'own')),
-    'trust': (trust, ('accuracy', 'ones')),
-  }
-  for field, (value, known) in choices.items():
-    if value not in known:
-      raise ValueError(f'{field}={value!r} is unknown; choose one of {", ".join(known)}')
+  refuse_unknown('project', project, PROJECTIONS)
+  refuse_unknown('local_rows', local_rows, ('all', 'own'))
+  refuse_unknown('trust', trust, ('accuracy', 'ones'))
   for field, value in (('batch', batch), ('interval', interval)):
     if value < 1:
       raise ValueError(f'{field}={value} must be at least 1')

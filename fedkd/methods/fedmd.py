@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from fedkd import aggregate, local, losses
+from fedkd.errors import refuse_unknown
 from fedkd.types import Client, Down, Method, Sent, Server
 
 LOSSES = {'mae': losses.mae, 'mse': losses.mse, 'kl': losses.kl}
@@ -49,8 +50,7 @@ def fedmd(
     ValueError: for an unknown digest_loss, a batch or epoch below 1, without public rows, with fewer than `subset` of
       them, or with a number of weights that is not the number of clients.
   """
-  if digest_loss not in LOSSES:
-    raise ValueError(f'digest_loss={digest_loss!r} is unknown; choose one of {", ".join(LOSSES)}')
+  refuse_unknown('digest_loss', digest_loss, LOSSES)
   for field, value in (('digest_batch', digest_batch), ('digest_epochs', digest_epochs), ('batch', batch)):
     if value < 1:
       raise ValueError(f'{field}={value} must be at least 1')

@@ -10,9 +10,12 @@ import jax
 import jax.numpy as jnp
 
 from fedkd import aggregate, local, stores
+from fedkd.errors import refuse_unknown
+from fedkd.exchange import exchange
 from fedkd.losses import KL_DIRECTIONS, masked_kl, masked_squared_error
-from fedkd.types import Client, Down, Method, Sent, Server, is_sent
+from fedkd.types import Client, Method, Sent, is_sent
 
+UPLOADS = ('class_mean', 'per_sample')
 STORES = {
   'cumulative': stores.class_mean_store,
   'per_round': functools.partial(stores.class_mean_store, per_round=True),
@@ -61,7 +64,8 @@ def felo(
   Raises:
     ValueError: for an unknown choice, or 'per_sample' with another store than 'cumulative'.
   """
-  refuse_unknown(store=(store, STORES), upload=(upload, ('class_mean', 'per_sample')))
+  refuse_unknown('store', store, STORES)
+  refuse_unknown('upload', upload, UPLOADS)
   if upload == 'per_sample' and store != 'cumulative':
     raise ValueError(f"store={store!r} needs upload='class_mean'; set store to 'cumulative'")
   if upload == 'per_sample':
@@ -75,13 +79,6 @@ def felo(
   return Method(client, server, lambda state, g: aggregate.as_rows(state.server['weights'][g]))
 
 
-def refuse_unknown(**choices):
-  """Raises ValueError for the first field whose value is not among its choices: field=(value, choices)."""
-  for field, (value, known) in choices.items():
-    if value not in known:
-      raise ValueError(f'{field}={value!r} is unknown; choose one of {", ".join(known)}')
-
-
 def narrowed(feature, width):
   """Features [B, d] as means of neighbours [B, width] ('pool'); themselves where the widths agree already."""
   return feature.reshape(feature.shape[0], width, -1).mean(-1)
@@ -91,7 +88,8 @@ def learner(
   tx, epochs, steps, batch, alpha, initial, load_in_initial, upload, equal_weights, kl_reduction, kl_direction
 ) -> Client:
   """The client of Felo and of Velo; arguments as in `felo`."""
-  refuse_unknown(kl_reduction=(kl_reduction, ('batchmean', 'mean')), kl_direction=(kl_direction, KL_DIRECTIONS))
+  refuse_unknown('kl_reduction', kl_reduction, ('batchmean', 'mean'))
+  refuse_unknown('kl_direction', kl_direction, KL_DIRECTIONS)
   keeps = initial > 0 and not load_in_initial  # weights between turns
 
   def init(key, model, data, variables):
@@ -136,81 +134,3 @@ def learner(
     return (after if keeps else ()), up, local.report(sums)
 
   return Client(init, step)
-
-
-def exchange(logits, features, feature_align, initial, load_in_initial) -> Server:
-  """Weights by architecture; class-wise logits of all; class-wise features of all, or of those of equal width.
-
-  Args:
-    logits: () -> the `Server` of the logits.
-    features: (width=) -> that of the features.
-    feature_align, initial, load_in_initial: as in `felo`.
-  """
-  refuse_unknown(feature_align=(feature_align, ('none', 'pool', 'group')))
-  knowledge = aggregate.after(initial, _knowledge(logits(), features, feature_align))
-  weights = aggregate.after(0 if load_in_initial else initial, aggregate.per_group(aggregate.mean))
-  return aggregate.join(weights=weights, knowledge=knowledge)
-
-
-def _knowledge(logits, features, feature_align) -> Server:
-  """Messages {'features': Sent, 'logits': Sent, 'label': Sent}, widths of features by group."""
-
-  def init(key, groups, variables, data):
-    widths = [_width(*each) for each in zip(groups, variables, data, strict=True)]
-    sent = [min(widths)] * len(widths) if feature_align == 'pool' else widths
-    _refuse_widths(groups, widths, sent, feature_align)
-    key_logits, key_features = jax.random.split(key)
-    return {
-      'logits': logits.init(key_logits, groups, variables, data),
-      'features': {str(w): features(width=w).init(key_features, groups, variables, data) for w in set(sent)},
-      'width': tuple(jnp.zeros(w) for w in sent),  # only their shapes are read
-    }
-
-  def part(ups, name):
-    return tuple({'knowledge': up[name], 'label': up['label']} for up in ups)
-
-  def receive(key, t, state, ups, ids):
-    key_logits, *keys = jax.random.split(key, 1 + len(state['features']))
-    new, info = logits.receive(key_logits, t, state['logits'], part(ups, 'logits'), ids)
-    state = {**state, 'logits': new, 'features': dict(state['features'])}
-    for key_features, width in zip(keys, sorted(state['features']), strict=True):
-      same = [g for g, up in enumerate(ups) if str(up['features'].value.shape[-1]) == width]
-      some, seats = part([ups[g] for g in same], 'features'), tuple(ids[g] for g in same)
-      server = features(width=int(width))
-      state['features'][width], more = server.receive(key_features, t, state['features'][width], some, seats)
-      info = {**more, **info}
-    return state, info
-
-  def send(key, t, state, ids):
-    said = logits.send(key, t, state['logits'], ids)[0].shared
-    drawn = {w: features(width=int(w)).send(key, t, s, ids)[0].shared for w, s in state['features'].items()}
-    own = lambda g: drawn[str(state['width'][g].size)]['knowledge']
-    return tuple(
-      Down({'features': own(g), 'logits': said['knowledge'], 'label': said['label']}) for g in range(len(ids))
-    )
-
-  return Server(init, receive, send)
-
-
-def _width(group, variables, data) -> int:
-  """Numbers in the features that a group's model makes of an image."""
-  image = jax.ShapeDtypeStruct((1, *data.pool.image.shape[1:]), data.pool.image.dtype)
-  feature = jax.eval_shape(lambda v, x: group.model.apply(v, x, False)[1]['features'], variables, image)
-  if feature.ndim != 2:
-    raise ValueError(
-      f'groups: the features of {group.name} are no vectors but {feature.shape[1:]}; choose another model'
-    )
-  return feature.shape[-1]
-
-
-def _refuse_widths(groups, widths, sent, feature_align):
-  found = ', '.join(f'{g.name}: {w}' for g, w in zip(groups, widths, strict=True))
-  if feature_align == 'none' and len(set(widths)) > 1:
-    raise ValueError(
-      f"feature_align='none' but the widths of features differ ({found}); set method.feature_align to pool or group, "
-      'or give the wide models a linear layer (projection)'
-    )
-  if any(w % s for w, s in zip(widths, sent, strict=True)):
-    raise ValueError(
-      f"feature_align='pool' needs widths that are multiples of the smallest ({found}); set method.feature_align=group"
-    )

@@ -71,7 +71,7 @@ def _corners() -> Server:
     for group, part in zip(groups, params, strict=True):
       _refuse_unrelated(group, part, groups[_widest(params)], whole)
     model, pool = groups[0].model, data[0].pool
-    f = jax.eval_shape(lambda x: model.apply(variables[0], x, False)[1]['features'], pool.image[:1])
+    f = jnp.zeros((1, *local.feature_shape(model, variables[0], pool)))
     head = jax.eval_shape(lambda f: model.init(key, f, method='head'), f)['params']
     in_head = {path for path, _ in jax.tree_util.tree_flatten_with_path(head)[0]}
     return {

@@ -6,6 +6,7 @@ architecture trains on all clients' data, with the same number of steps.
 
 from fedkd import local
 from fedkd.aggregate import silent
+from fedkd.errors import refuse_unknown
 from fedkd.types import Client, Method
 
 
@@ -50,11 +51,9 @@ def agg(
   Raises:
     ValueError: for another scope.
   """
-  if scope == 'everyone':
-    return _alone(tx, steps, epochs, batch, keep_optimizer, lambda data: data.everyone)
-  if scope == 'public':
-    return _alone(tx, steps, epochs, batch, keep_optimizer, local.known)
-  raise ValueError(f"scope={scope!r} is unknown; choose 'everyone' or 'public'")
+  refuse_unknown('scope', scope, ('everyone', 'public'))
+  rows = local.known if scope == 'public' else lambda data: data.everyone
+  return _alone(tx, steps, epochs, batch, keep_optimizer, rows)
 
 
 def public(tx, steps: int | None = 3, epochs: int | None = None, batch=50, keep_optimizer=True) -> Method:

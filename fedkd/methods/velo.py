@@ -10,7 +10,9 @@ import jax.numpy as jnp
 import optax
 
 from fedkd import aggregate, local, stores
-from fedkd.methods.felo import exchange, learner, refuse_unknown
+from fedkd.errors import refuse_unknown
+from fedkd.exchange import exchange
+from fedkd.methods.felo import UPLOADS, learner
 from fedkd.models.cvae import CVAE
 from fedkd.types import Down, Method, Server
 
@@ -56,7 +58,8 @@ def velo(
   Raises:
     ValueError: for an unknown choice, an interval below 1, or a lag other than 0 or 1.
   """
-  refuse_unknown(upload=(upload, ('class_mean', 'per_sample')), vae_loss=(vae_loss, LOSSES))
+  refuse_unknown('upload', upload, UPLOADS)
+  refuse_unknown('vae_loss', vae_loss, LOSSES)
   if interval < 1 or cvae_lag not in (0, 1):
     raise ValueError(f'interval={interval} must be at least 1, and cvae_lag={cvae_lag} 0 or 1')
   logits = stores.class_mean_store if upload == 'class_mean' else functools.partial(stores.sample_store, limits[1])

@@ -3,7 +3,8 @@
 import jax
 import jax.numpy as jnp
 
-from fedkd.models.layers import Classifier, TorchDense, refuse_unknown
+from fedkd.errors import refuse_unknown
+from fedkd.models.layers import Classifier, TorchDense
 from fedkd.models.resnet import norm, run_stages, scaled, square_conv, stage
 
 # Blocks per stage, and the channels of the first; each further stage doubles them.

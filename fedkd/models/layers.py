@@ -14,6 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedkd.errors import refuse_unknown
+
 # The winners of `launch/bench.py` (README, "Speed"), per backend.
 AUTO_LOWERING = {'cpu': 'matmul'}
 BANDED = (32, 16)  # at most so many numbers in a row of the kernel, and filters, for whole rows instead of windows
@@ -400,17 +402,6 @@ def augment(key, x, crop, flip):
     cut = lambda image, at: jax.lax.dynamic_slice(image, (at[0], at[1], 0), x.shape[1:])
     x = jax.vmap(cut)(padded, corner)
   return x
-
-
-def refuse_unknown(field, value, choices):
-  """Refuses a value that is none of `choices`.
-
-  Raises:
-    ValueError: with the field and the choices.
-  """
-  if value not in choices:
-    *most, last = map(repr, choices)
-    raise ValueError(f'{field}={value!r} is unknown; choose {", ".join(most)} or {last}')
 
 
 def refuse_consumed(size, kernel=(1, 1)):

@@ -10,6 +10,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from fedkd.errors import refuse_unknown
 from fedkd.models.layers import (
   BatchNorm,
   Classifier,
@@ -17,7 +18,6 @@ from fedkd.models.layers import (
   GroupNorm,
   TorchDense,
   refuse_consumed,
-  refuse_unknown,
   settle,
   torch_kernel,
 )

@@ -79,5 +79,5 @@ def test_a_stem_and_the_large_server_are_a_resnet50():
 
 
 def test_an_unknown_server_is_refused():
-  with pytest.raises(ValueError, match="kind='resnet56' is unknown; choose 'resnet55' or 'resnet50'"):
+  with pytest.raises(ValueError, match="kind='resnet56' is unknown; choose one of resnet55, resnet50"):
     initial(GKTServer('resnet56'), jnp.zeros((1, 8, 8, 16)))

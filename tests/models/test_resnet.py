@@ -47,16 +47,16 @@ def test_stems_and_strides():
 
 
 def test_an_unknown_stem_or_width_is_refused():
-  with pytest.raises(ValueError, match="stem='small' is unknown; choose 'imagenet' or 'cifar'"):
+  with pytest.raises(ValueError, match="stem='small' is unknown; choose one of imagenet, cifar"):
     shapes(models.ResNet10(stem='small'), 32)
   with pytest.raises(ValueError, match='width=0 must be positive'):
     shapes(models.ResNet10(width=0), 32)
 
 
 def test_an_unknown_norm_or_dtype_is_refused():
-  with pytest.raises(ValueError, match="norm='layer' is unknown; choose 'batch' or 'group'"):
+  with pytest.raises(ValueError, match="norm='layer' is unknown; choose one of batch, group"):
     shapes(models.ResNet10(norm='layer'), 32)
-  with pytest.raises(ValueError, match="dtype='float16' is unknown; choose 'float32' or 'bfloat16'"):
+  with pytest.raises(ValueError, match="dtype='float16' is unknown; choose one of float32, bfloat16"):
     shapes(models.ResNet10(dtype='float16'), 32)
 
 
