@@ -10,7 +10,7 @@ and dir0.5). `interval`: rounds between two trainings of Velo's autoencoder. `al
 
 `paper`: SGD 0.1, batches of 10, 5 epochs a turn, 100 rounds. `light`: Adam, batches of 64, otherwise the same. `small`:
 nets of a quarter of the width, 10 clients of 500 images, all of them in each of 30 rounds, one epoch
-(heterofl: an eighth of the width of shallower nets, whose maps are larger). `smoke`: seconds,
+(heterofl and fedgkt: shallower nets, since their maps are larger). `smoke`: seconds,
 on the embedded images. fedgkt has all clients in every round, as published, and no crop and flip; heterofl draws every
 client's width anew each round. FedMD's public set is a tenth of the clients' rows. Results: RESULTS.md.
 """
@@ -79,9 +79,8 @@ def method(config, name, turn, ratio, choice):
       {'name': 'fedkd.optimizers:amsgrad', 'learning_rate': 1e-3, 'weight_decay': 1e-4}
     )
     config.milestones, config.data.crop, config.data.flip = (), 0, False
-    server = {'server_epochs': 1, 'server_width': 0.25} if small else {}
-    if choice.profile == 'smoke':
-      server['server_blocks'] = (1, 1)
+    server = {'small': {'server_blocks': (1, 1, 1)}, 'smoke': {'server_blocks': (1, 1)}}.get(choice.profile, {})
+    server |= {'server_epochs': 1, 'server_width': 0.25} if small else {}
     batch = turn['batch'] if small else 256
     config.method = base.block(methods, name, epochs=1, batch=batch, **server)
   elif name == 'heterofl':

@@ -26,6 +26,7 @@ class Experiment(NamedTuple):
   rows: tuple
   metrics: dict
   cost: str  # of the small profile
+  full: tuple = ('paper',)  # profiles of full nets, the cheapest last
   features: tuple = ()  # rows whose first client's features of all test rows are kept, as principal components
 
 
@@ -105,7 +106,7 @@ def _fedh2l() -> dict:
     title = f'FedH2L, Rotated MNIST, alpha = {alpha} %'
     pca = ('fedh2l', 'ind', 'agg') if alpha == '10' else ()  # Figure 1
     table = _h2l('rmnist', rows, alpha)
-    out[f'h2l-rmnist-a{alpha}'] = Experiment(title, f'{paper}, Table 2', table, H2L, minutes, pca)
+    out[f'h2l-rmnist-a{alpha}'] = Experiment(title, f'{paper}, Table 2', table, H2L, minutes, features=pca)
   for name, (where, printed) in VARIANTS.items():
     rows = _h2l('rmnist', {f'fedh2l {name}': printed})
     out[f'h2l-rmnist-{name}'] = Experiment(
@@ -187,6 +188,7 @@ def _fedhe() -> dict:
 # Felo and Velo: mean accuracy over the second half of the rounds, by data set and split.
 SPLITS = (('cifar10', 'iid'), ('cifar10', 'dir0.5'), ('cinic10', 'iid'), ('cinic10', 'dir0.5'))
 SECOND_HALF = {'second half': 'second_half_mean', 'final': 'final'}
+LIGHT = ('paper', 'light')
 FIGURE_4 = {'felo': (76.10, 56.88, 61.08, 47.35), 'velo': (76.33, 57.17, 61.16, 47.61)}
 TABLE_2_FELO = {
   'fedavg': (84.582, 59.229, 70.26, 46.837),
@@ -224,15 +226,15 @@ def _felo() -> dict:
     arg, title = f'data={data},split={split}', f'{data}, {split}'
     rows = table(everything, FIGURE_4, number, arg)
     out[f'fv-{data}-{split}'] = Experiment(
-      f'Felo and Velo, {title}', f'{paper}, Figures 4 and 5', rows, SECOND_HALF, cost
+      f'Felo and Velo, {title}', f'{paper}, Figures 4 and 5', rows, SECOND_HALF, cost, LIGHT
     )
     rows = table((*TABLE_2_FELO, 'private', 'agg'), TABLE_2_FELO, number, f'{arg},zoo=homo')
     out[f'fv-homo-{data}-{split}'] = Experiment(
-      f'Felo and Velo, {title}, ResNet18 everywhere', f'{paper}, Table 2', rows, SECOND_HALF, cost
+      f'Felo and Velo, {title}, ResNet18 everywhere', f'{paper}, Table 2', rows, SECOND_HALF, cost, LIGHT
     )
     rows = table(TABLE_3_FELO, TABLE_3_FELO, number, f'{arg},zoo=extreme')
     out[f'fv-extreme-{data}-{split}'] = Experiment(
-      f'Felo and Velo, {title}, ResNet10 to 50', f'{paper}, Table 3', rows, SECOND_HALF, cost
+      f'Felo and Velo, {title}, ResNet10 to 50', f'{paper}, Table 3', rows, SECOND_HALF, cost, LIGHT
     )
   for interval, printed in TABLE_4_FELO.items():
     rows = tuple(
@@ -240,7 +242,7 @@ def _felo() -> dict:
       for (_, split), value in zip(SPLITS[:2], printed, strict=True)
     )
     title = f'Velo, CIFAR-10, autoencoder trained every {interval} rounds'
-    out[f'fv-interval-{interval}'] = Experiment(title, f'{paper}, Table 4', rows, SECOND_HALF, cost)
+    out[f'fv-interval-{interval}'] = Experiment(title, f'{paper}, Table 4', rows, SECOND_HALF, cost, LIGHT)
   return out
 
 

@@ -199,10 +199,12 @@ def write(out, path):
     analysis.markdown(claims(everything)),
     '',
     communication(),
-    '## Not run yet',
+    '## Not run yet at full size',
     '',
   ]
   for id, entry in papers.registry().items():
-    if not any((id, profile) in everything for profile in PROFILES):
-      parts.append(f'* {entry.title}: `python -m launch.reproduce --id={id} --profile=paper` (small: {entry.cost})')
+    if not any((id, profile) in everything for profile in entry.full):
+      command = f'`python -m launch.reproduce --id={id} --profile={entry.full[-1]}`'
+      small = '' if (id, 'small') in everything else f' (small, not run either: {entry.cost})'
+      parts.append(f'* {entry.title}: {command}{small}')
   pathlib.Path(path).write_text('\n'.join(parts).replace('\n\n\n', '\n\n') + '\n')
