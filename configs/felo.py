@@ -5,14 +5,14 @@
 `method`: felo, velo, fedhe, fedmd, fedgkt, heterofl, fedavg (zoo=homo), private, agg. `data`: cifar10 (20 clients) or
 cinic10 (10, the folder as distributed). `split`: iid or dir0.5. `zoo`: previous (ResNet10, 14, 18, 22, 26), extreme
 (10, 18, 26, 34, 50) or homo (ResNet18). `ratio`: clients a round; empty for the paper's (a fifth; all of them for homo
-and dir0.5). `interval`: rounds between two trainings of Velo's autoencoder. `align`: of features in
-`extreme`, pool (the default), group or linear.
+and dir0.5). `interval`: rounds between two trainings of Velo's autoencoder. `align`: of features in `extreme`, pool (the
+default), group or linear. `widths` of heterofl: dynamic (drawn anew each round) or fixed (the first group is then the
+whole network).
 
 `paper`: SGD 0.1, batches of 10, 5 epochs a turn, 100 rounds. `light`: Adam, batches of 64, otherwise the same. `small`:
-nets of a quarter of the width, 10 clients of 500 images, all of them in each of 30 rounds, one epoch
-(heterofl and fedgkt: shallower nets, since their maps are larger). `smoke`: seconds,
-on the embedded images. fedgkt has all clients in every round, as published, and no crop and flip; heterofl draws every
-client's width anew each round. FedMD's public set is a tenth of the clients' rows. Results: RESULTS.md.
+nets of a quarter of the width, 10 clients of 500 images, all of them in each of 30 rounds, one epoch (heterofl and
+fedgkt: shallower nets, since their maps are larger). `smoke`: seconds, on the embedded images. fedgkt has all clients in
+every round, as published, and no crop and flip. FedMD's public set is a tenth of the clients' rows. Results: RESULTS.md.
 """
 
 from fedkd import config as base
@@ -87,8 +87,14 @@ def method(config, name, turn, ratio, choice):
     width = config.groups[0]['width'] / (2 if small else 1)
     net = {'model': 'PreActResNet', 'width': width, 'first': 0, 'clients': config.data.clients}
     blocks = {'small': {'blocks': (1, 1, 1, 1)}, 'smoke': {'blocks': (1, 1)}}.get(choice.profile, {})
-    config.groups = tuple({**net, **blocks, 'rate': rate} for rate in RATES)
-    config.plan = base.block(plan, 'dynamic', ratio=ratio)
+    nets = [{**net, **blocks, 'rate': rate} for rate in RATES]
+    if choice.widths == 'dynamic':
+      config.groups, config.plan = tuple(nets), base.block(plan, 'dynamic', ratio=ratio)
+    else:
+      sizes = [len(range(i, config.data.clients, len(nets))) for i in range(len(nets))]
+      config.groups = tuple(
+        {**n, 'clients': c, 'first': sum(sizes[:i])} for i, (n, c) in enumerate(zip(nets, sizes, strict=True))
+      )
     config.method = base.block(methods, name, **turn)
   elif name == 'fedavg':
     config.method = base.block(methods, name, **turn, per_group=choice.zoo != 'homo')
@@ -111,8 +117,9 @@ def get_config(arg=''):
     ratio='',
     interval='1',
     align='',
+    widths='dynamic',
   )
-  for field, known in (('data', ROWS), ('split', ('iid', 'dir0.5')), ('zoo', ZOO)):
+  for field, known in (('data', ROWS), ('split', ('iid', 'dir0.5')), ('zoo', ZOO), ('widths', ('dynamic', 'fixed'))):
     if choice[field] not in known:
       raise base.ConfigError(f'{field}={choice[field]!r} is unknown; choose one of {", ".join(known)}')
   width, rows, clients, rounds, every, epochs, batch, rate = SIZES[choice.profile]

@@ -247,25 +247,38 @@ def _felo() -> dict:
 
 
 def _felo_claims() -> list:
-  half, out = SECOND_HALF['second half'], []
+  half, others, out = SECOND_HALF['second half'], ('fedhe', 'fedmd', 'fedgkt', 'heterofl'), []
   for data, split in SPLITS:
-    of = lambda row, data=data, split=split: f'fv-{data}-{split}/{row}'
-    out.append(Claim(f'Velo beats Felo, {data}, {split}', of('velo'), of('felo'), half))
-    for other in ('fedhe', 'fedmd', 'fedgkt', 'heterofl'):
-      out.append(Claim(f'Felo beats {other}, {data}, {split}', of('felo'), of(other), half))
-    of = lambda row, data=data, split=split: f'fv-homo-{data}-{split}/{row}'
-    for name in ('felo', 'velo'):
-      out.append(Claim(f'{name} beats fedavg, {data}, {split}, ResNet18 everywhere', of(name), of('fedavg'), half))
-    of = lambda row, data=data, split=split: f'fv-extreme-{data}-{split}/{row}'
-    out.append(Claim(f'Velo beats Felo, {data}, {split}, ResNet10 to 50', of('velo'), of('felo'), half))
+    where = f'{data}, {split}'
+    of = lambda row, kind='', data=data, split=split: f'fv-{kind}{data}-{split}/{row}'
+    out.append(Claim(f'Velo beats Felo, {where}', of('velo'), of('felo'), half))
+    for row in others:
+      out.append(Claim(f'Felo beats {row}, {where}', of('felo'), of(row), half))
+      if split == 'iid':
+        for ours in ('felo', 'velo') if row in ('heterofl', 'fedgkt') else ():
+          out.append(Claim(f'{ours} is steadier than {row}, {where}', of(row), of(ours), 'second_half_std'))
+    for row in ('felo', 'velo'):
+      homo = of(row, 'homo-'), of('fedavg', 'homo-')
+      out.append(Claim(f'{row} beats fedavg, {where}, ResNet18 everywhere', *homo, half))
+    lost = [f'{of(row)} - {of(row, "extreme-")}' for row in ('felo', 'velo')]
+    out.append(Claim(f'Velo loses less than Felo when ResNet34 and 50 come in, {where}', *lost, half))
+  for row in ('felo', 'velo', *others):
+    pair = f'fv-cifar10-dir0.5/{row}', f'fv-cifar10-iid/{row}'
+    out.append(Claim(f'{row} is less steady on non-iid data, cifar10', *pair, 'second_half_std'))
+  for row in ('fedhe', 'fedmd', 'fedgkt'):
+    pair = f'fv-cinic10-dir0.5/{row}', f'fv-cifar10-dir0.5/{row}'
+    out.append(Claim(f'{row} is worse on non-iid CIFAR-10 (20 clients) than CINIC-10 (10)', *pair, half))
   for split in ('iid', 'dir0.5'):
-    rows = f'fv-interval-10/velo_{split}', f'fv-interval-1/velo_{split}'
-    out.append(Claim(f'Velo: the interval does not matter (10 against 1), {split}', *rows, half))
+    pair = f'fv-interval-10/velo_{split}', f'fv-interval-1/velo_{split}'
+    out.append(Claim(f'Velo: trained every 10 rounds no worse than every round, {split}', *pair, half))
   return out
 
 
 class Claim(NamedTuple):
-  """A sentence of a paper as an inequality: the first row's metric is at least the second's (`id/row` both)."""
+  """A sentence of a paper as an inequality: the first row's metric is at least the second's.
+
+  `more` and `less` are `id/row`, or the difference of two, `id/row - id/row`.
+  """
 
   text: str
   more: str

@@ -33,7 +33,10 @@ def found(out) -> dict:
 
 
 def _values(result, metric) -> np.ndarray | None:
-  """A metric in percent, [seeds]."""
+  """A metric in percent, [seeds]; `second_half_std` is the deviation of accuracy over the rounds of the second half."""
+  if metric == 'second_half_std':
+    rows = [row for row in result['curve'] if row['phase'] == result['curve'][-1]['phase']]
+    return 100 * np.std([r['accuracy'] for r in rows if r['round'] > rows[-1]['round'] / 2], 0)
   values = result['per_seed'].get(metric)
   return None if values is None else 100 * np.asarray(values)
 
@@ -103,20 +106,31 @@ def claims(everything) -> pd.DataFrame:
   """The papers' claims, as kept or not by the longest profile that has both rows."""
   lines = []
   for claim in papers.claims():
-    pair = [name.split('/') for name in (claim.more, claim.less)]
     for profile in PROFILES:
-      ours = [everything.get((id, profile), {}).get(row) for id, row in pair]
-      if all(ours):
-        lines.append({'claim': claim.text, **_verdict(*ours, claim.metric), 'profile': profile})
+      of = lambda expression, profile=profile, claim=claim: _by_seed(everything, profile, expression, claim.metric)
+      more, less = of(claim.more), of(claim.less)
+      if more and less:
+        lines.append({'claim': claim.text, **_verdict(analysis.paired(more, less)), 'profile': profile})
         break
     else:
       lines.append({'claim': claim.text, 'difference': '-', 'verdict': 'not run', 'profile': '-'})
   return pd.DataFrame(lines)
 
 
-def _verdict(more, less, metric) -> dict:
-  by_seed = lambda r: dict(zip(r['seeds'], _values(r, metric), strict=True))
-  difference = analysis.paired(by_seed(more), by_seed(less))
+def _by_seed(everything, profile, expression, metric) -> dict | None:
+  """{seed: value} of `id/row`, or of the difference `id/row - id/row`; None where a row was not run."""
+  each = []
+  for name in expression.split(' - '):
+    id, row = name.split('/')
+    result = everything.get((id, profile), {}).get(row)
+    values = result and _values(result, metric)
+    if values is None:
+      return None
+    each.append(dict(zip(result['seeds'], values, strict=True)))
+  return {seed: each[0][seed] - sum(other[seed] for other in each[1:]) for seed in set.intersection(*map(set, each))}
+
+
+def _verdict(difference) -> dict:
   _, low, high = analysis.interval(difference)
   word = 'kept' if difference.mean() > 0 else 'not kept'
   noise = len(difference) < 3 or low <= 0 <= high
