@@ -4,15 +4,16 @@
 
 `method`: felo, velo, fedhe, fedmd, fedgkt, heterofl, fedavg (zoo=homo), private, agg. `data`: cifar10 (20 clients) or
 cinic10 (10, the folder as distributed). `split`: iid or dir0.5. `zoo`: previous (ResNet10, 14, 18, 22, 26), extreme
-(10, 18, 26, 34, 50) or homo (ResNet18). `ratio`: clients a round; empty for the paper's (a fifth; all of them for homo
-and dir0.5). `interval`: rounds between two trainings of Velo's autoencoder. `align`: of features in `extreme`, pool (the
+(10, 18, 26, 34, 50) or homo (ResNet18). `ratio`: clients a round; empty for the paper's (a fifth; all for homo and
+dir0.5). `interval`: rounds between two trainings of Velo's autoencoder. `align`: of features in `extreme`, pool (the
 default), group or linear. `widths` of heterofl: dynamic (drawn anew each round) or fixed (the first group is then the
 whole network).
 
-`paper`: SGD 0.1, batches of 10, 5 epochs a turn, 100 rounds. `light`: Adam, batches of 64, otherwise the same. `small`:
-nets of a quarter of the width, 10 clients of 500 images, all of them in each of 30 rounds, one epoch (heterofl and
-fedgkt: shallower nets, since their maps are larger). `smoke`: seconds, on the embedded images. fedgkt has all clients in
-every round, as published, and no crop and flip. FedMD's public set is a tenth of the clients' rows. Results: RESULTS.md.
+`paper`: SGD 0.1, batches of 10, 5 epochs a turn, 100 rounds. `light`: Adam, batches of 64, otherwise the same.
+`small`: nets of a quarter of the width, 10 clients of 500 images, all of them in each of 30 rounds, one epoch (heterofl
+and fedgkt: shallower nets, since their maps are larger). `smoke`: seconds, on the embedded images. fedgkt has all
+clients in every round, as published, and no crop and flip. FedMD's public set is a tenth of the clients' rows. Results:
+RESULTS.md.
 """
 
 from fedkd import config as base

@@ -131,6 +131,26 @@ def test_the_report_puts_printed_beside_ours_and_judges_the_claims(tmp_path):
   assert '--id=md-femnist-iid' in text
 
 
+def test_claims_about_losses_and_steadiness(tmp_path):
+  """Velo loses 2 points, Felo 4; fedgkt swings by 3 points, felo by none."""
+  half = {'velo': 0.7, 'felo': 0.7, 'fedgkt': 0.6}
+  for kind, lost in (('', {'velo': 0.0, 'felo': 0.0, 'fedgkt': 0.0}), ('extreme-', {'velo': 0.02, 'felo': 0.04})):
+    for row, drop in lost.items():
+      one = fake(f'fv-{kind}cifar10-iid', row, [0, 1, 2], [0.5] * 3)
+      one['per_seed']['second_half_mean'] = [half[row] - drop + noise for noise in (0, 0.01, -0.01)]
+      swing = 0.03 if row == 'fedgkt' else 0.0
+      one['curve'] = [{'phase': 0, 'round': t, 'accuracy': [0.5 + swing * (-1) ** t] * 3} for t in range(9)]
+      path = tmp_path / one['id'] / 'small' / f'{row}.json'
+      path.parent.mkdir(parents=True, exist_ok=True)
+      path.write_text(json.dumps(one))
+  rows = report.claims(report.found(tmp_path)).set_index('claim')
+  lost = rows.loc['Velo loses less than Felo when ResNet34 and 50 come in, cifar10, iid']
+  assert (lost['difference'], lost['verdict']) == ('2.00 ± 0.00 points', 'kept')
+  steady = rows.loc['felo is steadier than fedgkt, cifar10, iid']
+  assert (steady['difference'], steady['verdict']) == ('3.00 ± 0.00 points', 'kept')
+  assert rows.loc['felo is steadier than heterofl, cifar10, iid', 'verdict'] == 'not run'
+
+
 def test_communication_is_that_of_the_papers():
   """FedHe, Tables III and IV; FedH2L, 321, 225 and 2081 numbers."""
   text = report.communication()
