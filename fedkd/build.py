@@ -10,13 +10,15 @@ import numpy as np
 import optax
 
 from fedkd import config as configs
-from fedkd import handed_over, methods, models, optimizers, phase
+from fedkd import devices, handed_over, methods, models, optimizers, phase
 from fedkd import plan as plans
 from fedkd.data import partition, sources, split, transforms
 from fedkd.errors import ConfigError
 from fedkd.models import pretrained
 from fedkd.models.layers import Preprocessed
 from fedkd.types import Group, Pool, Rows
+
+FILLING = 2**30  # the first number of clients that do not exist
 
 
 class Experiment(NamedTuple):
@@ -43,6 +45,7 @@ def build(config, beside='.', dry=False) -> Experiment:
     ConfigError: in one sentence, for anything that cannot run.
   """
   configs.check(config)
+  mesh = devices.mesh(config.devices)  # before anything starts JAX
   source = load_data(config)
   tx = configs.build_block(optax, config.optimizer)
   tx = optimizers.scheduled(tx, config.milestones, config.decay)  # rounds of a phase, of whichever it is
@@ -55,7 +58,7 @@ def build(config, beside='.', dry=False) -> Experiment:
   _refuse_lone_examples(groups, variables, splits)
   if config.init_from and not dry:
     variables = handed_over.read(config, pathlib.Path(beside), variables)
-  world = _world(config, source, splits, groups)
+  world = _world(config, source, splits, groups, mesh)
   settings = phase.Settings(config.seed_axis, config.chunk, config.eval_every, config.eval_batch)
   phases, before = [], variables
   for p, (block, method) in enumerate(zip(blocks, made, strict=True)):
@@ -64,7 +67,7 @@ def build(config, beside='.', dry=False) -> Experiment:
     plan = configs.build_block(plans, rhythm, sizes=sizes, rounds=block['rounds'])
     keys = jnp.stack([jax.random.fold_in(jax.random.key(seed), 1 + p) for seed in config.seeds])
     try:
-      one = phase.make(configs.label(block), method, plan, block['rounds'], keys, world, before, settings)
+      one = phase.make(configs.label(block), method, plan, block['rounds'], keys, world, before, settings, mesh)
     except ValueError as error:
       reason = str(error).split('\n')[0]
       raise ConfigError(f'method {configs.label(block)} does not fit its models or messages: {reason}') from error
@@ -237,11 +240,18 @@ def _stack(trees):
   return jax.tree.map(lambda *a: jnp.asarray(np.stack(a)), *trees)
 
 
-def _rows(lists, ids) -> Rows:
-  """Rows of the clients `ids`, leaves [seeds, n, ...], all seeds padded alike; `lists`: per seed, per client."""
+def _rows(lists, ids, mesh) -> Rows:
+  """Rows of the clients `ids`, leaves [seeds, n, ...], all seeds padded alike; `lists`: per seed, per client.
+
+  Clients that only make n a multiple of the devices own nothing and have numbers of their own.
+  """
   width = max(len(rows[c]) for rows in lists for c in ids)
+  extra = devices.rows(len(ids), mesh) - len(ids)
+  every = np.concatenate([ids, FILLING + np.arange(extra, dtype=np.int32)])
   pad = lambda r: r._replace(index=np.pad(r.index, ((0, 0), (0, width - r.index.shape[1]))))
-  return _stack([pad(partition.rows([rows[c] for c in ids], ids)) for rows in lists])
+  return _stack(
+    [pad(partition.rows([*(rows[c] for c in ids), *[np.zeros(0, np.int32)] * extra], every)) for rows in lists]
+  )
 
 
 def _common(lists) -> Rows:
@@ -250,14 +260,14 @@ def _common(lists) -> Rows:
   return _stack([Rows(np.pad(m, (0, width - len(m))).astype(np.int32), np.int32(len(m)), np.int32(-1)) for m in lists])
 
 
-def _world(config, source, splits, groups) -> phase.World:
+def _world(config, source, splits, groups, mesh) -> phase.World:
   own, shared = [owned(s) for s in splits], [s.shared for s in splits]
   some = any(len(rows) for s in shared for rows in s)
   return phase.World(
     groups,
     Pool(jnp.asarray(source.train_image), jnp.asarray(source.train_label)),
-    tuple(_rows(own, g.ids) for g in groups),
-    tuple(_rows(shared, g.ids) for g in groups) if some else None,
+    tuple(_rows(own, g.ids, mesh) for g in groups),
+    tuple(_rows(shared, g.ids, mesh) for g in groups) if some else None,
     _common([np.concatenate(rows) for rows in own]),
     _common([s.public for s in splits]) if some or source.public else None,
     evaluated(config),

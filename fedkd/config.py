@@ -16,7 +16,7 @@ from fedkd import aggregate, methods, plan
 from fedkd.errors import ConfigError
 
 # These may change when a run is continued; they decide speed, not numbers.
-RUN_FIELDS = ('data.dir', 'lowering', 'chunk', 'seed_axis', 'eval_batch', 'checkpoint_every')
+RUN_FIELDS = ('data.dir', 'lowering', 'devices', 'chunk', 'seed_axis', 'eval_batch', 'checkpoint_every')
 
 
 def default() -> ConfigDict:
@@ -64,6 +64,7 @@ def default() -> ConfigDict:
   config.eval_batch = 500  # images per forward pass
   config.checkpoint_every = 0  # rounds; 0: about every ten seconds
   config.lowering = 'auto'  # of convolutions: auto, native, matmul
+  config.devices = 1  # over which the clients are spread; on a CPU as many as it has cores is worth a try
   config.chunk = 0  # clients mapped at once; 0: what the benchmark found
   config.seed_axis = 'auto'  # map (one after the other), vmap, auto
   return config
@@ -258,7 +259,7 @@ def check(config):
   known = default()
   refuse_unknown(config, known, 'config')
   refuse_unknown(config.data, known.data, 'data')
-  for field in ('rounds', 'eval_every', 'data.clients', 'eval_batch'):
+  for field in ('rounds', 'eval_every', 'data.clients', 'eval_batch', 'devices'):
     value = flat(plain(config))[field]
     if value < 1:
       raise ConfigError(f'{field}={value} must be at least 1')

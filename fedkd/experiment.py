@@ -122,7 +122,9 @@ def _phase_at(parts, step) -> tuple:
 
 def _restore(parts, saved):
   """(step, state, totals) of the newest intact checkpoint, or None."""
-  return checkpoint.restore(saved, lambda step: parts.phases[_phase_at(parts, step)[0]].state, log.warn)
+  phase_at = lambda step: parts.phases[_phase_at(parts, step)[0]]
+  found = checkpoint.restore(saved, lambda step: jax.eval_shape(phase_at(step).pack, phase_at(step).state), log.warn)
+  return found and (found[0], phase_at(found[0]).unpack(found[1]), found[2])
 
 
 def _train(parts, workdir, saved, display, stop):
@@ -195,7 +197,7 @@ def _rounds(loop, state, totals, at, fresh):
     totals = {**totals, 'info': {}, 'spoke': 0} if row else totals
     display.update(loop.start + at, rate, row)
     if at == phase.rounds or loop.stop or _save_due(config, at, safe_at, safe):
-      checkpoint.save(loop.saved, loop.start + at, state, totals)
+      checkpoint.save(loop.saved, loop.start + at, phase.pack(state), totals)
       safe, safe_at = time.monotonic(), at
     if loop.stop and loop.start + at < sum(p.rounds for p in loop.parts.phases):
       reached = f'stopped by a signal after round {loop.start + at}, which is saved; start again to continue'
@@ -254,7 +256,7 @@ def _finish(parts, workdir, state, totals) -> dict:
     'examples': totals['examples'],
     'seconds': totals['seconds'],
     **environment(),
-    'state_sha256': checkpoint.digest((state.client, state.server)),
+    'state_sha256': checkpoint.digest(parts.phases[-1].pack(state)[:2]),
   }
   log.write_json(workdir / 'summary.json', out)
   counts = partition.overview(owned(parts.splits[0]), parts.source.train_label, parts.source.classes)

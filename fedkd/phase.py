@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedkd import evaluate, round
+from fedkd import devices, evaluate, round
 from fedkd.local import Learner
 from fedkd.plan import Plan
 from fedkd.types import Data, Method, Pool, Rows, State, clients
@@ -56,7 +56,9 @@ class Phase(NamedTuple):
   hits: Callable  # (State, image uint8[seeds, T, ...], label) -> int32[seeds, clients evaluated]
   ready: Callable  # State -> State whose models may be looked at (`Method.calibrate`)
   handover: Callable  # State -> variables for `init` of the next phase
-  state: State  # of ShapeDtypeStruct
+  pack: Callable  # State -> State as it is saved, the same for any number of devices
+  unpack: Callable  # and back
+  state: State  # of ShapeDtypeStruct, as `run` takes it
 
 
 def evaluated_in(groups, clients) -> np.ndarray:
@@ -87,14 +89,12 @@ def initial_state(key, method, groups, data, variables, stale) -> State:
   key_client, key_server, key_inbox = jax.random.split(key, 3)
 
   def of_group(group, data, variables):
-    n = len(group.ids)
-
     def one(row):
       own = round.of_client(data, row)
       mine = jax.tree.map(lambda a: a[row if a.shape[0] > 1 else 0], variables)
       return method.client.init(jax.random.fold_in(key_client, own.private.id), group.model, own, mine)
 
-    return jax.vmap(one)(jnp.arange(n))
+    return jax.vmap(one)(jnp.arange(data.private.size.shape[0]))
 
   states = tuple(of_group(*each) for each in zip(groups, data, variables, strict=True))
   first = tuple(jax.tree.map(lambda a: a[0], v) for v in variables)
@@ -107,12 +107,27 @@ def handover(method, groups, state) -> tuple:
 
   def of_group(g):
     client = state.client[g]
-    return {**method.variables(state, g), **({'opt': client.opt} if isinstance(client, Learner) else {})}
+    found = {**method.variables(state, g), **({'opt': client.opt} if isinstance(client, Learner) else {})}
+    return jax.tree.map(lambda a: a[: len(groups[g].ids)], found)
 
   return tuple(of_group(g) for g in range(len(groups)))
 
 
-def make(label, method, plan, rounds, keys, world, before, settings) -> Phase:
+def without_filling(groups, state) -> State:
+  """A state without the rows that make groups of clients a multiple of the devices."""
+  cut = lambda group, states: jax.tree.map(lambda a: a[:, : len(group.ids)], states)
+  return state._replace(client=tuple(map(cut, groups, state.client)))
+
+
+def filled(state, like) -> State:
+  """A state with those rows, zeros, up to the shapes of `like`."""
+  fill = lambda a, s: (
+    a if a.shape == s.shape else np.pad(a, [(0, m - n) for n, m in zip(a.shape, s.shape, strict=True)])
+  )
+  return jax.tree.map(fill, state, like)
+
+
+def make(label, method, plan, rounds, keys, world, before, settings, mesh=None) -> Phase:
   """The programs of a phase.
 
   Args:
@@ -120,6 +135,7 @@ def make(label, method, plan, rounds, keys, world, before, settings) -> Phase:
     world: `World`.
     before: variables that `init` will get, or their shapes.
     settings: `Settings`.
+    mesh: devices over which the clients are spread, or None.
 
   Raises:
     ValueError: if method, models and data do not fit together.
@@ -130,14 +146,15 @@ def make(label, method, plan, rounds, keys, world, before, settings) -> Phase:
   kind = 'convolution' if any(leaf.ndim == 6 for leaf in kernels) else 'dense'  # a kernel, the clients, the seeds
   chunk = settings.chunk or AUTO_CHUNK.get((backend, kind), ACCELERATOR_CHUNK)
   length = min(settings.eval_every, rounds, MOST_ROUNDS)
-  who = tuple(jnp.asarray(w) for w in plan.who)
+  sizes = tuple(private.size.shape[1] for private in world.private)
+  who = tuple(jnp.asarray(devices.seat(w, n, mesh)) for w, n in zip(plan.who, sizes, strict=True))
   rows = (world.private, world.shared, world.everyone, world.public)
 
   def init(pool, key, rows, variables):
     return initial_state(key, method, groups, _data(pool, rows), variables, plan.stale)
 
   def run(pool, who, start, count, key, rows, state):
-    return round.run(key, start, count, length, method, groups, state, _data(pool, rows), who, chunk)
+    return round.run(key, start, count, length, method, groups, state, _data(pool, rows), who, chunk, mesh)
 
   def calibrate(which, pool, rows, state):
     return method.calibrate(groups, state, _data(pool, rows), which) if method.calibrate else state
@@ -148,16 +165,22 @@ def make(label, method, plan, rounds, keys, world, before, settings) -> Phase:
     found = jnp.concatenate(evaluate.hits(method, groups, state, image, label, picked, settings.eval_batch))
     return found[np.argsort(np.argsort(owner, kind='stable'))]  # from the order of the groups to that of the clients
 
+  clients_lie, others_lie = devices.placement(mesh, sizes) if mesh else (None, None)
+  lie = State(clients_lie, others_lie, others_lie)
   start_program = jax.jit(lambda pool, *args: over_seeds(functools.partial(init, pool), axis)(*args))
   run_program = jax.jit(
     lambda pool, who, start, count, *args: over_seeds(functools.partial(run, pool, who, start, count), axis)(*args),
     donate_argnums=6,
+    **({'out_shardings': (lie, others_lie)} if mesh else {}),
   )
+  put = lambda state: jax.device_put(state, lie) if mesh else state
   begin = lambda variables: start_program(world.pool, keys, rows, variables)
   go = lambda state, start, count: run_program(world.pool, who, np.int32(start), np.int32(count), keys, rows, state)
   # A whole round in shapes: what does not fit together ends here, not after minutes of compilation.
   state = jax.eval_shape(begin, before)
   state = jax.eval_shape(lambda state: go(state, 0, 0)[0], state)
+  pack = functools.partial(without_filling, groups)
+  unpack = lambda saved: put(filled(saved, state))
   # A client that sits in several groups is looked at in the first; the next phase needs them all.
   firsts = tuple(np.unique(evaluated_in(groups, np.arange(clients(groups)))).tolist())
   ready_program = jax.jit(lambda pool, *args: over_seeds(functools.partial(calibrate, firsts, pool), axis)(*args))
@@ -168,4 +191,5 @@ def make(label, method, plan, rounds, keys, world, before, settings) -> Phase:
 
   hand_program = jax.jit(lambda pool, *args: over_seeds(functools.partial(hand_over, pool), axis)(*args))
   hand = lambda state: hand_program(world.pool, rows, state)
-  return Phase(label, method, plan, rounds, begin, go, length, jax.jit(over_seeds(hits, axis)), ready, hand, state)
+  seen, start = jax.jit(over_seeds(hits, axis)), lambda variables: put(begin(variables))
+  return Phase(label, method, plan, rounds, start, go, length, seen, ready, hand, pack, unpack, state)

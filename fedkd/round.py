@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedkd import ledger
+from fedkd import devices, ledger
 from fedkd.types import Data, Down, State
 
 
@@ -30,7 +30,7 @@ def of_client(data, row) -> Data:
   return data._replace(private=private, shared=shared)
 
 
-def turns(key, t, client, group, state, view, own, data, who, chunk):
+def turns(key, t, client, group, state, view, shared, own, data, who, chunk):
   """The turns of one group's seats: chunks of `chunk` seats in sequence, mapped inside a chunk.
 
   A client's row is fetched and stored inside the loop: gathering all rows first would cost two more copies
@@ -42,7 +42,8 @@ def turns(key, t, client, group, state, view, own, data, who, chunk):
     client: `Client`.
     group: `Group`.
     state: its clients' states, leaves [n, ...].
-    view: (own row of a seat) -> the `Down` that its client sees.
+    view: (shared, own row of a seat) -> the `Down` that its client sees.
+    shared: what all seats see.
     own: leaves [m, ...].
     data: `Data` of the group.
     who: int32[m], rows of the group, -1 for an empty seat.
@@ -55,11 +56,11 @@ def turns(key, t, client, group, state, view, own, data, who, chunk):
   pad = -seats % chunk
   who = jnp.pad(who, (0, pad), constant_values=-1).reshape(-1, chunk)
   own = jax.tree.map(lambda a: jnp.pad(a, [(0, pad)] + [(0, 0)] * (a.ndim - 1)).reshape(-1, chunk, *a.shape[1:]), own)
-  rows = group.ids.shape[0]
+  rows = data.private.size.shape[0]
 
   @jax.jit  # traced once, for its shapes and for its work
   def turn(row, own, state):
-    mine, down = of_client(data, row), view(own)
+    mine, down = of_client(data, row), view(shared, own)
     key_client = jax.random.fold_in(key, mine.private.id)
     state, up, info = client.step(key_client, t, group.model, state, down, mine)
     return state, (up, info, ledger.count(up), ledger.count(down, mine.private.id))
@@ -101,7 +102,7 @@ def fill_inbox(key, method, groups, server):
   return tuple(spread(down, len(g.ids)) for g, down in zip(groups, downs, strict=True))
 
 
-def round(key, t, method, groups, state, data, who, chunk=1):
+def round(key, t, method, groups, state, data, who, chunk=1, mesh=None):
   """One round.
 
   Args:
@@ -113,6 +114,7 @@ def round(key, t, method, groups, state, data, who, chunk=1):
     data: tuple of `Data`, one per group.
     who: per group int32[m], rows of the group, -1 for an empty seat.
     chunk: seats mapped at once, as in `turns`.
+    mesh: devices over which the clients are spread; seats are then in the order of `devices.seat`.
 
   Returns:
     (State, Report).
@@ -123,10 +125,15 @@ def round(key, t, method, groups, state, data, who, chunk=1):
   clients, outs = [], []
   for g, group in enumerate(groups):
     if state.inbox is None:
-      view, own = (lambda own, down=downs[g]: Down(down.shared, own)), downs[g].own
+      view, shared, own = Down, downs[g].shared, downs[g].own
     else:
-      view, own = (lambda row: row), jax.tree.map(lambda a, rows=who[g]: a[rows], downs[g])
-    client, out = turns(key_client, t, method.client, group, state.client[g], view, own, data[g], who[g], chunk)
+      view, shared, own = _as_kept, (), jax.tree.map(lambda a, rows=who[g]: a[rows], downs[g])
+
+    def work(key, t, state, shared, own, data, who, group=group, view=view):
+      return turns(key, t, method.client, group, state, view, shared, own, data, who, chunk)
+
+    work = devices.over_clients(mesh, data[g].private.size.shape[0], work)
+    client, out = work(key_client, t, state.client[g], shared, own, data[g], who[g])
     clients.append(client)
     outs.append(out)
   ups, infos, counts_up, counts_down = zip(*outs, strict=True)
@@ -138,13 +145,19 @@ def round(key, t, method, groups, state, data, who, chunk=1):
   return State(tuple(clients), server, inbox), Report(ids, infos, counts_up, counts_down, server_info)
 
 
+def _as_kept(shared, own):
+  """What a client of a stale plan sees: its row of the inbox."""
+  del shared
+  return own
+
+
 def _deliver(box, down, rows):
   """Stores a download in the inbox of those who spoke."""
   put = lambda a, new: a.at[jnp.where(rows >= 0, rows, a.shape[0])].set(new, mode='drop')
   return jax.tree.map(put, box, spread(down, rows.shape[0]))
 
 
-def run(key, start, count, length, method, groups, state, data, plan, chunk=1):
+def run(key, start, count, length, method, groups, state, data, plan, chunk=1, mesh=None):
   """Rounds start .. start+count-1 as one program; `start` and `count` are traced, so one compilation serves all.
 
   Args:
@@ -157,7 +170,7 @@ def run(key, start, count, length, method, groups, state, data, plan, chunk=1):
 
   @jax.jit  # traced once, for its shapes and for its work
   def one(t, state):
-    return round(key, t, method, groups, state, data, tuple(w[t] for w in plan), chunk)
+    return round(key, t, method, groups, state, data, tuple(w[t] for w in plan), chunk, mesh)
 
   def body(i, carry):
     state, reports = carry

@@ -160,12 +160,10 @@ def prepare(case, net, config):
 
   seats = case.clients // config.devices
   chunk = {'one by one': 1, 'chunks': min(case.chunk, seats), 'vmap': seats}[config.mapping]
-  local = group._replace(ids=ids[:seats])  # `turns` asks for the number of rows held here
 
   def turns(state, key, pool, private, everyone, shared, who):
-    view = lambda own: Down(shared, own)
     data = Data(pool, private, everyone)
-    return round.turns(key, jnp.int32(0), method.client, local, state, view, down.own, data, who, chunk)
+    return round.turns(key, jnp.int32(0), method.client, group, state, Down, shared, down.own, data, who, chunk)
 
   who = jnp.arange(case.clients) % seats
   arguments = state, jax.random.key(2), pool, private, everyone, down.shared, who

@@ -1,0 +1,102 @@
+"""Clients spread over several CPU devices: the numbers of one device, to rounding."""
+
+import json
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from fedkd import devices
+from fedkd.errors import ConfigError
+
+
+class Mesh:
+  """All that a table of seats asks of a mesh."""
+
+  def __init__(self, size):
+    self.size = size
+
+
+@pytest.mark.parametrize(('clients', 'count', 'rows'), [(3, 4, 3), (4, 4, 4), (5, 4, 8), (9, 4, 12), (9, 1, 9)])
+def test_a_group_is_filled_up_to_a_multiple_unless_it_is_small(clients, count, rows):
+  assert devices.rows(clients, Mesh(count)) == rows
+  assert devices.rows(clients, None) == clients
+
+
+def test_seats_lie_with_the_device_that_holds_their_rows():
+  who = np.array([[0, 3, 4, 7], [2, 6, -1, -1], [4, 5, 6, 7], [-1, -1, -1, -1]], np.int32)
+  seats = devices.seat(who, 8, Mesh(4))  # two rows a device; at most two of them have a seat
+  assert seats.shape == (4, 8)
+  for t, row in enumerate(seats):
+    assert sorted(row[row >= 0]) == sorted(who[t][who[t] >= 0])
+    owners = row.reshape(4, 2) // 2
+    assert all(np.all((mine < 0) | (mine == device)) for device, mine in enumerate(owners))
+  np.testing.assert_array_equal(seats[0], [0, -1, 3, -1, 4, -1, 7, -1])
+  np.testing.assert_array_equal(devices.seat(who[:, :2], 3, Mesh(4)), who[:, :2])  # a small group is left alone
+
+
+def test_more_devices_than_there_are_are_refused():
+  have = len(jax.devices())
+  with pytest.raises(ConfigError, match=f'devices={have + 1} but JAX has {have} '):
+    devices.mesh(have + 1)
+
+
+PROGRAM = """
+import json, pathlib, sys
+import jax
+import numpy as np
+from configs import quickstart
+from fedkd import checkpoint, config as base, experiment, methods, plan
+
+folder, count, name, rounds = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+config = quickstart.get_config('smoke')
+config.groups = ({'model': 'MLP', 'clients': 5, 'hidden': (8,)}, {'model': 'MLP', 'clients': 3, 'hidden': (4,)})
+config.data.clients, config.data.public_share, config.eval_rows = 8, 0.2, 100
+config.optimizer = base.block(base.optax, 'sgd', learning_rate=0.05)
+options = {'fedavg': {'per_group': True}, 'felo': {'initial': 1, 'epochs': 1, 'feature_align': 'pool'}}
+options |= {'fedmd': {'subset': 16, 'digest_batch': 8}, 'heterofl': {'epochs': 1}, 'fedh2l': {'batch': 8}}
+options['velo'] = {**options['felo'], 'cvae_epochs': 1, 'limits': (20, 20)}
+config.method = base.block(methods, name, **options.get(name, {}))
+stale = base.block(plan, 'asynchronous', stale=True)
+config.plan = stale if name == 'fedhe' else base.block(plan, 'sampled', ratio=0.7)
+config.rounds, config.eval_every, config.devices, config.seeds = rounds, 1, count, (0, 1)
+config.checkpoint_every = 1
+summary = experiment.run(config, folder, show=False)
+parts = experiment.build(config, dry=True)
+like = jax.eval_shape(parts.phases[0].pack, parts.phases[0].state)
+with checkpoint.manager(pathlib.Path(folder) / 'checkpoints') as saved:
+  step, state, _ = checkpoint.restore(saved, lambda step: like, print)
+leaves = [np.asarray(a, float).ravel() for a in jax.tree.leaves(state) if a.dtype.kind == 'f']
+print(json.dumps([step, summary['final'], summary['ledger'], np.concatenate(leaves).tolist()]))
+"""
+
+
+def outcome(folder, count, name, rounds=3):
+  """[step, accuracy, ledger, all floats of the state] of a run in a process of its own."""
+  command = [sys.executable, '-c', PROGRAM, str(folder), str(count), name, str(rounds)]
+  done = subprocess.run(command, capture_output=True, text=True, check=False)
+  assert not done.returncode, done.stderr[-2000:]
+  return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def assert_alike(one, other):
+  assert one[0] == other[0]
+  assert one[2] == other[2]  # every number that was sent
+  np.testing.assert_allclose(one[1], other[1], atol=0.021)  # two images of a hundred
+  np.testing.assert_allclose(one[3], other[3], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize('name', ['fedavg', 'fedhe'])
+def test_devices_change_nothing_but_rounding_and_a_run_continues_on_other_devices(tmp_path, name):
+  alone = outcome(tmp_path / 'one', 1, name)
+  assert_alike(outcome(tmp_path / 'four', 4, name), alone)  # 5 clients on 4 devices are filled up, 3 are replicated
+  outcome(tmp_path / 'moved', 2, name, rounds=2)
+  assert_alike(outcome(tmp_path / 'moved', 4, name), alone)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('name', ['private', 'agg', 'fedmd', 'fedh2l', 'felo', 'velo', 'heterofl'])
+def test_every_method_on_eight_devices(tmp_path, name):
+  assert_alike(outcome(tmp_path / 'eight', 8, name), outcome(tmp_path / 'one', 1, name))
