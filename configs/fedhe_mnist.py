@@ -83,7 +83,8 @@ def fedmd(config, profile):
     profile
   ]
   config.before = tuple({'name': name, 'rounds': passes, **epoch} for name in ('public', 'private'))
-  config.method = base.block(methods, 'fedmd', subset=subset, epochs=None, steps=steps, batch=50)
+  config.before[1]['rows'] = 'unshared'  # the rest is public, and divided no more
+  config.method = base.block(methods, 'fedmd', subset=subset, epochs=None, steps=steps, batch=50, rows='unshared')
   config.plan, config.data.public_share = base.block(plan, 'synchronous'), 0.1
   config.rounds, config.eval_every = rounds + 1, max(1, rounds // 5)
 

@@ -2,24 +2,26 @@
 
   python -m launch.main --config=configs/felo.py:small,method=felo,split=dir0.5 --workdir=runs/felo
 
-`method`: felo, velo, fedhe, fedmd, fedgkt, heterofl, fedavg (zoo=homo), private, agg. `data`: cifar10 (20 clients) or
-cinic10 (10, the folder as distributed). `split`: iid or dir0.5. `zoo`: previous (ResNet10, 14, 18, 22, 26), extreme
-(10, 18, 26, 34, 50) or homo (ResNet18). `ratio`: clients a round; empty for the paper's (a fifth; all for homo and
-dir0.5). `interval`: rounds between two trainings of Velo's autoencoder. `align`: of features in `extreme`, pool (the
-default), group or linear. `widths` of heterofl: dynamic (drawn anew each round) or fixed (the first group is then the
-whole network).
+`method`: felo, velo, fedhe, fedmd, fedgkt, heterofl, fedavg (zoo=resnet18), private, agg. `data`: cifar10 (20 clients)
+or cinic10 (10, the folder as distributed). `split`: iid or dir0.5. `zoo`: previous (ResNet10, 14, 18, 22, 26), extreme
+(10, 18, 26, 34, 50), homo (ResNet18, as in Table 2) or resnet18 (the same beside other zoos). `ratio`: clients a round;
+empty for the paper's (a fifth; all for homo and dir0.5). `interval`: rounds between two trainings of Velo's
+autoencoder. `align`: of features in `extreme`, pool (the default), group or linear. `widths` of heterofl: dynamic (drawn
+anew each round) or fixed.
 
 `paper`: SGD 0.1, batches of 10, 5 epochs a turn, 100 rounds. `light`: Adam, batches of 64, otherwise the same.
 `small`: nets of a quarter of the width, 10 clients of 500 images, all of them in each of 30 rounds, one epoch (heterofl
 and fedgkt: shallower nets, since their maps are larger). `smoke`: seconds, on the embedded images. fedgkt has all
-clients in every round, as published, and no crop and flip. FedMD's public set is a tenth of the clients' rows. Results:
-RESULTS.md.
+clients in every round and its own optimizer, as published, but no plateau schedule, and no crop and flip; its maps of
+all clients' images are in memory at once, so that several seeds need seed_axis=map. FedMD's clients give a tenth of
+their rows away as the public set. With `widths=fixed` read accuracy_per_group: its first entry is the whole network.
+Results: RESULTS.md.
 """
 
 from fedkd import config as base
 from fedkd import methods, plan
 
-ZOO = {'previous': (10, 14, 18, 22, 26), 'extreme': (10, 18, 26, 34, 50), 'homo': (18,)}
+ZOO = {'previous': (10, 14, 18, 22, 26), 'extreme': (10, 18, 26, 34, 50), 'homo': (18,), 'resnet18': (18,)}
 RATES = (1.0, 0.5, 0.25, 0.125, 0.0625)
 # width, images, clients, rounds, rounds between evaluations, epochs, batch, learning rate of Adam
 SIZES = {
@@ -35,14 +37,15 @@ def groups(zoo, clients, width, profile, align) -> tuple:
   """Equal groups of ResNets, as far as the clients allow; for `smoke` the first and last, of two stages each."""
   nets = [{'model': f'ResNet{depth}', 'width': width} for depth in ZOO[zoo]]
   if align == 'linear':  # the widest nets get a layer down to the others' width
-    wide = lambda net: {'projection': round(512 * width)} if net['model'] == 'ResNet50' else {}
+    last = 128 if profile == 'smoke' else 512  # channels of the last stage
+    wide = lambda net: {'projection': round(last * width)} if net['model'] == 'ResNet50' else {}
     nets = [{**net, **wide(net)} for net in nets]
   if profile == 'smoke':
     nets = [{**net, 'blocks': (1, 1)} for net in {net['model']: net for net in (nets[0], nets[-1])}.values()]
   return tuple({**net, 'clients': len(range(i, clients, len(nets)))} for i, net in enumerate(nets))
 
 
-def method(config, name, turn, ratio, choice):
+def method(config, name, turn, ratio, interval, choice):
   """Sets the method, with the local training `turn` in common, and what else it needs."""
   initial = {'paper': 5, 'light': 5, 'small': 5, 'smoke': 2}[choice.profile]
   align = choice.align or ('pool' if choice.zoo == 'extreme' else 'none')
@@ -52,8 +55,8 @@ def method(config, name, turn, ratio, choice):
   if name == 'felo':
     config.method = base.block(methods, name, **turn, initial=initial, **align)
   elif name == 'velo':
-    # 500 is never reached by class means: at most a vector per client and round.
-    limits = (500, 50_000)
+    # Room for all class means of a run, up to the paper's 5000: a vector per class, client and round.
+    limits = (min(5000, round(config.rounds * config.data.clients * ratio)), 50_000)
     config.method = base.block(
       methods,
       name,
@@ -61,7 +64,7 @@ def method(config, name, turn, ratio, choice):
       initial=initial,
       **align,
       limits=limits,
-      interval=min(int(choice.interval), 2) if choice.profile == 'smoke' else int(choice.interval),
+      interval=interval,
     )
   elif name == 'fedhe':
     special = {'count_offset': 0.0, 'cold_start': initial * ratio, 'refresh_every': 0.0}
@@ -70,9 +73,11 @@ def method(config, name, turn, ratio, choice):
     transfer = {'epochs': 1, 'steps': None, 'batch': turn['batch'], 'keep_optimizer': False}
     passes = 1 if choice.profile == 'smoke' else 5
     config.before = tuple({'name': phase, 'rounds': passes, **transfer} for phase in ('public', 'private'))
+    config.before[1]['rows'] = 'unshared'  # the public tenth is no longer theirs
     config.data.public_share = 0.1
-    config.method = base.block(methods, name, **fresh, subset=0, digest_batch=turn['batch'])
+    config.method = base.block(methods, name, **fresh, subset=0, digest_batch=turn['batch'], rows='unshared')
     config.rounds += 1  # the first only exchanges
+    config.milestones = tuple(m + 1 for m in config.milestones)
   elif name == 'fedgkt':
     config.groups = ({'model': 'GKTClient', 'clients': config.data.clients, 'width': 0.5 if small else 1.0},)
     config.plan = base.block(plan, 'synchronous')
@@ -98,13 +103,20 @@ def method(config, name, turn, ratio, choice):
       )
     config.method = base.block(methods, name, **turn)
   elif name == 'fedavg':
-    config.method = base.block(methods, name, **turn, per_group=choice.zoo != 'homo')
+    config.method = base.block(methods, name, **turn, per_group=choice.zoo not in ('homo', 'resnet18'))
   elif name == 'agg':
     rows = (config.data.rows or ROWS[choice.data][0]) // config.data.clients
     steps = turn['epochs'] * -(-rows // turn['batch'])
     config.method = base.block(methods, name, steps=steps, batch=turn['batch'], keep_optimizer=False)
   else:
     config.method = base.block(methods, name, **(fresh if name == 'private' else {}))
+
+
+def _number(field, text, kind):
+  try:
+    return kind(text)
+  except ValueError as error:
+    raise base.ConfigError(f'{field}={text!r} is no number; write for example {field}=1') from error
 
 
 def get_config(arg=''):
@@ -133,6 +145,7 @@ def get_config(arg=''):
   config.data.validation = 0.0  # the paper has none; its headline is a mean over rounds
   config.seeds, config.rounds, config.eval_every = (0, 1, 2), rounds, every
   config.groups = groups(choice.zoo, config.data.clients, width, choice.profile, choice.align)
+  config.eval_rows = 0 if choice.profile in ('paper', 'light') else 1000
   if choice.profile == 'paper':
     # HeteroFL's training, its milestones scaled from 400 rounds to 100.
     config.optimizer, config.milestones = (
@@ -143,9 +156,11 @@ def get_config(arg=''):
   else:
     config.optimizer = base.ConfigDict({'name': 'fedkd.optimizers:adam', 'learning_rate': rate, 'weight_decay': 5e-4})
   everybody = choice.profile in ('small', 'smoke') or (choice.zoo == 'homo' and choice.split != 'iid')
-  ratio = float(choice.ratio or (1.0 if everybody else 0.2))
+  ratio = _number('ratio', choice.ratio or (1.0 if everybody else 0.2), float)
+  interval = _number('interval', choice.interval, int)
+  interval = min(interval, 2) if choice.profile == 'smoke' else interval
   config.plan = base.block(plan, 'sampled', ratio=ratio)
-  method(config, choice.method, {'steps': None, 'epochs': epochs, 'batch': batch}, ratio, choice)
+  method(config, choice.method, {'steps': None, 'epochs': epochs, 'batch': batch}, ratio, interval, choice)
   if choice.profile == 'smoke':
     config.seeds, config.eval_rows = (0,), 200
     config.data.name, config.data.crop, config.data.flip = 'mnist_5k', 0, False

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from fedkd.errors import refuse_unknown
 from fedkd.types import Data, PyTree, Rows
 
 
@@ -47,6 +48,11 @@ def forward(model, params, batch_stats, key, image):
     mutable=['batch_stats'],
   )
   return logits, out, updated.get('batch_stats', batch_stats)
+
+
+def unaugmented(model):
+  """The model without random crops and flips."""
+  return model.clone(crop=0, flip=False)
 
 
 def feature_shape(model, variables, pool) -> tuple:
@@ -93,6 +99,19 @@ def supervised(model, pool):
 def unshared(data: Data) -> Rows:
   """The rows that a client keeps to itself: all of its own where nobody shares."""
   return data.private if data.shared is None else data.private._replace(size=data.private.size - data.shared.size)
+
+
+OWN = ('own', 'unshared')
+
+
+def own(data: Data, rows) -> Rows:
+  """What `rows` names: all rows of the client, 'own', or without those that it gives to everybody, 'unshared'.
+
+  Raises:
+    ValueError: for another name.
+  """
+  refuse_unknown('rows', rows, OWN)
+  return data.private if rows == 'own' else unshared(data)
 
 
 def public(data: Data) -> Rows:
@@ -147,10 +166,11 @@ def statistics(model, variables, pool, rows, batch=500):
   """
   if not variables['batch_stats']:
     return {}
-  batch, rngs = min(batch, rows.index.shape[0]), dict.fromkeys(('dropout', 'augment'), jax.random.key(0))
+  batch = min(batch, rows.index.shape[0])
 
   def gather(i, total):
     image = pool.image[rows.index[(i * batch + jnp.arange(batch)) % jnp.maximum(rows.size, 1)]]
+    rngs = dict.fromkeys(('dropout', 'augment'), jax.random.fold_in(jax.random.key(0), i))
     found = model.apply(variables, image, True, rngs=rngs, mutable=['batch_stats', 'batch'])[1]['batch']
     return jax.tree.map(jnp.add, total, found)
 

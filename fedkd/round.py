@@ -53,6 +53,7 @@ def turns(key, t, client, group, state, view, shared, own, data, who, chunk):
     (state, (up, info, counts up, counts down)), the latter with leaves [m, ...].
   """
   seats = who.shape[0]
+  chunk = max(1, min(chunk, seats))
   pad = -seats % chunk
   who = jnp.pad(who, (0, pad), constant_values=-1).reshape(-1, chunk)
   own = jax.tree.map(lambda a: jnp.pad(a, [(0, pad)] + [(0, 0)] * (a.ndim - 1)).reshape(-1, chunk, *a.shape[1:]), own)

@@ -122,7 +122,13 @@ def class_store(rule, width=None, cold_start=0.0) -> Server:
 
 def shelf(classes, limit, width) -> dict:
   """Room for the last `limit` vectors of every class: {'value': [C, limit, width], 'count': int32[C] ever put there,
-  'since': [C, limit] the rounds of upload}."""
+  'since': [C, limit] the rounds of upload}.
+
+  Raises:
+    ValueError: for a limit below 1.
+  """
+  if limit < 1:
+    raise ValueError(f'limits: {limit} vectors per class must be at least 1')
   return {
     'value': jnp.zeros((classes, limit, width)),
     'count': jnp.zeros(classes, jnp.int32),

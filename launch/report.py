@@ -33,10 +33,12 @@ def found(out) -> dict:
 
 
 def _values(result, metric) -> np.ndarray | None:
-  """A metric in percent, [seeds]; `second_half_std` is the deviation of accuracy over the rounds of the second half."""
-  if metric == 'second_half_std':
+  """A metric in percent, [seeds]; `second_half_swing` is how far the accuracy jumps from one evaluation of
+  the second half to the next: the root mean square, by the square root of 2, so that it is the deviation of noise."""
+  if metric == 'second_half_swing':
     rows = [row for row in result['curve'] if row['phase'] == result['curve'][-1]['phase']]
-    return 100 * np.std([r['accuracy'] for r in rows if r['round'] > rows[-1]['round'] / 2], 0)
+    half = [r['accuracy'] for r in rows if r['round'] > rows[-1]['round'] / 2]
+    return 100 * np.sqrt(np.mean(np.square(np.diff(half, axis=0)), 0) / 2)
   values = result['per_seed'].get(metric)
   return None if values is None else 100 * np.asarray(values)
 

@@ -46,7 +46,9 @@ class Problem(NamedTuple):
   def ready(self, state):
     """The state that one may look at (`Method.calibrate`)."""
     return (
-      jax.jit(lambda s: self.method.calibrate(self.groups, s, self.data))(state) if self.method.calibrate else state
+      jax.jit(lambda s: self.method.calibrate(self.groups, s, self.data, range(len(self.groups))))(state)
+      if self.method.calibrate
+      else state
     )
 
   def accuracy(self, state):

@@ -27,6 +27,7 @@ def fedmd(
   batch=5,
   weights=(),
   keep_optimizer=True,
+  rows='own',
 ) -> Method:
   """Consensus on the logits of public images.
 
@@ -44,6 +45,7 @@ def fedmd(
     steps: mini-batches.
     batch: examples per mini-batch of the revisit.
     weights: c_k of every client; () is equal ones. Normalised over those who spoke.
+    rows: of the revisit, 'own' or 'unshared': whether those that it gives to everybody are among them.
     keep_optimizer: whether the two optimizer states persist across rounds; else they are fresh in each.
 
   Raises:
@@ -51,6 +53,7 @@ def fedmd(
       them, or with a number of weights that is not the number of clients.
   """
   refuse_unknown('digest_loss', digest_loss, LOSSES)
+  refuse_unknown('rows', rows, local.OWN)
   for field, value in (('digest_batch', digest_batch), ('digest_epochs', digest_epochs), ('batch', batch)):
     if value < 1:
       raise ValueError(f'{field}={value} must be at least 1')
@@ -62,21 +65,24 @@ def fedmd(
 
   def step(key, t, model, state, down, data):
     key_digest, key_revisit = jax.random.split(key)
-    received, mine = down.shared, data.private
+    received, mine = down.shared, local.own(data, rows)
     on = received['consensus'].valid
 
-    def digest_fn(params, batch_stats, key, rows):
-      index, target = rows
-      logits, out, batch_stats = local.forward(model, params, batch_stats, key, data.pool.image[index])
+    def digest_fn(params, batch_stats, key, lesson):
+      index, target = lesson
+      # The consensus is about the images as they are.
+      logits, out, batch_stats = local.forward(
+        local.unaugmented(model), params, batch_stats, key, data.pool.image[index]
+      )
       distance = lambda logits, target: LOSSES[digest_loss](logits, target, temperature)
       loss = jnp.mean(jax.vmap(distance)(logits, target))
       return loss + local.penalty(out), (batch_stats, local.tally(index, distill_loss=loss))
 
     learner = local.resume(state['learner'], tx, keep_optimizer)
     digester = local.resume(learner._replace(opt=state['digest_opt']), tx, keep_optimizer)
-    rows = (received['last']['index'].value, received['consensus'].value)
-    size = jnp.where(on, rows[0].shape[0], 0)
-    digest, sums = local.fit(key_digest, digester, tx, digest_fn, rows, size, digest_batch, None, digest_epochs, t)
+    lessons = (received['last']['index'].value, received['consensus'].value)
+    size = jnp.where(on, lessons[0].shape[0], 0)
+    digest, sums = local.fit(key_digest, digester, tx, digest_fn, lessons, size, digest_batch, None, digest_epochs, t)
     size = jnp.where(on, mine.size, 0)
     loss_fn = local.supervised(model, data.pool)
     learner, revisit = local.fit(

@@ -50,8 +50,9 @@ def felo(
     steps: mini-batches.
     batch: examples per mini-batch.
     alpha: weight of the knowledge loss MSE + KL (Eq. 1).
-    initial: rounds of initial training, in which nothing is received and the loss is cross-entropy alone.
-    load_in_initial: whether clients take the averaged weights in those rounds too.
+    initial: rounds of initial training, in which no knowledge is received and the loss is cross-entropy alone; clients
+      then go on from their own weights, which they keep between turns.
+    load_in_initial: whether they start from the averaged weights in those rounds too, as in all later ones.
     store: what the server averages: 'cumulative' (everything, as printed), 'per_round', or 'latest_per_client'.
     upload: 'class_mean' (the paper), or 'per_sample' (the 2022 code: a feature and logits for every example).
     limits: features and logits kept per class with 'per_sample', first in, first out.
@@ -72,9 +73,9 @@ def felo(
     logits, features = (functools.partial(stores.sample_store, limit) for limit in reversed(limits))
   else:
     logits = features = STORES[store]
-  client = learner(
-    tx, epochs, steps, batch, alpha, initial, load_in_initial, upload, equal_weights, kl_reduction, kl_direction
-  )
+  training = {'epochs': epochs, 'steps': steps, 'batch': batch, 'alpha': alpha, 'upload': upload}
+  start = {'initial': initial, 'load_in_initial': load_in_initial, 'equal_weights': equal_weights}
+  client = client_of(tx, **training, **start, kl_reduction=kl_reduction, kl_direction=kl_direction)
   server = exchange(logits, features, feature_align, initial, load_in_initial)
   return Method(client, server, lambda state, g: aggregate.as_rows(state.server['weights'][g]))
 
@@ -84,8 +85,8 @@ def narrowed(feature, width):
   return feature.reshape(feature.shape[0], width, -1).mean(-1)
 
 
-def learner(
-  tx, epochs, steps, batch, alpha, initial, load_in_initial, upload, equal_weights, kl_reduction, kl_direction
+def client_of(
+  tx, *, epochs, steps, batch, alpha, initial, load_in_initial, upload, equal_weights, kl_reduction, kl_direction
 ) -> Client:
   """The client of Felo and of Velo; arguments as in `felo`."""
   refuse_unknown('kl_reduction', kl_reduction, ('batchmean', 'mean'))

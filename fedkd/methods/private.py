@@ -27,7 +27,7 @@ def _alone(tx, steps, epochs, batch, keep_optimizer, rows) -> Method:
   return Method(Client(init, step), silent(), lambda state, g: local.variables(state.client[g]))
 
 
-def private(tx, steps: int | None = 3, epochs: int | None = None, batch=50, keep_optimizer=True) -> Method:
+def private(tx, steps: int | None = 3, epochs: int | None = None, batch=50, keep_optimizer=True, rows='own') -> Method:
   """Every client alone on its own data.
 
   Args:
@@ -36,14 +36,19 @@ def private(tx, steps: int | None = 3, epochs: int | None = None, batch=50, keep
     epochs: passes over the client's data per round.
     batch: examples per mini-batch.
     keep_optimizer: whether the optimizer's state persists across rounds; else it is fresh in each.
+    rows: 'own', all of them, or 'unshared', without those that it gives to everybody.
+
+  Raises:
+    ValueError: for other rows.
   """
-  return _alone(tx, steps, epochs, batch, keep_optimizer, lambda data: data.private)
+  refuse_unknown('rows', rows, local.OWN)
+  return _alone(tx, steps, epochs, batch, keep_optimizer, lambda data: local.own(data, rows))
 
 
 def agg(
   tx, steps: int | None = 3, epochs: int | None = None, batch=50, keep_optimizer=True, scope='everyone'
 ) -> Method:
-  """Every client's architecture on more than its own data; arguments as `private`, and
+  """Every client's architecture on more than its own data; arguments as `private`, but `rows`, and
 
   scope: 'everyone', the training data of all clients (FedMD's pooled bound); or 'public', its own and the public rows
     (AGG in FedH2L's paper).
@@ -57,5 +62,5 @@ def agg(
 
 
 def public(tx, steps: int | None = 3, epochs: int | None = None, batch=50, keep_optimizer=True) -> Method:
-  """Every client on the labelled public rows: the first phase of FedMD. Arguments as `private`."""
+  """Every client on the labelled public rows: the first phase of FedMD. Arguments as `private`, but `rows`."""
   return _alone(tx, steps, epochs, batch, keep_optimizer, local.public)

@@ -12,7 +12,7 @@ import optax
 from fedkd import aggregate, local, stores
 from fedkd.errors import refuse_unknown
 from fedkd.exchange import exchange
-from fedkd.methods.felo import UPLOADS, learner
+from fedkd.methods.felo import UPLOADS, client_of
 from fedkd.models.cvae import CVAE
 from fedkd.types import Down, Method, Server
 
@@ -47,7 +47,8 @@ def velo(
 
   Args (all others as in `felo`):
     limits: features and logits kept per class, first in, first out (logits only with upload='per_sample').
-    interval: rounds between two trainings of the autoencoder, the first before round `initial`.
+    interval: rounds between two trainings of the autoencoder, the first before round `initial`, or as soon as something
+      is stored.
     cvae_lag: 0, trained on all uploads so far; 1, on those up to the round before, as if it trained meanwhile.
     cvae_epochs, cvae_batch, cvae_rate: passes over the stored features, examples per mini-batch, Adam's learning rate.
     latent: numbers of the latent vector; 0 is the width of the features.
@@ -66,9 +67,9 @@ def velo(
   features = functools.partial(
     generator, limits[0], initial, interval, cvae_lag, cvae_epochs, cvae_batch, cvae_rate, latent, vae_loss, relu
   )
-  client = learner(
-    tx, epochs, steps, batch, alpha, initial, load_in_initial, upload, equal_weights, kl_reduction, kl_direction
-  )
+  training = {'epochs': epochs, 'steps': steps, 'batch': batch, 'alpha': alpha, 'upload': upload}
+  start = {'initial': initial, 'load_in_initial': load_in_initial, 'equal_weights': equal_weights}
+  client = client_of(tx, **training, **start, kl_reduction=kl_reduction, kl_direction=kl_direction)
   server = exchange(logits, features, feature_align, initial, load_in_initial)
   return Method(client, server, lambda state, g: aggregate.as_rows(state.server['weights'][g]))
 
@@ -98,7 +99,7 @@ LOSSES = {'elbo': elbo, 'code': code}
 def generator(limit, initial, interval, lag, epochs, batch, rate, latent, vae_loss, relu, width=None) -> Server:
   """Keeps features and sends, for every class it has, one that its autoencoder draws: new ones each round, the same for
   all clients. Arguments as in `velo`; width: numbers per feature."""
-  tx = optax.adam(rate)
+  tx, first = optax.adam(rate), max(initial, 1 + lag)  # with nothing stored there is nothing to learn
   net = lambda classes: CVAE(width, classes, latent or width, relu)
 
   def init(key, groups, variables, data):
@@ -107,13 +108,18 @@ def generator(limit, initial, interval, lag, epochs, batch, rate, latent, vae_lo
     blank = jnp.zeros((2, width)), jnp.zeros(2, jnp.int32)
     nothing = {'cvae_reconstruction': jnp.float32(0), 'cvae_kl': jnp.float32(0)}
     cvae = {'batch_stats': {}, **net(classes).init(key, *blank, key, False)}
-    return {'store': stores.shelf(classes, limit, width), 'cvae': cvae, 'trained': jnp.zeros((), bool), 'info': nothing}
+    return {
+      'store': stores.shelf(classes, limit, width),
+      'cvae': cvae,
+      'known': jnp.zeros(classes, bool),
+      'info': nothing,
+    }
 
   def train(key, cvae, store):
     """(cvae, info) after passes over all that is stored, with a fresh optimizer."""
     classes, places = store['value'].shape[:2]
     feature, held = store['value'].reshape(-1, width), stores.stored(store).reshape(-1)
-    rows = jnp.argsort(~held, stable=True)  # what there is comes first
+    rows = jnp.argsort(~held, stable=True)  # places of the shelf, `places` a class; what there is comes first
 
     def loss_fn(params, batch_stats, key, row):
       s, label = feature[row], row // places
@@ -129,11 +135,12 @@ def generator(limit, initial, interval, lag, epochs, batch, rate, latent, vae_lo
   def receive(key, t, state, ups, ids):
     del ids
     store = stores.put(state['store'], t, ups)
-    due = (t + 1 >= initial) & ((t + 1 - initial) % interval == 0)  # for the round that comes
     material = state['store'] if lag else store
-    due &= jnp.any(material['count'] > 0)
+    # For the round that comes. By the round alone: seeds that disagreed would all train, mapped together.
+    due = (t + 1 >= first) & ((t + 1 - first) % interval == 0)
     cvae, info = jax.lax.cond(due, lambda: train(key, state['cvae'], material), lambda: (state['cvae'], state['info']))
-    new = {'store': store, 'cvae': cvae, 'trained': state['trained'] | due, 'info': info}
+    known = jnp.where(due, material['count'] > 0, state['known'])  # what it was trained on, no class that came later
+    new = {'store': store, 'cvae': cvae, 'known': known, 'info': info}
     return new, {**info, 'cvae_trained': due, 'knowledge_age': stores.shelf_age(t, store)}
 
   def send(key, t, state, ids):
@@ -141,7 +148,6 @@ def generator(limit, initial, interval, lag, epochs, batch, rate, latent, vae_lo
     classes = state['store']['value'].shape[0]
     z = jax.random.normal(key, (classes, latent or width))
     drawn = net(classes).apply(state['cvae'], z, jnp.arange(classes), method='decode')
-    known = (state['store']['count'] > 0) & state['trained']
-    return tuple(Down(shared=stores.class_message(drawn, known)) for _ in ids)
+    return tuple(Down(shared=stores.class_message(drawn, state['known'])) for _ in ids)
 
   return Server(init, receive, send)
