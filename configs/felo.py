@@ -6,8 +6,8 @@
 or cinic10 (10, the folder as distributed). `split`: iid or dir0.5. `zoo`: previous (ResNet10, 14, 18, 22, 26), extreme
 (10, 18, 26, 34, 50), homo (ResNet18, as in Table 2) or resnet18 (the same beside other zoos). `ratio`: clients a round;
 empty for the paper's (a fifth; all for homo and dir0.5). `interval`: rounds between two trainings of Velo's
-autoencoder. `align`: of features in `extreme`, pool (the default), group or linear. `widths` of heterofl: dynamic (drawn
-anew each round) or fixed.
+autoencoder. `align`: of features in `extreme`, pool (the default), group or linear. `widths` of heterofl: dynamic
+(drawn anew each round) or fixed.
 
 `paper`: SGD 0.1, batches of 10, 5 epochs a turn, 100 rounds. `light`: Adam, batches of 64, otherwise the same.
 `small`: nets of a quarter of the width, 10 clients of 500 images, all of them in each of 30 rounds, one epoch (heterofl

@@ -3,9 +3,9 @@
 import optax
 import pytest
 
-from configs import fedhe_cifar10, fedhe_mnist, quickstart
+from configs import fedhe_cifar10, fedhe_mnist, felo, quickstart
 from fedkd import config as base
-from fedkd import methods, plan
+from fedkd import methods, optimizers, plan
 from fedkd.errors import ConfigError
 
 
@@ -89,3 +89,37 @@ def test_every_config_names_its_clients_and_the_same_turns_for_every_method(modu
   assert sum(g['clients'] for g in config.groups) == config.data.clients == 10
   turns = lambda c: c.rounds * (10 if c.plan.name == 'synchronous' else 1)
   assert turns(config) == turns(other)
+
+
+def test_the_paper_profile_of_felo_is_heterofls_training():
+  config = felo.get_config('paper,method=felo,split=dir0.5')
+  optimizer = {'name': 'fedkd.optimizers:sgd', 'learning_rate': 0.1}
+  assert (config.optimizer.to_dict(), config.milestones, config.decay) == (optimizer, (38, 63), 0.1)
+  known = base.fields(optimizers.sgd)
+  assert [known[name] for name in ('momentum', 'weight_decay', 'clip')] == [0.9, 5e-4, 1.0]
+  method = config.method
+  assert (method.epochs, method.batch, method.alpha, method.initial, method.load_in_initial) == (5, 10, 0.5, 5, False)
+  assert (config.rounds, config.data.clients, config.plan.ratio, config.eval_rows) == (100, 20, 0.2, 0)
+  assert [(g['model'], g['clients']) for g in config.groups] == [(f'ResNet{d}', 4) for d in (10, 14, 18, 22, 26)]
+  assert felo.get_config('paper,data=cinic10').data.clients == 10
+  assert felo.get_config('paper,zoo=homo,split=dir0.5').plan.ratio == 1.0
+  assert felo.get_config('paper,method=fedavg,zoo=resnet18,split=dir0.5').plan.ratio == 0.2
+
+
+@pytest.mark.parametrize('arg', ['paper', 'light,data=cinic10', 'paper,zoo=homo,split=dir0.5', 'small'])
+def test_velo_forgets_no_class_mean(arg):
+  config = felo.get_config(f'{arg},method=velo')
+  assert config.method.limits[0] >= config.rounds * round(config.data.clients * config.plan.ratio)
+
+
+@pytest.mark.parametrize(
+  ('arg', 'match'),
+  [
+    ('ratio=half', "ratio='half' is no number"),
+    ('interval=x', "interval='x' is no number"),
+    ('zoo=all', "zoo='all' is"),
+  ],
+)
+def test_words_of_felo_that_mean_nothing_are_refused(arg, match):
+  with pytest.raises(ConfigError, match=match):
+    felo.get_config(arg)

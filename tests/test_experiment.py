@@ -9,7 +9,7 @@ import optax
 import pytest
 
 import runs
-from fedkd import aggregate, build, experiment, log, methods
+from fedkd import aggregate, build, experiment, log, methods, plan
 from fedkd import config as configs
 from fedkd.errors import ConfigError, DivergedError
 
@@ -289,6 +289,44 @@ def test_a_client_of_two_groups_is_evaluated_in_the_first_that_holds_it(images, 
   assert [row['turns'] for row in metrics(tmp_path / 'both')] == [[0], [12]]
   model, _ = experiment.load(tmp_path / 'both', 3)
   assert model.net.hidden == (4,)
+
+
+def test_velo_continues_from_within_its_initial_phase_to_the_same_bits(images, tmp_path):
+  """Two seeds; the autoencoder first trains before round 3, every second round."""
+  cvae = {'interval': 2, 'cvae_epochs': 2, 'limits': (20, 20)}
+  config = runs.config(images, 'velo', 6, (0, 1), epochs=None, initial=3, feature_align='group', **cvae)
+  config.groups = ({'model': 'MLP', 'clients': 2, 'hidden': (8,)}, {'model': 'MLP', 'clients': 2, 'hidden': (4,)})
+  whole = experiment.run(config, tmp_path / 'whole', show=False)
+  config.rounds = 2
+  experiment.run(config, tmp_path / 'parts', show=False)
+  config.rounds = 6
+  assert experiment.run(config, tmp_path / 'parts', show=False)['state_sha256'] == whole['state_sha256']
+  rows = metrics(tmp_path / 'whole')
+  assert [row['cvae_trained_8'] for row in rows[1:]] == [[0.0, 0.0], [0.0, 0.0], [0.0, 0.0]]  # rounds 1, 3, 5
+  assert rows[2]['cvae_reconstruction_4'] > [0.0, 0.0]
+  assert rows[1]['numbers_down'] == [0, 0] < rows[2]['numbers_down']
+
+
+def test_heterofl_draws_widths_anew_and_is_evaluated_as_the_whole_network(images, tmp_path):
+  """Four clients in three groups; statistics of the part that `load` returns are those of all training images."""
+  config = runs.config(images, 'heterofl', 4, (0, 1), epochs=None)
+  net = {'model': 'PreActResNet', 'blocks': (1,), 'width': 0.0625, 'clients': 4, 'first': 0}
+  config.groups = tuple({**net, 'rate': rate} for rate in (1.0, 0.5, 0.25))
+  config.plan = configs.block(plan, 'dynamic', ratio=0.75)
+  config.eval_clients = 3
+  whole = experiment.run(config, tmp_path / 'whole', show=False)
+  config.rounds = 2
+  experiment.run(config, tmp_path / 'parts', show=False)
+  config.rounds = 4
+  assert experiment.run(config, tmp_path / 'parts', show=False)['state_sha256'] == whole['state_sha256']
+  last = metrics(tmp_path / 'whole')[-1]
+  assert last['turns'] == [12, 12]
+  assert len(last['accuracy_per_client'][0]) == 3
+  model, variables = experiment.load(tmp_path / 'whole', 2, seed=1)
+  with np.load(images) as saved:
+    answer = np.argmax(model.apply(variables, saved['x_test'], False)[0], -1)
+    assert np.mean(answer == saved['y_test']) == pytest.approx(last['accuracy'][1], abs=1e-6)
+  assert model.net.rate == 1.0
 
 
 def test_milestones_slow_every_optimizer_down(images, tmp_path):

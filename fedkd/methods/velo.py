@@ -141,7 +141,8 @@ def generator(limit, initial, interval, lag, epochs, batch, rate, latent, vae_lo
     cvae, info = jax.lax.cond(due, lambda: train(key, state['cvae'], material), lambda: (state['cvae'], state['info']))
     known = jnp.where(due, material['count'] > 0, state['known'])  # what it was trained on, no class that came later
     new = {'store': store, 'cvae': cvae, 'known': known, 'info': info}
-    return new, {**info, 'cvae_trained': due, 'knowledge_age': stores.shelf_age(t, store)}
+    learned = due & jnp.any(known)
+    return new, {**info, 'cvae_trained': learned, 'knowledge_age': stores.shelf_age(t, store)}
 
   def send(key, t, state, ids):
     del t

@@ -96,6 +96,18 @@ def test_with_a_lag_it_learns_from_the_rounds_before_the_present_one():
   assert float(info['cvae_reconstruction']) != float(late['cvae_reconstruction'])
 
 
+def test_a_class_that_comes_after_a_training_is_not_drawn_before_the_next():
+  """Its code in the autoencoder is still what it was at random."""
+  server, receive = compiled(interval=3)
+  state = history(interval=3)[3][0]  # trained before round 2, due again before round 5
+  late = (said(np.ones((2, CLASSES, WIDTH)), [[False, False, True]] * 2),)
+  for t, valid in ((3, False), (4, True)):
+    state, info = receive(KEY, jnp.int32(t), state, late, SEATS)
+    assert bool(info['cvae_trained']) == valid
+    assert int(state['store']['count'][2]) > 0
+    np.testing.assert_array_equal(features(server, KEY, state)[0].valid, [True, True, valid])
+
+
 def test_it_does_not_learn_from_nothing():
   server, receive = compiled()
   before = server.init(KEY, groups_of(2, classes=CLASSES), (), ())
