@@ -5,6 +5,8 @@ python -m launch.main --config=configs/NAME.py[:PROFILE,method=...,zoo=...] --wo
 Exit codes: 2 refused before training, 3 stopped while training (checkpoint kept), 130 or 143 on a signal.
 """
 
+import contextlib
+
 from absl import app, flags, logging
 from ml_collections import config_flags
 
@@ -13,6 +15,7 @@ from launch import exits
 
 _WORKDIR = flags.DEFINE_string('workdir', None, 'The run directory.')
 _DRY_RUN = flags.DEFINE_bool('dry_run', False, 'Print parameters, message sizes and memory, and exit.')
+_PROFILE_DIR = flags.DEFINE_string('profile_dir', None, "Write a trace of the run there, for JAX's profiler.")
 _CONFIG = config_flags.DEFINE_config_file('config', None, 'The experiment, with its profile.')
 
 
@@ -34,13 +37,16 @@ def main(argv):
   """Runs, and turns the errors of fedkd into exit codes."""
   del argv
   logging.set_verbosity(logging.ERROR)  # JAX tells of every platform it does not find
+  import jax
+
   from fedkd import describe, experiment
 
   with exits.codes():
     if _DRY_RUN.value:
       print(describe.text(_CONFIG.value))
       return
-    summary = experiment.run(_CONFIG.value, _WORKDIR.value)
+    with jax.profiler.trace(_PROFILE_DIR.value) if _PROFILE_DIR.value else contextlib.nullcontext():
+      summary = experiment.run(_CONFIG.value, _WORKDIR.value)
     accuracy = ' '.join(f'{100 * a:.2f}' for a in summary['final'])
     print(f'{summary["method"]}: test accuracy {accuracy} % (per seed), {summary["seconds"]:.0f} s of training')
     print(f'figures and metrics: {_WORKDIR.value}')

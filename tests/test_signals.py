@@ -122,6 +122,14 @@ def test_divergence_exits_with_3(command, tmp_path):
   assert 'the loss of client' in err
 
 
+def test_a_profile_is_written(command, tmp_path):
+  process = start(command, f'--workdir={tmp_path / "run"}', f'--profile_dir={tmp_path / "trace"}', '--config.rounds=2')
+  _, err = process.communicate()
+  assert process.returncode == 0, err
+  assert len(list((tmp_path / 'trace').rglob('*.xplane.pb'))) == 1
+  assert (tmp_path / 'run' / 'summary.json').exists()
+
+
 def test_dry_run_prints_sizes_and_writes_nothing(command, tmp_path):
   process = start(command, f'--workdir={tmp_path / "run"}', '--dry_run')
   out, err = process.communicate()
