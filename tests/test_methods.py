@@ -41,7 +41,7 @@ TABLE = {
   'fedh2l pairs': ({**PEERS, 'pairs': True, 'project': 'pcgrad', 'separate_optimizers': True}, TWO),
   'felo': (FELO, ONE),
   'felo group': ({**FELO, 'feature_align': 'group', 'store': 'latest_per_client'}, TWO),
-  'velo': ({**FELO, 'feature_align': 'pool', 'limits': (20, 20), 'cvae_epochs': 1}, ((LARGE, 2), (HALF, 3))),
+  'velo pool': ({**FELO, 'feature_align': 'pool', 'limits': (20, 20), 'cvae_epochs': 1}, ((LARGE, 2), (HALF, 3))),
   'heterofl': ({**LOCAL, 'epochs': None}, ((LARGE, 2), (HALF, 3))),
   'fedgkt': (
     {
