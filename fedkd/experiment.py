@@ -28,6 +28,7 @@ from fedkd import plan as plans
 from fedkd.build import Experiment, build, owned
 from fedkd.data import cache, partition
 from fedkd.errors import ConfigError, DivergedError, StoppedError
+from fedkd.types import apply_model
 
 CHUNK_SECONDS = 10  # of work between two looks at the signals and the clock
 
@@ -320,6 +321,10 @@ def load(workdir, client=0, seed=None):
   phase = parts.phases[_phase_at(parts, found[0])[0]]
   state = jax.tree.map(lambda a: a[config.seeds.index(seed)], phase.ready(found[1]))
   g = next(i for i, group in enumerate(parts.groups) if client in group.ids)
+  if phase.method.predict is not apply_model:
+    log.warn(
+      f"{phase.label} is evaluated with its server's part too, which `load` leaves out: this is the client's own"
+    )
   rows = phase.method.variables(state, g)
   row = list(parts.groups[g].ids).index(client) if jax.tree.leaves(rows)[0].shape[0] > 1 else 0
   return parts.groups[g].model, jax.tree.map(lambda a: a[row], rows)

@@ -47,7 +47,16 @@ def count(message, id=-1) -> dict:
 
   Returns:
     {kind: (numbers, bytes)}, each int32[].
+
+  Raises:
+    ValueError: for a message that could have 2^31 bytes of a kind or more.
   """
+  for kind, (_, most) in capacity(message).items():
+    if most > jnp.iinfo(jnp.int32).max:
+      raise ValueError(
+        f'a message may have {most:,} bytes of {kind}, which the ledger cannot count (2^31 - 1 at most); '
+        'let a client send less in one turn: raise data.clients, or choose a smaller model'
+      )
   id = jnp.asarray(id)
   total = {}
   wrapped = lambda leaf: isinstance(leaf, (Sent, Peers))

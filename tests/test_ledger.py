@@ -137,3 +137,10 @@ def test_tables_3_and_4(shape, weights, fedmd, percent):
   assert reduced(fedmd) == pytest.approx(percent, abs=0.005)
   fedhe = jax.eval_shape(lambda: class_message(jnp.zeros((10, 10)), jnp.ones(10, bool)))
   assert reduced(total(ledger.capacity(fedhe))) == pytest.approx(99.966, abs=0.0005)
+
+
+def test_a_message_beyond_int32_is_refused():
+  """FedGKT's maps of 64 channels from 9 000 images: 9 000 * 65 536 * 4 bytes."""
+  message = {'map': jax.ShapeDtypeStruct((9000, 32, 32, 64), jnp.float32)}
+  with pytest.raises(ValueError, match=r'2,359,296,000 bytes of knowledge'):
+    jax.eval_shape(ledger.count, message)
