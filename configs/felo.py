@@ -57,15 +57,7 @@ def method(config, name, turn, ratio, interval, choice):
   elif name == 'velo':
     # Room for all class means of a run, up to the paper's 5000: a vector per class, client and round.
     limits = (min(5000, round(config.rounds * config.data.clients * ratio)), 50_000)
-    config.method = base.block(
-      methods,
-      name,
-      **turn,
-      initial=initial,
-      **align,
-      limits=limits,
-      interval=interval,
-    )
+    config.method = base.block(methods, name, **turn, initial=initial, **align, limits=limits, interval=interval)
   elif name == 'fedhe':
     special = {'count_offset': 0.0, 'cold_start': initial * ratio, 'refresh_every': 0.0}
     config.method = base.block(methods, name, **fresh, **special)
@@ -148,11 +140,8 @@ def get_config(arg=''):
   config.eval_rows = 0 if choice.profile in ('paper', 'light') else 1000
   if choice.profile == 'paper':
     # HeteroFL's training, its milestones scaled from 400 rounds to 100.
-    config.optimizer, config.milestones = (
-      base.ConfigDict({'name': 'fedkd.optimizers:sgd', 'learning_rate': 0.1}),
-      (38, 63),
-    )
-    config.eval_rows = 0
+    config.optimizer = base.ConfigDict({'name': 'fedkd.optimizers:sgd', 'learning_rate': 0.1})
+    config.milestones = (38, 63)
   else:
     config.optimizer = base.ConfigDict({'name': 'fedkd.optimizers:adam', 'learning_rate': rate, 'weight_decay': 5e-4})
   everybody = choice.profile in ('small', 'smoke') or (choice.zoo == 'homo' and choice.split != 'iid')

@@ -48,8 +48,8 @@ def _knowledge(logits, features, feature_align) -> Server:
       some, seats = part([ups[g] for g in same], 'features'), tuple(ids[g] for g in same)
       server = features(width=int(width))
       state['features'][width], more = server.receive(key_features, t, state['features'][width], some, seats)
-      some = len(state['features']) > 1  # an autoencoder or store for each width
-      info = {**({f'{name}_{width}': value for name, value in more.items()} if some else more), **info}
+      several = len(state['features']) > 1  # an autoencoder or store for each width
+      info = {**({f'{name}_{width}': value for name, value in more.items()} if several else more), **info}
     return state, info
 
   def send(key, t, state, ids):

@@ -22,6 +22,9 @@ KINDS = {
 }
 
 
+_wrapped = lambda leaf: isinstance(leaf, (Sent, Peers))
+
+
 def _kind(path) -> str:
   names = [getattr(entry, 'key', getattr(entry, 'name', None)) for entry in path]
   return next((KINDS[name] for name in reversed(names) if name in KINDS), 'knowledge')
@@ -59,8 +62,7 @@ def count(message, id=-1) -> dict:
       )
   id = jnp.asarray(id)
   total = {}
-  wrapped = lambda leaf: isinstance(leaf, (Sent, Peers))
-  for path, leaf in jax.tree_util.tree_flatten_with_path(message, is_leaf=wrapped)[0]:
+  for path, leaf in jax.tree_util.tree_flatten_with_path(message, is_leaf=_wrapped)[0]:
     numbers, array = _size(leaf, id)
     before = total.get(_kind(path), (jnp.int32(0), jnp.int32(0)))
     total[_kind(path)] = (before[0] + numbers, before[1] + numbers * array.dtype.itemsize)
@@ -73,9 +75,8 @@ def capacity(message) -> dict:
   `Peers` carry everyone's rows but the receiver's own.
   """
   total = {}
-  wrapped = lambda leaf: isinstance(leaf, (Sent, Peers))
-  for path, leaf in jax.tree_util.tree_flatten_with_path(message, is_leaf=wrapped)[0]:
-    array = leaf.value if wrapped(leaf) else leaf
+  for path, leaf in jax.tree_util.tree_flatten_with_path(message, is_leaf=_wrapped)[0]:
+    array = leaf.value if _wrapped(leaf) else leaf
     numbers = math.prod((array.shape[0] - 1, *array.shape[1:])) if isinstance(leaf, Peers) else array.size
     before = total.get(_kind(path), (0, 0))
     total[_kind(path)] = (before[0] + numbers, before[1] + numbers * array.dtype.itemsize)

@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedkd.errors import refuse_unknown
 from fedkd.types import Data, PyTree, Rows
 
 
@@ -101,17 +100,13 @@ def unshared(data: Data) -> Rows:
   return data.private if data.shared is None else data.private._replace(size=data.private.size - data.shared.size)
 
 
-OWN = ('own', 'unshared')
+# What a method's argument `rows` may name.
+OWN = {'own': lambda data: data.private, 'unshared': unshared}
 
 
-def own(data: Data, rows) -> Rows:
-  """What `rows` names: all rows of the client, 'own', or without those that it gives to everybody, 'unshared'.
-
-  Raises:
-    ValueError: for another name.
-  """
-  refuse_unknown('rows', rows, OWN)
-  return data.private if rows == 'own' else unshared(data)
+def owned(rows: Rows):
+  """bool[n], which entries of a client's `rows` are no padding."""
+  return jnp.arange(rows.index.shape[0]) < rows.size
 
 
 def public(data: Data) -> Rows:

@@ -165,31 +165,40 @@ def make(label, method, plan, rounds, keys, world, before, settings, mesh=None) 
     found = jnp.concatenate(evaluate.hits(method, groups, state, image, label, picked, settings.eval_batch))
     return found[np.argsort(np.argsort(owner, kind='stable'))]  # from the order of the groups to that of the clients
 
+  def hand_over(pool, rows, state):
+    return handover(method, groups, calibrate(range(len(groups)), pool, rows, state))
+
+  def program(function, shared=1, **how):
+    """A function jitted and mapped over the seeds of all its arguments but the first `shared`."""
+    mapped = lambda *args: over_seeds(functools.partial(function, *args[:shared]), axis)(*args[shared:])
+    return jax.jit(mapped, **how)
+
   clients_lie, others_lie = devices.placement(mesh, sizes) if mesh else (None, None)
   lie = State(clients_lie, others_lie, others_lie)
-  start_program = jax.jit(lambda pool, *args: over_seeds(functools.partial(init, pool), axis)(*args))
-  run_program = jax.jit(
-    lambda pool, who, start, count, *args: over_seeds(functools.partial(run, pool, who, start, count), axis)(*args),
-    donate_argnums=6,
-    **({'out_shardings': (lie, others_lie)} if mesh else {}),
-  )
   put = lambda state: jax.device_put(state, lie) if mesh else state
+  start_program = program(init)
+  run_program = program(run, 4, donate_argnums=6, **({'out_shardings': (lie, others_lie)} if mesh else {}))
+  # A client that sits in several groups is looked at in the first; the next phase needs them all.
+  firsts = tuple(np.unique(evaluated_in(groups, np.arange(clients(groups)))).tolist())
+  ready_program, hand_program = program(functools.partial(calibrate, firsts)), program(hand_over)
+
   begin = lambda variables: start_program(world.pool, keys, rows, variables)
   go = lambda state, start, count: run_program(world.pool, who, np.int32(start), np.int32(count), keys, rows, state)
   # A whole round in shapes: what does not fit together ends here, not after minutes of compilation.
   state = jax.eval_shape(begin, before)
   state = jax.eval_shape(lambda state: go(state, 0, 0)[0], state)
-  pack = functools.partial(without_filling, groups)
-  unpack = lambda saved: put(filled(saved, state))
-  # A client that sits in several groups is looked at in the first; the next phase needs them all.
-  firsts = tuple(np.unique(evaluated_in(groups, np.arange(clients(groups)))).tolist())
-  ready_program = jax.jit(lambda pool, *args: over_seeds(functools.partial(calibrate, firsts, pool), axis)(*args))
-  ready = lambda state: ready_program(world.pool, rows, state) if method.calibrate else state
-
-  def hand_over(pool, rows, state):
-    return handover(method, groups, calibrate(range(len(groups)), pool, rows, state))
-
-  hand_program = jax.jit(lambda pool, *args: over_seeds(functools.partial(hand_over, pool), axis)(*args))
-  hand = lambda state: hand_program(world.pool, rows, state)
-  seen, start = jax.jit(over_seeds(hits, axis)), lambda variables: put(begin(variables))
-  return Phase(label, method, plan, rounds, start, go, length, seen, ready, hand, pack, unpack, state)
+  return Phase(
+    label,
+    method,
+    plan,
+    rounds,
+    init=lambda variables: put(begin(variables)),
+    run=go,
+    length=length,
+    hits=program(hits, 0),
+    ready=lambda state: ready_program(world.pool, rows, state) if method.calibrate else state,
+    handover=lambda state: hand_program(world.pool, rows, state),
+    pack=functools.partial(without_filling, groups),
+    unpack=lambda saved: put(filled(saved, state)),
+    state=state,
+  )

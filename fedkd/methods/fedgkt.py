@@ -71,7 +71,7 @@ def fedgkt(
 
     rows = (mine.index, received.value, received.valid)
     learner, sums = local.fit(key, learner, tx, loss_fn, rows, mine.size, batch, steps, epochs, t)
-    owned = jnp.arange(mine.index.shape[0]) < mine.size
+    owned = local.owned(mine)
     logits, maps = local.infer(model, local.variables(learner), data.pool.image, mine.index, features=True)
     up = {'map': Sent(maps, owned), 'logits': Sent(logits, owned), 'label': Sent(data.pool.label[mine.index], owned)}
     return learner, up, local.report(sums)

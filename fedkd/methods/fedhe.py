@@ -25,8 +25,8 @@ def fedhe(
 ) -> Method:
   """Class-mean logits as the only message.
 
-  Learned: every client's own model. Sent: mean logits per class seen, and
-  the class numbers, both ways. Averaged: class means, over all turns so far.
+  Learned: every client's own model. Sent: mean logits per class seen, and the class numbers, both ways. Averaged: class
+  means, over all turns so far.
 
   Args:
     tx: optax optimizer.

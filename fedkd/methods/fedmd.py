@@ -65,7 +65,7 @@ def fedmd(
 
   def step(key, t, model, state, down, data):
     key_digest, key_revisit = jax.random.split(key)
-    received, mine = down.shared, local.own(data, rows)
+    received, mine = down.shared, local.OWN[rows](data)
     on = received['consensus'].valid
 
     def digest_fn(params, batch_stats, key, lesson):

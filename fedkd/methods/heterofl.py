@@ -6,6 +6,7 @@ Clients train corners of one network: the first channels of every layer, as many
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from fedkd import aggregate, local
 from fedkd.types import Client, Down, Method, Sent, Server
@@ -32,15 +33,15 @@ def heterofl(tx, epochs: int | None = 5, steps: int | None = None, batch=10, mas
 
   def step(key, t, model, state, down, data):
     mine, pool = data.private, data.pool
-    owned = jnp.arange(mine.index.shape[0]) < mine.size
-    present = jnp.zeros(model.classes, bool).at[pool.label[mine.index]].max(owned)
+    present = jnp.zeros(model.classes, bool).at[pool.label[mine.index]].max(local.owned(mine))
 
     def loss_fn(params, batch_stats, key, index):
       logits, out, batch_stats = local.forward(model, params, batch_stats, key, pool.image[index])
       loss = local.cross_entropy(jnp.where(present | (not masked), logits, 0), pool.label[index])
       return loss + local.penalty(out), (batch_stats, local.tally(index, loss=loss))
 
-    statistics = jax.tree.map(jnp.zeros_like, _shapes(key, model, pool).get('batch_stats', {}))
+    shapes = jax.eval_shape(lambda image: model.init(key, image, False), pool.image[:1])
+    statistics = jax.tree.map(jnp.zeros_like, shapes.get('batch_stats', {}))
     learner = local.start({**down.shared, 'batch_stats': statistics}, tx)
     learner, sums = local.fit(key, learner, tx, loss_fn, mine.index, mine.size, batch, steps, epochs, t)
     label = Sent(jnp.arange(model.classes, dtype=jnp.int32), present)
@@ -53,13 +54,9 @@ def heterofl(tx, epochs: int | None = 5, steps: int | None = None, batch=10, mas
   return Method(client, _corners(), variables, calibrate=_static_batch_norm)
 
 
-def _shapes(key, model, pool) -> dict:
-  return jax.eval_shape(lambda x: model.init(key, x, False), pool.image[:1])
-
-
 def _widest(params) -> int:
   """The group with the most parameters."""
-  return max(range(len(params)), key=lambda g: sum(leaf.size for leaf in jax.tree.leaves(params[g])))
+  return max(range(len(params)), key=lambda g: optax.tree.size(params[g]))
 
 
 def _corners() -> Server:
@@ -67,9 +64,10 @@ def _corners() -> Server:
 
   def init(key, groups, variables, data):
     params = tuple(v['params'] for v in variables)
-    whole = params[_widest(params)]
+    widest = _widest(params)
+    whole = params[widest]
     for group, part in zip(groups, params, strict=True):
-      _refuse_unrelated(group, part, groups[_widest(params)], whole)
+      _refuse_unrelated(group, part, groups[widest], whole)
     model, pool = groups[0].model, data[0].pool
     f = jnp.zeros((1, *local.feature_shape(model, variables[0], pool)))
     head = jax.eval_shape(lambda f: model.init(key, f, method='head'), f)['params']

@@ -42,7 +42,7 @@ def private(tx, steps: int | None = 3, epochs: int | None = None, batch=50, keep
     ValueError: for other rows.
   """
   refuse_unknown('rows', rows, local.OWN)
-  return _alone(tx, steps, epochs, batch, keep_optimizer, lambda data: local.own(data, rows))
+  return _alone(tx, steps, epochs, batch, keep_optimizer, local.OWN[rows])
 
 
 def agg(
