@@ -31,43 +31,15 @@ import optax
 from jax.sharding import PartitionSpec as P
 
 from fedkd import methods, round
-from fedkd.models import MLP, LeNet, ThreeConv, TwoConv
+from fedkd.models import MLP
 from fedkd.models.layers import Preprocessed
 from fedkd.types import Data, Down, Group, Pool, Rows
 from launch import bench_report
+from launch.bench_cases import CASES
 
 CAP = 60  # seconds that compiling or the first round of one net may take
 BUDGET = 6  # seconds of repetitions per net
 ROWS = 100  # training rows per client
-FEDMD = (
-  *(TwoConv((a, b), rate) for a, b, rate in [(128, 256, 0.2), (128, 384, 0.2), (128, 512, 0.2)]),
-  *(TwoConv((256, b), rate) for b, rate in [(256, 0.3), (512, 0.4)]),
-  *(ThreeConv(f, 0.2) for f in [(64, 128, 256), (64, 128, 192), (128, 192, 256)]),
-  *(ThreeConv(f, 0.3) for f in [(128, 128, 128), (128, 128, 192)]),
-)
-
-
-class Case(NamedTuple):
-  """A training task; `bar` is the ratio to PyTorch that this repository promises on a CPU with two cores."""
-
-  title: str
-  nets: tuple
-  shape: tuple  # of an image
-  clients: int  # per net
-  batch: int
-  steps: int  # batches per client and round
-  chunk: int  # seats mapped at once in the rows `chunks`
-  bar: float
-  method: str = 'private'
-
-
-CASES = {
-  'conv4': Case('3-conv net 128-128-192, 32x32x3, 4 clients', FEDMD[-1:], (32, 32, 3), 4, 32, 3, 2, 2.0),
-  'conv10': Case('3-conv net 128-128-192, 32x32x3, 10 clients', FEDMD[-1:], (32, 32, 3), 10, 32, 3, 2, 2.0),
-  'lenet': Case('LeNet, 28x28x1, 100 clients', (LeNet(),), (28, 28, 1), 100, 20, 5, 10, 1.8),
-  'fedmd': Case("FedHe's turn, the ten FedMD nets, 28x28x1", FEDMD, (28, 28, 1), 2, 50, 3, 2, 1.2, 'fedhe'),
-  'mlp': Case('MLP 32-64-10, 100 clients', (MLP((64,)),), (32, 1, 1), 100, 20, 3, 10, 10.0),
-}
 
 
 class Config(NamedTuple):

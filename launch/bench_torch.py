@@ -36,6 +36,13 @@ def _cnn(net, channels):
   return nn.Sequential(*layers, nn.Flatten(), nn.LazyLinear(CLASSES, bias=False))
 
 
+def _strided(net, channels):
+  """`bench_cases.StridedConv`."""
+  widths = (channels, *net.filters)
+  convs = [layer for a, b in itertools.pairwise(widths) for layer in (nn.Conv2d(a, b, 3, 2), nn.ReLU())]
+  return nn.Sequential(*convs, nn.Flatten(), nn.LazyLinear(CLASSES))
+
+
 def _lenet():
   convs = [nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2)]
   dense = [nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, CLASSES)]
@@ -56,6 +63,8 @@ def build(net, shape):
     model = _lenet()
   elif kind == 'MLP':
     model = _mlp(net, height * width * channels)
+  elif kind == 'StridedConv':
+    model = _strided(net, channels)
   else:
     model = _cnn(net, channels)
   model.eval()(torch.zeros(1, channels, height, width))  # the lazy layer sees its inputs

@@ -3,9 +3,9 @@ import jax.numpy as jnp
 import pytest
 
 from fedkd.models import MLP, LeNet, ThreeConv
-from launch import bench, bench_report
+from launch import bench, bench_cases, bench_report
 
-TINY = bench.Case('an MLP, three clients', (MLP((8,)),), (4, 1, 1), 3, 5, 2, 2, 1.0)
+TINY = bench_cases.Case('an MLP, three clients', (MLP((8,)),), (4, 1, 1), 3, 5, 2, 2, 1.0)
 
 
 def test_flops_of_an_mlp_by_hand():
@@ -25,6 +25,13 @@ def test_flops_of_a_three_conv_net_by_hand():
   third, dense = 3 * 3 * 9 * 128 * 192, 3 * 3 * 192 * 10
   net = ThreeConv((128, 128, 192))
   assert bench.flops_per_example(net, (32, 32, 3)) == 2 * (3 * (first + second + third + dense) - first)
+
+
+def test_flops_of_strided_convolutions_by_hand():
+  # VALID 3x3 of stride 2: 32 -> 15 -> 7 -> 3.
+  first, second, third = 15 * 15 * 9 * 3 * 128, 7 * 7 * 9 * 128 * 128, 3 * 3 * 9 * 128 * 192
+  work = 2 * (3 * (first + second + third + 9 * 192 * 10) - first)
+  assert bench.flops_per_example(bench_cases.STRIDED[0], (32, 32, 3)) == work
 
 
 @pytest.mark.parametrize('method', ['private', 'fedhe'])
