@@ -10,7 +10,7 @@ import numpy as np
 import optax
 
 from fedkd import config as configs
-from fedkd import devices, handed_over, methods, models, optimizers, phase
+from fedkd import devices, handed_over, methods, models, optimizers, paged, phase
 from fedkd import plan as plans
 from fedkd.data import partition, sources, split, transforms
 from fedkd.errors import ConfigError
@@ -33,13 +33,14 @@ class Experiment(NamedTuple):
   phases: tuple  # of phase.Phase
 
 
-def build(config, beside='.', dry=False) -> Experiment:
+def build(config, beside='.', dry=False, evaluate=None) -> Experiment:
   """Checks a config, loads its data and makes the parts of its run; nothing is written or trained.
 
   Args:
     config: ConfigDict.
     beside: the folder in which `init_from` looks for another run.
     dry: everything but the models' weights, of which only the shapes are made: nothing is compiled, nothing can run.
+    evaluate: int[K], the clients to look at, if not those that the config says.
 
   Raises:
     ConfigError: in one sentence, for anything that cannot run.
@@ -58,7 +59,7 @@ def build(config, beside='.', dry=False) -> Experiment:
   _refuse_lone_examples(groups, variables, splits)
   if config.init_from and not dry:
     variables = handed_over.read(config, pathlib.Path(beside), variables)
-  world = _world(config, source, splits, groups, mesh)
+  world = _world(source, splits, groups, mesh, evaluated(config) if evaluate is None else evaluate)
   settings = phase.Settings(config.seed_axis, config.chunk, config.eval_every, config.eval_batch)
   phases, before = [], variables
   for p, (block, method) in enumerate(zip(blocks, made, strict=True)):
@@ -66,13 +67,15 @@ def build(config, beside='.', dry=False) -> Experiment:
     rhythm = config.plan if p == len(config.before) else {'name': 'synchronous'}
     plan = configs.build_block(plans, rhythm, sizes=sizes, rounds=block['rounds'])
     keys = jnp.stack([jax.random.fold_in(jax.random.key(seed), 1 + p) for seed in config.seeds])
+    common = (configs.label(block), method, plan, block['rounds'], keys, world, before, settings)
     try:
-      one = phase.make(configs.label(block), method, plan, block['rounds'], keys, world, before, settings, mesh)
+      one = paged.make(*common, config.client_store) if config.client_store else phase.make(*common, mesh)
     except ValueError as error:
       reason = str(error).split('\n')[0]
       raise ConfigError(f'method {configs.label(block)} does not fit its models or messages: {reason}') from error
-    before = jax.eval_shape(one.handover, one.state)
     phases.append(one)
+    if p < len(config.before):
+      before = jax.eval_shape(one.handover, one.state)
   return Experiment(config, source, splits, groups, world, variables, tuple(phases))
 
 
@@ -215,7 +218,7 @@ def _with_weights(entries, variables) -> tuple:
 
 def _refuse_lone_examples(groups, variables, splits):
   for group, initial in zip(groups, variables, strict=True):
-    lone = [c for c in group.ids if any(len(owned(s)[c]) == 1 for s in splits)]
+    lone = [c for c in group.ids if any(len(s.private[c]) + len(s.shared[c]) == 1 for s in splits)]
     if initial['batch_stats'] and lone:
       raise ConfigError(
         f'client {lone[0]} has a single training example, on which the BatchNorm of {group.name} is not defined; '
@@ -260,7 +263,7 @@ def _common(lists) -> Rows:
   return _stack([Rows(np.pad(m, (0, width - len(m))).astype(np.int32), np.int32(len(m)), np.int32(-1)) for m in lists])
 
 
-def _world(config, source, splits, groups, mesh) -> phase.World:
+def _world(source, splits, groups, mesh, evaluate) -> phase.World:
   own, shared = [owned(s) for s in splits], [s.shared for s in splits]
   some = any(len(rows) for s in shared for rows in s)
   return phase.World(
@@ -270,5 +273,5 @@ def _world(config, source, splits, groups, mesh) -> phase.World:
     tuple(_rows(shared, g.ids, mesh) for g in groups) if some else None,
     _common([np.concatenate(rows) for rows in own]),
     _common([s.public for s in splits]) if some or source.public else None,
-    evaluated(config),
+    evaluate,
   )

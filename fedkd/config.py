@@ -65,6 +65,7 @@ def default() -> ConfigDict:
   config.checkpoint_every = 0  # rounds; 0: about every ten seconds
   config.lowering = 'auto'  # of convolutions: auto, native, matmul
   config.devices = 1  # over which the clients are spread; on a CPU as many as it has cores is worth a try
+  config.client_store = ''  # a directory for the clients' states, of which then only those at work are in memory
   config.chunk = 0  # clients mapped at once; 0: what the benchmark found
   config.seed_axis = 'auto'  # map (one after the other), vmap, auto
   return config
@@ -276,6 +277,12 @@ def check(config):
     value = flat(plain(config))[field]
     if value < 0:
       raise ConfigError(f'{field}={value} must not be negative; 0 is automatic')
+  if config.client_store:
+    for field, usual in (('devices', 1), ('before', ()), ('init_from', '')):
+      if config[field] != usual:
+        raise ConfigError(
+          f"{field}={config[field]!r} does not go with client_store; set it to {usual!r}, or client_store to ''"
+        )
   seeds = tuple(config.seeds)
   if not seeds or len(set(seeds)) != len(seeds) or min(seeds) < 0:
     raise ConfigError(f'seeds={seeds} must be distinct and not negative; for example --config.seeds=0,1,2')

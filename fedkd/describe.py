@@ -37,6 +37,11 @@ def messages(parts, g):
   return up, Down(down.shared, of_seed(down.own))
 
 
+def _on_disk(parts) -> int:
+  groups = zip(parts.groups, parts.phases[-1].state.client, strict=True)
+  return sum(len(group.ids) * _size(held) // jax.tree.leaves(held)[0].shape[1] for group, held in groups if _size(held))
+
+
 def text(config) -> str:
   """Parameters, message sizes, memory and the plan's size of a config."""
   parts = build(config, dry=True)
@@ -58,6 +63,7 @@ def text(config) -> str:
     f'  plan {config.plan.name}: {config.rounds:,} rounds, {turns:,} client turns, '
     f'{sum(w.shape[1] for w in phase.plan.who)} seats',
     f'  memory: states {_size(phase.state) / 1e6:,.1f} MB, training images {images / 1e6:,.1f} MB',
+    *([f'  disk: clients {_on_disk(parts) / 1e6:,.1f} MB once all have taken part'] if config.client_store else []),
     f'  training examples per client: {min(map(len, own)):,} to {max(map(len, own)):,}',
   ]
   return '\n'.join(lines)

@@ -9,6 +9,10 @@ class DivergedError(RuntimeError):
   """A loss became NaN or infinite while training; the last good checkpoint is kept."""
 
 
+class StoreError(RuntimeError):
+  """Clients' states on disk cannot be read or written; the last good checkpoint is kept."""
+
+
 class StoppedError(RuntimeError):
   """A signal ended the run after its chunk; `signum` says which one."""
 

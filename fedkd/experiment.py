@@ -22,7 +22,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 import fedkd
-from fedkd import analysis, checkpoint, handed_over, log, metrics, scoring
+from fedkd import analysis, checkpoint, client_store, handed_over, log, metrics, scoring
 from fedkd import config as configs
 from fedkd import plan as plans
 from fedkd.build import Experiment, build, owned
@@ -47,13 +47,18 @@ def run(config, workdir, show=True) -> dict:
   Raises:
     ConfigError: before anything is written or trained, also if `workdir` holds a run of another config.
     DivergedError: at a loss that is not finite; the last checkpoint is kept.
+    StoreError: where `client_store` cannot be read or written; the last checkpoint is kept.
     StoppedError: on SIGINT or SIGTERM, after the chunk was finished and saved.
   """
   workdir = pathlib.Path(workdir)
-  before = _refuse_other_config(workdir, configs.plain(config))
-  if before and before['rounds'] == config.rounds and (workdir / 'summary.json').exists():
-    return json.loads((workdir / 'summary.json').read_text())
+  _refuse_other_config(workdir, configs.plain(config))
+  if (workdir / 'summary.json').exists():
+    summary = json.loads((workdir / 'summary.json').read_text())
+    if summary['rounds'] == config.rounds:  # else it is that of a shorter run, which goes on
+      return summary
   use_compilation_cache()
+  if config.client_store:
+    client_store.claim(config.client_store, configs.plain(config), workdir)
   parts = build(config, workdir.parent)
   _prepare(workdir, parts)
   with (
@@ -72,17 +77,14 @@ def use_compilation_cache():
 
 
 def _refuse_other_config(workdir, config):
-  """The plain config of the run in `workdir`, or None."""
   if not (workdir / 'config.json').exists():
-    return None
-  before = json.loads((workdir / 'config.json').read_text())
-  changed = configs.differences(before, config)
+    return
+  changed = configs.differences(json.loads((workdir / 'config.json').read_text()), config)
   if changed:
     raise ConfigError(
       f'workdir={workdir} holds a run with another config ({"; ".join(changed)}); '
       'choose another workdir, or undo the change'
     )
-  return before
 
 
 def _prepare(workdir, parts):
@@ -124,7 +126,7 @@ def _phase_at(parts, step) -> tuple:
 def _restore(parts, saved):
   """(step, state, totals) of the newest intact checkpoint, or None."""
   phase_at = lambda step: parts.phases[_phase_at(parts, step)[0]]
-  found = checkpoint.restore(saved, lambda step: jax.eval_shape(phase_at(step).pack, phase_at(step).state), log.warn)
+  found = checkpoint.restore(saved, lambda step: phase_at(step).saved, log.warn)
   return found and (found[0], phase_at(found[0]).unpack(found[1]), found[2])
 
 
@@ -257,7 +259,7 @@ def _finish(parts, workdir, state, totals) -> dict:
     'examples': totals['examples'],
     'seconds': totals['seconds'],
     **environment(),
-    'state_sha256': checkpoint.digest(parts.phases[-1].pack(state)[:2]),
+    'state_sha256': parts.phases[-1].digest(state),
   }
   log.write_json(workdir / 'summary.json', out)
   counts = partition.overview(owned(parts.splits[0]), parts.source.train_label, parts.source.classes)
@@ -313,7 +315,7 @@ def load(workdir, client=0, seed=None):
     raise ConfigError(f'client={client} is unknown; the run has clients 0 to {config.data.clients - 1}')
   if seed not in config.seeds:
     raise ConfigError(f'seed={seed} is unknown; the run has seeds {", ".join(map(str, config.seeds))}')
-  parts = build(config, dry=True)
+  parts = build(config, dry=not config.client_store, evaluate=np.array([client]))
   with checkpoint.manager(pathlib.Path(workdir) / 'checkpoints') as saved:
     found = _restore(parts, saved)
   if found is None:

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedkd import devices, evaluate, round
+from fedkd import checkpoint, devices, evaluate, round
 from fedkd.local import Learner
 from fedkd.plan import Plan
 from fedkd.types import Data, Method, Pool, Rows, State, clients
@@ -58,7 +58,9 @@ class Phase(NamedTuple):
   handover: Callable  # State -> variables for `init` of the next phase
   pack: Callable  # State -> State as it is saved, the same for any number of devices
   unpack: Callable  # and back
-  state: State  # of ShapeDtypeStruct, as `run` takes it
+  digest: Callable  # State -> SHA-256 of all states of clients and server
+  state: State  # of ShapeDtypeStruct: clients and server, as the compiled round takes them
+  saved: State  # of ShapeDtypeStruct: what `pack` returns
 
 
 def evaluated_in(groups, clients) -> np.ndarray:
@@ -77,16 +79,35 @@ def over_seeds(function, axis):
   return mapped
 
 
-def _data(pool, rows) -> tuple:
+def over_seeds_jitted(axis, function, shared=1, **how):
+  """A function jitted, and mapped over the seeds of all its arguments but the first `shared`."""
+  mapped = lambda *args: over_seeds(functools.partial(function, *args[:shared]), axis)(*args[shared:])
+  return jax.jit(mapped, **how)
+
+
+def seed_axis(settings) -> str:
+  """How seeds are mapped, 'map' or 'vmap'."""
+  automatic = 'map' if jax.default_backend() == 'cpu' else 'vmap'
+  return automatic if settings.seed_axis == 'auto' else settings.seed_axis
+
+
+def chunk_of(settings, variables) -> int:
+  """Clients mapped at once, for models with these variables (or their shapes)."""
+  kernels = jax.tree.leaves([v['params'] for v in variables])
+  kind = 'convolution' if any(leaf.ndim == 6 for leaf in kernels) else 'dense'  # a kernel, the clients, the seeds
+  return settings.chunk or AUTO_CHUNK.get((jax.default_backend(), kind), ACCELERATOR_CHUNK)
+
+
+def group_data(pool, rows) -> tuple:
   """`Data` of every group, from the `World`'s (private, shared, everyone, public)."""
   private, shared, everyone, public = rows
   shared = shared or (None,) * len(private)
   return tuple(Data(pool, mine, everyone, given, public) for mine, given in zip(private, shared, strict=True))
 
 
-def initial_state(key, method, groups, data, variables, stale) -> State:
-  """The state before round 0. `variables`: per group, leaves [1, ...] (all clients alike) or [n, ...]."""
-  key_client, key_server, key_inbox = jax.random.split(key, 3)
+def first_states(key, method, groups, data, variables) -> tuple:
+  """The clients' states before their first turn, per group; arguments as `initial_state`."""
+  key_client = jax.random.split(key, 3)[0]
 
   def of_group(group, data, variables):
     def one(row):
@@ -96,7 +117,13 @@ def initial_state(key, method, groups, data, variables, stale) -> State:
 
     return jax.vmap(one)(jnp.arange(data.private.size.shape[0]))
 
-  states = tuple(of_group(*each) for each in zip(groups, data, variables, strict=True))
+  return tuple(of_group(*each) for each in zip(groups, data, variables, strict=True))
+
+
+def initial_state(key, method, groups, data, variables, stale) -> State:
+  """The state before round 0. `variables`: per group, leaves [1, ...] (all clients alike) or [n, ...]."""
+  _, key_server, key_inbox = jax.random.split(key, 3)
+  states = first_states(key, method, groups, data, variables)
   first = tuple(jax.tree.map(lambda a: a[0], v) for v in variables)
   server = method.server.init(key_server, groups, first, data)
   return State(states, server, round.fill_inbox(key_inbox, method, groups, server) if stale else None)
@@ -140,24 +167,21 @@ def make(label, method, plan, rounds, keys, world, before, settings, mesh=None) 
   Raises:
     ValueError: if method, models and data do not fit together.
   """
-  groups, backend = world.groups, jax.default_backend()
-  axis = settings.seed_axis if settings.seed_axis != 'auto' else ('map' if backend == 'cpu' else 'vmap')
-  kernels = jax.tree.leaves([v['params'] for v in before])
-  kind = 'convolution' if any(leaf.ndim == 6 for leaf in kernels) else 'dense'  # a kernel, the clients, the seeds
-  chunk = settings.chunk or AUTO_CHUNK.get((backend, kind), ACCELERATOR_CHUNK)
+  groups, chunk = world.groups, chunk_of(settings, before)
+  program = functools.partial(over_seeds_jitted, seed_axis(settings))
   length = min(settings.eval_every, rounds, MOST_ROUNDS)
   sizes = tuple(private.size.shape[1] for private in world.private)
   who = tuple(jnp.asarray(devices.seat(w, n, mesh)) for w, n in zip(plan.who, sizes, strict=True))
   rows = (world.private, world.shared, world.everyone, world.public)
 
   def init(pool, key, rows, variables):
-    return initial_state(key, method, groups, _data(pool, rows), variables, plan.stale)
+    return initial_state(key, method, groups, group_data(pool, rows), variables, plan.stale)
 
   def run(pool, who, start, count, key, rows, state):
-    return round.run(key, start, count, length, method, groups, state, _data(pool, rows), who, chunk, mesh)
+    return round.run(key, start, count, length, method, groups, state, group_data(pool, rows), who, chunk, mesh)
 
   def calibrate(which, pool, rows, state):
-    return method.calibrate(groups, state, _data(pool, rows), which) if method.calibrate else state
+    return method.calibrate(groups, state, group_data(pool, rows), which) if method.calibrate else state
 
   def hits(state, image, label):
     owner = evaluated_in(groups, world.clients)
@@ -167,11 +191,6 @@ def make(label, method, plan, rounds, keys, world, before, settings, mesh=None) 
 
   def hand_over(pool, rows, state):
     return handover(method, groups, calibrate(range(len(groups)), pool, rows, state))
-
-  def program(function, shared=1, **how):
-    """A function jitted and mapped over the seeds of all its arguments but the first `shared`."""
-    mapped = lambda *args: over_seeds(functools.partial(function, *args[:shared]), axis)(*args[shared:])
-    return jax.jit(mapped, **how)
 
   clients_lie, others_lie = devices.placement(mesh, sizes) if mesh else (None, None)
   lie = State(clients_lie, others_lie, others_lie)
@@ -187,6 +206,7 @@ def make(label, method, plan, rounds, keys, world, before, settings, mesh=None) 
   # A whole round in shapes: what does not fit together ends here, not after minutes of compilation.
   state = jax.eval_shape(begin, before)
   state = jax.eval_shape(lambda state: go(state, 0, 0)[0], state)
+  pack = functools.partial(without_filling, groups)
   return Phase(
     label,
     method,
@@ -198,7 +218,9 @@ def make(label, method, plan, rounds, keys, world, before, settings, mesh=None) 
     hits=program(hits, 0),
     ready=lambda state: ready_program(world.pool, rows, state) if method.calibrate else state,
     handover=lambda state: hand_program(world.pool, rows, state),
-    pack=functools.partial(without_filling, groups),
+    pack=pack,
     unpack=lambda saved: put(filled(saved, state)),
+    digest=lambda state: checkpoint.digest(pack(state)[:2]),
     state=state,
+    saved=jax.eval_shape(pack, state),
   )

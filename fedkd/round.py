@@ -19,9 +19,9 @@ class Report(NamedTuple):
   server: dict  # the server's own dict, leaves []
 
 
-def seat_ids(group, who):
-  """Global numbers int32[m] of the clients in the rows `who` of a group, -1 for an empty seat."""
-  return jnp.where(who >= 0, jnp.asarray(group.ids)[who], -1)
+def seat_ids(data, who):
+  """Global numbers int32[m] of the clients in the rows `who` of a group's `data`, -1 for an empty seat."""
+  return jnp.where(who >= 0, data.private.id[who], -1)
 
 
 def of_client(data, row) -> Data:
@@ -121,7 +121,7 @@ def round(key, t, method, groups, state, data, who, chunk=1, mesh=None):
     (State, Report).
   """
   key_send, key_client, key_receive = jax.random.split(jax.random.fold_in(key, t), 3)
-  ids = tuple(seat_ids(g, w) for g, w in zip(groups, who, strict=True))
+  ids = tuple(seat_ids(d, w) for d, w in zip(data, who, strict=True))
   downs = method.server.send(key_send, t, state.server, ids) if state.inbox is None else state.inbox
   clients, outs = [], []
   for g, group in enumerate(groups):
@@ -158,12 +158,12 @@ def _deliver(box, down, rows):
   return jax.tree.map(put, box, spread(down, rows.shape[0]))
 
 
-def run(key, start, count, length, method, groups, state, data, plan, chunk=1, mesh=None):
+def run(key, start, count, length, method, groups, state, data, plan, chunk=1, mesh=None, first=0):
   """Rounds start .. start+count-1 as one program; `start` and `count` are traced, so one compilation serves all.
 
   Args:
     length: static upper bound of `count`.
-    plan: per group int32[rounds, m].
+    plan: per group int32[rounds, m], from round `first` on.
 
   Returns:
     (State, Report with a leading axis [length]; entries from `count` on are zeros).
@@ -171,7 +171,7 @@ def run(key, start, count, length, method, groups, state, data, plan, chunk=1, m
 
   @jax.jit  # traced once, for its shapes and for its work
   def one(t, state):
-    return round(key, t, method, groups, state, data, tuple(w[t] for w in plan), chunk, mesh)
+    return round(key, t, method, groups, state, data, tuple(w[t - first] for w in plan), chunk, mesh)
 
   def body(i, carry):
     state, reports = carry

@@ -19,7 +19,7 @@ def codes():
     yield
   except errors.ConfigError as error:
     refuse(error)
-  except errors.DivergedError as error:
+  except (errors.DivergedError, errors.StoreError) as error:
     refuse(error, 3)
   except errors.StoppedError as error:
     refuse(error, 128 + error.signum)

@@ -65,9 +65,8 @@ config.rounds, config.eval_every, config.devices, config.seeds = rounds, 1, coun
 config.checkpoint_every = 1
 summary = experiment.run(config, folder, show=False)
 parts = experiment.build(config, dry=True)
-like = jax.eval_shape(parts.phases[0].pack, parts.phases[0].state)
 with checkpoint.manager(pathlib.Path(folder) / 'checkpoints') as saved:
-  step, state, _ = checkpoint.restore(saved, lambda step: like, print)
+  step, state, _ = checkpoint.restore(saved, lambda step: parts.phases[0].saved, print)
 leaves = [np.asarray(a, float).ravel() for a in jax.tree.leaves(state) if a.dtype.kind == 'f']
 print(json.dumps([step, summary['final'], summary['ledger'], np.concatenate(leaves).tolist()]))
 """
