@@ -46,7 +46,7 @@ def build(config, beside='.', dry=False, evaluate=None) -> Experiment:
     ConfigError: in one sentence, for anything that cannot run.
   """
   configs.check(config)
-  mesh = devices.mesh(config.devices)  # before anything starts JAX
+  mesh = devices.mesh(config.devices)  # before anything else starts JAX
   source = load_data(config)
   tx = configs.build_block(optax, config.optimizer)
   tx = optimizers.scheduled(tx, config.milestones, config.decay)  # rounds of a phase, of whichever it is

@@ -30,10 +30,21 @@ def manager(directory, keep=3):
   # Orbax and absl report every save; a researcher's terminal shows progress instead.
   logging.getLogger('absl').setLevel(logging.ERROR)
   options = ocp.CheckpointManagerOptions(
-    max_to_keep=keep, enable_async_checkpointing=False, cleanup_tmp_directories=True
+    max_to_keep=keep,
+    enable_async_checkpointing=False,
+    cleanup_tmp_directories=True,
+    create=False,
+    multiprocessing_options=_alone(),
   )
+  directory.mkdir(parents=True, exist_ok=True)  # as Orbax asks of a process that is alone
   with ocp.CheckpointManager(directory.absolute(), options=options) as opened:
     yield opened
+
+
+def _alone():
+  """A process reads and writes for itself; of several hosts `experiment` lets only the first."""
+  me = jax.process_index()
+  return ocp.options.MultiprocessingOptions(primary_host=me, active_processes={me}, barrier_sync_key_prefix=f'host{me}')
 
 
 def _flat(leaves) -> dict:

@@ -12,10 +12,18 @@ import numpy as np
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from fedkd import hosts
 from fedkd.errors import ConfigError
 from fedkd.types import Data
 
 AXIS = 'clients'
+
+
+def ask_for(count):
+  """Lets a CPU count as several devices, `count` on all hosts together; has no effect once JAX's have started."""
+  if count > 1:
+    with contextlib.suppress(RuntimeError):
+      jax.config.update('jax_num_cpu_devices', max(1, count // hosts.count()))
 
 
 def mesh(count):
@@ -24,11 +32,14 @@ def mesh(count):
   Raises:
     ConfigError: if there are fewer.
   """
-  if count == 1:
+  if count == hosts.count() == 1:
     return None
-  with contextlib.suppress(RuntimeError):  # JAX has started already
-    jax.config.update('jax_num_cpu_devices', count)  # a CPU may count as several devices
+  if count % hosts.count():
+    raise ConfigError(f'devices={count} cannot be shared by {hosts.count()} hosts; set it to a multiple')
+  ask_for(count)
   found = jax.devices()
+  if hosts.count() > 1 and count != len(found):
+    raise ConfigError(f'devices={count} but {hosts.count()} hosts have {len(found)} together; set it to that')
   if count > len(found):
     raise ConfigError(
       f'devices={count} but JAX has {len(found)} ({found[0].platform}); lower it, or on a CPU call '

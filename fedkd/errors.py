@@ -13,6 +13,10 @@ class StoreError(RuntimeError):
   """Clients' states on disk cannot be read or written; the last good checkpoint is kept."""
 
 
+class HostError(RuntimeError):
+  """Another host of the run has ended; the last good checkpoint is kept."""
+
+
 class StoppedError(RuntimeError):
   """A signal ended the run after its chunk; `signum` says which one."""
 

@@ -22,7 +22,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 import fedkd
-from fedkd import analysis, checkpoint, client_store, handed_over, log, metrics, scoring
+from fedkd import analysis, checkpoint, client_store, devices, handed_over, hosts, log, metrics, scoring
 from fedkd import config as configs
 from fedkd import plan as plans
 from fedkd.build import Experiment, build, owned
@@ -42,24 +42,32 @@ def run(config, workdir, show=True) -> dict:
     show: whether to report progress on the terminal.
 
   Returns:
-    The run's summary, as in `summary.json`. A finished run returns it at once.
+    The run's summary, as in `summary.json`. A finished run returns it at once. Of several hosts (`hosts.join`), all of
+    which must call this, only the first reads and writes `workdir`.
 
   Raises:
     ConfigError: before anything is written or trained, also if `workdir` holds a run of another config.
     DivergedError: at a loss that is not finite; the last checkpoint is kept.
+    HostError: where another host ends.
     StoreError: where `client_store` cannot be read or written; the last checkpoint is kept.
     StoppedError: on SIGINT or SIGTERM, after the chunk was finished and saved.
   """
-  workdir = pathlib.Path(workdir)
+  devices.ask_for(config.devices)  # before the hosts speak
+  with hosts.together(), hosts.writing_to(workdir) as mine:
+    hosts.refuse_disagreement(configs.plain(config))
+    return _run(config, mine, pathlib.Path(workdir).parent, show and hosts.first())
+
+
+def _run(config, workdir, beside, show) -> dict:
   _refuse_other_config(workdir, configs.plain(config))
-  if (workdir / 'summary.json').exists():
-    summary = json.loads((workdir / 'summary.json').read_text())
-    if summary['rounds'] == config.rounds:  # else it is that of a shorter run, which goes on
-      return summary
+  if summary := hosts.tell(_finished(workdir, config.rounds)):
+    return summary
   use_compilation_cache()
   if config.client_store:
+    if hosts.count() > 1:
+      raise ConfigError(f"client_store={config.client_store!r} is for one host; start one, or set it to ''")
     client_store.claim(config.client_store, configs.plain(config), workdir)
-  parts = build(config, workdir.parent)
+  parts = build(config, beside)
   _prepare(workdir, parts)
   with (
     checkpoint.manager(workdir / 'checkpoints') as saved,
@@ -68,6 +76,13 @@ def run(config, workdir, show=True) -> dict:
   ):
     state, totals = _train(parts, workdir, saved, display, stop)
   return _finish(parts, workdir, state, totals)
+
+
+def _finished(workdir, rounds) -> dict | None:
+  """The summary of a run that is finished; one of fewer rounds goes on."""
+  path = workdir / 'summary.json'
+  summary = json.loads(path.read_text()) if path.exists() else {'rounds': -1}
+  return summary if summary['rounds'] == rounds else None
 
 
 def use_compilation_cache():
@@ -127,7 +142,11 @@ def _restore(parts, saved):
   """(step, state, totals) of the newest intact checkpoint, or None."""
   phase_at = lambda step: parts.phases[_phase_at(parts, step)[0]]
   found = checkpoint.restore(saved, lambda step: phase_at(step).saved, log.warn)
-  return found and (found[0], phase_at(found[0]).unpack(found[1]), found[2])
+  notes = hosts.tell(found and (found[0], found[2]))
+  if not notes:
+    return None
+  phase = phase_at(notes[0])
+  return notes[0], phase.unpack(hosts.tell_arrays(found and found[1], phase.saved)), notes[1]
 
 
 def _train(parts, workdir, saved, display, stop):
@@ -186,7 +205,7 @@ def _rounds(loop, state, totals, at, fresh):
   pace, safe, safe_at = 0.0, time.monotonic(), at
   while at < phase.rounds:
     due = min(at + config.eval_every - at % config.eval_every, phase.rounds)
-    count = min(due - at, phase.length, max(1, int(CHUNK_SECONDS / pace)) if pace else 1)
+    count = hosts.tell(min(due - at, phase.length, max(1, int(CHUNK_SECONDS / pace)) if pace else 1))
     begun = time.monotonic()
     state, report = phase.run(state, at, count)
     report = jax.device_get(report)
@@ -199,12 +218,15 @@ def _rounds(loop, state, totals, at, fresh):
     row = _evaluate(loop, at, state, totals) if at == due else None
     totals = {**totals, 'info': {}, 'spoke': 0} if row else totals
     display.update(loop.start + at, rate, row)
-    if at == phase.rounds or loop.stop or _save_due(config, at, safe_at, safe):
-      checkpoint.save(loop.saved, loop.start + at, phase.pack(state), totals)
+    stops = [signum for each in hosts.gather(loop.stop) for signum in each]
+    if at == phase.rounds or stops or hosts.tell(_save_due(config, at, safe_at, safe)):
+      packed = phase.pack(state)
+      if hosts.first():
+        checkpoint.save(loop.saved, loop.start + at, packed, totals)
       safe, safe_at = time.monotonic(), at
-    if loop.stop and loop.start + at < sum(p.rounds for p in loop.parts.phases):
+    if stops and loop.start + at < sum(p.rounds for p in loop.parts.phases):
       reached = f'stopped by a signal after round {loop.start + at}, which is saved; start again to continue'
-      raise StoppedError(loop.stop[0], reached)
+      raise StoppedError(stops[0], reached)
   return state, totals
 
 

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedkd import checkpoint, devices, evaluate, round
+from fedkd import checkpoint, devices, evaluate, hosts, round
 from fedkd.local import Learner
 from fedkd.plan import Plan
 from fedkd.types import Data, Method, Pool, Rows, State, clients
@@ -172,7 +172,10 @@ def make(label, method, plan, rounds, keys, world, before, settings, mesh=None) 
   length = min(settings.eval_every, rounds, MOST_ROUNDS)
   sizes = tuple(private.size.shape[1] for private in world.private)
   who = tuple(jnp.asarray(devices.seat(w, n, mesh)) for w, n in zip(plan.who, sizes, strict=True))
-  rows = (world.private, world.shared, world.everyone, world.public)
+  clients_lie, others_lie = devices.placement(mesh, sizes) if mesh else (None, None)
+  everywhere = lambda tree: jax.device_put(tree, others_lie) if mesh else tree
+  pool = everywhere(world.pool)
+  rows = everywhere((world.private, world.shared, world.everyone, world.public))
 
   def init(pool, key, rows, variables):
     return initial_state(key, method, groups, group_data(pool, rows), variables, plan.stale)
@@ -192,34 +195,36 @@ def make(label, method, plan, rounds, keys, world, before, settings, mesh=None) 
   def hand_over(pool, rows, state):
     return handover(method, groups, calibrate(range(len(groups)), pool, rows, state))
 
-  clients_lie, others_lie = devices.placement(mesh, sizes) if mesh else (None, None)
   lie = State(clients_lie, others_lie, others_lie)
-  put = lambda state: jax.device_put(state, lie) if mesh else state
-  start_program = program(init)
-  run_program = program(run, 4, donate_argnums=6, **({'out_shardings': (lie, others_lie)} if mesh else {}))
+  to = lambda where: {'out_shardings': where} if mesh else {}
+  start_program = program(init, **to(lie))
+  run_program = program(run, 4, donate_argnums=6, **to((lie, others_lie)))
   # A client that sits in several groups is looked at in the first; the next phase needs them all.
   firsts = tuple(np.unique(evaluated_in(groups, np.arange(clients(groups)))).tolist())
-  ready_program, hand_program = program(functools.partial(calibrate, firsts)), program(hand_over)
+  ready_program = program(functools.partial(calibrate, firsts), **to(lie))
+  hand_program = program(hand_over, **to(others_lie))
 
-  begin = lambda variables: start_program(world.pool, keys, rows, variables)
-  go = lambda state, start, count: run_program(world.pool, who, np.int32(start), np.int32(count), keys, rows, state)
+  begin = lambda variables: start_program(pool, keys, rows, variables)
+  go = lambda state, start, count: run_program(pool, who, np.int32(start), np.int32(count), keys, rows, state)
   # A whole round in shapes: what does not fit together ends here, not after minutes of compilation.
   state = jax.eval_shape(begin, before)
   state = jax.eval_shape(lambda state: go(state, 0, 0)[0], state)
-  pack = functools.partial(without_filling, groups)
+  # Other hosts' rows have to come here before they can be saved.
+  gathered = to(others_lie) if hosts.count() > 1 else {}
+  pack = jax.jit(functools.partial(without_filling, groups), **gathered) if mesh else lambda state: state
   return Phase(
     label,
     method,
     plan,
     rounds,
-    init=lambda variables: put(begin(variables)),
+    init=begin,
     run=go,
     length=length,
-    hits=program(hits, 0),
-    ready=lambda state: ready_program(world.pool, rows, state) if method.calibrate else state,
-    handover=lambda state: hand_program(world.pool, rows, state),
+    hits=program(hits, 0, **to(others_lie)),
+    ready=lambda state: ready_program(pool, rows, state) if method.calibrate else state,
+    handover=lambda state: hand_program(pool, rows, state),
     pack=pack,
-    unpack=lambda saved: put(filled(saved, state)),
+    unpack=lambda saved: jax.device_put(filled(saved, state), lie) if mesh else saved,
     digest=lambda state: checkpoint.digest(pack(state)[:2]),
     state=state,
     saved=jax.eval_shape(pack, state),

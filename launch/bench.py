@@ -2,6 +2,7 @@
 
   python -m launch.bench --suite=cpu --json=results/bench_cpu.json     # about 40 minutes on two cores
   python -m launch.bench --suite=gpu --json=results/bench_gpu.json     # on a machine with a GPU
+  python -m launch.bench --suite=peers --json=results/bench_peers.json # beside what other systems do
   python -m launch.bench --suite=cpu --cases=lenet --quick             # the shipped settings only
 
 A row is one case under one lowering of the convolution, one way of mapping the clients, a number of devices and a
@@ -34,18 +35,21 @@ from fedkd import methods, round
 from fedkd.models import MLP
 from fedkd.models.layers import Preprocessed
 from fedkd.types import Data, Down, Group, Pool, Rows
-from launch import bench_report
+from launch import bench_peers, bench_report
 from launch.bench_cases import CASES
 
 CAP = 60  # seconds that compiling or the first round of one net may take
 BUDGET = 6  # seconds of repetitions per net
 ROWS = 100  # training rows per client
+PEERS = ('torch', 'torch, files', 'jit loop')
 
 
 class Config(NamedTuple):
   """What distinguishes the rows of a case."""
 
-  engine: str = 'fedkd'  # or 'torch'
+  engine: str = (
+    'fedkd'  # 'torch'; 'torch, files', which saves and loads every client's model; 'jit loop', a call a batch
+  )
   lowering: str = 'auto'  # of the convolution; for PyTorch its memory format
   mapping: str = 'one by one'  # or 'chunks', 'vmap'
   devices: int = 1
@@ -55,9 +59,14 @@ class Config(NamedTuple):
 def configs(suite, case, quick):
   """The rows to measure, PyTorch's first."""
   cores, accelerator = os.cpu_count(), suite == 'gpu'
+  devices = [1] if accelerator or cores == 1 or case.clients % cores else [1, cores]
+  if suite == 'peers':
+    torch = [Config(engine, layout) for engine in PEERS[:2] for layout in ('contiguous', 'channels_last')]
+    loop = [Config(PEERS[2], 'native')] * (case.method == 'private')  # it knows no method
+    mapping = 'vmap' if isinstance(case.nets[0], MLP) else 'one by one'
+    return [*torch, *loop, *(Config('fedkd', 'auto', mapping, count) for count in devices)]
   lowerings = ['auto'] if quick else ['matmul'] if isinstance(case.nets[0], MLP) else ['native', 'matmul']
   mappings = ['one by one', 'chunks', 'vmap'] if case.chunk < case.clients else ['one by one', 'vmap']
-  devices = [1] if accelerator or cores == 1 or case.clients % cores else [1, cores]
   precisions = ['highest', 'tensorfloat32', 'bfloat16'] if accelerator else ['highest']
   torch = [] if accelerator else [Config('torch', layout, devices=1) for layout in ('contiguous', 'channels_last')]
   return torch + [Config('fedkd', *rest) for rest in itertools.product(lowerings, mappings, devices, precisions)]
@@ -196,14 +205,17 @@ def measure(name, case, config, budget=BUDGET, peak=peak_matmul):
   """Measures one row in this process, whose peak memory it then is."""
   row = {'case': name, **config._asdict()}
   before = time.perf_counter(), time.process_time(), bench_report.busy_seconds()
-  if config.engine == 'torch':
+  clock = lambda one_round: timed(one_round, budget)
+  if config.engine.startswith('torch'):
     from launch import bench_torch  # PyTorch is optional
 
-    clock = lambda one_round: timed(one_round, budget)
     images, labels, rows = examples(case)
     arrays = images.astype(np.float32) / 255, labels, rows
-    channels_last = config.lowering == 'channels_last'
-    one = lambda net: bench_torch.seconds_per_round(case, net, channels_last, *arrays, clock, os.cpu_count())
+    how = config.lowering == 'channels_last', config.engine == 'torch, files'
+    one = lambda net: bench_torch.seconds_per_round(case, net, *how, *arrays, clock, os.cpu_count())
+    results = [(one(net), None, None) for net in case.nets]
+  elif config.engine == 'jit loop':
+    one = lambda net: bench_peers.seconds_per_round(case, net, *examples(case), clock)
     results = [(one(net), None, None) for net in case.nets]
   else:
     jax.config.update('jax_default_matmul_precision', config.precision)
@@ -256,7 +268,7 @@ def spawn(name, config, quick, tries=3):
 def main():
   """Measures a suite, or with --row one row of it (how the suite calls itself)."""
   flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-  flags.add_argument('--suite', choices=['cpu', 'gpu'], default='cpu')
+  flags.add_argument('--suite', choices=['cpu', 'gpu', 'peers'], default='cpu')
   flags.add_argument('--json', help='write the results here')
   flags.add_argument('--cases', default=','.join(CASES), help='of ' + ', '.join(CASES))
   flags.add_argument('--quick', action='store_true', help="lowering 'auto' only, short repetitions")
@@ -282,9 +294,8 @@ def main():
       rows.append(spawn(name, config, args.quick))
       print(bench_report.table(rows[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
   result |= {'suite': args.suite, 'cases': {n: CASES[n].title for n in names}, 'rows': bench_report.compare(rows)}
-  result['verdicts'] = (
-    list(bench_report.verdicts(rows, {n: CASES[n].bar for n in names})) if args.suite == 'cpu' else []
-  )
+  verdicts = {'cpu': lambda: bench_report.verdicts(rows, {n: CASES[n].bar for n in names}), 'gpu': lambda: ()}
+  result['verdicts'] = [*verdicts.get(args.suite, lambda: bench_report.against(rows))()]
   print(bench_report.table(rows, ' | ' if args.markdown else '  '), *result['verdicts'], sep='\n')
   if args.json:
     pathlib.Path(args.json).write_text(json.dumps(result, indent=1) + '\n')

@@ -55,6 +55,18 @@ def verdicts(rows, bars):
       yield f'{name}: {best["ratio_to_torch"]:.2f} x PyTorch (promised {bar}: {kept}), {share}; {how}'
 
 
+def against(rows):
+  """One line per case and other system: the fastest row of fedkd over the fastest of that system."""
+  best = {}
+  for row in (r for r in rows if 'note' not in r):
+    key = row['case'], row['engine']
+    best[key] = max(best.get(key, 0), row['examples_per_second'])
+  for (case, engine), speed in best.items():
+    if engine != 'fedkd' and (case, 'fedkd') in best:
+      ratio = best[case, 'fedkd'] / speed
+      yield f'{case}: fedkd is {ratio:.2f} x {engine}' + (' (SLOWER)' if ratio < 1 else '')
+
+
 def machine():
   """What the numbers depend on: device, versions, commit."""
   cpuinfo = pathlib.Path('/proc/cpuinfo')

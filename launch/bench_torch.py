@@ -4,6 +4,7 @@ A model and an Adam per client, the data already tensors, all cores for every op
 """
 
 import itertools
+import tempfile
 
 import torch
 import torch.nn.functional as F
@@ -87,10 +88,12 @@ def _turn(model, adam, images, labels, rows, knowledge, case):
     adam.step()
 
 
-def seconds_per_round(case, net, channels_last, images, labels, rows, timed, threads):
+def seconds_per_round(case, net, channels_last, files, images, labels, rows, timed, threads):
   """One round of `case` with `net`, timed by `timed` (a function to call -> seconds).
 
   Args:
+    channels_last: memory format.
+    files: whether every client's model is loaded before its turn and saved after it, as in HtFLlib.
     images: float32 [N, H, W, channels], NumPy, as are `labels` [N] and `rows` [clients, n].
   """
   torch.set_num_threads(threads)
@@ -101,11 +104,20 @@ def seconds_per_round(case, net, channels_last, images, labels, rows, timed, thr
   adams = [torch.optim.Adam(model.parameters()) for model in models]
   knowledge = torch.zeros(CLASSES, CLASSES) if case.method == 'fedhe' else None
 
-  def one_round():
-    for model, adam, mine in zip(models, adams, rows, strict=True):
-      _turn(model, adam, images, labels, mine, knowledge, case)
+  with tempfile.TemporaryDirectory() as folder:
+    paths = [f'{folder}/{k}.pt' for k in range(case.clients)]
+    for path, model in zip(paths, models, strict=True):
+      torch.save(model, path)
 
-  return timed(one_round)
+    def one_round():
+      for path, model, adam, mine in zip(paths, models, adams, rows, strict=True):
+        if files:
+          model.load_state_dict(torch.load(path, weights_only=False).state_dict())
+        _turn(model, adam, images, labels, mine, knowledge, case)
+        if files:
+          torch.save(model, path)
+
+    return timed(one_round)
 
 
 def version():

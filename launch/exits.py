@@ -1,6 +1,7 @@
 """How every program here ends: an error of fedkd is one sentence and an exit code."""
 
 import contextlib
+import os
 import sys
 
 from fedkd import errors
@@ -21,5 +22,8 @@ def codes():
     refuse(error)
   except (errors.DivergedError, errors.StoreError) as error:
     refuse(error, 3)
+  except errors.HostError as error:
+    print(f'fedkd: {error}', file=sys.stderr, flush=True)
+    os._exit(3)  # JAX would wait for the other host to say goodbye
   except errors.StoppedError as error:
     refuse(error, 128 + error.signum)

@@ -15,6 +15,7 @@ from launch import exits
 
 _WORKDIR = flags.DEFINE_string('workdir', None, 'The run directory.')
 _DRY_RUN = flags.DEFINE_bool('dry_run', False, 'Print parameters, message sizes and memory, and exit.')
+_HOSTS = flags.DEFINE_string('hosts', '', 'HOST:PORT,COUNT,INDEX: this process is one of several (launch/cluster.sh).')
 _PROFILE_DIR = flags.DEFINE_string('profile_dir', None, "Write a trace of the run there, for JAX's profiler.")
 _CONFIG = config_flags.DEFINE_config_file('config', None, 'The experiment, with its profile.')
 
@@ -39,9 +40,11 @@ def main(argv):
   logging.set_verbosity(logging.ERROR)  # JAX tells of every platform it does not find
   import jax
 
-  from fedkd import describe, experiment
+  from fedkd import describe, experiment, hosts
 
   with exits.codes():
+    if _HOSTS.value:
+      hosts.join(_HOSTS.value)
     if _DRY_RUN.value:
       print(describe.text(_CONFIG.value))
       return

@@ -75,3 +75,22 @@ def test_suites_cover_the_promised_combinations():
   } <= ours
   gpu = bench.configs('gpu', bench.CASES['conv10'], False)
   assert {c.precision for c in gpu} == {'highest', 'tensorfloat32', 'bfloat16'}
+
+
+def test_the_jit_loop_trains():
+  row = bench.measure('tiny', TINY, bench.Config('jit loop', 'native'), budget=0, peak=lambda: 1e9)
+  assert row['examples_per_second'] == pytest.approx(3 * 2 * 5 / row['seconds'])
+
+
+def test_peers_are_named_where_they_are_faster():
+  row = lambda engine, speed: {'case': 'x', 'engine': engine, 'examples_per_second': speed}
+  rows = [
+    row('fedkd', 20.0),
+    row('torch', 10.0),
+    row('torch', 40.0),
+    row('jit loop', 5.0),
+    {**row('torch', 90), 'note': 'n'},
+  ]
+  assert list(bench_report.against(rows)) == ['x: fedkd is 0.50 x torch (SLOWER)', 'x: fedkd is 4.00 x jit loop']
+  engines = [c.engine for c in bench.configs('peers', bench_cases.CASES['lenet'], False)]
+  assert set(engines) == {'torch', 'torch, files', 'jit loop', 'fedkd'}

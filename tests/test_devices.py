@@ -48,7 +48,7 @@ import json, pathlib, sys
 import jax
 import numpy as np
 from configs import quickstart
-from fedkd import checkpoint, config as base, experiment, methods, plan
+from fedkd import checkpoint, config as base, experiment, hosts, methods, plan
 
 folder, count, name, rounds = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
 config = quickstart.get_config('smoke')
@@ -64,11 +64,13 @@ config.plan = stale if name == 'fedhe' else base.block(plan, 'sampled', ratio=0.
 config.rounds, config.eval_every, config.devices, config.seeds = rounds, 1, count, (0, 1)
 config.checkpoint_every = 1
 summary = experiment.run(config, folder, show=False)
+hosts.tell(0)  # the first has saved
 parts = experiment.build(config, dry=True)
 with checkpoint.manager(pathlib.Path(folder) / 'checkpoints') as saved:
   step, state, _ = checkpoint.restore(saved, lambda step: parts.phases[0].saved, print)
 leaves = [np.asarray(a, float).ravel() for a in jax.tree.leaves(state) if a.dtype.kind == 'f']
-print(json.dumps([step, summary['final'], summary['ledger'], np.concatenate(leaves).tolist()]))
+if hosts.first():
+  print(json.dumps([step, summary['final'], summary['ledger'], np.concatenate(leaves).tolist()]))
 """
 
 

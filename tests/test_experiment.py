@@ -291,6 +291,7 @@ def test_a_client_of_two_groups_is_evaluated_in_the_first_that_holds_it(images, 
   assert model.net.hidden == (4,)
 
 
+@pytest.mark.slow
 def test_velo_continues_from_within_its_initial_phase_to_the_same_bits(images, tmp_path):
   """Two seeds; the autoencoder first trains before round 3, every second round."""
   cvae = {'interval': 2, 'cvae_epochs': 2, 'limits': (20, 20)}
@@ -307,6 +308,7 @@ def test_velo_continues_from_within_its_initial_phase_to_the_same_bits(images, t
   assert rows[1]['numbers_down'] == [0, 0] < rows[2]['numbers_down']
 
 
+@pytest.mark.slow
 def test_heterofl_draws_widths_anew_and_is_evaluated_as_the_whole_network(images, tmp_path):
   """Four clients in three groups; statistics of the part that `load` returns are those of all training images."""
   config = runs.config(images, 'heterofl', 4, (0, 1), epochs=None)

@@ -86,6 +86,7 @@ def test_the_confident_mean_weighs_by_the_largest_probability():
   close(JITTED['confident_mean'](rows, np.ones(2, np.float32)), (0.9 * rows[0] + 0.4 * rows[1]) / 1.3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(('method', 'name'), [('fedavg', 'geometric_median'), ('fedhe', 'confident_mean')])
 def test_by_value_and_by_dotted_path_are_the_same_run(method, name, tmp_path, monkeypatch):
   images = runs.save_images(tmp_path / 'tiny.npz')

@@ -177,10 +177,7 @@ def test_committed_results_are_of_this_schema():
       assert one['config']['data']['dir'] == ''
 
 
-SMOKE = {
-  'h2l-rmnist-a10': ['fedh2l', 'fedprox'],
-  'md-femnist-iid': ['fedmd', 'pooled'],
-}
+SMOKE = {'h2l-rmnist-a10': ['fedh2l', 'fedprox']}
 
 
 @pytest.mark.parametrize('name', SMOKE)

@@ -1,0 +1,128 @@
+"""Several processes that work on one run, each with devices of its own; here and in `devices` only.
+
+All of them run the same program on the same config and data. What depends on a clock, a signal or a file is decided by
+the first (`tell`), and only the first writes the run directory: the others write into one that is thrown away.
+"""
+
+import contextlib
+import json
+import pathlib
+import tempfile
+import zlib
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+from fedkd import config as configs
+from fedkd.errors import ConfigError, HostError
+
+PATIENCE = 30  # seconds without a sign of life after which a host counts as dead
+_joined = 1  # hosts
+
+
+def join(where):
+  """Makes this process one of several hosts, before anything else of JAX. Called once.
+
+  Args:
+    where: 'HOST:PORT,COUNT,INDEX', the address of the first host, how many there are, and which this one is, from 0.
+
+  Raises:
+    ConfigError: for another text, or if they do not come together.
+  """
+  global _joined  # like JAX's own state
+  try:
+    address, many, index = where.split(',')
+    jax.distributed.initialize(
+      address, int(many), int(index), heartbeat_timeout_seconds=PATIENCE, shutdown_timeout_seconds=PATIENCE
+    )
+  except (ValueError, RuntimeError) as error:
+    reason = str(error).split('\n')[0]
+    raise ConfigError(f'hosts={where!r}: {reason}; give HOST:PORT,COUNT,INDEX, alike on all but for INDEX') from error
+  _joined = int(many)
+
+
+def count() -> int:
+  """How many hosts there are; does not start JAX's devices."""
+  return _joined
+
+
+def first() -> bool:
+  """Whether this host is the one that writes."""
+  return _joined == 1 or jax.process_index() == 0
+
+
+def gather(value) -> list:
+  """What every host says, JSON-ready, in their order. All hosts must call it."""
+  if _joined == 1:
+    return [value]
+  text = np.frombuffer(json.dumps(value).encode(), np.uint8)
+  sizes = multihost_utils.process_allgather(np.int32(len(text)))
+  texts = multihost_utils.process_allgather(np.pad(text, (0, max(sizes) - len(text))))
+  return [json.loads(bytes(row[:size])) for row, size in zip(texts, sizes, strict=True)]
+
+
+def tell(value):
+  """What the first host says. All hosts must call it."""
+  return gather(value)[0]
+
+
+def tell_arrays(tree, like):
+  """The arrays of the first host, with the shapes of `like`; the others' are not looked at."""
+  if _joined == 1:
+    return tree
+  mine = tree if first() else jax.tree.map(lambda s: np.zeros(s.shape, s.dtype), like)
+  return multihost_utils.broadcast_one_to_all(mine)
+
+
+def refuse_disagreement(config):
+  """Refuses hosts with another config, or other source files of fedkd, than the first.
+
+  Args:
+    config: plain config.
+
+  Raises:
+    ConfigError: that names the host and the field.
+  """
+  mine = {**configs.flat(config), 'the code of fedkd': _code()}
+  said = gather(mine)
+  for host, other in enumerate(said):
+    for field in sorted(other.keys() | said[0].keys()):
+      if other.get(field) != said[0].get(field):
+        raise ConfigError(
+          f'{field}={other.get(field)!r} on host {host}, but {said[0].get(field)!r} on host 0; start all hosts alike'
+        )
+
+
+def _code() -> int:
+  """CRC-32 of this package's source files."""
+  files = sorted(pathlib.Path(__file__).parent.rglob('*.py'))
+  return zlib.crc32(b''.join(file.read_bytes() for file in files))
+
+
+@contextlib.contextmanager
+def writing_to(workdir):
+  """The run directory for the first host, one that is thrown away for the others."""
+  if first():
+    yield pathlib.Path(workdir)
+    return
+  with tempfile.TemporaryDirectory() as scratch:
+    yield pathlib.Path(scratch)
+
+
+@contextlib.contextmanager
+def together():
+  """Names what a failure here most often means.
+
+  Raises:
+    HostError: for an error of the devices while there are several hosts.
+  """
+  try:
+    yield
+  except jax.errors.JaxRuntimeError as error:
+    if _joined == 1:
+      raise
+    reason = str(error).split('\n')[0][:200]
+    raise HostError(
+      f'another host has ended, or the way to it ({reason}); the last checkpoint is kept, start all hosts again'
+    ) from error

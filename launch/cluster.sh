@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# One run on several hosts that see the same files:
+#   SLURM: srun --nodes=4 --ntasks-per-node=1 launch/cluster.sh --config=... --workdir=... --config.devices=N
+#   ssh:   HOSTS="alpha beta" launch/cluster.sh --config=... --workdir=... --config.devices=N
+# N counts the devices of all hosts. PORT (default 12321) must be free on the first host.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+port=${PORT:-12321}
+run() { # INDEX COUNT FIRST ARGUMENTS...
+  local index=$1 count=$2 first=$3
+  shift 3
+  exec .venv/bin/python -m launch.main --hosts="$first:$port,$count,$index" "$@"
+}
+if [ -n "${FEDKD_HOST:-}" ]; then # started by the ssh branch below
+  read -r index count first <<<"$FEDKD_HOST"
+  run "$index" "$count" "$first" "$@"
+elif [ -n "${SLURM_PROCID:-}" ]; then
+  run "$SLURM_PROCID" "$SLURM_NTASKS" "$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)" "$@"
+elif [ -n "${HOSTS:-}" ]; then
+  read -r -a names <<<"$HOSTS"
+  words=$(printf '%q ' "$@")
+  for i in "${!names[@]}"; do
+    ${SSH:-ssh} "${names[i]}" "FEDKD_HOST='$i ${#names[@]} ${names[0]}' PORT=$port $(printf %q "$PWD")/launch/cluster.sh $words" &
+  done
+  status=0
+  for job in $(jobs -p); do wait "$job" || status=$?; done
+  exit $status
+else
+  echo "fedkd: neither SLURM nor HOSTS says where to run; set HOSTS=\"name name ...\"" >&2
+  exit 2
+fi

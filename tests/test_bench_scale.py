@@ -1,0 +1,24 @@
+import numpy as np
+
+from launch import bench_scale
+
+
+def test_a_row_is_measured_on_a_real_run_and_drawn(tmp_path, monkeypatch):
+  monkeypatch.setattr(bench_scale, 'PARTICIPANTS', 2)
+  monkeypatch.setattr(bench_scale, 'STRETCH', 1)
+  row = {
+    'axis': 'clients',
+    'method': 'fedhe',
+    'clients': 6,
+    'store': 'disk',
+    'devices': 1,
+    'rounds': 3,
+    'scratch': None,
+  }
+  found = bench_scale.measure(row)
+  assert found['examples_per_second'] * found['seconds_per_round'] == np.float64(2 * 30)
+  # Records of 61 706 weights with two moments and a count of steps; six clients at most, on disk in whole blocks.
+  assert 2 * 740_476 <= found['disk_mb'] * 1e6 <= 6 * 745_000
+  spread = {**found, 'axis': 'devices'}
+  bench_scale.draw([found, spread, {**row, 'note': 'not measured'}], tmp_path / 'scale.png')
+  assert (tmp_path / 'scale.png').stat().st_size > 10_000

@@ -1,0 +1,108 @@
+"""Two processes on one run, with two CPU devices each: the numbers of one process, to rounding."""
+
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import test_devices
+from fedkd import hosts
+from fedkd.errors import ConfigError
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+
+def address() -> str:
+  with socket.socket() as free:
+    free.bind(('localhost', 0))
+    return f'localhost:{free.getsockname()[1]}'
+
+
+def start(where, *argv, program=test_devices.PROGRAM):
+  """A process that joins, and then runs a program."""
+  joined = f'from fedkd import hosts\nhosts.join({where!r})\n{program}'
+  pipe = {'stdout': subprocess.PIPE, 'stderr': subprocess.PIPE, 'text': True}
+  return subprocess.Popen([sys.executable, '-c', joined, *map(str, argv)], cwd=ROOT, env=dict(os.environ), **pipe)
+
+
+def both(*argv, each=((), ()), program=test_devices.PROGRAM):
+  """The two processes of a run."""
+  at = address()
+  return [start(f'{at},2,{i}', *argv, *each[i], program=program) for i in (0, 1)]
+
+
+def outcome(*argv):
+  """What the first host prints; the second may not print a word of the run, nor write."""
+  first, second = both(*argv)
+  (out, err), (_, other) = first.communicate(), second.communicate()
+  assert (first.returncode, second.returncode) == (0, 0), err[-2000:] + other[-2000:]
+  return json.loads(out.strip().splitlines()[-1])
+
+
+def test_two_hosts_change_nothing_but_rounding_and_go_on_where_they_stopped(tmp_path):
+  alone = test_devices.outcome(tmp_path / 'one', 1, 'fedavg')
+  outcome(tmp_path / 'two', 4, 'fedavg', 2)
+  test_devices.assert_alike(outcome(tmp_path / 'two', 4, 'fedavg', 3), alone)
+
+
+@pytest.mark.slow
+def test_one_host_goes_on_where_two_stopped(tmp_path):
+  outcome(tmp_path / 'moved', 4, 'fedavg', 2)
+  alone = test_devices.outcome(tmp_path / 'one', 1, 'fedavg')
+  test_devices.assert_alike(test_devices.outcome(tmp_path / 'moved', 1, 'fedavg'), alone)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('name', ['private', 'agg', 'fedhe', 'fedmd', 'fedh2l', 'felo', 'velo', 'heterofl'])
+def test_every_method_on_two_hosts(tmp_path, name):
+  test_devices.assert_alike(outcome(tmp_path / 'two', 4, name, 3), test_devices.outcome(tmp_path / 'one', 1, name))
+
+
+def test_hosts_that_disagree_are_refused_before_anything_is_written(tmp_path):
+  processes = both(tmp_path / 'run', 4, 'fedavg', each=((2,), (3,)))
+  errors = [process.communicate()[1] for process in processes]
+  for process, error in zip(processes, errors, strict=True):
+    assert process.returncode
+    assert 'ConfigError: rounds=3 on host 1, but 2 on host 0; start all hosts alike' in error
+  assert not (tmp_path / 'run').exists()
+
+
+@pytest.mark.slow
+def test_when_a_host_dies_the_other_ends_with_a_sentence(tmp_path):
+  command = [sys.executable, '-m', 'launch.main', '--config=configs/quickstart.py:smoke', '--config.rounds=100000']
+  command += [f'--workdir={tmp_path / "run"}', '--config.devices=4', '--config.eval_every=100000', '--config.seeds=0,']
+  at, pipe = address(), {'stdout': subprocess.PIPE, 'stderr': subprocess.PIPE, 'text': True}
+  first, second = (subprocess.Popen([*command, f'--hosts={at},2,{i}'], cwd=ROOT, **pipe) for i in (0, 1))
+  until = time.monotonic() + 120
+  while not list((tmp_path / 'run').glob('checkpoints/*/state')):
+    assert first.poll() is None, first.communicate()
+    assert time.monotonic() < until
+    time.sleep(0.1)
+  second.kill()
+  begun = time.monotonic()
+  _, error = first.communicate(timeout=60)
+  assert first.returncode == 3, error[-2000:]
+  assert 'fedkd: another host has ended' in error
+  assert 'the last checkpoint is kept, start all hosts again' in error
+  assert time.monotonic() - begun < 60
+  second.communicate()
+
+
+@pytest.mark.parametrize('where', ['here', 'localhost:1,2', 'localhost:1,two,0'])
+def test_hosts_are_named_in_full(where):
+  with pytest.raises(ConfigError, match=r"hosts='.*': .*; give HOST:PORT,COUNT,INDEX"):
+    hosts.join(where)
+
+
+def test_one_host_decides_for_itself():
+  assert hosts.count() == 1
+  assert hosts.first()
+  assert hosts.gather([1, 'two']) == [[1, 'two']]
+  assert hosts.tell({'a': None}) == {'a': None}
+  np.testing.assert_array_equal(hosts.tell_arrays(np.arange(3), None), np.arange(3))
