@@ -6,6 +6,7 @@ Exit codes: 2 refused before training, 3 stopped while training (checkpoint kept
 """
 
 import contextlib
+import functools
 
 from absl import app, flags, logging
 from ml_collections import config_flags
@@ -48,7 +49,10 @@ def main(argv):
     if _DRY_RUN.value:
       print(describe.text(_CONFIG.value))
       return
-    with jax.profiler.trace(_PROFILE_DIR.value) if _PROFILE_DIR.value else contextlib.nullcontext():
+    options = jax.profiler.ProfileOptions()
+    options.python_tracer_level = 0  # every call of a Python function would drown the device's work
+    trace = functools.partial(jax.profiler.trace, profiler_options=options)
+    with trace(_PROFILE_DIR.value) if _PROFILE_DIR.value else contextlib.nullcontext():
       summary = experiment.run(_CONFIG.value, _WORKDIR.value)
     accuracy = ' '.join(f'{100 * a:.2f}' for a in summary['final'])
     print(f'{summary["method"]}: test accuracy {accuracy} % (per seed), {summary["seconds"]:.0f} s of training')

@@ -11,6 +11,7 @@ import pytest
 
 import runs
 from fedkd import experiment, log
+from launch import stages
 
 ROOT = pathlib.Path(__file__).parents[1]
 CONFIG = """
@@ -128,6 +129,16 @@ def test_a_profile_is_written(command, tmp_path):
   assert process.returncode == 0, err
   assert len(list((tmp_path / 'trace').rglob('*.xplane.pb'))) == 1
   assert (tmp_path / 'run' / 'summary.json').exists()
+  shares = stages.shares(stages.operations(tmp_path / 'trace'))
+  assert sum(shares.values()) == pytest.approx(1)
+  assert 0.02 < shares['matrix products, convolutions, large sums'] < 0.98
+
+
+def test_an_operation_belongs_to_the_first_stage_that_knows_it():
+  seconds = {'ynn_fusion': 3.0, 'dot': 1.0, 'slice_pad_fusion': 2.0, 'add_maximum_fusion': 2.0}
+  assert list(stages.shares(seconds).values()) == [0.5, 0.25, 0, 0, 0.25]
+  with pytest.raises(ValueError, match='holds no trace; write one with launch.main --profile_dir='):
+    stages.operations('nowhere')
 
 
 def test_dry_run_prints_sizes_and_writes_nothing(command, tmp_path):

@@ -1,0 +1,73 @@
+"""Where the device's time went, from a trace that `launch.main --profile_dir=DIR` wrote.
+
+  python -m launch.stages DIR
+
+XLA names a fused operation after what it computes last; the stages are sums over such names. Containers (loops, calls)
+are left out, their contents are counted. On a CPU the operations of all threads add up.
+"""
+
+import argparse
+import collections
+import pathlib
+
+import jax
+
+# The first stage that has one of these in an operation's name.
+STAGES = {
+  # XLA:CPU gives matrix products and sums over many numbers to one library, YNN, under one name.
+  'matrix products, convolutions, large sums': ('ynn', 'dot', 'conv', 'gemm', 'cutlass', 'cublas', 'custom-call'),
+  'windows and copies (pads, slices, transposes)': ('concatenate', 'slice', 'pad', 'transpose', 'copy', 'gather'),
+  'other sums': ('reduce',),
+  'random bits and sorting': ('rng', 'threefry', 'sort', 'top'),
+  'number by number (activations, dropout, normalisation, optimizer)': ('',),
+}
+CONTAINERS = ('while', 'call', 'conditional', 'ThunkExecutor', 'end', 'D2D', 'H2D', 'SlinkyThreadPool')
+
+
+def operations(folder) -> dict:
+  """Seconds by name of operation, without its number.
+
+  Raises:
+    ValueError: for a folder without a trace.
+  """
+  paths = sorted(pathlib.Path(folder).rglob('*.xplane.pb'))
+  if not paths:
+    raise ValueError(f'{folder} holds no trace; write one with launch.main --profile_dir={folder}')
+  planes = list(jax.profiler.ProfileData.from_file(str(paths[-1])).planes)
+  devices = [plane for plane in planes if plane.name.startswith('/device:')]
+  seconds = collections.Counter()
+  for plane in devices or planes:
+    for line in plane.lines:
+      if line.name.startswith(('tf_XLAEigen', 'tf_XLAPjRt', 'Stream', 'XLA Ops')):
+        for event in line.events:
+          name = event.name.split('.')[0]
+          if not name.startswith(CONTAINERS) and '::' not in event.name and ' ' not in event.name:
+            seconds[name] += event.duration_ns / 1e9
+  return dict(seconds)
+
+
+def shares(seconds) -> dict:
+  """The stages' parts of the whole, from seconds by operation."""
+  found = dict.fromkeys(STAGES, 0.0)
+  for name, spent in seconds.items():
+    found[next(stage for stage, words in STAGES.items() if any(word in name for word in words))] += spent
+  whole = sum(found.values()) or 1.0
+  return {stage: spent / whole for stage, spent in found.items()}
+
+
+def main():
+  """Prints the stages, and the ten operations that took longest."""
+  flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+  flags.add_argument('folder', help='of the trace')
+  try:
+    seconds = operations(flags.parse_args().folder)
+  except ValueError as error:
+    flags.error(str(error))
+  for stage, share in shares(seconds).items():
+    print(f'{share:6.1%}  {stage}')
+  for name, spent in collections.Counter(seconds).most_common(10):
+    print(f'{spent:8.2f} s  {name}')
+
+
+if __name__ == '__main__':
+  main()
