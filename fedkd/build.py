@@ -10,7 +10,7 @@ import numpy as np
 import optax
 
 from fedkd import config as configs
-from fedkd import devices, handed_over, methods, models, optimizers, paged, phase
+from fedkd import devices, handed_over, hosts, methods, models, optimizers, paged, phase
 from fedkd import plan as plans
 from fedkd.data import partition, sources, split, transforms
 from fedkd.errors import ConfigError
@@ -60,6 +60,8 @@ def build(config, beside='.', dry=False, evaluate=None) -> Experiment:
   if config.init_from and not dry:
     variables = handed_over.read(config, pathlib.Path(beside), variables)
   world = _world(source, splits, groups, mesh, evaluated(config) if evaluate is None else evaluate)
+  if not dry:
+    world = devices.everywhere(world, mesh)
   settings = phase.Settings(config.seed_axis, config.chunk, config.eval_every, config.eval_batch)
   phases, before = [], variables
   for p, (block, method) in enumerate(zip(blocks, made, strict=True)):
@@ -71,6 +73,8 @@ def build(config, beside='.', dry=False, evaluate=None) -> Experiment:
     try:
       one = paged.make(*common, config.client_store) if config.client_store else phase.make(*common, mesh)
     except ValueError as error:
+      if hosts.count() > 1 and 'Gloo' in str(error):  # no matter of the method
+        raise
       reason = str(error).split('\n')[0]
       raise ConfigError(f'method {configs.label(block)} does not fit its models or messages: {reason}') from error
     phases.append(one)

@@ -13,6 +13,8 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
+KEPT = 3  # checkpoints of a run
+
 
 def digest(tree) -> str:
   """SHA-256 over shape, dtype and bytes of the leaves, in tree order."""
@@ -25,7 +27,7 @@ def digest(tree) -> str:
 
 
 @contextlib.contextmanager
-def manager(directory, keep=3):
+def manager(directory, keep=KEPT):
   """The Orbax manager of a run's `checkpoints/`; saves are atomic and done when `save` returns."""
   # Orbax and absl report every save; a researcher's terminal shows progress instead.
   logging.getLogger('absl').setLevel(logging.ERROR)

@@ -4,6 +4,7 @@ Where the records lie is a table, a value like any other state. A record that a 
 so that a run that dies continues from a checkpoint (which is such a table) as if nothing had happened.
 """
 
+import contextlib
 import itertools
 import json
 import os
@@ -15,9 +16,9 @@ import jax
 import numpy as np
 
 from fedkd import config as configs
+from fedkd import log
+from fedkd.checkpoint import KEPT
 from fedkd.errors import ConfigError, StoreError
-
-KEPT = 3  # tables whose records stay: as many as checkpoints
 
 
 class Table(NamedTuple):
@@ -45,16 +46,17 @@ def claim(directory, config, workdir):
   """
   path, owner = pathlib.Path(directory) / 'run.json', str(pathlib.Path(workdir).absolute())
   try:
-    if path.exists():
-      found = json.loads(path.read_text())
-      if found['workdir'] != owner or configs.differences(found['config'], config):
-        raise ConfigError(
-          f'client_store={directory} holds the clients of the run in {found["workdir"]}; choose another'
-        )
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({'workdir': owner, 'config': config}))
+    if not path.exists():
+      log.write_json(path, {'workdir': owner, 'config': config})
+    found = json.loads(path.read_text())
   except OSError as error:
     raise ConfigError(f'client_store={directory} cannot be written ({error.strerror}); choose another') from error
+  if found['workdir'] != owner or configs.differences(found['config'], config):
+    raise ConfigError(
+      f'client_store={directory} holds the clients of the run in {found["workdir"]}; choose another, or delete {path} '
+      'if that run was moved here'
+    )
 
 
 class Records:
@@ -73,7 +75,8 @@ class Records:
 
   def clear(self):
     """Begins anew, with no record."""
-    self._open(os.O_TRUNC)
+    self._open('wb+')
+    self._kept, self._free, self._fixed, self._end = [], [], np.zeros(0, bool), 0
 
   def resume(self, table):
     """Goes on from a table that an earlier process kept.
@@ -81,23 +84,33 @@ class Records:
     Raises:
       StoreError: if the file does not have its records.
     """
-    self._open(0)
-    needed, size = int(table.place.max(initial=-1)) + 1, os.fstat(self._file).st_size
+    if not self.path.exists():
+      raise StoreError(f'{self.path} is missing; bring it back, or start in a new workdir')
+    self._open('rb+' if os.access(self.path, os.W_OK) else 'rb')  # an archive may be looked at
+    needed, size = int(table.place.max(initial=-1)) + 1, self.path.stat().st_size
     self._end = max(needed, -(-size // max(self.bytes, 1)))
     if needed * self.bytes > size:
       raise StoreError(f'{self.path} lacks records of the checkpoint; bring the file back, or start in a new workdir')
     self._kept = [table.place]
     self._fix()
 
-  def _open(self, how):
+  def _open(self, mode):
+    with self._named():
+      self._file = open(self.path, mode, buffering=0)  # noqa: SIM115 (closed with this object)
+
+  @contextlib.contextmanager
+  def _named(self):
     try:
-      self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | how, 0o644)
+      yield
     except OSError as error:
-      raise StoreError(f'{self.path} cannot be opened ({error.strerror})') from error
+      raise StoreError(
+        f'{self.path}: {error.strerror}; make room or mend it and start again: the last checkpoint is kept'
+      ) from error
 
   def keep(self, table):
     """Makes the records of `table` survive the end of this process, until `KEPT` newer tables are kept."""
-    os.fsync(self._file)
+    with self._named():
+      os.fsync(self._file)
     self._kept = [*self._kept, table.place.copy()][-KEPT:]
     self._fix()
 
@@ -119,8 +132,8 @@ class Records:
     for row, i in zip(rows, at, strict=True):
       if table.place[row] < 0:
         continue
-      found = os.preadv(self._file, [record], int(table.place[row]) * self.bytes)
-      if found != self.bytes or zlib.crc32(record) != table.sum[row]:
+      self._get(record, int(table.place[row]) * self.bytes)
+      if zlib.crc32(record) != table.sum[row]:
         raise StoreError(
           f'{self.path}: the record of row {row} is damaged; bring the file back or choose a new workdir'
         )
@@ -157,12 +170,14 @@ class Records:
     self._end += 1
     return self._end - 1
 
+  def _get(self, record, at):
+    while len(record):
+      with self._named():
+        done = os.preadv(self._file.fileno(), [record], at)
+      record, at = record[done:] if done else record[:0], at + done  # what is missing will not have its sum
+
   def _put(self, record, at):
     while len(record):
-      try:
-        done = os.pwrite(self._file, record, at)
-      except OSError as error:
-        raise StoreError(
-          f'{self.path} cannot grow ({error.strerror}); make room and start again: the last checkpoint is kept'
-        ) from error
+      with self._named():
+        done = os.pwrite(self._file.fileno(), record, at)
       record, at = record[done:], at + done

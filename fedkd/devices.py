@@ -88,6 +88,18 @@ def over_clients(mesh, rows, turns):
   return jax.shard_map(on_device, mesh=mesh, in_specs=specs, out_specs=cut, check_vma=False)
 
 
+def everywhere(tree, mesh):
+  """A tree of arrays, on every device of the mesh."""
+  whole = NamedSharding(mesh, P()) if mesh else None
+  return jax.tree.map(lambda a: put(a, whole) if isinstance(a, jax.Array) else a, tree) if mesh else tree
+
+
+def put(array, sharding):
+  """An array that all hosts have alike, laid out over their devices."""
+  array = np.asarray(array)
+  return jax.make_array_from_callback(array.shape, sharding, lambda part: array[part])
+
+
 def placement(mesh, rows) -> tuple:
   """(where the states [seeds, n, ...] of groups with so many rows lie, where everything else does)."""
   whole = NamedSharding(mesh, P())

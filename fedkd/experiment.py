@@ -15,6 +15,7 @@ import platform
 import signal
 import subprocess
 import time
+import zlib
 from typing import Any, NamedTuple
 
 import jax
@@ -59,16 +60,19 @@ def run(config, workdir, show=True) -> dict:
 
 
 def _run(config, workdir, beside, show) -> dict:
-  _refuse_other_config(workdir, configs.plain(config))
-  if summary := hosts.tell(_finished(workdir, config.rounds)):
+  if summary := hosts.agreed(lambda: _finished(workdir, config)):
     return summary
   use_compilation_cache()
-  if config.client_store:
-    if hosts.count() > 1:
-      raise ConfigError(f"client_store={config.client_store!r} is for one host; start one, or set it to ''")
-    client_store.claim(config.client_store, configs.plain(config), workdir)
+  if config.client_store and hosts.count() > 1:
+    raise ConfigError(f"client_store={config.client_store!r} is for one host; start one, or set it to ''")
   parts = build(config, beside)
-  _prepare(workdir, parts)
+  pool = parts.source.train_image, parts.source.train_label
+  hosts.refuse_disagreement({'data': {parts.source.name: zlib.crc32(checkpoint.digest(pool).encode())}})
+  if config.client_store:
+    client_store.claim(config.client_store, configs.plain(config), workdir)
+  hosts.agreed(lambda: _prepare(workdir, parts))
+  if not hosts.first():  # what follows reads it
+    _prepare(workdir, parts)
   with (
     checkpoint.manager(workdir / 'checkpoints') as saved,
     log.display(configs.label(config.method), sum(p.rounds for p in parts.phases), show) as display,
@@ -78,11 +82,12 @@ def _run(config, workdir, beside, show) -> dict:
   return _finish(parts, workdir, state, totals)
 
 
-def _finished(workdir, rounds) -> dict | None:
+def _finished(workdir, config) -> dict | None:
   """The summary of a run that is finished; one of fewer rounds goes on."""
+  _refuse_other_config(workdir, configs.plain(config))
   path = workdir / 'summary.json'
   summary = json.loads(path.read_text()) if path.exists() else {'rounds': -1}
-  return summary if summary['rounds'] == rounds else None
+  return summary if summary['rounds'] == config.rounds else None
 
 
 def use_compilation_cache():

@@ -13,9 +13,10 @@ from fedkd.errors import ConfigError
 
 def write(workdir, phase, variables, sizes):
   """Keeps the variables of phase number `phase`, per group leaves [seeds, 1 or n, ...]; `sizes`: clients per group."""
+  every = _each(_models(variables), sizes)  # of all hosts, even where there is nothing to write
   with checkpoint.manager(pathlib.Path(workdir) / 'phases', keep=None) as opened:
     if phase not in opened.all_steps():
-      checkpoint.save(opened, phase, _each(_models(variables), sizes), {})
+      checkpoint.save(opened, phase, every, {})
 
 
 def read(config, beside, variables) -> tuple:

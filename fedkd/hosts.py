@@ -34,7 +34,12 @@ def join(where):
   try:
     address, many, index = where.split(',')
     jax.distributed.initialize(
-      address, int(many), int(index), heartbeat_timeout_seconds=PATIENCE, shutdown_timeout_seconds=PATIENCE
+      address,
+      int(many),
+      int(index),
+      cluster_detection_method='deactivate',  # in a SLURM step JAX would take one device per task
+      heartbeat_timeout_seconds=PATIENCE,
+      shutdown_timeout_seconds=PATIENCE,
     )
   except (ValueError, RuntimeError) as error:
     reason = str(error).split('\n')[0]
@@ -68,11 +73,34 @@ def tell(value):
 
 
 def tell_arrays(tree, like):
-  """The arrays of the first host, with the shapes of `like`; the others' are not looked at."""
+  """The arrays of the first host, with the shapes of `like`; the others' are not looked at. Bit for bit."""
   if _joined == 1:
     return tree
-  mine = tree if first() else jax.tree.map(lambda s: np.zeros(s.shape, s.dtype), like)
-  return multihost_utils.broadcast_one_to_all(mine)
+
+  def one(s, a):
+    # As bytes, since a broadcast is a sum: -0.0 would come out as 0.0.
+    text = (
+      np.ascontiguousarray(a).reshape(-1).view(np.uint8) if first() else np.zeros(s.size * s.dtype.itemsize, np.uint8)
+    )
+    return multihost_utils.broadcast_one_to_all(text).view(s.dtype).reshape(s.shape)
+
+  return jax.tree.map(one, like, tree if first() else like)
+
+
+def agreed(look):
+  """What `look()` finds on the first host, JSON-ready; its refusal is everybody's. All hosts must call it.
+
+  Raises:
+    ConfigError: where the first host raises it.
+  """
+  try:
+    found = [look() if first() else None, None]
+  except ConfigError as error:
+    found = [None, str(error)]
+  value, refusal = tell(found)
+  if refusal:
+    raise ConfigError(refusal)
+  return value
 
 
 def refuse_disagreement(config):
@@ -115,12 +143,12 @@ def together():
   """Names what a failure here most often means.
 
   Raises:
-    HostError: for an error of the devices while there are several hosts.
+    HostError: for an error of what the hosts do together.
   """
   try:
     yield
-  except jax.errors.JaxRuntimeError as error:
-    if _joined == 1:
+  except (jax.errors.JaxRuntimeError, ValueError) as error:  # a collective that fails may raise either
+    if _joined == 1 or not any(word in str(error) for word in ('Gloo', 'NCCL', 'UNAVAILABLE', 'onnection')):
       raise
     reason = str(error).split('\n')[0][:200]
     raise HostError(

@@ -5,6 +5,7 @@ and while the device works the next window's are read already. A client without 
 What a client computes does not depend on where its state lies: the numbers are those of a phase in memory, bit for bit.
 """
 
+import functools
 import pathlib
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
@@ -13,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedkd import checkpoint, client_store, evaluate, phase, round
+from fedkd import checkpoint, client_store, phase, round
 from fedkd.types import State
 
 SEATS = 256  # about so many turns a window: enough to keep the device busy, few enough to hold
@@ -30,11 +31,11 @@ class Pages(NamedTuple):
     for record, table, mine, states, mask in zip(self.records, tables, rows, out, wanted, strict=True):
       record.read(table, mine[mask], states, np.flatnonzero(mask))
 
-  def write(self, tables, rows, states, changed) -> list:
-    """The tables after writing the states of the clients in `rows` that `changed` (bool)."""
+  def write(self, tables, rows, states) -> list:
+    """The tables after writing the states of the clients in `rows`."""
     return [
-      record.write(table, mine[mask], held, np.flatnonzero(mask))
-      for record, table, mine, held, mask in zip(self.records, tables, rows, states, changed, strict=True)
+      record.write(table, mine, held, range(len(mine)))
+      for record, table, mine, held in zip(self.records, tables, rows, states, strict=True)
     ]
 
   def room(self, many) -> list:
@@ -59,7 +60,7 @@ def make(label, method, plan, rounds, keys, world, before, settings, folder) -> 
   window = max(1, min(settings.eval_every, SEATS // max(sum(seats), 1)))  # rounds; not fewer in a shorter run
   places = [max(1, min(len(g.ids), window * many)) for g, many in zip(groups, seats, strict=True)]
   owner = phase.evaluated_in(groups, world.clients)
-  looked_at = [np.searchsorted(g.ids, world.clients[owner == i]) for i, g in enumerate(groups)]
+  looked_at = phase.evaluated_rows(world)
   on_host = jax.tree.map(np.asarray, (world.private, world.shared))
 
   def data_of(rows):
@@ -90,10 +91,8 @@ def make(label, method, plan, rounds, keys, world, before, settings, folder) -> 
     state = state._replace(client=with_new(key, new, data, state.client, variables))
     return method.calibrate(groups, state, data, np.unique(owner).tolist()) if method.calibrate else state
 
-  def hits(state, image, label):
-    every = [np.arange(len(rows)) for rows in looked_at]
-    found = jnp.concatenate(evaluate.hits(method, groups, state, image, label, every, settings.eval_batch))
-    return found[np.argsort(np.argsort(owner, kind='stable'))]  # from the order of the groups to that of the clients
+  every = [np.arange(len(rows)) for rows in looked_at]
+  hits = functools.partial(phase.right_answers, method, groups, world.clients, every, settings.eval_batch)
 
   program = lambda *args, **how: phase.over_seeds_jitted(phase.seed_axis(settings), *args, **how)
   begin_program, hits_program = program(begin), program(hits, 0)
@@ -122,27 +121,27 @@ def make(label, method, plan, rounds, keys, world, before, settings, folder) -> 
   pages = Pages([client_store.Records(pathlib.Path(folder) / f'group{g}', each) for g, each in enumerate(like)], like)
   reader = ThreadPoolExecutor(1)
 
-  def seated(start, count=window):
-    """Per group the rows that have a seat in so many rounds."""
-    found = [np.unique(table[start : start + count]) for table in plan.who]
+  def seated(start, end):
+    """Per group the rows that have a seat in these rounds, of a window at most."""
+    found = [np.unique(table[start : min(start + window, end)]) for table in plan.who]
     return [rows[rows >= 0] for rows in found]
 
   def run(state, start, count):
     tables, server, reports, end = list(state.client), state.server, [], start + count
-    rows, held = seated(start), pages.room(places)
+    rows, held = seated(start, end), pages.room(places)
     pages.read(tables, rows, held, [np.ones(len(mine), bool) for mine in rows])
     while True:
       many = min(window, end - start)
       new = [table.place[mine] < 0 for table, mine in zip(tables, rows, strict=True)]
       out, report = go(start, many, rows, new, State(tuple(held), server))
       # While the device works: those of the next window who are not at work now.
-      following, ahead = seated(start + many), pages.room(places)
+      following, ahead = seated(start + many, end), pages.room(places)
       busy = [np.isin(*each) for each in zip(following, rows, strict=True)]
       reading = reader.submit(pages.read, tables, following, ahead, [~mask for mask in busy])
       reports.append(jax.tree.map(lambda a, n=many: a[:, :n], jax.device_get(report)))
       states, server = jax.device_get(out.client), out.server
       reading.result()
-      tables = pages.write(tables, rows, states, list(map(np.isin, rows, seated(start, many))))
+      tables = pages.write(tables, rows, states)
       start += many
       if start >= end:
         return State(tuple(tables), server), jax.tree.map(lambda *a: np.concatenate(a, 1), *reports)
@@ -182,7 +181,21 @@ def make(label, method, plan, rounds, keys, world, before, settings, folder) -> 
   tables = tuple(client_store.blank(len(g.ids)) for g in groups)
   saved = jax.eval_shape(lambda: State(jax.tree.map(jnp.asarray, tables), server))
   return phase.Phase(
-    label, method, plan, rounds, init, run, length, hits_program, ready, None, pack, unpack, digest, state, saved
+    label,
+    method,
+    plan,
+    rounds,
+    init=init,
+    run=run,
+    length=length,
+    hits=hits_program,
+    ready=ready,
+    handover=None,  # a run with a store has one phase
+    pack=pack,
+    unpack=unpack,
+    digest=digest,
+    state=state,
+    saved=saved,
   )
 
 

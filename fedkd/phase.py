@@ -154,6 +154,23 @@ def filled(state, like) -> State:
   return jax.tree.map(fill, state, like)
 
 
+def _laid_out(state, lie):
+  """A state of the host, on the devices as `lie`, a tree of shardings that is a prefix of it."""
+  return jax.tree.map(lambda where, part: jax.tree.map(lambda a: devices.put(a, where), part), lie, state)
+
+
+def evaluated_rows(world) -> list:
+  """Per group int[k], the rows of the clients that are evaluated in it."""
+  owner = evaluated_in(world.groups, world.clients)
+  return [np.searchsorted(group.ids, world.clients[owner == g]) for g, group in enumerate(world.groups)]
+
+
+def right_answers(method, groups, clients, rows, batch, state, image, label):
+  """`evaluate.hits` of the `clients`, in their order; `rows`: where those of each group lie in `state`."""
+  found = jnp.concatenate(evaluate.hits(method, groups, state, image, label, rows, batch))
+  return found[np.argsort(np.argsort(evaluated_in(groups, clients), kind='stable'))]
+
+
 def make(label, method, plan, rounds, keys, world, before, settings, mesh=None) -> Phase:
   """The programs of a phase.
 
@@ -173,9 +190,7 @@ def make(label, method, plan, rounds, keys, world, before, settings, mesh=None) 
   sizes = tuple(private.size.shape[1] for private in world.private)
   who = tuple(jnp.asarray(devices.seat(w, n, mesh)) for w, n in zip(plan.who, sizes, strict=True))
   clients_lie, others_lie = devices.placement(mesh, sizes) if mesh else (None, None)
-  everywhere = lambda tree: jax.device_put(tree, others_lie) if mesh else tree
-  pool = everywhere(world.pool)
-  rows = everywhere((world.private, world.shared, world.everyone, world.public))
+  pool, rows = world.pool, (world.private, world.shared, world.everyone, world.public)
 
   def init(pool, key, rows, variables):
     return initial_state(key, method, groups, group_data(pool, rows), variables, plan.stale)
@@ -186,11 +201,7 @@ def make(label, method, plan, rounds, keys, world, before, settings, mesh=None) 
   def calibrate(which, pool, rows, state):
     return method.calibrate(groups, state, group_data(pool, rows), which) if method.calibrate else state
 
-  def hits(state, image, label):
-    owner = evaluated_in(groups, world.clients)
-    picked = [np.searchsorted(group.ids, world.clients[owner == g]) for g, group in enumerate(groups)]
-    found = jnp.concatenate(evaluate.hits(method, groups, state, image, label, picked, settings.eval_batch))
-    return found[np.argsort(np.argsort(owner, kind='stable'))]  # from the order of the groups to that of the clients
+  hits = functools.partial(right_answers, method, groups, world.clients, evaluated_rows(world), settings.eval_batch)
 
   def hand_over(pool, rows, state):
     return handover(method, groups, calibrate(range(len(groups)), pool, rows, state))
@@ -202,16 +213,19 @@ def make(label, method, plan, rounds, keys, world, before, settings, mesh=None) 
   # A client that sits in several groups is looked at in the first; the next phase needs them all.
   firsts = tuple(np.unique(evaluated_in(groups, np.arange(clients(groups)))).tolist())
   ready_program = program(functools.partial(calibrate, firsts), **to(lie))
-  hand_program = program(hand_over, **to(others_lie))
+  # Other hosts' rows have to come here before they can be saved.
+  gathered = to(others_lie) if hosts.count() > 1 else {}
+  hand_program = program(hand_over, **gathered)
 
   begin = lambda variables: start_program(pool, keys, rows, variables)
   go = lambda state, start, count: run_program(pool, who, np.int32(start), np.int32(count), keys, rows, state)
   # A whole round in shapes: what does not fit together ends here, not after minutes of compilation.
   state = jax.eval_shape(begin, before)
   state = jax.eval_shape(lambda state: go(state, 0, 0)[0], state)
-  # Other hosts' rows have to come here before they can be saved.
-  gathered = to(others_lie) if hosts.count() > 1 else {}
-  pack = jax.jit(functools.partial(without_filling, groups), **gathered) if mesh else lambda state: state
+  cut = jax.jit(functools.partial(without_filling, groups)) if mesh else lambda state: state
+  fetch = jax.jit(lambda a: a, **gathered)
+  # Leaf by leaf, so that no device needs room for all clients.
+  pack = (lambda state: jax.tree.map(lambda a: np.asarray(fetch(a)), cut(state))) if gathered else cut
   return Phase(
     label,
     method,
@@ -224,8 +238,8 @@ def make(label, method, plan, rounds, keys, world, before, settings, mesh=None) 
     ready=lambda state: ready_program(pool, rows, state) if method.calibrate else state,
     handover=lambda state: hand_program(pool, rows, state),
     pack=pack,
-    unpack=lambda saved: jax.device_put(filled(saved, state), lie) if mesh else saved,
+    unpack=lambda saved: _laid_out(filled(saved, state), lie) if mesh else saved,
     digest=lambda state: checkpoint.digest(pack(state)[:2]),
     state=state,
-    saved=jax.eval_shape(pack, state),
+    saved=jax.eval_shape(cut, state),
   )

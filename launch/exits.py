@@ -9,7 +9,9 @@ from fedkd import errors
 
 def refuse(error, code=2):
   """Ends the program with one sentence."""
-  print(f'fedkd: {error}', file=sys.stderr)
+  print(f'fedkd: {error}', file=sys.stderr, flush=True)
+  if 'jax' in sys.modules and sys.modules['jax'].distributed.is_initialized():
+    os._exit(code)  # JAX would wait for the other hosts to say goodbye
   sys.exit(code)
 
 
@@ -20,10 +22,7 @@ def codes():
     yield
   except errors.ConfigError as error:
     refuse(error)
-  except (errors.DivergedError, errors.StoreError) as error:
+  except (errors.DivergedError, errors.HostError, errors.StoreError) as error:
     refuse(error, 3)
-  except errors.HostError as error:
-    print(f'fedkd: {error}', file=sys.stderr, flush=True)
-    os._exit(3)  # JAX would wait for the other host to say goodbye
   except errors.StoppedError as error:
     refuse(error, 128 + error.signum)

@@ -15,7 +15,15 @@ import jax
 # The first stage that has one of these in an operation's name.
 STAGES = {
   # XLA:CPU gives matrix products and sums over many numbers to one library, YNN, under one name.
-  'matrix products, convolutions, large sums': ('ynn', 'dot', 'conv', 'gemm', 'cutlass', 'cublas', 'custom-call'),
+  'matrix products, convolutions, large sums': (
+    'ynn',
+    'dot',
+    'convolution',
+    'gemm',
+    'cutlass',
+    'cublas',
+    'custom-call',
+  ),
   'windows and copies (pads, slices, transposes)': ('concatenate', 'slice', 'pad', 'transpose', 'copy', 'gather'),
   'other sums': ('reduce',),
   'random bits and sorting': ('rng', 'threefry', 'sort', 'top'),

@@ -1,5 +1,3 @@
-import numpy as np
-
 from launch import bench_scale
 
 
@@ -16,7 +14,7 @@ def test_a_row_is_measured_on_a_real_run_and_drawn(tmp_path, monkeypatch):
     'scratch': None,
   }
   found = bench_scale.measure(row)
-  assert found['examples_per_second'] * found['seconds_per_round'] == np.float64(2 * 30)
+  assert 0 < found['seconds_per_round'] < found['seconds_per_round_with_saving']
   # Records of 61 706 weights with two moments and a count of steps; six clients at most, on disk in whole blocks.
   assert 2 * 740_476 <= found['disk_mb'] * 1e6 <= 6 * 745_000
   spread = {**found, 'axis': 'devices'}

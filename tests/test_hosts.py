@@ -38,10 +38,11 @@ def both(*argv, each=((), ()), program=test_devices.PROGRAM):
 
 
 def outcome(*argv):
-  """What the first host prints; the second may not print a word of the run, nor write."""
+  """What the first host prints; the second prints nothing of the run."""
   first, second = both(*argv)
-  (out, err), (_, other) = first.communicate(), second.communicate()
-  assert (first.returncode, second.returncode) == (0, 0), err[-2000:] + other[-2000:]
+  (out, err), (silence, other) = first.communicate(), second.communicate()
+  assert (first.returncode, second.returncode) == (0, 0), err[:3000] + other[:3000]
+  assert all('Gloo' in line for line in silence.splitlines()), silence
   return json.loads(out.strip().splitlines()[-1])
 
 

@@ -25,7 +25,7 @@ def config_of(store='', method='fedhe', rounds=7, **options):
 
 
 def models(workdir):
-  """The weights of some clients of both groups; client 1 never takes part."""
+  """The weights of some clients of both groups, one of which never takes part."""
   return jax.tree.map(np.asarray, [experiment.load(workdir, client, seed)[1] for client, seed in LOOKED_AT])
 
 
@@ -44,6 +44,7 @@ def in_memory(tmp_path_factory):
 
 
 def test_a_run_on_disk_has_the_numbers_of_one_in_memory(tmp_path, in_memory):
+  assert not any(np.any(table == 1) for table in plan.sampled(CLIENTS, 7, 0, 0.4).who[:1])  # client 1 never takes part
   summary = experiment.run(config_of(tmp_path / 'store'), tmp_path / 'run', show=False)
   for name in ('final', 'final_per_client', 'second_half_mean', 'ledger', 'examples', 'turns'):
     assert summary[name] == in_memory[0][name], name
@@ -128,7 +129,7 @@ def test_a_full_disk_ends_the_run_and_keeps_its_checkpoint(tmp_path, monkeypatch
 
   with monkeypatch.context() as patch:
     patch.setattr('os.pwrite', full)
-    with pytest.raises(StoreError, match=r'group0 cannot grow \(No space left on device\); make room and start again'):
+    with pytest.raises(StoreError, match=r'group0: No space left on device; make room or mend it and start again'):
       experiment.run(config_of(tmp_path / 'store'), tmp_path / 'run', show=False)
   assert experiment.run(config_of(tmp_path / 'store'), tmp_path / 'run', show=False)['final'] == in_memory[0]['final']
 
@@ -146,6 +147,7 @@ def test_what_does_not_go_with_a_store_is_refused(tmp_path, change, message):
   change(config)
   with pytest.raises(ConfigError, match=message):
     experiment.run(config, tmp_path / 'run', show=False)
+  assert not (tmp_path / 'store').exists()
 
 
 def test_dry_run_says_how_large_the_store_becomes(tmp_path):
