@@ -16,5 +16,5 @@ jax.config.update('jax_compilation_cache_dir', str(ROOT / 'xla-tests'))
 jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)
 jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)
 
-hypothesis.settings.register_profile('fedkd', deadline=None, derandomize=True, database=None, max_examples=25)
+hypothesis.settings.register_profile('fedkd', deadline=None, derandomize=True, database=None, max_examples=15)
 hypothesis.settings.load_profile('fedkd')

@@ -1,6 +1,9 @@
+import pytest
+
 from launch import bench_scale
 
 
+@pytest.mark.slow
 def test_a_row_is_measured_on_a_real_run_and_drawn(tmp_path, monkeypatch):
   monkeypatch.setattr(bench_scale, 'PARTICIPANTS', 2)
   monkeypatch.setattr(bench_scale, 'STRETCH', 1)

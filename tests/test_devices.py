@@ -89,7 +89,7 @@ def assert_alike(one, other):
   np.testing.assert_allclose(one[3], other[3], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize('name', ['fedavg', 'fedhe'])
+@pytest.mark.parametrize('name', [pytest.param('fedavg', marks=pytest.mark.slow), 'fedhe'])
 def test_devices_change_nothing_but_rounding_and_a_run_continues_on_other_devices(tmp_path, name):
   alone = outcome(tmp_path / 'one', 1, name)
   assert_alike(outcome(tmp_path / 'four', 4, name), alone)  # 5 clients on 4 devices are filled up, 3 are replicated

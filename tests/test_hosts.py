@@ -46,6 +46,7 @@ def outcome(*argv):
   return json.loads(out.strip().splitlines()[-1])
 
 
+@pytest.mark.slow
 def test_two_hosts_change_nothing_but_rounding_and_go_on_where_they_stopped(tmp_path):
   alone = test_devices.outcome(tmp_path / 'one', 1, 'fedavg')
   outcome(tmp_path / 'two', 4, 'fedavg', 2)

@@ -6,7 +6,7 @@ from configs import quickstart
 from fedkd import experiment
 
 
-@pytest.mark.parametrize('method', ['private', 'fedhe'])
+@pytest.mark.parametrize('method', [pytest.param('private', marks=pytest.mark.slow), 'fedhe'])
 def test_four_clients_learn_mnist_5k(method, tmp_path):
   config = quickstart.get_config(f'small,method={method}')
   config.groups = (

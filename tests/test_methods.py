@@ -57,7 +57,10 @@ TABLE = {
     ((models.GKTClient(channels=4, classes=CLASSES), 5),),
   ),
 }
-every_method = pytest.mark.parametrize('name', TABLE)
+VARIANTS = [name for name in TABLE if name.split()[0] in TABLE and ' ' in name]  # of a method that has a row
+every_method = pytest.mark.parametrize(
+  'name', [pytest.param(name, marks=[pytest.mark.slow] * (name in VARIANTS)) for name in TABLE]
+)
 every_paper = pytest.mark.parametrize('name', [name for name in TABLE if ' ' not in name])  # where compilation is long
 
 

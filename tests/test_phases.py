@@ -78,7 +78,7 @@ def test_the_optimizer_of_the_private_phase_is_handed_to_the_revisit(images):
   assert count(fedmd.client[0]['digest_opt']).tolist() == [[0, 0]]
 
 
-@pytest.mark.parametrize('kept', [1, 4, 5, 6])
+@pytest.mark.parametrize('kept', [1, 4, *(pytest.param(k, marks=pytest.mark.slow) for k in (5, 6))])
 def test_a_run_resumes_in_any_phase_to_the_same_bits(finished, images, tmp_path, kept):
   """Checkpoints are those of rounds 5, 6, 7 (three are kept); an earlier one is made by running again."""
   workdir, summary = finished

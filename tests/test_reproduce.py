@@ -180,6 +180,7 @@ def test_committed_results_are_of_this_schema():
 SMOKE = {'h2l-rmnist-a10': ['fedh2l', 'fedprox']}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', SMOKE)
 def test_smoke_rows_train(name, tmp_path):
   reproduce.run(name, 'smoke', [0], SMOKE[name], tmp_path / 'runs', tmp_path / 'results')

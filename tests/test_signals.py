@@ -123,6 +123,7 @@ def test_divergence_exits_with_3(command, tmp_path):
   assert 'the loss of client' in err
 
 
+@pytest.mark.slow
 def test_a_profile_is_written(command, tmp_path):
   process = start(command, f'--workdir={tmp_path / "run"}', f'--profile_dir={tmp_path / "trace"}', '--config.rounds=2')
   _, err = process.communicate()

@@ -620,6 +620,7 @@ def test_real_cifar100_superclasses(real):
   assert len(np.unique(np.concatenate(parts))) == 1200
 
 
+@pytest.mark.slow
 @needs_tfds
 def test_real_femnist_of_fedmd(real):
   source = sources.combine(real('emnist/letters', keep=range(1, 7)), real('mnist'))
