@@ -2,8 +2,8 @@
 
   python -m launch.main --config=configs/quickstart.py:method=fedhe --workdir=runs/fedhe
 
-About a minute for three seeds on two cores, compilation included. Measured (2-core CPU, seeds 0, 1, 2): Private 84.78 ±
-6.69 %, FedHe 85.88 ± 4.90 %, AGG 87.70 ± 8.41 %; FedHe minus Private, paired, +1.10 ± 2.60 points.
+One to two minutes for three seeds on two cores, compilation included. Measured (2-core CPU, seeds 0, 1, 2): Private
+84.21 ± 3.48 %, FedHe 85.45 ± 3.96 %, AGG 87.94 ± 7.25 %; FedHe minus Private, paired, +1.24 ± 1.29 points.
 """
 
 from configs import fedhe_mnist
