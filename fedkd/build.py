@@ -73,7 +73,7 @@ def build(config, beside='.', dry=False, evaluate=None) -> Experiment:
     try:
       one = paged.make(*common, config.client_store) if config.client_store else phase.make(*common, mesh)
     except ValueError as error:
-      if hosts.count() > 1 and 'Gloo' in str(error):  # no matter of the method
+      if hosts.lost(error):  # no matter of the method
         raise
       reason = str(error).split('\n')[0]
       raise ConfigError(f'method {configs.label(block)} does not fit its models or messages: {reason}') from error

@@ -111,7 +111,7 @@ class Records:
     """Makes the records of `table` survive the end of this process, until `KEPT` newer tables are kept."""
     with self._named():
       os.fsync(self._file)
-    self._kept = [*self._kept, table.place.copy()][-KEPT:]
+    self._kept = [*self._kept, table.place][-KEPT:]
     self._fix()
 
   def _fix(self):
@@ -140,15 +140,15 @@ class Records:
       for leaf, part in self._parts(out, record):
         leaf[:, i] = part
 
-  def write(self, table, rows, states, at) -> Table:
-    """The table after writing the states of the clients in `rows`: the places `at` of `states`, leaves [seeds, k, ...].
+  def write(self, table, rows, states) -> Table:
+    """The table after writing the states of the clients in `rows`: the first of `states`, leaves [seeds, k, ...].
 
     Raises:
       StoreError: if the disk is full.
     """
     place, sums = table.place.copy(), table.sum.copy()
     record = np.empty(self.bytes, np.uint8)
-    for row, i in zip(rows, at, strict=True):
+    for i, row in enumerate(rows):
       for leaf, part in self._parts(states, record):
         part[:] = leaf[:, i]
       place[row], sums[row] = self._place(place[row]), zlib.crc32(record)

@@ -90,8 +90,10 @@ def over_clients(mesh, rows, turns):
 
 def everywhere(tree, mesh):
   """A tree of arrays, on every device of the mesh."""
-  whole = NamedSharding(mesh, P()) if mesh else None
-  return jax.tree.map(lambda a: put(a, whole) if isinstance(a, jax.Array) else a, tree) if mesh else tree
+  if mesh is None:
+    return tree
+  whole = NamedSharding(mesh, P())
+  return jax.tree.map(lambda a: put(a, whole) if isinstance(a, jax.Array) else a, tree)
 
 
 def put(array, sharding):

@@ -15,7 +15,6 @@ import platform
 import signal
 import subprocess
 import time
-import zlib
 from typing import Any, NamedTuple
 
 import jax
@@ -55,7 +54,7 @@ def run(config, workdir, show=True) -> dict:
   """
   devices.ask_for(config.devices)  # before the hosts speak
   with hosts.together(), hosts.writing_to(workdir) as mine:
-    hosts.refuse_disagreement(configs.plain(config))
+    hosts.refuse_disagreement(lambda: {**configs.flat(configs.plain(config)), 'the code of fedkd': hosts.code()})
     return _run(config, mine, pathlib.Path(workdir).parent, show and hosts.first())
 
 
@@ -66,8 +65,8 @@ def _run(config, workdir, beside, show) -> dict:
   if config.client_store and hosts.count() > 1:
     raise ConfigError(f"client_store={config.client_store!r} is for one host; start one, or set it to ''")
   parts = build(config, beside)
-  pool = parts.source.train_image, parts.source.train_label
-  hosts.refuse_disagreement({'data': {parts.source.name: zlib.crc32(checkpoint.digest(pool).encode())}})
+  source = parts.source
+  hosts.refuse_disagreement(lambda: {source.name: checkpoint.digest((source.train_image, source.train_label))})
   if config.client_store:
     client_store.claim(config.client_store, configs.plain(config), workdir)
   hosts.agreed(lambda: _prepare(workdir, parts))

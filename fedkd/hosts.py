@@ -14,7 +14,6 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from fedkd import config as configs
 from fedkd.errors import ConfigError, HostError
 
 PATIENCE = 30  # seconds without a sign of life after which a host counts as dead
@@ -103,17 +102,18 @@ def agreed(look):
   return value
 
 
-def refuse_disagreement(config):
-  """Refuses hosts with another config, or other source files of fedkd, than the first.
+def refuse_disagreement(look):
+  """Refuses hosts that find something else than the first. One host alone does not look.
 
   Args:
-    config: plain config.
+    look: () -> {field: value}, JSON-ready.
 
   Raises:
     ConfigError: that names the host and the field.
   """
-  mine = {**configs.flat(config), 'the code of fedkd': _code()}
-  said = gather(mine)
+  if _joined == 1:
+    return
+  said = gather(look())
   for host, other in enumerate(said):
     for field in sorted(other.keys() | said[0].keys()):
       if other.get(field) != said[0].get(field):
@@ -122,7 +122,7 @@ def refuse_disagreement(config):
         )
 
 
-def _code() -> int:
+def code() -> int:
   """CRC-32 of this package's source files."""
   files = sorted(pathlib.Path(__file__).parent.rglob('*.py'))
   return zlib.crc32(b''.join(file.read_bytes() for file in files))
@@ -138,6 +138,11 @@ def writing_to(workdir):
     yield pathlib.Path(scratch)
 
 
+def lost(error) -> bool:
+  """Whether an error is that of a collective, which means that another host has ended."""
+  return _joined > 1 and any(word in str(error) for word in ('Gloo', 'NCCL', 'UNAVAILABLE', 'onnection'))
+
+
 @contextlib.contextmanager
 def together():
   """Names what a failure here most often means.
@@ -148,7 +153,7 @@ def together():
   try:
     yield
   except (jax.errors.JaxRuntimeError, ValueError) as error:  # a collective that fails may raise either
-    if _joined == 1 or not any(word in str(error) for word in ('Gloo', 'NCCL', 'UNAVAILABLE', 'onnection')):
+    if not lost(error):
       raise
     reason = str(error).split('\n')[0][:200]
     raise HostError(

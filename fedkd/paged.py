@@ -26,15 +26,16 @@ class Pages(NamedTuple):
   records: list  # of client_store.Records
   like: list  # one client's state, ShapeDtypeStruct [seeds, ...]
 
-  def read(self, tables, rows, out, wanted):
-    """Puts the states of the clients in `rows` that are `wanted` (bool) into their places in `out`."""
+  def read(self, tables, rows, out, wanted=None):
+    """Puts the states of the clients in `rows`, or of those that are `wanted` (bool), into their places in `out`."""
+    wanted = wanted or [np.ones(len(mine), bool) for mine in rows]
     for record, table, mine, states, mask in zip(self.records, tables, rows, out, wanted, strict=True):
       record.read(table, mine[mask], states, np.flatnonzero(mask))
 
   def write(self, tables, rows, states) -> list:
     """The tables after writing the states of the clients in `rows`."""
     return [
-      record.write(table, mine, held, range(len(mine)))
+      record.write(table, mine, held)
       for record, table, mine, held in zip(self.records, tables, rows, states, strict=True)
     ]
 
@@ -69,33 +70,32 @@ def make(label, method, plan, rounds, keys, world, before, settings, folder) -> 
     private, shared = (each and tuple(map(pick, each, rows)) for each in on_host)
     return private, shared, world.everyone, world.public
 
-  def first_states(key, data, variables):
-    return phase.first_states(key, method, groups, data, variables)
+  def of_clients(pool, key, rows, variables):
+    return phase.first_states(key, method, groups, phase.group_data(pool, rows), variables)
 
-  def with_new(key, new, data, client, variables):
-    """The clients' states, where `new` those before the first turn."""
-    first = first_states(key, data, variables)
+  def of_server(pool, key, rows, variables):
+    return phase.first_server(key, method, groups, phase.group_data(pool, rows), variables)
+
+  def with_new(pool, new, key, rows, state, variables):
+    """The state with those of the `new` clients as before their first turn."""
+    first = of_clients(pool, key, rows, variables)
     choose = lambda mask: lambda a, b: jnp.where(mask.reshape(-1, *[1] * (a.ndim - 1)), a, b)
-    return tuple(jax.tree.map(choose(mask), f, c) for mask, f, c in zip(new, first, client, strict=True))
-
-  def begin(pool, key, rows, variables):
-    return phase.initial_state(key, method, groups, phase.group_data(pool, rows), variables, False).server
+    each = zip(new, first, state.client, strict=True)
+    return state._replace(client=tuple(jax.tree.map(choose(mask), f, c) for mask, f, c in each))
 
   def work(pool, who, new, start, count, key, rows, state, variables):
-    data = phase.group_data(pool, rows)
-    state = state._replace(client=with_new(key, new, data, state.client, variables))
+    data, state = phase.group_data(pool, rows), with_new(pool, new, key, rows, state, variables)
     return round.run(key, start, count, window, method, groups, state, data, who, chunk, first=start)
 
   def look(pool, new, key, rows, state, variables):
-    data = phase.group_data(pool, rows)
-    state = state._replace(client=with_new(key, new, data, state.client, variables))
+    data, state = phase.group_data(pool, rows), with_new(pool, new, key, rows, state, variables)
     return method.calibrate(groups, state, data, np.unique(owner).tolist()) if method.calibrate else state
 
   every = [np.arange(len(rows)) for rows in looked_at]
   hits = functools.partial(phase.right_answers, method, groups, world.clients, every, settings.eval_batch)
 
   program = lambda *args, **how: phase.over_seeds_jitted(phase.seed_axis(settings), *args, **how)
-  begin_program, hits_program = program(begin), program(hits, 0)
+  server_program, hits_program = program(of_server), program(hits, 0)
   work_program, look_program = program(work, 5, donate_argnums=7), program(look, 2)
   everybodys = (world.private, world.shared, world.everyone, world.public)
 
@@ -109,9 +109,8 @@ def make(label, method, plan, rounds, keys, world, before, settings, folder) -> 
 
   # A whole round in shapes, as in `phase.make`.
   rows_of_nobody = data_of([np.zeros(many, np.int32) for many in places])
-  first_program = program(lambda pool, key, rows, v: first_states(key, phase.group_data(pool, rows), v))
-  server = jax.eval_shape(begin_program, world.pool, keys, everybodys, before)
-  clients = jax.eval_shape(first_program, world.pool, keys, rows_of_nobody, before)
+  server = jax.eval_shape(server_program, world.pool, keys, everybodys, before)
+  clients = jax.eval_shape(program(of_clients), world.pool, keys, rows_of_nobody, before)
   state = State(clients, server)
   empty = [np.zeros(0, np.int32) for _ in groups]
   jax.eval_shape(lambda state: go(0, 0, empty, [np.zeros(0, bool) for _ in groups], state), state)
@@ -120,6 +119,7 @@ def make(label, method, plan, rounds, keys, world, before, settings, folder) -> 
   like = [jax.tree.map(one, c) for c in clients]
   pages = Pages([client_store.Records(pathlib.Path(folder) / f'group{g}', each) for g, each in enumerate(like)], like)
   reader = ThreadPoolExecutor(1)
+  nobody = tuple(client_store.blank(len(g.ids)) for g in groups)
 
   def seated(start, end):
     """Per group the rows that have a seat in these rounds, of a window at most."""
@@ -129,7 +129,7 @@ def make(label, method, plan, rounds, keys, world, before, settings, folder) -> 
   def run(state, start, count):
     tables, server, reports, end = list(state.client), state.server, [], start + count
     rows, held = seated(start, end), pages.room(places)
-    pages.read(tables, rows, held, [np.ones(len(mine), bool) for mine in rows])
+    pages.read(tables, rows, held)
     while True:
       many = min(window, end - start)
       new = [table.place[mine] < 0 for table, mine in zip(tables, rows, strict=True)]
@@ -151,13 +151,12 @@ def make(label, method, plan, rounds, keys, world, before, settings, folder) -> 
   def init(variables):
     for record in pages.records:
       record.clear()
-    tables = tuple(client_store.blank(len(g.ids)) for g in groups)
-    return State(tables, begin_program(world.pool, keys, everybodys, variables))
+    return State(nobody, server_program(world.pool, keys, everybodys, variables))
 
   def ready(state):
     rows = [mine if len(mine) else np.zeros(1, np.int32) for mine in looked_at]  # no group is empty
     held = pages.room(map(len, rows))
-    pages.read(state.client, rows, held, [np.ones(len(mine), bool) for mine in rows])
+    pages.read(state.client, rows, held)
     new = tuple(table.place[mine] < 0 for table, mine in zip(state.client, rows, strict=True))
     return look_program(world.pool, new, keys, data_of(rows), State(tuple(held), state.server), before)
 
@@ -178,8 +177,7 @@ def make(label, method, plan, rounds, keys, world, before, settings, folder) -> 
       (have, [table.sum[rows] for table, rows in zip(state.client, have, strict=True)], state.server)
     )
 
-  tables = tuple(client_store.blank(len(g.ids)) for g in groups)
-  saved = jax.eval_shape(lambda: State(jax.tree.map(jnp.asarray, tables), server))
+  saved = jax.eval_shape(lambda: State(jax.tree.map(jnp.asarray, nobody), server))
   return phase.Phase(
     label,
     method,

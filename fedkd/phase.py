@@ -120,12 +120,17 @@ def first_states(key, method, groups, data, variables) -> tuple:
   return tuple(of_group(*each) for each in zip(groups, data, variables, strict=True))
 
 
+def first_server(key, method, groups, data, variables):
+  """The server's state before round 0; arguments as `initial_state`."""
+  first = tuple(jax.tree.map(lambda a: a[0], v) for v in variables)
+  return method.server.init(jax.random.split(key, 3)[1], groups, first, data)
+
+
 def initial_state(key, method, groups, data, variables, stale) -> State:
   """The state before round 0. `variables`: per group, leaves [1, ...] (all clients alike) or [n, ...]."""
-  _, key_server, key_inbox = jax.random.split(key, 3)
   states = first_states(key, method, groups, data, variables)
-  first = tuple(jax.tree.map(lambda a: a[0], v) for v in variables)
-  server = method.server.init(key_server, groups, first, data)
+  server = first_server(key, method, groups, data, variables)
+  key_inbox = jax.random.split(key, 3)[2]
   return State(states, server, round.fill_inbox(key_inbox, method, groups, server) if stale else None)
 
 

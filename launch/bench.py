@@ -19,7 +19,6 @@ import os
 import pathlib
 import resource
 import statistics
-import subprocess
 import sys
 import threading
 import time
@@ -250,16 +249,11 @@ def _summary(case, results, peak):
 
 def spawn(name, config, quick, tries=3):
   """`measure` in a process of its own, again where other processes took a fifth of a core; the least disturbed row."""
-  command = [sys.executable, '-m', 'launch.bench', '--row', json.dumps([name, *config]), *['--quick'] * quick]
+  command = ['launch.bench', '--row', json.dumps([name, *config]), *['--quick'] * quick]
   rows = []
   for _ in range(tries):
     bench_report.wait_for_idle(5 if quick else 120)
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    lines = done.stdout.strip().splitlines()
-    if done.returncode or not lines:
-      reason = next((line for line in reversed(done.stderr.splitlines()) if 'Error' in line), 'the process died')
-      return {'case': name, **config._asdict(), 'note': f'not measured: {reason[:150]}'}
-    rows.append(json.loads(lines[-1]))
+    rows.append({'case': name, **config._asdict(), **bench_report.measured(*command)})
     if 'note' in rows[-1] or quick or (rows[-1]['busy_elsewhere'] or 0) < 0.2:
       break
   return min(rows, key=lambda row: row.get('busy_elsewhere') or 0)
@@ -294,8 +288,11 @@ def main():
       rows.append(spawn(name, config, args.quick))
       print(bench_report.table(rows[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
   result |= {'suite': args.suite, 'cases': {n: CASES[n].title for n in names}, 'rows': bench_report.compare(rows)}
-  verdicts = {'cpu': lambda: bench_report.verdicts(rows, {n: CASES[n].bar for n in names}), 'gpu': lambda: ()}
-  result['verdicts'] = [*verdicts.get(args.suite, lambda: bench_report.against(rows))()]
+  result['verdicts'] = []
+  if args.suite == 'cpu':
+    result['verdicts'] = list(bench_report.verdicts(rows, {n: CASES[n].bar for n in names}))
+  elif args.suite == 'peers':
+    result['verdicts'] = list(bench_report.against(rows))
   print(bench_report.table(rows, ' | ' if args.markdown else '  '), *result['verdicts'], sep='\n')
   if args.json:
     pathlib.Path(args.json).write_text(json.dumps(result, indent=1) + '\n')

@@ -3,10 +3,12 @@
 import contextlib
 import datetime
 import importlib.metadata
+import json
 import os
 import pathlib
 import platform
 import subprocess
+import sys
 import time
 
 import flax
@@ -53,6 +55,16 @@ def verdicts(rows, bars):
       how = f'{best["lowering"]}, {best["mapping"]}, {best["devices"]} device(s)'
       share = f'{best["share_of_matmul_peak"]:.0%} of matmul peak'
       yield f'{name}: {best["ratio_to_torch"]:.2f} x PyTorch (promised {bar}: {kept}), {share}; {how}'
+
+
+def measured(*words) -> dict:
+  """The row that `python -m words` prints as its last line, or a note why there is none."""
+  done = subprocess.run([sys.executable, '-m', *words], capture_output=True, text=True, check=False)
+  lines = done.stdout.strip().splitlines()
+  if not done.returncode and lines:
+    return json.loads(lines[-1])
+  reason = next((line for line in reversed(done.stderr.splitlines()) if 'Error' in line), 'the process died')
+  return {'note': f'not measured: {reason[:150]}'}
 
 
 def against(rows):

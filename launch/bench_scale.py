@@ -1,12 +1,12 @@
 """What a round costs with many clients, and with many devices, measured on whole runs of the library.
 
-  python -m launch.bench_scale --json=results/bench_scale.json --figure=results/bench_scale.png   # about 15 minutes
+  python -m launch.bench_scale --json=results/bench_scale.json --figure=results/bench_scale.png
   python -m launch.bench_scale --clients=1000 --devices=1,2 --rounds=15                           # a look
 
 FedHe with LeNet on random digits, ten a client, 100 participants a round, three batches of 10; clients' states in RAM
 (while they fit) and on disk (`client_store`). FedAvg, whose clients keep no state, beside it. Then the same round with
 100 of 100 clients over 1, 2, 4, 8 devices. Every row runs in a process of its own; seconds per round are a median over
-stretches of five rounds, the first left out.
+stretches of five rounds, the first left out. Data and states lie under $TMPDIR, which must not be in memory.
 """
 
 import argparse
@@ -14,14 +14,15 @@ import json
 import os
 import pathlib
 import resource
-import subprocess
-import sys
 import tempfile
 import time
 
 import matplotlib.figure
 import numpy as np
+import optax
 
+from fedkd import config as base
+from fedkd import experiment, log, methods, plan
 from launch import bench_report
 
 PARTICIPANTS, ROWS_EACH, STRETCH, TEST = 100, 10, 5, 200
@@ -30,11 +31,6 @@ MOST_IN_MEMORY = 10_000  # clients with LeNet and Adam's moments: 7.4 GB
 
 def config_of(folder, row):
   """The config of a row: {'method', 'clients', 'store', 'devices', 'rounds'}; writes its data."""
-  import optax
-
-  from fedkd import config as base
-  from fedkd import methods, plan
-
   draw, path = np.random.default_rng(0), folder / 'digits.npz'
   arrays = {}
   for part, many in (('train', row['clients'] * ROWS_EACH), ('test', TEST)):
@@ -56,18 +52,16 @@ def config_of(folder, row):
 
 def measure(row):
   """Runs a row in this process and returns it with what was measured."""
-  with tempfile.TemporaryDirectory(dir=row['scratch']) as scratch:
+  with tempfile.TemporaryDirectory() as scratch:
     folder = pathlib.Path(scratch)
     config = config_of(folder, row)
-    from fedkd import experiment, log
-
     stamps, append = [], log.append
     log.append = lambda path, line: (append(path, line), stamps.append((line['seconds'], time.monotonic())))
     summary = experiment.run(config, folder / 'run', show=False)
     rounds, clock = np.median(np.diff(np.array(stamps), axis=0)[1:], 0) / STRETCH  # without and with what lies between
     stored = sum(file.stat().st_blocks * 512 for file in folder.glob('store/group*'))
   return {
-    **{k: v for k, v in row.items() if k != 'scratch'},
+    **row,
     'seconds_per_round': float(rounds),
     'seconds_per_round_with_saving': float(clock),  # a checkpoint and an evaluation of ten clients every STRETCH rounds
     'examples_per_second': float(PARTICIPANTS * 30 / rounds),
@@ -80,12 +74,7 @@ def measure(row):
 def spawn(row):
   """`measure` in a process of its own."""
   bench_report.wait_for_idle(60)
-  command = [sys.executable, '-m', 'launch.bench_scale', '--row', json.dumps(row)]
-  done = subprocess.run(command, capture_output=True, text=True, check=False)
-  if done.returncode:
-    reason = next((line for line in reversed(done.stderr.splitlines()) if 'Error' in line), f'exit {done.returncode}')
-    return {**row, 'note': f'not measured: {reason[:200]}'}
-  return json.loads(done.stdout.strip().splitlines()[-1])
+  return {**row, **bench_report.measured('launch.bench_scale', '--row', json.dumps(row))}
 
 
 def draw(rows, path):
@@ -121,7 +110,6 @@ def main():
   flags.add_argument('--clients', default='1000,10000,100000')
   flags.add_argument('--devices', default='1,2,4,8')
   flags.add_argument('--rounds', type=int, default=25)
-  flags.add_argument('--scratch', default=None, help='a folder for data and states, 100 GB for 100 000 clients at most')
   flags.add_argument('--row', help=argparse.SUPPRESS)
   args = flags.parse_args()
   if args.rounds % STRETCH or args.rounds < 3 * STRETCH:
@@ -129,7 +117,7 @@ def main():
   if args.row:
     print(json.dumps(measure(json.loads(args.row))))
     return
-  common, rows = {'rounds': args.rounds, 'scratch': args.scratch}, []
+  common, rows = {'rounds': args.rounds}, []
   for clients in map(int, args.clients.split(',')):
     for method, store in (('fedhe', 'memory'), ('fedhe', 'disk'), ('fedavg', 'memory')):
       if (method, store) != ('fedhe', 'memory') or clients <= MOST_IN_MEMORY:

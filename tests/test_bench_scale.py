@@ -14,7 +14,6 @@ def test_a_row_is_measured_on_a_real_run_and_drawn(tmp_path, monkeypatch):
     'store': 'disk',
     'devices': 1,
     'rounds': 3,
-    'scratch': None,
   }
   found = bench_scale.measure(row)
   assert 0 < found['seconds_per_round'] < found['seconds_per_round_with_saving']

@@ -78,7 +78,7 @@ def test_what_happened_after_a_checkpoint_does_not_matter(tmp_path):
   for turn in range(12):
     for _ in range(2):
       rows = np.sort(rng.choice(6, 3, replace=False))
-      table = records.write(table, rows, states(3), np.arange(3))
+      table = records.write(table, rows, states(3))
     if turn % 2:
       records.keep(table)
       kept = [*kept, (table, read(records, table))][-client_store.KEPT :]
@@ -88,7 +88,7 @@ def test_what_happened_after_a_checkpoint_does_not_matter(tmp_path):
   assert (tmp_path / 'group0').stat().st_size <= records.bytes * 6 * (client_store.KEPT + 1)
   later = client_store.Records(tmp_path / 'group0', like)
   later.resume(kept[-2][0])
-  table = later.write(kept[-2][0], np.arange(6), states(6), np.arange(6))
+  table = later.write(kept[-2][0], np.arange(6), states(6))
   for old, found in kept[:-1]:
     jax.tree.map(np.testing.assert_array_equal, read(later, old), found)
 
