@@ -54,8 +54,10 @@ def build(config, beside='.', dry=False, evaluate=None) -> Experiment:
   made = [_method(block, tx) for block in blocks]
   groups = make_groups(config, source)
   splits = [make_split(config, source, seed) for seed in config.seeds]
-  initial = lambda: initial_variables(groups, config.seeds, source.train_image.shape[1:])
-  variables = jax.eval_shape(initial) if dry else _with_weights(config.groups, initial())
+  initial = lambda how=None: initial_variables(groups, config.seeds, source.train_image.shape[1:], how)
+  # What runs once need not be fast, and LLVM takes seconds per architecture to make it so.
+  cheap = {'xla_backend_optimization_level': 0} if jax.default_backend() == 'cpu' else None
+  variables = jax.eval_shape(initial) if dry else _with_weights(config.groups, initial(cheap))
   _refuse_lone_examples(groups, variables, splits)
   if config.init_from and not dry:
     variables = handed_over.read(config, pathlib.Path(beside), variables)
@@ -185,9 +187,9 @@ def make_split(config, source, seed) -> split.Split:
   return protocol(source, parts, seed, *shares)
 
 
-def initial_variables(groups, seeds, image_shape) -> tuple:
+def initial_variables(groups, seeds, image_shape, compiler_options=None) -> tuple:
   """Initial {'params', 'batch_stats'} per group, leaves [seeds, 1, ...]: equal for one architecture and seed, whatever
-  the method or the grouping.
+  the method or the grouping. `compiler_options`: as in `jax.jit`; none under a transformation.
 
   Raises:
     ConfigError: if an architecture cannot take images of this shape.
@@ -195,7 +197,8 @@ def initial_variables(groups, seeds, image_shape) -> tuple:
   image = jnp.zeros((1, *image_shape), jnp.uint8)
 
   def of_group(group):
-    init = jax.jit(lambda key: {'batch_stats': {}, **group.model.init(key, image, False)})
+    init = lambda key: {'batch_stats': {}, **group.model.init(key, image, False)}
+    init = jax.jit(init, compiler_options=compiler_options)
     keys = (jax.random.fold_in(jax.random.key(seed), 0) for seed in seeds)
     made = [init(jax.random.fold_in(key, zlib.crc32(repr(group.model.net).encode()))) for key in keys]
     return jax.tree.map(lambda *a: jnp.stack(a)[:, None], *made)

@@ -6,7 +6,7 @@ import numpy as np
 from fedkd import metrics
 from fedkd.phase import evaluated_in
 
-EVAL_BLOCK = 1000  # images per call of the evaluation program
+EVAL_BLOCK = (100, 1000)  # images per call of the evaluation program, at least and at most
 
 
 def subset(rows, limit) -> np.ndarray:
@@ -15,12 +15,19 @@ def subset(rows, limit) -> np.ndarray:
   return order[:limit] if 0 < limit < rows else np.arange(rows)
 
 
-def _hits(phase, state, image, label) -> np.ndarray:
+def _block(parts) -> int:
+  """Images per call: one number for all that a run evaluates, because every other one would be compiled anew."""
+  least, most = EVAL_BLOCK
+  tests = [parts.source.test_label, *(rows for split in parts.splits for rows in split.test)]
+  return min(most, max(least, parts.config.eval_rows) if parts.config.eval_rows else max(map(len, tests)))
+
+
+def _hits(parts, phase, state, image, label) -> np.ndarray:
   """Right answers int[seeds, K] on images [seeds, T, ...] (a leading 1 stands for all seeds); label -1 is padding."""
-  seeds, rows, hits = jax.tree.leaves(state)[0].shape[0], label.shape[1], 0
-  for start in range(0, rows, EVAL_BLOCK):
-    x, y = image[:, start : start + EVAL_BLOCK], label[:, start : start + EVAL_BLOCK]
-    pad = min(EVAL_BLOCK, rows) - x.shape[1]
+  seeds, block, hits = jax.tree.leaves(state)[0].shape[0], _block(parts), 0
+  for start in range(0, label.shape[1], block):
+    x, y = image[:, start : start + block], label[:, start : start + block]
+    pad = block - x.shape[1]
     x = np.pad(x, [(0, 0), (0, pad)] + [(0, 0)] * (x.ndim - 2))
     y = np.pad(y, ((0, 0), (0, pad)), constant_values=-1)
     full = lambda a: np.broadcast_to(a, (seeds, *a.shape[1:]))
@@ -28,11 +35,12 @@ def _hits(phase, state, image, label) -> np.ndarray:
   return hits
 
 
-def _on_rows(phase, state, source, lists, width):
+def _on_rows(parts, phase, state, lists, width):
   """(hits [seeds, K], rows [seeds]) on training rows, one list per seed, padded to `width`."""
   index = np.stack([np.pad(rows, (0, width - len(rows))) for rows in lists])
-  label = np.where(np.arange(width) < np.array([[len(rows)] for rows in lists]), source.train_label[index], -1)
-  return _hits(phase, state, source.train_image[index], label), np.array([len(rows) for rows in lists])
+  label = np.where(np.arange(width) < np.array([[len(rows)] for rows in lists]), parts.source.train_label[index], -1)
+  hits = _hits(parts, phase, state, parts.source.train_image[index], label)
+  return hits, np.array([len(rows) for rows in lists])
 
 
 def accuracy(parts, phase, state, limit) -> dict:
@@ -45,13 +53,13 @@ def accuracy(parts, phase, state, limit) -> dict:
   owner = evaluated_in(parts.groups, clients)
   if len(source.test_label):
     test = subset(len(source.test_label), limit)
-    hits = _hits(phase, state, source.test_image[test][None], source.test_label[test][None])
+    hits = _hits(parts, phase, state, source.test_image[test][None], source.test_label[test][None])
     return {'test_rows': len(test), **metrics.accuracies(hits, np.full(len(hits), len(test)), owner)}
   owners = range(parts.config.data.clients)
   pick = lambda rows: rows[subset(len(rows), limit)]
   lists = [[pick(split.test[k]) for split in parts.splits] for k in owners]
   width = max(len(rows) for each in lists for rows in each)
-  found = [_on_rows(phase, state, source, each, width) for each in lists]
+  found = [_on_rows(parts, phase, state, each, width) for each in lists]
   hits, rows = (np.stack(a, -1) for a in zip(*found, strict=True))  # [seeds, K, owners], [seeds, owners]
   own = hits[:, np.arange(len(clients)), clients]
   out = metrics.accuracies(hits.sum(-1), rows.sum(-1), owner)
@@ -71,6 +79,6 @@ def validation(parts, phase, state, limit) -> dict:
     return {}
   pick = subset(min(map(len, held)), limit)
   lists = [rows[pick] if limit else rows for rows in held]
-  hits, rows = _on_rows(phase, state, parts.source, lists, max(map(len, lists)))
+  hits, rows = _on_rows(parts, phase, state, lists, max(map(len, lists)))
   each = hits / rows[:, None]
   return {'validation_accuracy': each.mean(1).tolist(), 'validation_accuracy_per_client': each.tolist()}

