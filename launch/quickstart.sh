@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # FedHe beside Private and AGG: ten clients with five different CNNs, 5 000 real MNIST images, three seeds.
-source "$(dirname "$0")/setup.sh"
+source "$(dirname "$0")/setup.sh" "" # no extras; else it would see our own arguments
 runs="${1:-runs/quickstart}"
-for method in private fedhe agg; do
-  .venv/bin/python -m launch.main --config="configs/quickstart.py:method=$method" --workdir="$runs/$method"
-done
+# At once, so that one compiles or evaluates while another trains.
+printf '%s\n' private fedhe agg | xargs -P "$(nproc)" -I METHOD \
+  .venv/bin/python -m launch.main --config=configs/quickstart.py:method=METHOD --workdir="$runs/METHOD" | cat
 echo
 .venv/bin/python -m launch.compare "$runs/private" "$runs/fedhe" "$runs/agg" --out="$runs/comparison"
 cat <<TEXT

@@ -137,8 +137,8 @@ def train(rows, size, **how):
 def test_training_does_not_see_padding(how):
   rows = np.arange(10)
   expected = train(rows, 10, **how)
-  for padding in (1, 30):
-    assert_same_bits(train(np.concatenate([rows, np.full(padding, 99)]), 10, **how), expected)
+  for padding in (1, 30):  # another shape is another program, so to rounding
+    assert_close(train(np.concatenate([rows, np.full(padding, 99)]), 10, **how), expected)
 
 
 def test_training_learns_and_reports_the_mean_loss():
