@@ -2,7 +2,8 @@
 # FedHe beside Private and AGG: ten clients with five different CNNs, 5 000 real MNIST images, three seeds.
 source "$(dirname "$0")/setup.sh" "" # no extras; else it would see our own arguments
 runs="${1:-runs/quickstart}"
-# At once, so that one compiles or evaluates while another trains.
+# At once, so that one compiles or evaluates while another trains; on a GPU, each takes the memory it needs.
+export XLA_PYTHON_CLIENT_PREALLOCATE=false
 printf '%s\n' private fedhe agg | xargs -P "$(nproc)" -I METHOD \
   .venv/bin/python -m launch.main --config=configs/quickstart.py:method=METHOD --workdir="$runs/METHOD" | cat
 echo
