@@ -25,7 +25,8 @@ def get_config(arg=''):
   config.name = 'quickstart'
   config.method = fedhe_mnist.method(choice.method, choice.zoo)
   config.plan = base.block(plan, choice.plan)
-  config.method.steps = 2
+  if config.method.get('steps'):
+    config.method.steps = 2
   config.optimizer.learning_rate = 6e-3  # at 1e-3 sixty such rounds of these narrow nets are far from done
   nets = NETS if choice.zoo == 'hetero' else (NETS[-1],)
   config.groups = tuple({**net, 'clients': 10 // len(nets)} for net in nets)

@@ -66,7 +66,9 @@ def _run(config, workdir, beside, show) -> dict:
     raise ConfigError(f"client_store={config.client_store!r} is for one host; start one, or set it to ''")
   parts = build(config, beside)
   source = parts.source
-  hosts.refuse_disagreement(lambda: {source.name: checkpoint.digest((source.train_image, source.train_label))})
+  hosts.refuse_disagreement(
+    lambda: {f'the data of {source.name}': checkpoint.digest((source.train_image, source.train_label))[:12]}
+  )
   if config.client_store:
     client_store.claim(config.client_store, configs.plain(config), workdir)
   hosts.agreed(lambda: _prepare(workdir, parts))

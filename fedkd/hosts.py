@@ -140,7 +140,9 @@ def writing_to(workdir):
 
 def lost(error) -> bool:
   """Whether an error is that of a collective, which means that another host has ended."""
-  return _joined > 1 and any(word in str(error) for word in ('Gloo', 'NCCL', 'UNAVAILABLE', 'onnection'))
+  of_devices = isinstance(error, jax.errors.JaxRuntimeError)
+  words = ('Gloo', 'NCCL', 'UNAVAILABLE', 'onnection') if of_devices else ('Gloo',)
+  return _joined > 1 and any(word in str(error) for word in words)
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ import numpy as np
 from fedkd import metrics
 from fedkd.phase import evaluated_in
 
-EVAL_BLOCK = (100, 1000)  # images per call of the evaluation program, at least and at most
+EVAL_BLOCK = (100, 1000)  # images per call of the evaluation program: at least, where there are as many, and at most
 
 
 def subset(rows, limit) -> np.ndarray:
@@ -19,7 +19,8 @@ def _block(parts) -> int:
   """Images per call: one number for all that a run evaluates, because every other one would be compiled anew."""
   least, most = EVAL_BLOCK
   tests = [parts.source.test_label, *(rows for split in parts.splits for rows in split.test)]
-  return min(most, max(least, parts.config.eval_rows) if parts.config.eval_rows else max(map(len, tests)))
+  longest = max(*map(len, tests), *(sum(map(len, split.validation)) for split in parts.splits))
+  return min(most, longest, max(least, parts.config.eval_rows or most))
 
 
 def _hits(parts, phase, state, image, label) -> np.ndarray:

@@ -19,17 +19,16 @@ elif [ -n "${SLURM_PROCID:-}" ]; then
 elif [ -n "${HOSTS:-}" ]; then
   read -r -a names <<<"$HOSTS"
   words=$(printf '%q ' "$@")
+  source launch/jobs.sh
+  jobs=()
   for i in "${!names[@]}"; do
     ${SSH:-ssh} "${names[i]}" "FEDKD_HOST='$i ${#names[@]} ${names[0]}' PORT=$port $(printf %q "$PWD")/launch/cluster.sh $words" &
+    jobs+=($!)
   done
   # A signal here is one there: every host saves and stops.
   stop() { for name in "${names[@]}"; do ${SSH:-ssh} "$name" "pkill -TERM -f -- [-]-hosts=${names[0]}:$port," || true; done; }
   trap stop INT TERM
-  status=0
-  for job in $(jobs -p); do
-    while kill -0 "$job" 2>/dev/null; do wait "$job" && break || status=$?; done
-  done
-  exit $status
+  wait_for "${jobs[@]}"
 else
   echo "fedkd: neither SLURM nor HOSTS says where to run; set HOSTS=\"name name ...\"" >&2
   exit 2

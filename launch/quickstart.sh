@@ -2,10 +2,16 @@
 # FedHe beside Private and AGG: ten clients with five different CNNs, 5 000 real MNIST images, three seeds.
 source "$(dirname "$0")/setup.sh" "" # no extras; else it would see our own arguments
 runs="${1:-runs/quickstart}"
-# At once, so that one compiles or evaluates while another trains; on a GPU, each takes the memory it needs.
-export XLA_PYTHON_CLIENT_PREALLOCATE=false
-printf '%s\n' private fedhe agg | xargs -P "$(nproc)" -I METHOD \
-  .venv/bin/python -m launch.main --config=configs/quickstart.py:method=METHOD --workdir="$runs/METHOD" | cat
+# Side by side, so that one compiles while another trains: on the CPU, and with plain lines instead of progress bars.
+export JAX_PLATFORMS=cpu TTY_COMPATIBLE=0
+source launch/jobs.sh
+jobs=()
+trap 'kill -TERM "${jobs[@]}" 2>/dev/null || true' INT TERM # each saves and stops
+for method in private fedhe agg; do
+  .venv/bin/python -m launch.main --config="configs/quickstart.py:method=$method" --workdir="$runs/$method" &
+  jobs+=($!)
+done
+wait_for "${jobs[@]}"
 echo
 .venv/bin/python -m launch.compare "$runs/private" "$runs/fedhe" "$runs/agg" --out="$runs/comparison"
 cat <<TEXT

@@ -91,6 +91,11 @@ def test_every_config_names_its_clients_and_the_same_turns_for_every_method(modu
   assert turns(config) == turns(other)
 
 
+@pytest.mark.parametrize(('method', 'steps'), [('fedhe', 2), ('felo', None), ('fedh2l', None)])
+def test_the_quickstart_sets_the_steps_of_methods_that_count_them(method, steps):
+  assert quickstart.get_config(f'method={method}').method.get('steps') == steps
+
+
 def test_the_paper_profile_of_felo_is_heterofls_training():
   config = felo.get_config('paper,method=felo,split=dir0.5')
   optimizer = {'name': 'fedkd.optimizers:sgd', 'learning_rate': 0.1}

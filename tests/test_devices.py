@@ -91,7 +91,7 @@ def assert_alike(one, other):
 
 @pytest.mark.parametrize('name', [pytest.param('fedavg', marks=pytest.mark.slow), 'fedhe'])
 def test_devices_change_nothing_but_rounding_and_a_run_continues_on_other_devices(tmp_path, name):
-  outcome(tmp_path / 'moved', 2, name, rounds=2)
+  outcome(tmp_path / 'moved', 2, name, rounds=1)
   moved = outcome(tmp_path / 'moved', 4, name)  # 5 clients on 4 devices are filled up, 3 are replicated
   assert_alike(moved, outcome(tmp_path / 'one', 1, name))
 

@@ -9,7 +9,7 @@ import optax
 import pytest
 
 import runs
-from fedkd import aggregate, build, experiment, log, methods, plan
+from fedkd import aggregate, build, experiment, log, methods, plan, scoring
 from fedkd import config as configs
 from fedkd.errors import ConfigError, DivergedError
 from helpers import assert_close
@@ -170,6 +170,25 @@ def test_a_run_is_traced_once_whatever_its_chunks(images):
   state, _ = phase.run(state, 2, 1)
   phase.run(state, 3, 2)
   assert first == len(traces) == len(parts.groups)
+
+
+@pytest.mark.parametrize('eval_rows', [0, 13])
+def test_blocks_of_one_shape_find_the_same_right_answers(images, monkeypatch, eval_rows):
+  config = runs.config(images, rounds=2)
+  config.data.validation, config.eval_rows = 0.3, eval_rows
+  parts = build.build(config)
+  phase, shapes = parts.phases[0], []
+  phase = phase._replace(hits=lambda *args: shapes.append(args[1].shape) or parts.phases[0].hits(*args))
+  state, _ = phase.run(phase.init(parts.variables), 0, 2)
+  look = lambda: (
+    [scoring.accuracy(parts, phase, state, limit) for limit in (0, eval_rows)]
+    + [scoring.validation(parts, phase, state, eval_rows)]
+  )
+  whole = look()
+  monkeypatch.setattr(scoring, 'EVAL_BLOCK', (7, 40))  # of 90 test rows and 72 held out: the last block is not full
+  shapes.clear()
+  assert look() == whole
+  assert {shape[1] for shape in shapes} == {min(40, max(7, eval_rows or 40))}
 
 
 def geometric_mean(rows, weight):
