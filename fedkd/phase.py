@@ -69,7 +69,7 @@ def evaluated_in(groups, clients) -> np.ndarray:
 
 
 def over_seeds(function, axis):
-  """Maps a function over the leading axis of seeds: 'vmap', or 'map' one after the other (to rounding, single runs)."""
+  """Maps a function over the leading axis of seeds: 'vmap', or 'map' one after the other (bit-equal to single runs)."""
 
   def mapped(*args):
     if jax.tree.leaves(args)[0].shape[0] == 1:  # no loop, so that a donated state is updated in place

@@ -4,7 +4,7 @@ import os
 import pathlib
 
 os.environ['JAX_PLATFORMS'] = 'cpu'
-# Compilation is the test budget; the laws hold at any optimisation level, where programs differ to rounding.
+# Compilation is the test budget; the laws hold at any optimisation level.
 CHEAP = '--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true'
 CHEAP += ' --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1'
 os.environ['XLA_FLAGS'] = f'{CHEAP} {os.environ.get("XLA_FLAGS", "")}'.strip()  # what was set before wins

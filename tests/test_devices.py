@@ -91,9 +91,10 @@ def assert_alike(one, other):
 
 @pytest.mark.parametrize('name', [pytest.param('fedavg', marks=pytest.mark.slow), 'fedhe'])
 def test_devices_change_nothing_but_rounding_and_a_run_continues_on_other_devices(tmp_path, name):
+  alone = outcome(tmp_path / 'one', 1, name)
+  assert_alike(outcome(tmp_path / 'four', 4, name), alone)  # 5 clients on 4 devices are filled up, 3 are replicated
   outcome(tmp_path / 'moved', 2, name, rounds=1)
-  moved = outcome(tmp_path / 'moved', 4, name)  # 5 clients on 4 devices are filled up, 3 are replicated
-  assert_alike(moved, outcome(tmp_path / 'one', 1, name))
+  assert_alike(outcome(tmp_path / 'moved', 4, name), alone)
 
 
 @pytest.mark.slow
