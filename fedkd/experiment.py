@@ -1,8 +1,4 @@
-"""A run: `run` trains and writes the run directory, `load` brings a client's model back.
-
-Between evaluations the device works in chunks of rounds, each one call of one compiled program. After a chunk the
-losses are looked at, the state can be saved, and the run can be stopped. Chunking does not change a bit.
-"""
+"""A run: `run` trains, phase after phase, and writes the run directory; `load` brings a client's model back."""
 
 import bisect
 import contextlib
@@ -14,23 +10,18 @@ import pathlib
 import platform
 import signal
 import subprocess
-import time
-from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from ml_collections import ConfigDict
 
 import fedkd
-from fedkd import analysis, checkpoint, client_store, devices, handed_over, hosts, log, metrics, scoring
+from fedkd import analysis, checkpoint, client_store, devices, handed_over, hosts, log, loop, metrics
 from fedkd import config as configs
-from fedkd import plan as plans
-from fedkd.build import Experiment, build, owned
+from fedkd.build import build, owned
 from fedkd.data import cache, partition
-from fedkd.errors import ConfigError, DivergedError, StoppedError
+from fedkd.errors import ConfigError
 from fedkd.types import apply_model
-
-CHUNK_SECONDS = 10  # of work between two looks at the signals and the clock
 
 
 def run(config, workdir, show=True) -> dict:
@@ -167,9 +158,9 @@ def _train(parts, workdir, saved, display, stop):
     fresh = step == start
     if fresh:
       state = phase.init(_handed(parts, workdir, number, state))
-    loop = Loop(parts, number, start, workdir, saved, display, writer, stop)
     if step < start + phase.rounds:
-      state, totals = _rounds(loop, state, totals, step - start, fresh)
+      this = loop.Loop(parts, number, start, workdir, saved, display, writer, stop)
+      state, totals = loop.rounds(this, state, totals, step - start, fresh)
     start = step = start + phase.rounds
   return state, totals
 
@@ -181,94 +172,6 @@ def _handed(parts, workdir, number, state):
   variables = parts.phases[number - 1].handover(state)
   handed_over.write(workdir, number - 1, variables, [len(g.ids) for g in parts.groups])
   return variables
-
-
-class Loop(NamedTuple):
-  """What the loop over the rounds of a phase needs."""
-
-  parts: Experiment
-  number: int  # of the phase
-  start: int  # rounds of the phases before
-  workdir: pathlib.Path
-  saved: Any
-  display: log.Display
-  writer: Any
-  stop: list
-
-  @property
-  def phase(self):
-    return self.parts.phases[self.number]
-
-
-def _rounds(loop, state, totals, at, fresh):
-  """The loop over chunks of rounds of one phase, from round `at`; returns the final (State, totals)."""
-  phase, config, display = loop.phase, loop.parts.config, loop.display
-  compiling = time.monotonic()
-  state, _ = jax.block_until_ready(phase.run(state, at, 0))  # no round: compiles
-  display.say(f'{phase.label}: compiled in {time.monotonic() - compiling:.1f} s')
-  if fresh:
-    display.update(loop.start, 0, _evaluate(loop, 0, state, totals))
-  pace, safe, safe_at = 0.0, time.monotonic(), at
-  while at < phase.rounds:
-    due = min(at + config.eval_every - at % config.eval_every, phase.rounds)
-    count = hosts.tell(min(due - at, phase.length, max(1, int(CHUNK_SECONDS / pace)) if pace else 1))
-    begun = time.monotonic()
-    state, report = phase.run(state, at, count)
-    report = jax.device_get(report)
-    seconds = time.monotonic() - begun
-    _refuse_bad_loss(loop, report, at, count, safe_at)
-    examples, pace = np.sum(totals['examples']), seconds / count
-    totals = metrics.add(totals, report, count, seconds)
-    rate = (np.sum(totals['examples']) - examples) / seconds
-    at += count
-    row = _evaluate(loop, at, state, totals) if at == due else None
-    totals = {**totals, 'info': {}, 'spoke': 0} if row else totals
-    display.update(loop.start + at, rate, row)
-    stops = [signum for each in hosts.gather(loop.stop) for signum in each]
-    if at == phase.rounds or stops or hosts.tell(_save_due(config, at, safe_at, safe)):
-      packed = phase.pack(state)
-      if hosts.first():
-        checkpoint.save(loop.saved, loop.start + at, packed, totals)
-      safe, safe_at = time.monotonic(), at
-    if stops and loop.start + at < sum(p.rounds for p in loop.parts.phases):
-      reached = f'stopped by a signal after round {loop.start + at}, which is saved; start again to continue'
-      raise StoppedError(stops[0], reached)
-  return state, totals
-
-
-def _save_due(config, at, safe_at, safe) -> bool:
-  if config.checkpoint_every:
-    return at // config.checkpoint_every > safe_at // config.checkpoint_every
-  return time.monotonic() - safe >= CHUNK_SECONDS
-
-
-def _refuse_bad_loss(loop, report, at, count, safe_at):
-  bad = metrics.first_bad_loss(report, count)
-  if bad:
-    seed, t, client, loss = bad
-    config = loop.parts.config
-    raise DivergedError(
-      f'the loss of client {client} became {loss} in round {at + t} (seed {config.seeds[seed]}); '
-      f'lower optimizer.learning_rate={config.optimizer.learning_rate}; the checkpoint of round {safe_at} is kept'
-    )
-
-
-def _evaluate(loop, at, state, totals) -> dict:
-  """Evaluates after `at` rounds of a phase and writes the row. Its last round uses the whole test set."""
-  parts, phase = loop.parts, loop.phase
-  limit, state = parts.config.eval_rows, phase.ready(state)
-  row = {
-    'phase': loop.number,
-    'method': phase.label,
-    'round': at,
-    'turns': [int(plans.turns(phase.plan)[:at].sum())] * len(parts.config.seeds),
-    **scoring.accuracy(parts, phase, state, 0 if at == phase.rounds else limit),
-    **scoring.validation(parts, phase, state, limit),
-    **metrics.row(totals),
-  }
-  log.append(loop.workdir / 'metrics.jsonl', row)
-  log.events(loop.writer, row, loop.start + at)
-  return row
 
 
 def _finish(parts, workdir, state, totals) -> dict:

@@ -62,10 +62,12 @@ def configs(suite, case, quick):
   if suite == 'peers':
     torch = [Config(engine, layout) for engine in PEERS[:2] for layout in ('contiguous', 'channels_last')]
     loop = [Config(PEERS[2], 'native')] * (case.method == 'private')  # it knows no method
-    mapping = 'vmap' if isinstance(case.nets[0], MLP) else 'one by one'
-    return [*torch, *loop, *(Config('fedkd', 'auto', mapping, count) for count in devices)]
-  lowerings = ['auto'] if quick else ['matmul'] if isinstance(case.nets[0], MLP) else ['native', 'matmul']
+    return [*torch, *loop, *(c for c in configs('cpu', case, True) if c.engine == 'fedkd')]
+  dense = isinstance(case.nets[0], MLP)
+  lowerings = ['auto'] if quick else ['matmul'] if dense else ['native', 'matmul']
   mappings = ['one by one', 'chunks', 'vmap'] if case.chunk < case.clients else ['one by one', 'vmap']
+  if quick:
+    mappings = ['vmap' if accelerator else 'chunks' if dense else 'one by one']  # as `phase.chunk_of`
   precisions = ['highest', 'tensorfloat32', 'bfloat16'] if accelerator else ['highest']
   torch = [] if accelerator else [Config('torch', layout, devices=1) for layout in ('contiguous', 'channels_last')]
   return torch + [Config('fedkd', *rest) for rest in itertools.product(lowerings, mappings, devices, precisions)]
@@ -265,7 +267,7 @@ def main():
   flags.add_argument('--suite', choices=['cpu', 'gpu', 'peers'], default='cpu')
   flags.add_argument('--json', help='write the results here')
   flags.add_argument('--cases', default=','.join(CASES), help='of ' + ', '.join(CASES))
-  flags.add_argument('--quick', action='store_true', help="lowering 'auto' only, short repetitions")
+  flags.add_argument('--quick', action='store_true', help='the shipped lowering and mapping only, short repetitions')
   flags.add_argument('--markdown', action='store_true', help='print the table as Markdown')
   flags.add_argument('--row', help=argparse.SUPPRESS)
   args = flags.parse_args()

@@ -1,0 +1,107 @@
+"""The loop over the rounds of a phase: between evaluations, chunks of rounds, each one call of one compiled program.
+
+After a chunk the losses are looked at, the state can be saved, and the run can be stopped. Chunking does not change a
+bit.
+"""
+
+import pathlib
+import time
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from fedkd import checkpoint, hosts, log, metrics, scoring
+from fedkd import plan as plans
+from fedkd.build import Experiment
+from fedkd.errors import DivergedError, StoppedError
+
+CHUNK_SECONDS = 10  # of work between two looks at the signals and the clock
+
+
+class Loop(NamedTuple):
+  """What the loop over the rounds of a phase needs."""
+
+  parts: Experiment
+  number: int  # of the phase
+  start: int  # rounds of the phases before
+  workdir: pathlib.Path
+  saved: Any
+  display: log.Display
+  writer: Any
+  stop: list
+
+  @property
+  def phase(self):
+    return self.parts.phases[self.number]
+
+
+def rounds(loop, state, totals, at, fresh):
+  """The loop over chunks of rounds of one phase, from round `at`; returns the final (State, totals)."""
+  phase, config, display = loop.phase, loop.parts.config, loop.display
+  compiling = time.monotonic()
+  state, _ = jax.block_until_ready(phase.run(state, at, 0))  # no round: compiles
+  display.say(f'{phase.label}: compiled in {time.monotonic() - compiling:.1f} s')
+  if fresh:
+    display.update(loop.start, 0, _evaluate(loop, 0, state, totals))
+  pace, safe, safe_at = 0.0, time.monotonic(), at
+  while at < phase.rounds:
+    due = min(at + config.eval_every - at % config.eval_every, phase.rounds)
+    count = hosts.tell(min(due - at, phase.length, max(1, int(CHUNK_SECONDS / pace)) if pace else 1))
+    begun = time.monotonic()
+    state, report = phase.run(state, at, count)
+    report = jax.device_get(report)
+    seconds = time.monotonic() - begun
+    _refuse_bad_loss(loop, report, at, count, safe_at)
+    examples, pace = np.sum(totals['examples']), seconds / count
+    totals = metrics.add(totals, report, count, seconds)
+    rate = (np.sum(totals['examples']) - examples) / seconds
+    at += count
+    row = _evaluate(loop, at, state, totals) if at == due else None
+    totals = {**totals, 'info': {}, 'spoke': 0} if row else totals
+    display.update(loop.start + at, rate, row)
+    stops = [signum for each in hosts.gather(loop.stop) for signum in each]
+    if at == phase.rounds or stops or hosts.tell(_save_due(config, at, safe_at, safe)):
+      packed = phase.pack(state)
+      if hosts.first():
+        checkpoint.save(loop.saved, loop.start + at, packed, totals)
+      safe, safe_at = time.monotonic(), at
+    if stops and loop.start + at < sum(p.rounds for p in loop.parts.phases):
+      reached = f'stopped by a signal after round {loop.start + at}, which is saved; start again to continue'
+      raise StoppedError(stops[0], reached)
+  return state, totals
+
+
+def _save_due(config, at, safe_at, safe) -> bool:
+  if config.checkpoint_every:
+    return at // config.checkpoint_every > safe_at // config.checkpoint_every
+  return time.monotonic() - safe >= CHUNK_SECONDS
+
+
+def _refuse_bad_loss(loop, report, at, count, safe_at):
+  bad = metrics.first_bad_loss(report, count)
+  if bad:
+    seed, t, client, loss = bad
+    config = loop.parts.config
+    raise DivergedError(
+      f'the loss of client {client} became {loss} in round {at + t} (seed {config.seeds[seed]}); '
+      f'lower optimizer.learning_rate={config.optimizer.learning_rate}; the checkpoint of round {safe_at} is kept'
+    )
+
+
+def _evaluate(loop, at, state, totals) -> dict:
+  """Evaluates after `at` rounds of a phase and writes the row. Its last round uses the whole test set."""
+  parts, phase = loop.parts, loop.phase
+  limit, state = parts.config.eval_rows, phase.ready(state)
+  row = {
+    'phase': loop.number,
+    'method': phase.label,
+    'round': at,
+    'turns': [int(plans.turns(phase.plan)[:at].sum())] * len(parts.config.seeds),
+    **scoring.accuracy(parts, phase, state, 0 if at == phase.rounds else limit),
+    **scoring.validation(parts, phase, state, limit),
+    **metrics.row(totals),
+  }
+  log.append(loop.workdir / 'metrics.jsonl', row)
+  log.events(loop.writer, row, loop.start + at)
+  return row
