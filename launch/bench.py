@@ -284,20 +284,18 @@ def main():
   if args.suite == 'gpu' and jax.default_backend() != 'gpu':
     print('no GPU: JAX finds none here; install jax[cuda13] on a machine with one, or use --suite=cpu', file=sys.stderr)
     sys.exit(2)
-  result, rows = bench_report.machine(), []
+  machine, rows = bench_report.machine(), []
+  bars, titles = {n: CASES[n].bar for n in names}, {n: CASES[n].title for n in names}
   for name in names:
     for config in configs(args.suite, CASES[name], args.quick):
       rows.append(spawn(name, config, args.quick))
       print(bench_report.table(rows[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
-  result |= {'suite': args.suite, 'cases': {n: CASES[n].title for n in names}, 'rows': bench_report.compare(rows)}
-  result['verdicts'] = []
-  if args.suite == 'cpu':
-    result['verdicts'] = list(bench_report.verdicts(rows, {n: CASES[n].bar for n in names}))
-  elif args.suite == 'peers':
-    result['verdicts'] = list(bench_report.against(rows))
+      verdicts = {'cpu': bench_report.verdicts(rows, bars), 'gpu': (), 'peers': bench_report.against(rows)}
+      result = {**machine, 'suite': args.suite, 'cases': titles, 'rows': bench_report.compare(rows)}
+      result['verdicts'] = list(verdicts[args.suite])
+      if args.json:  # after every row: a long measurement that is stopped keeps what it has
+        pathlib.Path(args.json).write_text(json.dumps(result, indent=1) + '\n')
   print(bench_report.table(rows, ' | ' if args.markdown else '  '), *result['verdicts'], sep='\n')
-  if args.json:
-    pathlib.Path(args.json).write_text(json.dumps(result, indent=1) + '\n')
 
 
 if __name__ == '__main__':

@@ -1,4 +1,7 @@
-"""How `launch/bench.py` compares its rows, prints them, and describes the machine they were measured on."""
+"""How `launch/bench.py` compares its rows, prints them, and describes the machine they were measured on.
+
+  python -m launch.bench_report results/bench_cpu.json     # the overview of a finished benchmark, as Markdown
+"""
 
 import contextlib
 import datetime
@@ -43,6 +46,35 @@ def table(rows, separator='  '):
   if '|' in separator:
     lines = [f'| {line} |' for line in [lines[0], separator.join('-' * w for w in widths), *lines[1:]]]
   return '\n'.join(lines)
+
+
+def overview(result):
+  """The fastest row of every case and system, as a Markdown table: a benchmark's JSON on one screen."""
+  rows = [row for row in result['rows'] if 'note' not in row]
+  kinds = {'torch': 'PyTorch', 'torch, files': 'PyTorch, models in files', 'jit loop': 'JAX, a jitted step in a loop'}
+  kinds |= {('fedkd', 1): 'fedkd, one device', ('fedkd', result['cores']): 'fedkd, one device per core'}
+  kind_of = lambda row: (row['engine'], row['devices']) if row['engine'] == 'fedkd' else row['engine']
+  kinds = {kind: name for kind, name in kinds.items() if any(kind_of(row) == kind for row in rows)}
+  lines = [('case', *kinds.values()), ('---',) * (1 + len(kinds))]
+  for case, title in result['cases'].items():
+    cells = [title]
+    for kind in kinds:
+      mine = [row for row in rows if row['case'] == case and kind_of(row) == kind]
+      best = max(mine, key=lambda row: row['examples_per_second'], default=None)
+      cells.append('-' if best is None else _cell(best))
+    lines.append(cells)
+  return '\n'.join(f'| {" | ".join(line)} |' for line in lines)
+
+
+def _cell(row):
+  words = [f'{row["examples_per_second"]:,.0f} examples/s']
+  if row['ratio_to_torch'] and row['engine'] != 'torch':
+    words.append(f'{row["ratio_to_torch"]:.2f} x')
+  if row['engine'] == 'fedkd':
+    words.append(f'{row["share_of_matmul_peak"]:.0%} of matmul peak')
+    words.append(f'{row["compile_seconds"]:.1f} s to compile')
+    words.append(f'{row["process_peak_mb"]:,} MB')
+  return ', '.join(words)
 
 
 def verdicts(rows, bars):
@@ -115,3 +147,7 @@ def wait_for_idle(patience=300):
     time.sleep(1)
     if busy_seconds() - before < 0.1:
       return
+
+
+if __name__ == '__main__':
+  print(overview(json.loads(pathlib.Path(sys.argv[1]).read_text())))

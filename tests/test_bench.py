@@ -94,3 +94,24 @@ def test_peers_are_named_where_they_are_faster():
   assert list(bench_report.against(rows)) == ['x: fedkd is 0.50 x torch (SLOWER)', 'x: fedkd is 4.00 x jit loop']
   engines = [c.engine for c in bench.configs('peers', bench_cases.CASES['lenet'], False)]
   assert set(engines) == {'torch', 'torch, files', 'jit loop', 'fedkd'}
+
+
+def test_an_overview_has_the_fastest_row_of_every_system():
+  row = lambda engine, devices, speed: {
+    'case': 'x',
+    'engine': engine,
+    'devices': devices,
+    'examples_per_second': speed,
+    'ratio_to_torch': speed / 10,
+    'share_of_matmul_peak': 0.5,
+    'compile_seconds': 1.0,
+    'process_peak_mb': 1000,
+  }
+  rows = [row('torch', 1, 10.0), row('fedkd', 1, 15.0), row('fedkd', 1, 30.0), {**row('fedkd', 2, 90.0), 'note': 'n'}]
+  lines = bench_report.overview({'cores': 2, 'cases': {'x': 'a net', 'y': 'another'}, 'rows': rows}).splitlines()
+  assert lines == [
+    '| case | PyTorch | fedkd, one device |',
+    '| --- | --- | --- |',
+    '| a net | 10 examples/s | 30 examples/s, 3.00 x, 50% of matmul peak, 1.0 s to compile, 1,000 MB |',
+    '| another | - | - |',
+  ]
