@@ -2,7 +2,8 @@
 
   python -m launch.main --config=configs/fedmd.py:small,setting=femnist_iid,method=fedmd --workdir=runs/fedmd
 
-`setting`: femnist_iid, femnist_noniid (needs the published emnist-letters.mat in data.dir), cifar_iid, cifar_noniid, or
+`setting`: femnist_iid, femnist_first (the run that the authors' first repository stores: its labels 10-15 are the letters
+k to p, not a to f), femnist_noniid (needs the published emnist-letters.mat in data.dir), cifar_iid, cifar_noniid, or
 cifar_weak (models 0 and 9 are two-layer networks). `method`: fedmd; pooled, every model on all private data, and
 private, every model alone for as long: both branch from the public phase of the run `fedmd` beside them. `weights`:
 `uniform`, or `paper` (models 0 and 9 count half). `zoo`: table1 or table2 for the CIFAR nets; `superclasses`: paper or
@@ -34,6 +35,10 @@ KIND = {2: 'TwoConv', 3: 'ThreeConv', 4: 'FourConv'}
 # Data, and the round: digest batch, passes of the revisit and its batch, rounds (the authors' code).
 SETTINGS = {
   'femnist_iid': ({'name': 'emnist/letters', 'keep': (1, 2, 3, 4, 5, 6), 'public': 'mnist'}, (256, 2, 5, 20)),
+  'femnist_first': (
+    {'name': 'emnist/letters', 'keep': (11, 12, 13, 14, 15, 16), 'public': 'mnist'},
+    (128, 10, 5, 13),
+  ),
   'femnist_noniid': (
     {'name': 'mat:emnist-letters.mat', 'keep': (1, 2, 3, 4, 5, 6), 'public': 'mnist', 'partition': 'writers'},
     (256, 4, 5, 20),

@@ -1,6 +1,6 @@
 """How `launch/bench.py` compares its rows, prints them, and describes the machine they were measured on.
 
-  python -m launch.bench_report results/bench_cpu.json     # the overview of a finished benchmark, as Markdown
+python -m launch.bench_report results/bench_cpu.json     # the overview of a finished benchmark, as Markdown
 """
 
 import contextlib
