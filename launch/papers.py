@@ -164,7 +164,7 @@ def _fedmd() -> dict:
     name = {'cifar_weak': 'md-cifar-iid-weak'}.get(setting, f'md-{setting.replace("_", "-")}')
     source = 'Li and Wang, 2019, Figure 2, Table 4'
     if setting == 'femnist_first':
-      source = "the run stored in the first repository of Li and Wang, 2019, on the letters k to p"
+      source = 'the run stored in the first repository of Li and Wang, 2019, on the letters k to p'
     out[name] = Experiment(f'FedMD, {setting.replace("_", ", ")}', source, tuple(rows), MD, '40 minutes, one seed')
   return out
 

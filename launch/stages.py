@@ -1,6 +1,7 @@
-"""Where the device's time went, from a trace that `launch.main --profile_dir=DIR` wrote.
+"""Where the device's time went, from a trace that `launch.main --profile_dir=DIR` wrote, or in the benchmark's cases.
 
   python -m launch.stages DIR
+  python -m launch.stages --cases=conv4,lenet     # a round of each, one client after the other, as a Markdown table
 
 XLA names a fused operation after what it computes last; the stages are sums over such names. Containers (loops, calls)
 are left out, their contents are counted. On a CPU the operations of all threads add up.
@@ -9,8 +10,12 @@ are left out, their contents are counted. On a CPU the operations of all threads
 import argparse
 import collections
 import pathlib
+import tempfile
 
 import jax
+
+from launch import bench
+from launch.bench_cases import CASES
 
 # The first stage that has one of these in an operation's name.
 STAGES = {
@@ -63,12 +68,41 @@ def shares(seconds) -> dict:
   return {stage: spent / whole for stage, spent in found.items()}
 
 
+def trace(case) -> dict:
+  """Seconds by operation of one round of a benchmark case, on one device, clients one by one, after one round more."""
+  seconds = collections.Counter()
+  for net in case.nets:
+    turns, (state, *rest) = bench.prepare(case, net, bench.Config())
+    turns = jax.jit(turns, donate_argnums=0)
+    state, _ = jax.block_until_ready(turns(state, *rest))
+    with tempfile.TemporaryDirectory() as folder:
+      with jax.profiler.trace(folder):
+        jax.block_until_ready(turns(state, *rest))
+      seconds.update(operations(folder))
+  return dict(seconds)
+
+
+def table(found) -> str:
+  """Shares by case as a Markdown table. `found`: (title, seconds by operation) of every case."""
+  lines = [('case', *STAGES), ('---',) * (1 + len(STAGES))]
+  lines += [(title, *(f'{share:.0%}' for share in shares(seconds).values())) for title, seconds in found]
+  return '\n'.join(f'| {" | ".join(line)} |' for line in lines)
+
+
 def main():
-  """Prints the stages, and the ten operations that took longest."""
+  """Prints the stages, and of one trace the ten operations that took longest."""
   flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-  flags.add_argument('folder', help='of the trace')
+  flags.add_argument('folder', nargs='?', help='of the trace')
+  flags.add_argument('--cases', default='', help='instead of a trace: of ' + ', '.join(CASES))
+  args = flags.parse_args()
+  names = args.cases.split(',') if args.cases else []
+  if bool(names) == bool(args.folder) or not set(names) <= set(CASES):
+    flags.error(f'give the folder of a trace, or --cases from {", ".join(CASES)}')
+  if names:
+    print(table((CASES[name].title, trace(CASES[name])) for name in names))
+    return
   try:
-    seconds = operations(flags.parse_args().folder)
+    seconds = operations(args.folder)
   except ValueError as error:
     flags.error(str(error))
   for stage, share in shares(seconds).items():

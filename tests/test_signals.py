@@ -138,6 +138,7 @@ def test_a_profile_is_written(command, tmp_path):
 def test_an_operation_belongs_to_the_first_stage_that_knows_it():
   seconds = {'ynn_fusion': 3.0, 'dot': 1.0, 'slice_pad_fusion': 2.0, 'add_maximum_fusion': 2.0}
   assert list(stages.shares(seconds).values()) == [0.5, 0.25, 0, 0, 0.25]
+  assert stages.table([('a net', seconds)]).splitlines()[2] == '| a net | 50% | 25% | 0% | 0% | 25% |'
   with pytest.raises(ValueError, match='holds no trace; write one with'):
     stages.operations('nowhere')
 
