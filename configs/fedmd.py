@@ -2,17 +2,17 @@
 
   python -m launch.main --config=configs/fedmd.py:small,setting=femnist_iid,method=fedmd --workdir=runs/fedmd
 
-`setting`: femnist_iid, femnist_first (the run that the authors' first repository stores: its labels 10-15 are the letters
-k to p, not a to f), femnist_noniid (needs the published emnist-letters.mat in data.dir), cifar_iid, cifar_noniid, or
+`setting`: femnist_iid, femnist_first (the run that the authors' first repository stores, on the letters k to p
+instead of a to f), femnist_noniid (needs the published emnist-letters.mat in data.dir), cifar_iid, cifar_noniid, or
 cifar_weak (models 0 and 9 are two-layer networks). `method`: fedmd; pooled, every model on all private data, and
 private, every model alone for as long: both branch from the public phase of the run `fedmd` beside them. `weights`:
-`uniform`, or `paper` (models 0 and 9 count half). `zoo`: table1 or table2 for the CIFAR nets; `superclasses`: paper or
-code.
+`uniform`, or `paper` (models 0 and 9 count half). `zoo`: table1 or table2 for the CIFAR nets; `superclasses`: paper
+or code.
 
-`paper`: ten nets, all public images. `small`: models 0, 5, 8, 9 at full width, 20 000 public images, three passes over
-them, 8 rounds of 2 000 images with the batches and passes of `femnist_first`: with those of `femnist_iid` a round has 8
-steps of digest where the paper has 20, and gained 2 points where these gain 12. `smoke`: seconds, on embedded digits. The published early stopping watches the test set; here passes are
-fixed. Results: RESULTS.md.
+`paper`: ten nets, all public images. `small`: models 0, 5, 8, 9 at full width, 20 000 public images, three passes
+over them, 8 rounds on 2 000 images, with the digest batch and the passes of `femnist_first`: with those of
+`femnist_iid` a round has 8 steps of digest where the paper has 20. `smoke`: seconds, on embedded digits. The
+published early stopping watches the test set; here passes are fixed. Results: RESULTS.md.
 """
 
 from configs import fedhe_mnist

@@ -44,7 +44,7 @@ def manager(directory, keep=KEPT):
 
 
 def _alone():
-  """A process reads and writes for itself; of several hosts `experiment` lets only the first."""
+  """A process reads and writes for itself; of several hosts `loop` lets only the first."""
   me = jax.process_index()
   return ocp.options.MultiprocessingOptions(primary_host=me, active_processes={me}, barrier_sync_key_prefix=f'host{me}')
 
@@ -60,8 +60,11 @@ def _seal(leaves, notes) -> str:
 
 def save(opened, step, state, notes):
   """Saves a state and JSON-ready `notes` as `step`."""
-  leaves = jax.tree.leaves(state)
-  tree = _flat(leaves)  # as JAX arrays where they are: Orbax copies NumPy's before it writes them
+  # Orbax copies a NumPy array before it writes it. A JAX array on several devices it would write in parts, of which
+  # another host may have some.
+  in_one_place = lambda a: isinstance(a, jax.Array) and len(a.sharding.device_set) == 1
+  leaves = [a if in_one_place(a) else np.asarray(a) for a in jax.tree.leaves(state)]
+  tree = _flat(leaves)
   seal = {'notes': notes, 'sha256': _seal(leaves, notes)}
   opened.save(step, args=ocp.args.Composite(state=ocp.args.StandardSave(tree), digest=ocp.args.JsonSave(seal)))
 

@@ -210,7 +210,7 @@ def make(label, method, plan, rounds, keys, world, before, settings, folder) -> 
   clients = jax.eval_shape(programs.clients, world.pool, keys, rows, before)
   server = jax.eval_shape(windows.start_of_server, before)
   state = State(clients, server)
-  jax.eval_shape(lambda state: windows.work(0, 0, nobody, [rows > 0 for rows in nobody], state), state)
+  jax.eval_shape(lambda state: windows.work(0, 0, nobody, [np.zeros(0, bool) for _ in groups], state), state)
 
   one = lambda s: jax.ShapeDtypeStruct((s.shape[0], *s.shape[2:]), s.dtype)
   like = [jax.tree.map(one, c) for c in clients]

@@ -16,7 +16,7 @@ from fedkd.local import Learner
 from fedkd.plan import Plan
 from fedkd.types import Data, Method, Pool, Rows, State, clients
 
-# The winners of `launch/bench.py` (README, "Speed"): clients mapped at once, by backend and kind of network.
+# The winners of `launch/bench.py` (without `--quick`): clients mapped at once, by backend and kind of network.
 AUTO_CHUNK = {('cpu', 'convolution'): 1, ('cpu', 'dense'): 10}
 ACCELERATOR_CHUNK = 100
 MOST_ROUNDS = 1000  # of one call; its reports are kept on the device

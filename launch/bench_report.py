@@ -3,6 +3,7 @@
 python -m launch.bench_report results/bench_cpu.json     # the overview of a finished benchmark, as Markdown
 """
 
+import argparse
 import contextlib
 import datetime
 import importlib.metadata
@@ -68,6 +69,8 @@ def overview(result):
 
 def _cell(row):
   words = [f'{row["examples_per_second"]:,.0f} examples/s']
+  if row['precision'] != 'highest':
+    words.append(row['precision'])
   if row['ratio_to_torch'] and row['engine'] != 'torch':
     words.append(f'{row["ratio_to_torch"]:.2f} x')
   if row['engine'] == 'fedkd':
@@ -150,4 +153,6 @@ def wait_for_idle(patience=300):
 
 
 if __name__ == '__main__':
-  print(overview(json.loads(pathlib.Path(sys.argv[1]).read_text())))
+  flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+  flags.add_argument('file', type=pathlib.Path, help='what launch.bench wrote')
+  print(overview(json.loads(flags.parse_args().file.read_text())))

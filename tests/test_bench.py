@@ -101,6 +101,7 @@ def test_an_overview_has_the_fastest_row_of_every_system():
     'case': 'x',
     'engine': engine,
     'devices': devices,
+    'precision': 'highest',
     'examples_per_second': speed,
     'ratio_to_torch': speed / 10,
     'share_of_matmul_peak': 0.5,

@@ -9,7 +9,7 @@ import pytest
 import runs
 from fedkd import build, experiment, log, methods
 from fedkd import config as configs
-from fedkd.errors import ConfigError
+from fedkd.errors import ConfigError, StoppedError
 
 
 def config(images, method='fedmd', seeds=(0,)):
@@ -111,7 +111,7 @@ def stop_after(made, workdir, step):
 
   experiment.checkpoint.save = save
   try:
-    with pytest.raises(experiment.StoppedError):
+    with pytest.raises(StoppedError):
       experiment.run(made, workdir, show=False)
   finally:
     experiment.checkpoint.save = real

@@ -16,7 +16,7 @@ import numpy as np
 
 from fedkd.errors import refuse_unknown
 
-# The winners of `launch/bench.py` (README, "Speed"), per backend.
+# The winners of `launch/bench.py` (without `--quick`), per backend.
 AUTO_LOWERING = {'cpu': 'matmul'}
 BANDED = (32, 16)  # at most so many numbers in a row of the kernel, and filters, for whole rows instead of windows
 
