@@ -57,7 +57,8 @@ config.data.clients, config.data.public_share, config.eval_rows = 8, 0.2, 100
 config.optimizer = base.block(base.optax, 'sgd', learning_rate=0.05)
 options = {'fedavg': {'per_group': True}, 'felo': {'initial': 1, 'epochs': 1, 'feature_align': 'pool'}}
 options |= {'fedmd': {'subset': 16, 'digest_batch': 8}, 'heterofl': {'epochs': 1}, 'fedh2l': {'batch': 8}}
-options['velo'] = {**options['felo'], 'cvae_epochs': 1, 'limits': (20, 20)}
+# Adam makes full steps of gradients that are nothing but rounding, so those of the autoencoder are small ones.
+options['velo'] = {**options['felo'], 'cvae_epochs': 1, 'limits': (20, 20), 'cvae_rate': 1e-6}
 config.method = base.block(methods, name, **options.get(name, {}))
 stale = base.block(plan, 'asynchronous', stale=True)
 config.plan = stale if name == 'fedhe' else base.block(plan, 'sampled', ratio=0.7)
