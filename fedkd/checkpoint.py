@@ -27,8 +27,12 @@ def digest(tree) -> str:
 
 
 @contextlib.contextmanager
-def manager(directory, keep=KEPT):
-  """The Orbax manager of a run's `checkpoints/`; saves are atomic and done when `save` returns."""
+def manager(directory, keep=KEPT, largest=0):
+  """The Orbax manager of a run's `checkpoints/`; saves are atomic and done when `save` returns.
+
+  `largest`: bytes of the largest array to save. Orbax compresses as many arrays at once as it may hold beside a state;
+  with 0 that is all of them.
+  """
   # Orbax and absl report every save; a researcher's terminal shows progress instead.
   logging.getLogger('absl').setLevel(logging.ERROR)
   options = ocp.CheckpointManagerOptions(
@@ -38,8 +42,11 @@ def manager(directory, keep=KEPT):
     create=False,
     multiprocessing_options=_alone(),
   )
+  handlers = {'digest': ocp.JsonCheckpointHandler(multiprocessing_options=_alone())}
+  gigabytes = {'save_concurrent_gb': 1 + largest // 10**9} if largest else {}
+  handlers['state'] = ocp.StandardCheckpointHandler(multiprocessing_options=_alone(), **gigabytes)
   directory.mkdir(parents=True, exist_ok=True)  # as Orbax asks of a process that is alone
-  with ocp.CheckpointManager(directory.absolute(), options=options) as opened:
+  with ocp.CheckpointManager(directory.absolute(), options=options, item_handlers=handlers) as opened:
     yield opened
 
 

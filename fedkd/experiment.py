@@ -65,8 +65,9 @@ def _run(config, workdir, beside, show) -> dict:
   hosts.agreed(lambda: _prepare(workdir, parts))
   if not hosts.first():  # what follows reads it
     _prepare(workdir, parts)
+  largest = max(s.size * s.dtype.itemsize for s in jax.tree.leaves([phase.saved for phase in parts.phases]))
   with (
-    checkpoint.manager(workdir / 'checkpoints') as saved,
+    checkpoint.manager(workdir / 'checkpoints', largest=largest) as saved,
     log.display(configs.label(config.method), sum(p.rounds for p in parts.phases), show) as display,
     _signals() as stop,
   ):
