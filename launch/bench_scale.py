@@ -92,7 +92,7 @@ def draw(rows, path):
     label = 'FedAvg' if method == 'fedavg' else f'FedHe, states {"on disk" if store == "disk" else "in memory"}'
     x = [r['clients'] for r in mine]
     time.plot(x, [r['seconds_per_round'] for r in mine], style, color=color, label=label)
-    memory.plot(x, [r['process_peak_mb'] / 1e3 for r in mine], style, color=color, label=label)
+    memory.plot(x, [r['process_peak_mb'] * 2**20 / 1e9 for r in mine], style, color=color, label=label)
   mine = [r for r in done if r['axis'] == 'devices']
   spread.plot([r['devices'] for r in mine], [r['seconds_per_round'] for r in mine], 'o-', color='#0072B2')
   for axes, y in ((time, 'seconds per round'), (memory, 'peak memory of the process, GB')):
