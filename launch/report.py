@@ -82,7 +82,7 @@ def far(entry, done, profile) -> list:
       away = ours.mean() - np.mean(row.printed[name])
       if abs(away) > FAR:
         config = done[row.name]['config']
-        why = f'profile {profile}, {config["rounds"]:,} rounds'
+        why = f'profile {profile}, {config["rounds"]:,} rounds, {config["data"]["clients"]} clients'
         out.append(
           f'* {row.name}, {name}: {abs(away):.1f} points {"above" if away > 0 else "below"} the printed value; {why}.'
         )
