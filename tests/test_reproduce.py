@@ -97,8 +97,9 @@ def fake(id, row, seeds, values, rounds=5):
   per_seed = {k: values for k in ('final', *papers.H2L.values())}
   return {
     'id': id, 'profile': 'small', 'method': row, 'seeds': seeds, 'per_seed': per_seed, 'turns': 10, 'seconds': 60.0,
-    'config': {'rounds': rounds, 'groups': []}, 'config_sha256': '', 'device': 'one', 'versions': {'jax': '0'},
-    'commit': 'c', 'dirty': False, 'ledger': {'up': {'knowledge': {'numbers': [30] * len(seeds)}}, 'down': {}},
+    'config': {'rounds': rounds, 'groups': [], 'data': {'clients': 4}}, 'config_sha256': '', 'device': 'one',
+    'versions': {'jax': '0'}, 'commit': 'c', 'dirty': False,
+    'ledger': {'up': {'knowledge': {'numbers': [30] * len(seeds)}}, 'down': {}},
   }  # fmt: skip
 
 
@@ -121,7 +122,7 @@ def test_the_report_puts_printed_beside_ours_and_judges_the_claims(tmp_path):
   report.write(tmp_path / 'results', tmp_path / 'RESULTS.md')
   text = (tmp_path / 'RESULTS.md').read_text()
   assert '| fedh2l | 89.13 | 91.00 ± 2.48 | +1.87 |' in text
-  assert '* ind, ACC: 27.9 points above the printed value' in text
+  assert '* ind, ACC: 27.9 points above the printed value; profile small, 5 rounds, 4 clients.' in text
   assert '* fedh2l, ACC' not in text  # 1.87 points are not far
   verdicts = report.claims(report.found(tmp_path / 'results')).set_index('claim')['verdict']
   assert verdicts['FedH2L beats AGG in average ACC, alpha = 10 %'] == 'kept'
