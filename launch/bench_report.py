@@ -56,7 +56,7 @@ def overview(result):
   kinds |= {('fedkd', 1): 'fedkd, one device', ('fedkd', result['cores']): 'fedkd, one device per core'}
   kind_of = lambda row: (row['engine'], row['devices']) if row['engine'] == 'fedkd' else row['engine']
   kinds = {kind: name for kind, name in kinds.items() if any(kind_of(row) == kind for row in rows)}
-  lines = [('case', *kinds.values()), ('---',) * (1 + len(kinds))]
+  lines = []
   for case, title in result['cases'].items():
     cells = [title]
     for kind in kinds:
@@ -64,7 +64,12 @@ def overview(result):
       best = max(mine, key=lambda row: row['examples_per_second'], default=None)
       cells.append('-' if best is None else _cell(best))
     lines.append(cells)
-  return '\n'.join(f'| {" | ".join(line)} |' for line in lines)
+  return markdown(('case', *kinds.values()), lines)
+
+
+def markdown(head, lines):
+  """A Markdown table of cells that are text."""
+  return '\n'.join(f'| {" | ".join(line)} |' for line in (head, ('---',) * len(head), *lines))
 
 
 def _cell(row):

@@ -14,7 +14,7 @@ import tempfile
 
 import jax
 
-from launch import bench
+from launch import bench, bench_report
 from launch.bench_cases import CASES
 
 # The first stage that has one of these in an operation's name.
@@ -84,9 +84,8 @@ def trace(case) -> dict:
 
 def table(found) -> str:
   """Shares by case as a Markdown table. `found`: (title, seconds by operation) of every case."""
-  lines = [('case', *STAGES), ('---',) * (1 + len(STAGES))]
-  lines += [(title, *(f'{share:.0%}' for share in shares(seconds).values())) for title, seconds in found]
-  return '\n'.join(f'| {" | ".join(line)} |' for line in lines)
+  lines = [(title, *(f'{share:.0%}' for share in shares(seconds).values())) for title, seconds in found]
+  return bench_report.markdown(('case', *STAGES), lines)
 
 
 def main():
