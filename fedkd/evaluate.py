@@ -3,9 +3,11 @@
 import jax
 import jax.numpy as jnp
 
+from fedkd import local
 
-def correct(model, predict, variables, server_state, image, label, batch=500):
-  """Right answers of one model.
+
+def correct(model, predict, variables, server_state, image, label, batch=0):
+  """Which answers of one model are right.
 
   Args:
     model, predict: as in `Method`.
@@ -13,26 +15,21 @@ def correct(model, predict, variables, server_state, image, label, batch=500):
     server_state: for `predict`.
     image: uint8[T, H, W, channels].
     label: int32[T].
-    batch: images per forward pass.
+    batch: images per forward pass; 0: `local.inference_batch`.
 
   Returns:
-    int32[].
+    bool[T].
   """
-  rows = image.shape[0]
+  rows, batch = image.shape[0], batch or local.inference_batch()
   batch = -(-rows // -(-rows // batch))  # as many passes as `batch` asks for, all alike
   pad = -rows % batch
   image = jnp.pad(image, [(0, pad)] + [(0, 0)] * (image.ndim - 1)).reshape(-1, batch, *image.shape[1:])
-  label = jnp.pad(label, (0, pad), constant_values=-1).reshape(-1, batch)  # no answer equals -1
-
-  def body(total, rows):
-    answer = jnp.argmax(predict(model, variables, server_state, rows[0]), -1)
-    return total + jnp.sum(answer == rows[1], dtype=jnp.int32), None
-
-  return jax.lax.scan(body, jnp.int32(0), (image, label))[0]
+  answer = jax.lax.map(lambda x: jnp.argmax(predict(model, variables, server_state, x), -1), image)
+  return answer.reshape(-1)[:rows] == label
 
 
-def hits(method, groups, state, image, label, rows, batch=500):
-  """Right answers of clients on shared rows.
+def hits(method, groups, state, image, label, rows, batch=0):
+  """Which answers of clients on shared rows are right.
 
   Args:
     method: `Method`.
@@ -40,10 +37,10 @@ def hits(method, groups, state, image, label, rows, batch=500):
     state: `State`.
     image, label: the rows, uint8[T, H, W, channels] and int32[T]; a label of -1 is padding.
     rows: per group int[k], which clients of the group (rows of it) to look at.
-    batch: images per forward pass.
+    batch: as in `correct`.
 
   Returns:
-    per group int32[k].
+    per group bool[k, T].
   """
 
   def of_group(g, group):
@@ -55,6 +52,7 @@ def hits(method, groups, state, image, label, rows, batch=500):
       mine = jax.tree.map(lambda a: a[row], variables)
       return correct(group.model, method.predict, mine, state.server, image, label, batch)
 
-    return jnp.broadcast_to(jax.lax.map(one, chosen), (len(rows[g]),)) if len(rows[g]) else jnp.zeros(0, jnp.int32)
+    shape = (len(rows[g]), len(label))
+    return jnp.broadcast_to(jax.lax.map(one, chosen), shape) if len(rows[g]) else jnp.zeros(shape, bool)
 
   return tuple(of_group(g, group) for g, group in enumerate(groups))

@@ -53,7 +53,7 @@ class Phase(NamedTuple):
   init: Callable  # (variables per group, leaves [seeds, 1 or n, ...]) -> State
   run: Callable  # (State, start, count) -> (State, Report with leaves [seeds, length, ...]); takes the State over
   length: int  # most rounds of one call
-  hits: Callable  # (State, image uint8[seeds, T, ...], label) -> int32[seeds, clients evaluated]
+  hits: Callable  # (State, image uint8[seeds, T, ...], label) -> bool[seeds, clients evaluated, T]
   ready: Callable  # State -> State whose models may be looked at (`Method.calibrate`)
   handover: Callable  # State -> variables for `init` of the next phase
   pack: Callable  # State -> State as it is saved, the same for any number of devices

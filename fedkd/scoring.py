@@ -17,31 +17,38 @@ def subset(rows, limit) -> np.ndarray:
 
 def _block(parts) -> int:
   """Images per call: one number for all that a run evaluates, because every other one would be compiled anew."""
-  least, most = EVAL_BLOCK
-  tests = [parts.source.test_label, *(rows for split in parts.splits for rows in split.test)]
-  longest = max(*map(len, tests), *(sum(map(len, split.validation)) for split in parts.splits))
-  return min(most, longest, max(least, parts.config.eval_rows or most))
+  (least, most), limit = EVAL_BLOCK, parts.config.eval_rows
+  both = [lists for split in parts.splits for lists in (split.test, split.validation)]
+  longest = max(len(parts.source.test_label), *(sum(map(len, lists)) for lists in both))
+  if limit:
+    return min(most, longest, max(least, limit))
+  return -(-longest // -(-longest // most))  # as few calls as `most` allows, none of them mostly padding
 
 
 def _hits(parts, phase, state, image, label) -> np.ndarray:
-  """Right answers int[seeds, K] on images [seeds, T, ...] (a leading 1 stands for all seeds); label -1 is padding."""
-  seeds, block, hits = jax.tree.leaves(state)[0].shape[0], _block(parts), 0
+  """Which answers are right, bool[seeds, K, T], on images [seeds, T, ...] (a leading 1 stands for all seeds); of those
+  with the label -1 none is."""
+  seeds, block, hits = jax.tree.leaves(state)[0].shape[0], _block(parts), []
   for start in range(0, label.shape[1], block):
     x, y = image[:, start : start + block], label[:, start : start + block]
     pad = block - x.shape[1]
     x = np.pad(x, [(0, 0), (0, pad)] + [(0, 0)] * (x.ndim - 2))
     y = np.pad(y, ((0, 0), (0, pad)), constant_values=-1)
     full = lambda a: np.broadcast_to(a, (seeds, *a.shape[1:]))
-    hits = hits + np.asarray(phase.hits(state, full(x), full(y)))
-  return hits
+    hits.append(np.asarray(phase.hits(state, full(x), full(y))))
+  return np.concatenate(hits, -1)[..., : label.shape[1]]
 
 
-def _on_rows(parts, phase, state, lists, width):
-  """(hits [seeds, K], rows [seeds]) on training rows, one list per seed, padded to `width`."""
-  index = np.stack([np.pad(rows, (0, width - len(rows))) for rows in lists])
-  label = np.where(np.arange(width) < np.array([[len(rows)] for rows in lists]), parts.source.train_label[index], -1)
+def _on_rows(parts, phase, state, lists):
+  """(hits [seeds, K, O], rows [seeds, O]) on training rows: `lists[seed]` are O lists of them."""
+  owner = [np.repeat(np.arange(len(each)), list(map(len, each))) for each in lists]
+  width = max(map(len, owner))
+  padded = lambda rows, value=0: np.stack([np.pad(r, (0, width - len(r)), constant_values=value) for r in rows])
+  index, owner = padded(list(map(np.concatenate, lists))), padded(owner, -1)
+  label = np.where(owner >= 0, parts.source.train_label[index], -1)
   hits = _hits(parts, phase, state, parts.source.train_image[index], label)
-  return hits, np.array([len(rows) for rows in lists])
+  owned = owner[..., None] == np.arange(len(lists[0]))
+  return hits.astype(int) @ owned.astype(int), owned.sum(1)
 
 
 def accuracy(parts, phase, state, limit) -> dict:
@@ -54,14 +61,10 @@ def accuracy(parts, phase, state, limit) -> dict:
   owner = evaluated_in(parts.groups, clients)
   if len(source.test_label):
     test = subset(len(source.test_label), limit)
-    hits = _hits(parts, phase, state, source.test_image[test][None], source.test_label[test][None])
+    hits = _hits(parts, phase, state, source.test_image[test][None], source.test_label[test][None]).sum(-1)
     return {'test_rows': len(test), **metrics.accuracies(hits, np.full(len(hits), len(test)), owner)}
-  owners = range(parts.config.data.clients)
   pick = lambda rows: rows[subset(len(rows), limit)]
-  lists = [[pick(split.test[k]) for split in parts.splits] for k in owners]
-  width = max(len(rows) for each in lists for rows in each)
-  found = [_on_rows(parts, phase, state, each, width) for each in lists]
-  hits, rows = (np.stack(a, -1) for a in zip(*found, strict=True))  # [seeds, K, owners], [seeds, owners]
+  hits, rows = _on_rows(parts, phase, state, [list(map(pick, split.test)) for split in parts.splits])
   own = hits[:, np.arange(len(clients)), clients]
   out = metrics.accuracies(hits.sum(-1), rows.sum(-1), owner)
   split = {
@@ -80,6 +83,6 @@ def validation(parts, phase, state, limit) -> dict:
     return {}
   pick = subset(min(map(len, held)), limit)
   lists = [rows[pick] if limit else rows for rows in held]
-  hits, rows = _on_rows(parts, phase, state, lists, max(map(len, lists)))
-  each = hits / rows[:, None]
+  hits, rows = _on_rows(parts, phase, state, [[rows] for rows in lists])
+  each = hits[..., 0] / rows
   return {'validation_accuracy': each.mean(1).tolist(), 'validation_accuracy_per_client': each.tolist()}

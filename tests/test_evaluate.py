@@ -28,8 +28,8 @@ def test_correct_counts_ragged_batches_exactly(count, batch):
   image, label = IMAGES.image[:count], IMAGES.label[:count]
   variables = row(stack(1), 0)
   hits = evaluate.correct(MODEL, apply_model, variables, (), image, label, batch)
-  assert hits.dtype == jnp.int32
-  assert int(hits) == round(in_numpy(variables, image, label) * count)
+  assert hits.dtype == bool and hits.shape == (count,)
+  assert np.mean(np.asarray(hits)) == in_numpy(variables, image, label)
 
 
 def method(variables, predict=apply_model):
@@ -41,8 +41,8 @@ GROUPS = tuple(Group(f'g{g}', MODEL, np.arange(3 * g, 3 * g + 3, dtype=np.int32)
 
 def accuracy(method, rows, server=()):
   found = evaluate.hits(method, GROUPS, State((), server), *IMAGES, rows, batch=50)
-  assert [f.dtype for f in found] == [jnp.int32] * 2
-  return [np.asarray(f) / len(IMAGES.label) for f in found]
+  assert [(f.dtype, f.shape) for f in found] == [(bool, (len(k), len(IMAGES.label))) for k in rows]
+  return [np.asarray(f).mean(-1) for f in found]
 
 
 @pytest.mark.parametrize('rows', [([0, 1, 2], [0, 1, 2]), ([2], [1, 0]), (np.array([1, 1]), [2]), ([], [0])])
@@ -74,4 +74,5 @@ def test_a_label_of_minus_one_is_padding():
   label = jnp.where(jnp.arange(120) < 40, IMAGES.label, -1)
   variables = row(stack(1), 0)
   hits = evaluate.correct(MODEL, apply_model, variables, (), IMAGES.image, label, 50)
-  assert int(hits) == round(in_numpy(variables, IMAGES.image[:40], label[:40]) * 40)
+  assert int(hits.sum()) == round(in_numpy(variables, IMAGES.image[:40], label[:40]) * 40)
+  assert not hits[40:].any()
