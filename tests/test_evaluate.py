@@ -28,7 +28,8 @@ def test_correct_counts_ragged_batches_exactly(count, batch):
   image, label = IMAGES.image[:count], IMAGES.label[:count]
   variables = row(stack(1), 0)
   hits = evaluate.correct(MODEL, apply_model, variables, (), image, label, batch)
-  assert hits.dtype == bool and hits.shape == (count,)
+  assert hits.dtype == bool
+  assert hits.shape == (count,)
   assert np.mean(np.asarray(hits)) == in_numpy(variables, image, label)
 
 
