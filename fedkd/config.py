@@ -30,7 +30,11 @@ def default() -> ConfigDict:
   config.groups = ()  # ({'model': name, 'clients': count, 'weights': optional file, **fields of the model}, ...)
   config.plan = block(plan, 'synchronous')
   config.rounds = 100
-  config.before = ()  # phases that come first: ({'name': method, 'rounds': count, **its hyperparameters}, ...)
+  # Phases that come first: ({'name': method, 'rounds': count, **its hyperparameters}, ...); a phase may also have an
+  # 'early_stop' like the one below, and 'public_test': True, to be evaluated on the public data's test set, too.
+  config.before = ()
+  # Clients that no longer improve sit out what is left (`fedkd.stopping`): the metric to watch, '': never.
+  config.early_stop = ConfigDict({'watch': '', 'patience': 3, 'min_delta': 0.0})
   config.init_from = ''  # RUN@PHASE: start from the models that phase PHASE (0, 1, ...) of the run beside this one left
   config.seeds = (0,)
 
@@ -62,7 +66,7 @@ def default() -> ConfigDict:
   config.eval_rows = 1000  # fixed subset of the test set during the run, 0: all; the end always uses all
   config.eval_clients = 0  # fixed sample of clients to evaluate, 0: all
   config.eval_batch = 0  # images per forward pass of an evaluation; 0: 100 on a CPU, 500 elsewhere
-  config.checkpoint_every = 0  # rounds; 0: about every ten seconds
+  config.checkpoint_every = 0  # rounds; 0: about every ten seconds, seldomer where saving would take long
   config.lowering = 'auto'  # of convolutions: auto, native, matmul
   config.devices = 1  # over which the clients are spread; on a CPU as many as it has cores is worth a try
   config.client_store = ''  # a directory for the clients' states, of which then only those at work are in memory

@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from fedkd import checkpoint, hosts, log, metrics, scoring
+from fedkd import checkpoint, hosts, log, metrics, scoring, stopping
 from fedkd import plan as plans
 from fedkd.build import Experiment
 from fedkd.errors import DivergedError, StoppedError
 
 CHUNK_SECONDS = 10  # of work between two looks at the signals and the clock
+SAVING = 0.1  # at most so large a share of the time goes into checkpoints
 
 
 class Loop(NamedTuple):
@@ -44,12 +45,13 @@ def rounds(loop, state, totals, at, fresh):
   display.say(f'{phase.label}: compiled in {time.monotonic() - compiling:.1f} s')
   if fresh:
     display.update(loop.start, 0, _evaluate(loop, 0, state, totals))
-  pace, safe, safe_at = 0.0, time.monotonic(), at
+  gone = _gone(loop)
+  pace, safe, safe_at, saving = 0.0, time.monotonic(), at, 0.0
   while at < phase.rounds:
     due = min(at + config.eval_every - at % config.eval_every, phase.rounds)
     count = hosts.tell(min(due - at, phase.length, max(1, int(CHUNK_SECONDS / pace)) if pace else 1))
     begun = time.monotonic()
-    state, report = phase.run(state, at, count)
+    state, report = phase.run(state, at, count) if gone is None else phase.run(state, at, count, gone)
     report = jax.device_get(report)
     seconds = time.monotonic() - begun
     _refuse_bad_loss(loop, report, at, count, safe_at)
@@ -58,24 +60,41 @@ def rounds(loop, state, totals, at, fresh):
     rate = (np.sum(totals['examples']) - examples) / seconds
     at += count
     row = _evaluate(loop, at, state, totals) if at == due else None
+    gone = _gone(loop) if row else gone
+    if at < phase.rounds and gone is not None and gone.all():
+      display.say(f'{phase.label}: every client has stopped after round {at}')
+      at = phase.rounds  # what is left would change nobody
+      row = _evaluate(loop, at, state, totals)
     totals = {**totals, 'info': {}, 'spoke': 0} if row else totals
     display.update(loop.start + at, rate, row)
     stops = [signum for each in hosts.gather(loop.stop) for signum in each]
-    if at == phase.rounds or stops or hosts.tell(_save_due(config, at, safe_at, safe)):
+    if at == phase.rounds or stops or hosts.tell(_save_due(config, at, safe_at, safe, saving)):
+      begun = time.monotonic()
       packed = phase.pack(state)
       if hosts.first():
         checkpoint.save(loop.saved, loop.start + at, packed, totals)
       safe, safe_at = time.monotonic(), at
+      saving = safe - begun
     if stops and loop.start + at < sum(p.rounds for p in loop.parts.phases):
       reached = f'stopped by a signal after round {loop.start + at}, which is saved; start again to continue'
       raise StoppedError(stops[0], reached)
   return state, totals
 
 
-def _save_due(config, at, safe_at, safe) -> bool:
+def _gone(loop) -> np.ndarray | None:
+  """Who has stopped early, bool[seeds, clients], by the evaluations of this phase so far; None where nobody may."""
+  early = loop.parts.stops[loop.number]
+  if not early:
+    return None
+  rows = hosts.tell(log.read(loop.workdir / 'metrics.jsonl') if hosts.first() else None)
+  rows = [row[f'{early.watch}_per_client'] for row in rows if row['phase'] == loop.number]
+  return stopping.stopped(early, np.array(rows)[1:])  # the first is from before any training
+
+
+def _save_due(config, at, safe_at, safe, saving) -> bool:
   if config.checkpoint_every:
     return at // config.checkpoint_every > safe_at // config.checkpoint_every
-  return time.monotonic() - safe >= CHUNK_SECONDS
+  return time.monotonic() - safe >= max(CHUNK_SECONDS, saving / SAVING)
 
 
 def _refuse_bad_loss(loop, report, at, count, safe_at):
@@ -100,6 +119,7 @@ def _evaluate(loop, at, state, totals) -> dict:
     'turns': [int(plans.turns(phase.plan)[:at].sum())] * len(parts.config.seeds),
     **scoring.accuracy(parts, phase, state, 0 if at == phase.rounds else limit),
     **scoring.validation(parts, phase, state, limit),
+    **(scoring.public(parts, phase, state, limit) if parts.public_test[loop.number] else {}),
     **metrics.row(totals),
   }
   log.append(loop.workdir / 'metrics.jsonl', row)

@@ -31,17 +31,17 @@ def add(totals, report, count, seconds) -> dict:
     count: rounds that were run, of `length`.
     seconds: that they took.
   """
-  seats = [np.asarray(ids)[0, :count] >= 0 for ids in report.ids]
+  seats = [np.asarray(ids)[:, :count] >= 0 for ids in report.ids]
   infos = {}
   for info in report.info:
     for name, values in info.items():
       infos[name] = infos.get(name, 0) + np.sum(values[:, :count], (1, 2), dtype=np.float64)
   new = {**totals, 'seconds': totals['seconds'] + seconds, 'last': {}, 'info': dict(totals['info'])}
   new['examples'] = (np.asarray(totals['examples']) + infos.pop('examples', 0)).tolist()
-  new['spoke'] = totals['spoke'] + int(sum(s.sum() for s in seats))
+  new['spoke'] = (np.asarray(totals['spoke']) + sum(s.sum((1, 2)) for s in seats)).tolist()
   for name, values in infos.items():
     new['info'][name] = (np.asarray(totals['info'].get(name, 0.0)) + values).tolist()
-  speakers = max(sum(int(s[count - 1].sum()) for s in seats), 1)
+  speakers = np.maximum(sum(s[:, count - 1].sum(-1) for s in seats), 1)
   for way in ('up', 'down'):
     counted = _counts(getattr(report, way))
     sums = {kind: a[:, :, :count].sum(-1) for kind, a in counted.items()}
@@ -89,7 +89,8 @@ def accuracies(hits, rows, owner) -> dict:
 
 def row(totals) -> dict:
   """The training and ledger fields of a row; losses are means over the client turns since the last evaluation."""
-  out = {name: (np.asarray(values) / max(totals['spoke'], 1)).tolist() for name, values in totals['info'].items()}
+  turns = np.where(np.asarray(totals['spoke']) > 0, totals['spoke'], np.nan)  # nobody's mean is no number
+  out = {name: (np.asarray(values) / turns).tolist() for name, values in totals['info'].items()}
   for way in ('up', 'down'):
     for unit, values in zip(('numbers', 'bytes'), total(totals, way), strict=True):
       out[f'{unit}_{way}'] = values.tolist()

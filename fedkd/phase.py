@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedkd import checkpoint, devices, evaluate, hosts, round
+from fedkd import checkpoint, devices, evaluate, hosts, round, stopping
 from fedkd.local import Learner
 from fedkd.plan import Plan
 from fedkd.types import Data, Method, Pool, Rows, State, clients
@@ -51,7 +51,9 @@ class Phase(NamedTuple):
   plan: Plan
   rounds: int
   init: Callable  # (variables per group, leaves [seeds, 1 or n, ...]) -> State
-  run: Callable  # (State, start, count) -> (State, Report with leaves [seeds, length, ...]); takes the State over
+  # (State, start, count, who has stopped bool[seeds, clients] or None) -> (State, Report with leaves [seeds, length,
+  # ...]); takes the State over
+  run: Callable
   length: int  # most rounds of one call
   hits: Callable  # (State, image uint8[seeds, T, ...], label) -> bool[seeds, clients evaluated, T]
   ready: Callable  # State -> State whose models may be looked at (`Method.calibrate`)
@@ -176,7 +178,7 @@ def right_answers(method, groups, clients, rows, batch, state, image, label):
   return found[np.argsort(np.argsort(evaluated_in(groups, clients), kind='stable'))]
 
 
-def make(label, method, plan, rounds, keys, world, before, settings, mesh=None) -> Phase:
+def make(label, method, plan, rounds, keys, world, before, settings, mesh=None, stops=False) -> Phase:
   """The programs of a phase.
 
   Args:
@@ -185,6 +187,7 @@ def make(label, method, plan, rounds, keys, world, before, settings, mesh=None) 
     before: variables that `init` will get, or their shapes.
     settings: `Settings`.
     mesh: devices over which the clients are spread, or None.
+    stops: whether `run` can be told who has stopped.
 
   Raises:
     ValueError: if method, models and data do not fit together.
@@ -193,14 +196,20 @@ def make(label, method, plan, rounds, keys, world, before, settings, mesh=None) 
   program = functools.partial(over_seeds_jitted, seed_axis(settings))
   length = min(settings.eval_every, rounds, MOST_ROUNDS)
   sizes = tuple(private.size.shape[1] for private in world.private)
-  who = tuple(jnp.asarray(devices.seat(w, n, mesh)) for w, n in zip(plan.who, sizes, strict=True))
+  table = [devices.seat(w, n, mesh) for w, n in zip(plan.who, sizes, strict=True)]
+  who = tuple(map(jnp.asarray, table))
   clients_lie, others_lie = devices.placement(mesh, sizes) if mesh else (None, None)
   pool, rows = world.pool, (world.private, world.shared, world.everyone, world.public)
 
   def init(pool, key, rows, variables):
     return initial_state(key, method, groups, group_data(pool, rows), variables, plan.stale)
 
-  def run(pool, who, start, count, key, rows, state):
+  def left(gone):
+    """The seats of every seed, without those of the clients that have stopped."""
+    gone = np.zeros((len(keys), clients(groups)), bool) if gone is None else gone
+    return tuple(jnp.asarray(stopping.seats(w, group.ids, gone)) for w, group in zip(table, groups, strict=True))
+
+  def run(pool, start, count, who, key, rows, state):
     return round.run(key, start, count, length, method, groups, state, group_data(pool, rows), who, chunk, mesh)
 
   def calibrate(which, pool, rows, state):
@@ -214,7 +223,8 @@ def make(label, method, plan, rounds, keys, world, before, settings, mesh=None) 
   lie = State(clients_lie, others_lie, others_lie)
   to = lambda where: {'out_shardings': where} if mesh else {}
   start_program = program(init, **to(lie))
-  run_program = program(run, 4, donate_argnums=6, **to((lie, others_lie)))
+  # Seats that differ between seeds cost their own copy, and vmap over seeds its branches: only where clients may stop.
+  run_program = program(run, 3 if stops else 4, donate_argnums=6, **to((lie, others_lie)))
   # A client that sits in several groups is looked at in the first; the next phase needs them all.
   firsts = tuple(np.unique(evaluated_in(groups, np.arange(clients(groups)))).tolist())
   ready_program = program(functools.partial(calibrate, firsts), **to(lie))
@@ -223,7 +233,10 @@ def make(label, method, plan, rounds, keys, world, before, settings, mesh=None) 
   hand_program = program(hand_over, **gathered)
 
   begin = lambda variables: start_program(pool, keys, rows, variables)
-  go = lambda state, start, count: run_program(pool, who, np.int32(start), np.int32(count), keys, rows, state)
+
+  def go(state, start, count, gone=None):
+    return run_program(pool, np.int32(start), np.int32(count), left(gone) if stops else who, keys, rows, state)
+
   # A whole round in shapes: what does not fit together ends here, not after minutes of compilation.
   state = jax.eval_shape(begin, before)
   state = jax.eval_shape(lambda state: go(state, 0, 0)[0], state)

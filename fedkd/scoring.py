@@ -76,6 +76,14 @@ def accuracy(parts, phase, state, limit) -> dict:
   return {'test_rows': int(rows.sum(-1).max()), **out}
 
 
+def public(parts, phase, state, limit) -> dict:
+  """Accuracy on the test set of the public data, at most `limit` of its rows."""
+  image, label = parts.source.public_test
+  pick = subset(len(label), limit)
+  each = _hits(parts, phase, state, image[pick][None], label[pick][None]).mean(-1)
+  return {'accuracy_public': each.mean(1).tolist(), 'accuracy_public_per_client': each.tolist()}
+
+
 def validation(parts, phase, state, limit) -> dict:
   """Accuracy on the held-out rows of all clients together, at most `limit` of them; {} if nothing is held out."""
   held = [np.concatenate(split.validation) for split in parts.splits]

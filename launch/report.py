@@ -193,6 +193,12 @@ def communication() -> str:
   return '\n'.join(text)
 
 
+def _leaks(config) -> bool:
+  """Whether early stopping in any phase watched test rows."""
+  watched = [phase.get('early_stop', {}).get('watch', '') for phase in (*config['before'], config)]
+  return any(watch.startswith('accuracy') for watch in watched)
+
+
 def write(out, path):
   """Writes the report."""
   everything, parts = found(out), [HEAD]
@@ -206,6 +212,8 @@ def write(out, path):
       parts += [analysis.markdown(table(entry, done)), '']
       each = _models_table(entry, done) if id.startswith('md-') else None
       parts += [analysis.markdown(each), ''] if each is not None else []
+      leaky = [name for name, result in done.items() if _leaks(result['config'])]
+      parts += [f'Early stopping watched the test set, as in the paper: {", ".join(leaky)}.', ''] if leaky else []
       missing = [row.name for row in entry.rows if row.name not in done]
       parts += [f'Not run in this profile: {", ".join(missing)}.', ''] if missing else []
       parts += [*far(entry, done, profile), '']

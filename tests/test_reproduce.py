@@ -23,6 +23,8 @@ def test_paper_profiles_say_what_the_papers_say():
   assert rows['fedh2l'].optimizer.name == 'fedkd.optimizers:amsgrad'
   md = reproduce.config_of(REGISTRY['md-femnist-iid'].rows[0], 'paper')
   assert [p['rounds'] for p in md.before] == [20, 25]
+  assert [p['early_stop']['watch'] for p in md.before] == ['accuracy_public', 'accuracy']
+  assert [(p['early_stop']['patience'], p['early_stop']['min_delta']) for p in md.before] == [(3, 0.001), (10, 0.001)]
   assert (md.rounds, md.method.subset, md.method.digest_batch, md.method.batch, len(md.groups)) == (
     21,
     5000,
@@ -97,8 +99,8 @@ def fake(id, row, seeds, values, rounds=5):
   per_seed = {k: values for k in ('final', *papers.H2L.values())}
   return {
     'id': id, 'profile': 'small', 'method': row, 'seeds': seeds, 'per_seed': per_seed, 'turns': 10, 'seconds': 60.0,
-    'config': {'rounds': rounds, 'groups': [], 'data': {'clients': 4}}, 'config_sha256': '', 'device': 'one',
-    'versions': {'jax': '0'}, 'commit': 'c', 'dirty': False,
+    'config': {'rounds': rounds, 'groups': [], 'before': [], 'data': {'clients': 4}},
+    'config_sha256': '', 'device': 'one', 'versions': {'jax': '0'}, 'commit': 'c', 'dirty': False,
     'ledger': {'up': {'knowledge': {'numbers': [30] * len(seeds)}}, 'down': {}},
   }  # fmt: skip
 
@@ -130,6 +132,13 @@ def test_the_report_puts_printed_beside_ours_and_judges_the_claims(tmp_path):
   assert verdicts['FedH2L beats FEDMD in average ACC, alpha = 10 %'] == 'kept, within noise'
   assert verdicts['FedH2L beats AGG in average ACC, alpha = 5 %'] == 'not run'
   assert '--id=md-femnist-iid' in text
+  assert 'Early stopping' not in text
+  path = tmp_path / 'results/h2l-rmnist-a10/small/fedmd.json'
+  leaky = json.loads(path.read_text())
+  leaky['config']['before'] = [{'name': 'public', 'early_stop': {'watch': 'accuracy_public'}}]
+  path.write_text(json.dumps(leaky))
+  report.write(tmp_path / 'results', tmp_path / 'RESULTS.md')
+  assert 'Early stopping watched the test set, as in the paper: fedmd.' in (tmp_path / 'RESULTS.md').read_text()
 
 
 def test_claims_about_losses_and_steadiness(tmp_path):

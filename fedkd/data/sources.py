@@ -30,6 +30,7 @@ class Source(NamedTuple):
   origin: np.ndarray | None = None  # int32[N], the natural owner of each training row: its domain, its writer, ...
   origins: tuple[str, ...] = ()  # names of the owners
   public: int = 0  # so many rows, the last of the training rows, are a public set that nobody owns
+  public_test: tuple | None = None  # and its test set, (image uint8[P, H, W, c], label int32[P])
 
 
 def load(name, directory=None, label='label', keep=()) -> Source:
@@ -56,7 +57,7 @@ def load(name, directory=None, label='label', keep=()) -> Source:
 def combine(private, public) -> Source:
   """One source of private rows and then public ones, in one space of labels: first the public classes (FedMD).
 
-  The test set is the private one; public rows have origin -1.
+  The test set is the private one, that of the public set goes to `public_test`; public rows have origin -1.
 
   Raises:
     ConfigError: if the images differ in shape.
@@ -77,6 +78,7 @@ def combine(private, public) -> Source:
     class_names=public.class_names + private.class_names,
     origin=None if private.origin is None else np.concatenate([private.origin, np.full(count, -1, np.int32)]),
     public=count,
+    public_test=(public.test_image, public.test_label),
   )
 
 
