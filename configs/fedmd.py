@@ -110,13 +110,13 @@ def get_config(arg=''):
   transfer = TRANSFER if choice.profile != 'smoke' else 2
   public, private = {}, {}
   if choice.profile == 'paper':
-    public = {**PUBLIC_STOP, 'min_delta': 0.005 if 'cifar' in choice.setting else 0.001}
-    private = {**PRIVATE_STOP, 'patience': 5 if choice.setting == 'femnist_first' else 10}
+    public = {'early_stop': {**PUBLIC_STOP, 'min_delta': 0.005 if 'cifar' in choice.setting else 0.001}}
+    private = {'early_stop': {**PRIVATE_STOP, 'patience': 5 if choice.setting == 'femnist_first' else 10}}
   if choice.method == 'fedmd':
     weights = (0.5, *(1.0,) * (config.data.clients - 2), 0.5) if choice.weights == 'paper' else ()
     config.before = (
-      {'name': 'public', 'rounds': passes, **epoch, 'batch': 128, 'public_test': True, 'early_stop': public},
-      {'name': 'private', 'rounds': transfer, **epoch, 'batch': 32, 'early_stop': private},
+      {'name': 'public', 'rounds': passes, **epoch, 'batch': 128, **public},
+      {'name': 'private', 'rounds': transfer, **epoch, 'batch': 32, **private},
     )
     config.method = base.block(
       methods, 'fedmd', subset=subset, digest_batch=digest_batch, epochs=revisit, batch=batch, weights=weights
@@ -127,6 +127,6 @@ def get_config(arg=''):
     config.method = base.block(methods, **scope, **epoch, batch=32)
     config.rounds = 2 * transfer
     config.init_from = 'fedmd@0'
-    config.early_stop.update(private)
+    config.early_stop.update(private.get('early_stop', {}))
     config.eval_every = 1 if private else 5
   return config

@@ -1,6 +1,5 @@
 """From a config to the parts of a run: the only place that reads configs."""
 
-import functools
 import pathlib
 import zlib
 from typing import Any, NamedTuple
@@ -19,7 +18,7 @@ from fedkd.models import pretrained
 from fedkd.models.layers import Preprocessed
 from fedkd.types import Group, Pool, Rows
 
-PHASE_FIELDS = ('rounds', 'early_stop', 'public_test')  # of a block; the others are its method's
+PHASE_FIELDS = ('rounds', 'early_stop')  # of a block; the others are its method's
 FILLING = 2**30  # the first number of clients that do not exist
 
 
@@ -34,7 +33,6 @@ class Experiment(NamedTuple):
   variables: tuple  # per group, what the first phase starts from, leaves [seeds, 1 or n, ...]
   phases: tuple  # of phase.Phase
   stops: tuple  # per phase, stopping.EarlyStop or None
-  public_test: tuple  # per phase, whether it is evaluated on the public data's test set
 
 
 def build(config, beside='.', dry=False, evaluate=None) -> Experiment:
@@ -59,8 +57,7 @@ def build(config, beside='.', dry=False, evaluate=None) -> Experiment:
     {**config.method, 'rounds': config.rounds, 'early_stop': config.early_stop},
   ]
   made = [_method(block, tx) for block in blocks]
-  stops = [stopping.parse(block.get('early_stop') or {}, config) for block in blocks]
-  public_test = [_on_public(block, stop, source) for block, stop in zip(blocks, stops, strict=True)]
+  stops = [stopping.parse(block.get('early_stop') or {}, config, source) for block in blocks]
   groups = make_groups(config, source)
   splits = [make_split(config, source, seed) for seed in config.seeds]
   initial = lambda how=None: initial_variables(groups, config.seeds, source.train_image.shape[1:], how)
@@ -82,8 +79,10 @@ def build(config, beside='.', dry=False, evaluate=None) -> Experiment:
     keys = jnp.stack([jax.random.fold_in(jax.random.key(seed), 1 + p) for seed in config.seeds])
     common = (configs.label(block), method, plan, block['rounds'], keys, world, before, settings)
     try:
-      in_memory = functools.partial(phase.make, *common, mesh, bool(stops[p]))
-      one = paged.make(*common, config.client_store) if config.client_store else in_memory()
+      if config.client_store:
+        one = paged.make(*common, config.client_store)
+      else:
+        one = phase.make(*common, mesh, stops=bool(stops[p]))
     except ValueError as error:
       if hosts.lost(error):  # no matter of the method
         raise
@@ -92,7 +91,7 @@ def build(config, beside='.', dry=False, evaluate=None) -> Experiment:
     phases.append(one)
     if p < len(config.before):
       before = jax.eval_shape(one.handover, one.state)
-  return Experiment(config, source, splits, groups, world, variables, tuple(phases), tuple(stops), tuple(public_test))
+  return Experiment(config, source, splits, groups, world, variables, tuple(phases), tuple(stops))
 
 
 def _method(block, tx):
@@ -100,14 +99,6 @@ def _method(block, tx):
   if block['rounds'] < 1:
     raise ConfigError(f'before: rounds={block["rounds"]} of {configs.label(block)} must be at least 1')
   return configs.build_block(methods, values, tx=tx)
-
-
-def _on_public(block, stop, source) -> bool:
-  """Whether a phase is evaluated on the public data's test set."""
-  asked = block.get('public_test', False) or (stop is not None and stop.watch == 'accuracy_public')
-  if asked and source.public_test is None:
-    raise ConfigError(f'before: {configs.label(block)} needs the test set of the public data; set data.public')
-  return asked
 
 
 def load_data(config) -> sources.Source:

@@ -30,10 +30,9 @@ def default() -> ConfigDict:
   config.groups = ()  # ({'model': name, 'clients': count, 'weights': optional file, **fields of the model}, ...)
   config.plan = block(plan, 'synchronous')
   config.rounds = 100
-  # Phases that come first: ({'name': method, 'rounds': count, **its hyperparameters}, ...); a phase may also have an
-  # 'early_stop' like the one below, and 'public_test': True, to be evaluated on the public data's test set, too.
+  # Phases that come first: ({'name': method, 'rounds': count, 'early_stop': {...}, **its hyperparameters}, ...)
   config.before = ()
-  # Clients that no longer improve sit out what is left (`fedkd.stopping`): the metric to watch, '': never.
+  # Clients that no longer improve sit out the rest of the phase (`fedkd.stopping`): the metric to watch, '': never.
   config.early_stop = ConfigDict({'watch': '', 'patience': 3, 'min_delta': 0.0})
   config.init_from = ''  # RUN@PHASE: start from the models that phase PHASE (0, 1, ...) of the run beside this one left
   config.seeds = (0,)

@@ -110,7 +110,7 @@ def _refuse_bad_loss(loop, report, at, count, safe_at):
 
 def _evaluate(loop, at, state, totals) -> dict:
   """Evaluates after `at` rounds of a phase and writes the row. Its last round uses the whole test set."""
-  parts, phase = loop.parts, loop.phase
+  parts, phase, early = loop.parts, loop.phase, loop.parts.stops[loop.number]
   limit, state = parts.config.eval_rows, phase.ready(state)
   row = {
     'phase': loop.number,
@@ -119,7 +119,7 @@ def _evaluate(loop, at, state, totals) -> dict:
     'turns': [int(plans.turns(phase.plan)[:at].sum())] * len(parts.config.seeds),
     **scoring.accuracy(parts, phase, state, 0 if at == phase.rounds else limit),
     **scoring.validation(parts, phase, state, limit),
-    **(scoring.public(parts, phase, state, limit) if parts.public_test[loop.number] else {}),
+    **(scoring.public(parts, phase, state, limit) if early and early.watch == 'accuracy_public' else {}),
     **metrics.row(totals),
   }
   log.append(loop.workdir / 'metrics.jsonl', row)

@@ -24,7 +24,7 @@ class EarlyStop(NamedTuple):
   min_delta: float = 0.0
 
 
-def parse(fields, config) -> EarlyStop | None:
+def parse(fields, config, source) -> EarlyStop | None:
   """The `early_stop` of a phase, or None if its `watch` is missing or ''.
 
   Raises:
@@ -42,6 +42,8 @@ def parse(fields, config) -> EarlyStop | None:
     )
   if early.watch == 'validation_accuracy' and not config.data.validation:
     raise ConfigError("early_stop.watch='validation_accuracy' needs held-out rows; set data.validation above 0")
+  if early.watch == 'accuracy_public' and source.public_test is None:
+    raise ConfigError("early_stop.watch='accuracy_public' needs the test set of public data; set data.public")
   for field, usual in (('client_store', ''), ('eval_clients', 0)):
     if config[field] != usual:
       raise ConfigError(

@@ -107,7 +107,7 @@ def test_a_run_with_early_stopping_resumes_to_the_same_bits(finished, tmp_path):
   assert rows_of(tmp_path / 'run') == rows_of(workdir)
 
 
-def test_the_public_test_set_is_looked_at_where_a_phase_asks(finished, tmp_path):
+def test_the_public_test_set_is_looked_at_where_it_is_watched(finished, tmp_path):
   own, public = (runs.save_images(tmp_path / f'{name}.npz', seed) for seed, name in enumerate(('own', 'public')))
   made = of_one_group(own, 'public', 2)
   made.data.update({'public': f'npz:{public}', 'public_share': 0.0})
@@ -131,7 +131,7 @@ def test_the_public_test_set_is_looked_at_where_a_phase_asks(finished, tmp_path)
     ({'watch': 'accuracy', 'min_delta': -0.1}, {}, 'min_delta=-0.1'),
     ({'watch': 'accuracy', 'epochs': 3}, {}, "early_stop has no field 'epochs'"),
     ({'watch': 'validation_accuracy'}, {'data.validation': 0.0}, r'set data\.validation above 0'),
-    ({'watch': 'accuracy_public'}, {}, r'needs the test set of the public data; set data\.public'),
+    ({'watch': 'accuracy_public'}, {}, r'needs the test set of public data; set data\.public'),
     ({'watch': 'accuracy'}, {'eval_clients': 2}, 'eval_clients=2 does not go with early_stop'),
   ],
 )
