@@ -195,7 +195,7 @@ def communication() -> str:
 
 def _leaks(config) -> bool:
   """Whether early stopping in any phase watched test rows."""
-  watched = [phase.get('early_stop', {}).get('watch', '') for phase in (*config['before'], config)]
+  watched = [phase.get('early_stop', {}).get('watch', '') for phase in (*config.get('before', ()), config)]
   return any(watch.startswith('accuracy') for watch in watched)
 
 

@@ -18,7 +18,7 @@ BUSY = 3  # rounds with everyone, before the one with idle clients: some methods
 MARGIN = 0.3  # that every method must add to chance there
 
 LARGE, SMALL = models.MLP((8,), classes=CLASSES), models.MLP((6,), classes=CLASSES)
-CONV = models.ThreeConv((4, 4, 4), classes=CLASSES)
+CONV = models.TwoConv((4, 4), classes=CLASSES)  # with BatchNorm and dropout
 HALF = models.MLP((4,), classes=CLASSES)
 ONE, TWO = ((LARGE, 5),), ((LARGE, 2), (SMALL, 3))
 TX = optimizers.scheduled(optax.adam(1e-2), (ROUNDS,), 0.0)
@@ -60,6 +60,10 @@ TABLE = {
 VARIANTS = [name for name in TABLE if name.split()[0] in TABLE and ' ' in name]  # of a method that has a row
 every_method = pytest.mark.parametrize(
   'name', [pytest.param(name, marks=[pytest.mark.slow] * (name in VARIANTS)) for name in TABLE]
+)
+several_groups = pytest.mark.parametrize(
+  'name',
+  [pytest.param(name, marks=[pytest.mark.slow] * (name in VARIANTS)) for name in TABLE if len(TABLE[name][1]) > 1],
 )
 every_paper = pytest.mark.parametrize('name', [name for name in TABLE if ' ' not in name])  # where compilation is long
 
@@ -175,7 +179,7 @@ def test_idle_clients_do_not_change(name):
     np.testing.assert_array_equal(report.info[g]['examples'][0] > 0, np.asarray(made.plan.who[g][BUSY]) >= 0)
 
 
-@every_method
+@several_groups
 def test_a_group_without_seats(name):
   made = fresh(name)
   who = [np.zeros((2, 0), np.int32)] * len(made.groups)

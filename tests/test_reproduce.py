@@ -177,6 +177,12 @@ def test_communication_is_that_of_the_papers():
   assert '| Office-Home, ResNet50 | 2,081 |' in text
 
 
+def test_nothing_in_the_committed_report_is_typed_by_hand(tmp_path):
+  root = pathlib.Path(__file__).parents[1]
+  report.write(root / 'results', tmp_path / 'RESULTS.md')
+  assert (tmp_path / 'RESULTS.md').read_text() == (root / 'RESULTS.md').read_text()
+
+
 def test_committed_results_are_of_this_schema():
   paths = list(pathlib.Path(__file__).parents[1].glob('results/*/*/*.json'))
   assert paths

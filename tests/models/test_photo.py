@@ -4,8 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from PIL import Image
 
-from fedkd import models
+from configs import fedh2l
+from fedkd import build, models
 from fedkd.models import mobilenet
 from fedkd.models.layers import adaptive_average_pool
 from fedkd.models.mobilenet import DepthwiseConv
@@ -185,3 +187,28 @@ def test_initial_numbers(shallow):
   block, dense = initial(models.MobileNetV2(width=0.25), 'features_4', 'classifier_1')
   assert np.var(block['conv_1_0']['kernel']) == pytest.approx(2 / (9 * 36), rel=0.2)
   assert np.std(dense['kernel']) == pytest.approx(0.01, rel=0.05)
+
+
+@pytest.mark.slow
+def test_the_published_nets_take_a_local_and_a_global_step_at_224_pixels(tmp_path):
+  """ResNet34, AlexNet, ResNet18 and VGG11 at full width with the paper's batch, about ten minutes and 8 GB."""
+  random = np.random.default_rng(0)
+  for domain in range(4):
+    for label in range(7):
+      folder = tmp_path / f'domain{domain}' / f'class{label}'
+      folder.mkdir(parents=True)
+      for i in range(12):
+        Image.fromarray(random.integers(0, 256, (96, 96, 3), np.uint8)).save(folder / f'{i}.png')
+  config = fedh2l.get_config('paper,setting=pacs')
+  config.data.name, config.rounds, config.seeds, config.eval_every = f'domains:{tmp_path}', 2, (0,), 2
+  parts = build.build(config)
+  phase = parts.phases[0]
+  state = phase.init(parts.variables)
+  weights = lambda: [np.asarray(jax.tree.leaves(c['learner'].params)[-1]) for c in state.client]
+  for count in (1, 2):  # the first round is local, the second has both phases
+    before = weights()
+    state, report = phase.run(state, count - 1, 1)
+    for g, info in enumerate(report.info):
+      assert np.isfinite(info['loss'][0, 0]).all()
+      assert (np.asarray(info['global_phases'])[0, 0] == count - 1).all()
+      assert (before[g] != weights()[g]).any()
