@@ -64,7 +64,7 @@ SMALL = (0, 5, 8, 9)  # models
 TRANSFER = 25  # passes of the private phase
 # Of the `paper` profile, evaluations without improvement and what counts as one (the authors' code): it leaks.
 PUBLIC_STOP = {'watch': 'accuracy_public', 'patience': 3}
-PRIVATE_STOP = {'watch': 'accuracy', 'patience': 10, 'min_delta': 0.001}
+PRIVATE_STOP = {'watch': 'accuracy', 'min_delta': 0.001}
 
 
 def zoo(setting, table, width=1.0) -> tuple:

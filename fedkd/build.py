@@ -57,9 +57,9 @@ def build(config, beside='.', dry=False, evaluate=None) -> Experiment:
     {**config.method, 'rounds': config.rounds, 'early_stop': config.early_stop},
   ]
   made = [_method(block, tx) for block in blocks]
-  stops = [stopping.parse(block.get('early_stop') or {}, config, source) for block in blocks]
   groups = make_groups(config, source)
   splits = [make_split(config, source, seed) for seed in config.seeds]
+  stops = [_early_stop(block, p == len(config.before), config, source, splits) for p, block in enumerate(blocks)]
   initial = lambda how=None: initial_variables(groups, config.seeds, source.train_image.shape[1:], how)
   # What runs once need not be fast, and LLVM takes seconds per architecture to make it so.
   cheap = {'xla_backend_optimization_level': 0} if jax.default_backend() == 'cpu' else None
@@ -99,6 +99,45 @@ def _method(block, tx):
   if block['rounds'] < 1:
     raise ConfigError(f'before: rounds={block["rounds"]} of {configs.label(block)} must be at least 1')
   return configs.build_block(methods, values, tx=tx)
+
+
+def _early_stop(block, last, config, source, splits) -> stopping.EarlyStop | None:
+  """The `early_stop` of a phase, None without one. `last`: whether the phase follows `config.plan`.
+
+  Raises:
+    ConfigError: for a field or a value that cannot be.
+  """
+  fields = block.get('early_stop')
+  if not fields or fields.get('watch') == '':
+    return None
+  configs.refuse_unknown(fields, stopping.EarlyStop._fields, 'early_stop')
+  if fields.get('watch') not in stopping.WATCH:
+    raise ConfigError(f'early_stop.watch={fields.get("watch")!r} is unknown; choose one of {", ".join(stopping.WATCH)}')
+  early = stopping.EarlyStop(**fields)
+  if early.patience < 1:
+    raise ConfigError(f'early_stop.patience={early.patience} must be at least 1')
+  if not 0 <= early.min_delta < 1:
+    raise ConfigError(
+      f'early_stop.min_delta={early.min_delta} must be at least 0 and below 1; accuracies are fractions'
+    )
+  held = all(len(rows) for split in splits for rows in [np.concatenate(split.validation)])
+  if early.watch == 'validation_accuracy' and not held:
+    raise ConfigError("early_stop.watch='validation_accuracy' needs held-out rows; raise data.validation")
+  if early.watch == 'accuracy_public' and not (source.public_test and len(source.public_test[1])):
+    raise ConfigError(
+      "early_stop.watch='accuracy_public' needs public data with a test set; choose another data.public"
+    )
+  for field, usual in (('client_store', ''), ('eval_clients', 0)):
+    if config[field] != usual:
+      raise ConfigError(
+        f'{field}={config[field]!r} does not go with early_stop, which needs all clients; set it to {usual!r}'
+      )
+  if last and config.plan.name != 'synchronous':
+    raise ConfigError(
+      f'plan.name={config.plan.name!r} does not go with early_stop: who is seldom drawn would stop before it has '
+      "learned; set it to 'synchronous'"
+    )
+  return early
 
 
 def load_data(config) -> sources.Source:

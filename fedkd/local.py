@@ -134,11 +134,11 @@ def known(data: Data) -> Rows:
 
 
 def inference_batch() -> int:
-  """Images per forward pass without a gradient: on a CPU so few that a layer's numbers stay in the cache."""
+  """Images per forward pass of `infer` and of evaluations: on a CPU so few that a layer's numbers stay in the cache."""
   return 100 if jax.default_backend() == 'cpu' else 500
 
 
-def infer(model, variables, image, index, features=False):
+def infer(model, variables, image, index, *, features=False):
   """Logits [S, C] in inference mode of the images in the rows `index` int32[S]; with `features`, (logits, features
   [S, ...])."""
   batch = min(inference_batch(), index.shape[0])

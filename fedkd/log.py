@@ -45,10 +45,12 @@ def tensorboard(workdir, step):
 
 
 def events(writer, row, step):
-  """Logs the mean over seeds of every metric that is one number per seed."""
+  """Logs the mean over seeds of every metric that is one number per seed, or None."""
   for name, values in row.items():
-    if isinstance(values, list) and values and np.ndim(values) == 1:
-      writer.add_scalar(name, float(np.mean(values)), step)
+    if isinstance(values, list) and np.ndim(values) == 1:
+      known = [value for value in values if value is not None]
+      if known:
+        writer.add_scalar(name, float(np.mean(known)), step)
   writer.flush()
 
 

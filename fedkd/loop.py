@@ -43,15 +43,19 @@ def rounds(loop, state, totals, at, fresh):
   compiling = time.monotonic()
   state, _ = jax.block_until_ready(phase.run(state, at, 0))  # no round: compiles
   display.say(f'{phase.label}: compiled in {time.monotonic() - compiling:.1f} s')
+  # A checkpoint that is older than these counts went by the plan.
+  planned = [int(plans.turns(phase.plan)[:at].sum())] * len(config.seeds)
+  totals = {**totals, **metrics.of_phase(config.seeds)} if fresh else {'turns': planned, 'stop': {}, **totals}
   if fresh:
     display.update(loop.start, 0, _evaluate(loop, 0, state, totals))
-  gone = _gone(loop)
+  early = loop.parts.stops[loop.number]
+  gone = stopping.gone(early, totals['stop'])
   pace, safe, safe_at, saving = 0.0, time.monotonic(), at, 0.0
   while at < phase.rounds:
     due = min(at + config.eval_every - at % config.eval_every, phase.rounds)
     count = hosts.tell(min(due - at, phase.length, max(1, int(CHUNK_SECONDS / pace)) if pace else 1))
     begun = time.monotonic()
-    state, report = phase.run(state, at, count) if gone is None else phase.run(state, at, count, gone)
+    state, report = phase.run(state, at, count, gone)
     report = jax.device_get(report)
     seconds = time.monotonic() - begun
     _refuse_bad_loss(loop, report, at, count, safe_at)
@@ -60,7 +64,9 @@ def rounds(loop, state, totals, at, fresh):
     rate = (np.sum(totals['examples']) - examples) / seconds
     at += count
     row = _evaluate(loop, at, state, totals) if at == due else None
-    gone = _gone(loop) if row else gone
+    if early and row and at % config.eval_every == 0:  # a run that ends in between may be prolonged
+      totals = {**totals, 'stop': stopping.look(early, totals['stop'], row[f'{early.watch}_per_client'])}
+      gone = stopping.gone(early, totals['stop'])
     if at < phase.rounds and gone is not None and gone.all():
       display.say(f'{phase.label}: every client has stopped after round {at}')
       at = phase.rounds  # what is left would change nobody
@@ -79,16 +85,6 @@ def rounds(loop, state, totals, at, fresh):
       reached = f'stopped by a signal after round {loop.start + at}, which is saved; start again to continue'
       raise StoppedError(stops[0], reached)
   return state, totals
-
-
-def _gone(loop) -> np.ndarray | None:
-  """Who has stopped early, bool[seeds, clients], by the evaluations of this phase so far; None where nobody may."""
-  early = loop.parts.stops[loop.number]
-  if not early:
-    return None
-  rows = hosts.tell(log.read(loop.workdir / 'metrics.jsonl') if hosts.first() else None)
-  rows = [row[f'{early.watch}_per_client'] for row in rows if row['phase'] == loop.number]
-  return stopping.stopped(early, np.array(rows)[1:])  # the first is from before any training
 
 
 def _save_due(config, at, safe_at, safe, saving) -> bool:
@@ -111,15 +107,16 @@ def _refuse_bad_loss(loop, report, at, count, safe_at):
 def _evaluate(loop, at, state, totals) -> dict:
   """Evaluates after `at` rounds of a phase and writes the row. Its last round uses the whole test set."""
   parts, phase, early = loop.parts, loop.phase, loop.parts.stops[loop.number]
+  on_public = early is not None and early.watch == 'accuracy_public'
   limit, state = parts.config.eval_rows, phase.ready(state)
   row = {
     'phase': loop.number,
     'method': phase.label,
     'round': at,
-    'turns': [int(plans.turns(phase.plan)[:at].sum())] * len(parts.config.seeds),
+    'turns': totals['turns'],
     **scoring.accuracy(parts, phase, state, 0 if at == phase.rounds else limit),
     **scoring.validation(parts, phase, state, limit),
-    **(scoring.public(parts, phase, state, limit) if early and early.watch == 'accuracy_public' else {}),
+    **(scoring.public(parts, phase, state, limit) if on_public else {}),
     **metrics.row(totals),
   }
   log.append(loop.workdir / 'metrics.jsonl', row)

@@ -7,10 +7,15 @@ import numpy as np
 
 
 def start(seeds) -> dict:
-  """Totals before round 0. `up` and `down` are {kind: [numbers per seed, bytes per seed]}; `info` and `spoke` are
-  sums since the last evaluation; `last` describes the last round."""
+  """Totals before round 0. `up` and `down` are {kind: [numbers per seed, bytes per seed]}; `info` and `spoke`, the
+  client turns, are sums since the last evaluation; `last` describes the last round."""
   zeros = [0.0] * seeds
   return {'examples': zeros, 'seconds': 0.0, 'up': {}, 'down': {}, 'info': {}, 'spoke': 0, 'last': {}}
+
+
+def of_phase(seeds) -> dict:
+  """The totals that begin anew with each phase: client turns, and what early stopping remembers."""
+  return {'turns': [0] * len(seeds), 'stop': {}}
 
 
 def _counts(groups) -> dict:
@@ -38,7 +43,8 @@ def add(totals, report, count, seconds) -> dict:
       infos[name] = infos.get(name, 0) + np.sum(values[:, :count], (1, 2), dtype=np.float64)
   new = {**totals, 'seconds': totals['seconds'] + seconds, 'last': {}, 'info': dict(totals['info'])}
   new['examples'] = (np.asarray(totals['examples']) + infos.pop('examples', 0)).tolist()
-  new['spoke'] = (np.asarray(totals['spoke']) + sum(s.sum((1, 2)) for s in seats)).tolist()
+  turns = sum(s.sum((1, 2)) for s in seats)
+  new['spoke'], new['turns'] = ((np.asarray(totals[name]) + turns).tolist() for name in ('spoke', 'turns'))
   for name, values in infos.items():
     new['info'][name] = (np.asarray(totals['info'].get(name, 0.0)) + values).tolist()
   speakers = np.maximum(sum(s[:, count - 1].sum(-1) for s in seats), 1)
@@ -88,9 +94,11 @@ def accuracies(hits, rows, owner) -> dict:
 
 
 def row(totals) -> dict:
-  """The training and ledger fields of a row; losses are means over the client turns since the last evaluation."""
-  turns = np.where(np.asarray(totals['spoke']) > 0, totals['spoke'], np.nan)  # nobody's mean is no number
-  out = {name: (np.asarray(values) / turns).tolist() for name, values in totals['info'].items()}
+  """The training and ledger fields of a row; losses are means over the client turns since the last evaluation, None
+  for a seed without any."""
+  turns = np.broadcast_to(totals['spoke'], len(totals['examples'])).tolist()
+  mean = lambda sums: [total / count if count else None for total, count in zip(sums, turns, strict=True)]
+  out = {name: mean(sums) for name, sums in totals['info'].items()}
   for way in ('up', 'down'):
     for unit, values in zip(('numbers', 'bytes'), total(totals, way), strict=True):
       out[f'{unit}_{way}'] = values.tolist()

@@ -156,8 +156,9 @@ class Windows(NamedTuple):
     nobody = tuple(client_store.blank(len(g.ids)) for g in self.world.groups)
     return State(nobody, self.start_of_server(variables))
 
-  def run(self, state, start, count):
-    """`Phase.run`."""
+  def run(self, state, start, count, gone=None):
+    """`Phase.run`; there is no early stopping with a store."""
+    del gone
     tables, server, reports, end, pages = list(state.client), state.server, [], start + count, self.pages
     rows, held = self.seated(start, end), pages.room(self.places)
     pages.read(tables, rows, held)

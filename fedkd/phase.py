@@ -197,7 +197,7 @@ def make(label, method, plan, rounds, keys, world, before, settings, mesh=None, 
   length = min(settings.eval_every, rounds, MOST_ROUNDS)
   sizes = tuple(private.size.shape[1] for private in world.private)
   table = [devices.seat(w, n, mesh) for w, n in zip(plan.who, sizes, strict=True)]
-  who = tuple(map(jnp.asarray, table))
+  who, seated = tuple(map(jnp.asarray, table)), {}
   clients_lie, others_lie = devices.placement(mesh, sizes) if mesh else (None, None)
   pool, rows = world.pool, (world.private, world.shared, world.everyone, world.public)
 
@@ -205,9 +205,13 @@ def make(label, method, plan, rounds, keys, world, before, settings, mesh=None, 
     return initial_state(key, method, groups, group_data(pool, rows), variables, plan.stale)
 
   def left(gone):
-    """The seats of every seed, without those of the clients that have stopped."""
+    """The seats of every seed, without those of the clients that have stopped; made when somebody has."""
     gone = np.zeros((len(keys), clients(groups)), bool) if gone is None else gone
-    return tuple(jnp.asarray(stopping.seats(w, group.ids, gone)) for w, group in zip(table, groups, strict=True))
+    if gone.tobytes() not in seated:
+      seated.clear()
+      each = zip(table, groups, strict=True)
+      seated[gone.tobytes()] = tuple(stopping.seats(w, group.ids, gone) for w, group in each)
+    return seated[gone.tobytes()]
 
   def run(pool, start, count, who, key, rows, state):
     return round.run(key, start, count, length, method, groups, state, group_data(pool, rows), who, chunk, mesh)

@@ -13,7 +13,7 @@ FIELDS = ('id', 'profile', 'method', 'config', 'config_sha256', 'seeds', 'per_se
 FIELDS += ('ledger', 'seconds', 'device', 'versions', 'commit', 'dirty')
 PER_SEED = ('start', 'final', 'worst_client', 'second_half_mean', 'best_', 'examples', 'state_sha256')
 CURVE = ('phase', 'method', 'round', 'accuracy', 'accuracy_local', 'accuracy_others', 'validation_accuracy', 'loss')
-PER_CLIENT = 60  # evaluations at most, for a curve of every client
+PER_CLIENT = 60  # evaluations of the last phase at most, for a curve of every client
 
 
 def summary(workdir) -> dict:
@@ -66,8 +66,14 @@ def of_run(workdir, id, profile, name=None) -> dict:
 def _curve(workdir) -> list:
   """Every evaluation, accuracies to four digits."""
   rows = log.read(pathlib.Path(workdir) / 'metrics.jsonl')
-  kept = CURVE + ('accuracy_per_client',) * (len(rows) <= PER_CLIENT)
-  short = lambda value: np.round(value, 4).tolist() if isinstance(value, list) else value
+  last = sum(row['phase'] == rows[-1]['phase'] for row in rows)
+  kept = CURVE + ('accuracy_per_client',) * (last <= PER_CLIENT)
+
+  def short(value):
+    return (
+      [short(v) for v in value] if isinstance(value, list) else round(value, 4) if isinstance(value, float) else value
+    )
+
   return [{name: short(row[name]) for name in kept if name in row} for row in rows]
 
 

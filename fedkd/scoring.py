@@ -17,38 +17,40 @@ def subset(rows, limit) -> np.ndarray:
 
 def _block(parts) -> int:
   """Images per call: one number for all that a run evaluates, because every other one would be compiled anew."""
-  (least, most), limit = EVAL_BLOCK, parts.config.eval_rows
+  (least, most), limit, source = EVAL_BLOCK, parts.config.eval_rows, parts.source
   both = [lists for split in parts.splits for lists in (split.test, split.validation)]
-  longest = max(len(parts.source.test_label), *(sum(map(len, lists)) for lists in both))
+  public = len(source.public_test[1]) if source.public_test else 0
+  longest = max(len(source.test_label), public, *(sum(map(len, lists)) for lists in both))
   if limit:
     return min(most, longest, max(least, limit))
   return -(-longest // -(-longest // most))  # as few calls as `most` allows, none of them mostly padding
 
 
-def _hits(parts, phase, state, image, label) -> np.ndarray:
-  """Which answers are right, bool[seeds, K, T], on images [seeds, T, ...] (a leading 1 stands for all seeds); of those
-  with the label -1 none is."""
-  seeds, block, hits = jax.tree.leaves(state)[0].shape[0], _block(parts), []
-  for start in range(0, label.shape[1], block):
-    x, y = image[:, start : start + block], label[:, start : start + block]
-    pad = block - x.shape[1]
-    x = np.pad(x, [(0, 0), (0, pad)] + [(0, 0)] * (x.ndim - 2))
-    y = np.pad(y, ((0, 0), (0, pad)), constant_values=-1)
-    full = lambda a: np.broadcast_to(a, (seeds, *a.shape[1:]))
-    hits.append(np.asarray(phase.hits(state, full(x), full(y))))
-  return np.concatenate(hits, -1)[..., : label.shape[1]]
+def _hits(parts, phase, state, images, labels, lists) -> tuple:
+  """Right answers on some rows of images, by who owns the rows.
 
+  Args:
+    images, labels: to take rows of.
+    lists: per seed, or once for all seeds, O lists of rows.
 
-def _on_rows(parts, phase, state, lists):
-  """(hits [seeds, K, O], rows [seeds, O]) on training rows: `lists[seed]` are O lists of them."""
-  owner = [np.repeat(np.arange(len(each)), list(map(len, each))) for each in lists]
-  width = max(map(len, owner))
-  padded = lambda rows, value=0: np.stack([np.pad(r, (0, width - len(r)), constant_values=value) for r in rows])
-  index, owner = padded(list(map(np.concatenate, lists))), padded(owner, -1)
-  label = np.where(owner >= 0, parts.source.train_label[index], -1)
-  hits = _hits(parts, phase, state, parts.source.train_image[index], label)
-  owned = owner[..., None] == np.arange(len(lists[0]))
-  return hits.astype(int) @ owned.astype(int), owned.sum(1)
+  Returns:
+    (hits int[seeds, K, O], rows int[seeds or 1, O]).
+  """
+  seeds, block = jax.tree.leaves(state)[0].shape[0], _block(parts)
+  sizes = np.array([list(map(len, each)) for each in lists])
+  width = -(-sizes.sum(1).max() // block) * block
+  fill = lambda rows, value: np.pad(rows, (0, width - len(rows)), constant_values=value)
+  index = np.stack([fill(np.concatenate(each), 0) for each in lists])
+  owner = np.stack([fill(np.repeat(np.arange(len(n)), n), -1) for n in sizes])
+  full = lambda a: np.broadcast_to(a, (seeds, *a.shape[1:]))
+  hits = 0
+  for start in range(0, width, block):
+    rows, mine = index[:, start : start + block], owner[:, start : start + block]
+    label = np.where(mine >= 0, labels[rows], -1)  # no answer is -1
+    right = np.asarray(phase.hits(state, full(images[rows]), full(label)), np.float32)
+    # Sums of a block are exact in float32, for which NumPy has a fast matrix product.
+    hits = hits + (right @ (mine[..., None] == np.arange(sizes.shape[1])).astype(np.float32)).astype(int)
+  return hits, sizes
 
 
 def accuracy(parts, phase, state, limit) -> dict:
@@ -61,10 +63,11 @@ def accuracy(parts, phase, state, limit) -> dict:
   owner = evaluated_in(parts.groups, clients)
   if len(source.test_label):
     test = subset(len(source.test_label), limit)
-    hits = _hits(parts, phase, state, source.test_image[test][None], source.test_label[test][None]).sum(-1)
-    return {'test_rows': len(test), **metrics.accuracies(hits, np.full(len(hits), len(test)), owner)}
+    hits, rows = _hits(parts, phase, state, source.test_image, source.test_label, [[test]])
+    return {'test_rows': len(test), **metrics.accuracies(hits[..., 0], rows[:, 0], owner)}
   pick = lambda rows: rows[subset(len(rows), limit)]
-  hits, rows = _on_rows(parts, phase, state, [list(map(pick, split.test)) for split in parts.splits])
+  lists = [list(map(pick, split.test)) for split in parts.splits]
+  hits, rows = _hits(parts, phase, state, source.train_image, source.train_label, lists)
   own = hits[:, np.arange(len(clients)), clients]
   out = metrics.accuracies(hits.sum(-1), rows.sum(-1), owner)
   split = {
@@ -78,9 +81,9 @@ def accuracy(parts, phase, state, limit) -> dict:
 
 def public(parts, phase, state, limit) -> dict:
   """Accuracy on the test set of the public data, at most `limit` of its rows."""
-  image, label = parts.source.public_test
-  pick = subset(len(label), limit)
-  each = _hits(parts, phase, state, image[pick][None], label[pick][None]).mean(-1)
+  images, labels = parts.source.public_test
+  hits, rows = _hits(parts, phase, state, images, labels, [[subset(len(labels), limit)]])
+  each = hits[..., 0] / rows
   return {'accuracy_public': each.mean(1).tolist(), 'accuracy_public_per_client': each.tolist()}
 
 
@@ -90,7 +93,7 @@ def validation(parts, phase, state, limit) -> dict:
   if not min(map(len, held)):
     return {}
   pick = subset(min(map(len, held)), limit)
-  lists = [rows[pick] if limit else rows for rows in held]
-  hits, rows = _on_rows(parts, phase, state, [[rows] for rows in lists])
+  lists = [[rows[pick] if limit else rows] for rows in held]
+  hits, rows = _hits(parts, phase, state, parts.source.train_image, parts.source.train_label, lists)
   each = hits[..., 0] / rows
   return {'validation_accuracy': each.mean(1).tolist(), 'validation_accuracy_per_client': each.tolist()}

@@ -213,7 +213,8 @@ def write(out, path):
       each = _models_table(entry, done) if id.startswith('md-') else None
       parts += [analysis.markdown(each), ''] if each is not None else []
       leaky = [name for name, result in done.items() if _leaks(result['config'])]
-      parts += [f'Early stopping watched the test set, as in the paper: {", ".join(leaky)}.', ''] if leaky else []
+      leak = f"Early stopping watched test rows, as in the authors' code: {', '.join(leaky)}."
+      parts += [leak, ''] if leaky else []
       missing = [row.name for row in entry.rows if row.name not in done]
       parts += [f'Not run in this profile: {", ".join(missing)}.', ''] if missing else []
       parts += [*far(entry, done, profile), '']

@@ -216,8 +216,9 @@ def test_union_of_traced_sizes():
 
 
 @pytest.mark.parametrize('batch', [3, 4, 7, 500])
-def test_infer_is_the_model_in_inference_mode(batch):
+def test_infer_is_the_model_in_inference_mode(batch, monkeypatch):
+  monkeypatch.setattr(local, 'inference_batch', lambda: batch)
   index = jnp.array([5, 0, 99, 5, 7, 1, 30])
   expected = MODEL.apply(VARIABLES, POOL.image[index], False)[0]
-  found = jax.jit(lambda index: local.infer(MODEL, VARIABLES, POOL.image, index, batch))(index)
+  found = jax.jit(lambda index: local.infer(MODEL, VARIABLES, POOL.image, index))(index)
   np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)

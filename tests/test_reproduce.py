@@ -138,7 +138,7 @@ def test_the_report_puts_printed_beside_ours_and_judges_the_claims(tmp_path):
   leaky['config']['before'] = [{'name': 'public', 'early_stop': {'watch': 'accuracy_public'}}]
   path.write_text(json.dumps(leaky))
   report.write(tmp_path / 'results', tmp_path / 'RESULTS.md')
-  assert 'Early stopping watched the test set, as in the paper: fedmd.' in (tmp_path / 'RESULTS.md').read_text()
+  assert "Early stopping watched test rows, as in the authors' code: fedmd." in (tmp_path / 'RESULTS.md').read_text()
 
 
 def test_claims_about_losses_and_steadiness(tmp_path):

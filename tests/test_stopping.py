@@ -1,10 +1,14 @@
 """Early stopping: the rule, the seats, and runs whose clients stop."""
 
+import json
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 import runs
-from fedkd import build, experiment, stopping
+from fedkd import build, experiment, log, metrics, plan, stopping
+from fedkd import config as configs
 from fedkd.errors import ConfigError
 from fedkd.stopping import EarlyStop
 from helpers import assert_same_bits, row
@@ -15,7 +19,7 @@ def in_python(values, patience, min_delta):
   """Epochs that one client trains, by Keras's description."""
   best, waited = -np.inf, 0
   for epoch, value in enumerate(values, 1):
-    if value > best + min_delta:
+    if value - min_delta > best:
       best, waited = value, 0
     else:
       waited += 1
@@ -27,13 +31,17 @@ def in_python(values, patience, min_delta):
 @pytest.mark.parametrize('patience', [1, 2, 4])
 @pytest.mark.parametrize('min_delta', [0.0, 0.1])
 def test_the_rule_is_keras(patience, min_delta):
-  early = EarlyStop('accuracy', patience, min_delta)
+  early, memory, found = EarlyStop('accuracy', patience, min_delta), {}, []
   history = np.random.default_rng(0).integers(0, 10, (12, 3, 5)) / 10
+  assert stopping.gone(early, memory) is None
+  for accuracy in history:
+    memory = json.loads(json.dumps(stopping.look(early, memory, accuracy.tolist())))  # as a checkpoint carries it
+    found.append(stopping.gone(early, memory))
   for s in range(3):
     for k in range(5):
       end = in_python(history[:, s, k], patience, min_delta)
-      out = [stopping.stopped(early, history[:e])[s, k] for e in range(13)]
-      assert out == [end is not None and e >= end for e in range(13)]
+      assert [gone[s, k] for gone in found] == [end is not None and e >= end for e in range(1, 13)]
+  assert 0 < np.mean(found) < 1
 
 
 def test_those_who_have_stopped_have_no_seat():
@@ -72,37 +80,53 @@ def test_stopped_clients_stay_and_the_others_do_not_notice(images):
   assert (np.asarray(all_report.ids[0])[:, 0] >= 0).all()
 
 
-def two_phases(images, rounds, **early):
-  """The public phase and then every client alone."""
+def two_phases(images, rounds):
+  """The public phase and then every client alone, evaluated after every round."""
   made = of_one_group(images, 'private', rounds)
-  public = {'name': 'public', 'rounds': rounds, 'steps': 2, 'batch': 8}
-  made.before = ({**public, 'early_stop': {**early, 'watch': 'accuracy'}} if early else public,)
-  if early:
-    made.early_stop.update({**early, 'watch': 'validation_accuracy'})
+  made.before = ({'name': 'public', 'rounds': rounds, 'steps': 2, 'batch': 8},)
   return made
 
 
 @pytest.fixture(scope='module')
 def finished(images, tmp_path_factory):
-  """(config, workdir, summary): no evaluation beats the first by 2, so that everyone trains two rounds of nine."""
-  made = two_phases(images, 9, patience=1, min_delta=2.0)
+  """(config, workdir, summary): in the first phase no evaluation beats the first by 0.99, so that everyone trains two
+  rounds of nine; in the second each stops when it gets no better."""
+  made = two_phases(images, 9)
+  made.before[0]['early_stop'] = {'watch': 'accuracy', 'patience': 1, 'min_delta': 0.99}
+  made.early_stop.update({'watch': 'validation_accuracy', 'patience': 1})
   made.checkpoint_every = 1
   workdir = tmp_path_factory.mktemp('early') / 'run'
   return made, workdir, experiment.run(made, workdir, show=False)
 
 
 def test_a_phase_ends_when_everyone_has_stopped(finished, images, tmp_path):
-  _, workdir, summary = finished
-  rows = rows_of(workdir)
-  assert [(r['phase'], r['round']) for r in rows] == [(p, t) for p in (0, 1) for t in (0, 1, 2, 9)]
-  assert rows[2]['examples'] == rows[3]['examples'] == [2 * 4 * 2 * 8]
-  plain = experiment.run(two_phases(images, 2), tmp_path / 'run', show=False)
-  assert plain['state_sha256'] == summary['state_sha256']
+  rows = rows_of(finished[1])
+  assert [(r['phase'], r['round']) for r in rows[:4]] == [(0, t) for t in (0, 1, 2, 9)]
+  plain = two_phases(images, 2)
+  experiment.run(plain, tmp_path / 'run', show=False)
+  assert rows[:3] == rows_of(tmp_path / 'run')[:3]
+  for field in ('accuracy_per_client', 'examples', 'turns'):
+    assert rows[3][field] == rows[2][field]
+  assert rows[3]['turns'] == [8]
 
 
-def test_a_run_with_early_stopping_resumes_to_the_same_bits(finished, tmp_path):
+def test_a_seed_in_which_nobody_learned_has_no_loss():
+  totals = {**metrics.start(2), **metrics.of_phase((0, 1)), 'spoke': [0, 2], 'info': {'loss': [0.0, 3.0]}}
+  row = metrics.row(totals)
+  assert row['loss'] == [None, 1.5]
+  shown = {}
+  writer = SimpleNamespace(add_scalar=lambda name, value, step: shown.update({name: value}), flush=lambda: None)
+  log.events(writer, row, 1)
+  assert shown['loss'] == 1.5
+  log.events(writer, {'kl': [None, None]}, 1)
+  assert 'kl' not in shown
+
+
+def test_a_run_resumes_among_stopped_clients_to_the_same_bits(finished, tmp_path):
   made, workdir, summary = finished
-  stop_after(made, tmp_path / 'run', 9)  # the signal is heard after one of the two rounds of the second phase
+  turns = [r['turns'][0] for r in rows_of(workdir) if r['phase'] == 1]
+  some = next(t for t in range(1, len(turns) - 2) if 0 < turns[t + 1] - turns[t] < 4 and turns[t + 2] > turns[t + 1])
+  stop_after(made, tmp_path / 'run', 9 + some)  # heard a round later
   assert experiment.run(made, tmp_path / 'run', show=False)['state_sha256'] == summary['state_sha256']
   assert rows_of(tmp_path / 'run') == rows_of(workdir)
 
@@ -130,8 +154,10 @@ def test_the_public_test_set_is_looked_at_where_it_is_watched(finished, tmp_path
     ({'watch': 'accuracy', 'patience': 0}, {}, 'patience=0'),
     ({'watch': 'accuracy', 'min_delta': -0.1}, {}, 'min_delta=-0.1'),
     ({'watch': 'accuracy', 'epochs': 3}, {}, "early_stop has no field 'epochs'"),
-    ({'watch': 'validation_accuracy'}, {'data.validation': 0.0}, r'set data\.validation above 0'),
-    ({'watch': 'accuracy_public'}, {}, r'needs the test set of public data; set data\.public'),
+    ({'patience': 3}, {}, 'early_stop.watch=None is unknown'),
+    ({'watch': 'accuracy', 'min_delta': 1.0}, {}, r'min_delta=1\.0 must be'),
+    ({'watch': 'validation_accuracy'}, {'data.validation': 0.0}, r'needs held-out rows; raise data\.validation'),
+    ({'watch': 'accuracy_public'}, {}, r'needs public data with a test set'),
     ({'watch': 'accuracy'}, {'eval_clients': 2}, 'eval_clients=2 does not go with early_stop'),
   ],
 )
@@ -140,4 +166,12 @@ def test_what_cannot_be_watched_is_refused(images, early, change, match):
   made.before = ({**made.before[0], 'early_stop': early}, made.before[1])
   made.update_from_flattened_dict(change)
   with pytest.raises(ConfigError, match=match):
+    build.build(made, dry=True)
+
+
+def test_clients_that_are_drawn_cannot_stop_early(images):
+  made = config(images, 'private')
+  made.early_stop.watch = 'accuracy'
+  made.plan = configs.block(plan, 'sampled', ratio=0.5)
+  with pytest.raises(ConfigError, match=r"plan\.name='sampled' does not go with early_stop"):
     build.build(made, dry=True)
