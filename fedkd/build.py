@@ -120,7 +120,7 @@ def _early_stop(block, last, config, source, splits) -> stopping.EarlyStop | Non
     raise ConfigError(
       f'early_stop.min_delta={early.min_delta} must be at least 0 and below 1; accuracies are fractions'
     )
-  held = all(len(rows) for split in splits for rows in [np.concatenate(split.validation)])
+  held = min(sum(map(len, split.validation)) for split in splits)
   if early.watch == 'validation_accuracy' and not held:
     raise ConfigError("early_stop.watch='validation_accuracy' needs held-out rows; raise data.validation")
   if early.watch == 'accuracy_public' and not (source.public_test and len(source.public_test[1])):

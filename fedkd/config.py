@@ -32,7 +32,7 @@ def default() -> ConfigDict:
   config.rounds = 100
   # Phases that come first: ({'name': method, 'rounds': count, 'early_stop': {...}, **its hyperparameters}, ...)
   config.before = ()
-  # Clients that no longer improve sit out the rest of the phase (`fedkd.stopping`): the metric to watch, '': never.
+  # Clients that no longer improve sit out what is left of the last phase (`fedkd.stopping`): what to watch, '': never.
   config.early_stop = ConfigDict({'watch': '', 'patience': 3, 'min_delta': 0.0})
   config.init_from = ''  # RUN@PHASE: start from the models that phase PHASE (0, 1, ...) of the run beside this one left
   config.seeds = (0,)

@@ -45,7 +45,7 @@ def rounds(loop, state, totals, at, fresh):
   display.say(f'{phase.label}: compiled in {time.monotonic() - compiling:.1f} s')
   # A checkpoint that is older than these counts went by the plan.
   planned = [int(plans.turns(phase.plan)[:at].sum())] * len(config.seeds)
-  totals = {**totals, **metrics.of_phase(config.seeds)} if fresh else {'turns': planned, 'stop': {}, **totals}
+  totals = {**totals, **metrics.of_phase(len(config.seeds))} if fresh else {'turns': planned, 'stop': {}, **totals}
   if fresh:
     display.update(loop.start, 0, _evaluate(loop, 0, state, totals))
   early = loop.parts.stops[loop.number]

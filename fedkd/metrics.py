@@ -10,12 +10,13 @@ def start(seeds) -> dict:
   """Totals before round 0. `up` and `down` are {kind: [numbers per seed, bytes per seed]}; `info` and `spoke`, the
   client turns, are sums since the last evaluation; `last` describes the last round."""
   zeros = [0.0] * seeds
-  return {'examples': zeros, 'seconds': 0.0, 'up': {}, 'down': {}, 'info': {}, 'spoke': 0, 'last': {}}
+  sums = {'examples': zeros, 'seconds': 0.0, 'up': {}, 'down': {}, 'info': {}, 'spoke': 0, 'last': {}}
+  return {**sums, **of_phase(seeds)}
 
 
 def of_phase(seeds) -> dict:
   """The totals that begin anew with each phase: client turns, and what early stopping remembers."""
-  return {'turns': [0] * len(seeds), 'stop': {}}
+  return {'turns': [0] * seeds, 'stop': {}}
 
 
 def _counts(groups) -> dict:

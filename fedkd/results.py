@@ -70,9 +70,9 @@ def _curve(workdir) -> list:
   kept = CURVE + ('accuracy_per_client',) * (last <= PER_CLIENT)
 
   def short(value):
-    return (
-      [short(v) for v in value] if isinstance(value, list) else round(value, 4) if isinstance(value, float) else value
-    )
+    if isinstance(value, list):
+      return [short(each) for each in value]
+    return round(value, 4) if isinstance(value, float) else value
 
   return [{name: short(row[name]) for name in kept if name in row} for row in rows]
 
