@@ -18,7 +18,8 @@ from fedkd.errors import refuse_unknown
 
 # The winners of `launch/bench.py` (without `--quick`), per backend.
 AUTO_LOWERING = {'cpu': 'matmul'}
-BANDED = (32, 16)  # at most so many numbers in a row of the kernel, and filters, for whole rows instead of windows
+THIN = (32, 16)  # at most so many numbers in a row of the kernel, and filters, for windows of several places
+TILE = 4  # so many
 
 
 # PyTorch's default initialisers of dense and convolution layers: U(-1/sqrt(fan_in), 1/sqrt(fan_in)) for both.
@@ -69,49 +70,30 @@ def _patches(x, kernel, strides, size):
   return taps.reshape(-1, kernel[0] * kernel[1] * x.shape[-1])
 
 
-def _band(kernel, width, stride, places):
-  """The kernel's columns as a matrix [kh * W * c, W' * d], mostly zero, by which a row of pixels is multiplied."""
-  kh, kw, c, d = kernel.shape
-  at = (np.arange(width)[:, None, None] == np.arange(places)[:, None] * stride + np.arange(kw)).astype(np.float32)
-  return jnp.einsum('wvk,hkcd->hwcvd', at.astype(kernel.dtype), kernel).reshape(kh * width * c, places * d)
+def _tiled(x, kernel, strides, size):
+  """A convolution of windows that serve TILE neighbouring places each, by a kernel that is repeated and shifted.
 
-
-def _row_stacks(x, kh, stride, places):
-  """Kernel-high stacks of whole rows of `x` [B, H, W, c]: [B * H', kh * W * c]."""
-  cut = lambda i: x[:, i : i + (places - 1) * stride + 1 : stride]
-  return jnp.stack([cut(i) for i in range(kh)], 2).reshape(x.shape[0] * places, -1)
-
-
-def _banded(x, kernel, strides, size):
-  """A convolution of whole rows with banded matrices.
-
-  Cutting out windows of a few numbers costs far more than multiplying them, so here only stacks of rows are cut.
+  Cutting out windows of a few numbers costs far more than multiplying them: side by side they overlap, so a wider one
+  for several places is fewer numbers to copy, in longer pieces, at the price of multiplying by some zeros.
   """
-  rows = _row_stacks(settle(x), kernel.shape[0], strides[0], size[0])
-  y = rows @ _band(kernel, x.shape[2], strides[1], size[1])
-  return y.reshape(x.shape[0], *size, kernel.shape[-1])
+  (kh, kw, c, d), stride = kernel.shape, strides[1]
+  step, wide, tiles = TILE * stride, (TILE - 1) * stride + kw, -(-size[1] // TILE)
+  # A tile's window is a block of `step` columns and the beginnings of the next ones.
+  blocks = tiles - 1 + -(-wide // step)
+  x = jnp.pad(x[:, :, : blocks * step], ((0, 0), (0, 0), (0, max(0, blocks * step - x.shape[2])), (0, 0)))
+  x = settle(x).reshape(*x.shape[:2], blocks, step * c)
+  rows = [x[:, i : i + (size[0] - 1) * strides[0] + 1 : strides[0]] for i in range(kh)]
+  pieces = [row[:, :, j : j + tiles, : (wide - j * step) * c] for row in rows for j in range(-(-wide // step))]
+  windows = jnp.concatenate(pieces, -1).reshape(-1, kh * wide * c)
+  at = np.arange(wide)[:, None, None] == np.arange(TILE)[:, None] * stride + np.arange(kw)
+  shifted = jnp.einsum('wpk,hkcd->hwcpd', at.astype(kernel.dtype), kernel).reshape(-1, TILE * d)
+  return (windows @ shifted).reshape(x.shape[0], size[0], tiles * TILE, d)[:, :, : size[1]]
 
 
 def _windowed(x, kernel, strides, size):
   """A convolution of windows: cut them out, multiply."""
   patches = _patches(x, kernel.shape[:2], strides, size)
   return (patches @ kernel.reshape(-1, kernel.shape[-1])).reshape(x.shape[0], *size, -1)
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
-def _narrow(x, kernel, strides, size):
-  """A convolution with few channels: windows forward, where they are cheap; rows backward, where they are not."""
-  return _windowed(x, kernel, strides, size)
-
-
-def _narrow_pull(strides, size, kept, grad):
-  x, kernel = kept
-  _, pull_x = jax.vjp(lambda x: _banded(x, kernel, strides, size), x)
-  patches = _patches(x, kernel.shape[:2], strides, size)
-  return *pull_x(grad), (patches.T @ grad.reshape(-1, grad.shape[-1])).reshape(kernel.shape)
-
-
-_narrow.defvjp(lambda x, kernel, strides, size: (_narrow(x, kernel, strides, size), (x, kernel)), _narrow_pull)
 
 
 def conv_matmul(x, kernel, strides, padding):
@@ -130,9 +112,9 @@ def conv_matmul(x, kernel, strides, padding):
   if any(amount for side in pads for amount in side):
     x = jnp.pad(x, ((0, 0), *pads, (0, 0)))
   size = tuple((n - k) // s + 1 for n, k, s in zip(x.shape[1:3], kernel.shape[:2], strides, strict=True))
-  if kernel.shape[1] * kernel.shape[2] <= BANDED[0] and kernel.shape[3] <= BANDED[1]:
-    return (_banded if kernel.shape[2] == 1 else _narrow)(x, kernel, strides, size)
-  return _windowed(x, kernel, strides, size)
+  thin = kernel.shape[1] * kernel.shape[2] <= THIN[0] and kernel.shape[3] <= THIN[1]
+  overlap = kernel.shape[1] > strides[1]
+  return (_tiled if thin and overlap else _windowed)(x, kernel, strides, size)
 
 
 class Conv(nn.Module):

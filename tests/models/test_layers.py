@@ -21,7 +21,7 @@ def native(x, kernel, strides, padding):
 @pytest.mark.parametrize('padding', ['SAME', 'VALID', ((1, 2), (0, 3))])
 @pytest.mark.parametrize('strides', [(1, 1), (2, 2), (3, 3), (2, 1)])
 @pytest.mark.parametrize(
-  ('size', 'kernel'), [((7, 5), (3, 3)), ((6, 6), (2, 2)), ((5, 8), (1, 1)), ((9, 6), (5, 2)), ((3, 3), (3, 3))]
+  ('size', 'kernel'), [((7, 5), (3, 3)), ((6, 6), (2, 2)), ((5, 8), (1, 1)), ((9, 6), (5, 2)), ((5, 12), (3, 7)), ((3, 3), (3, 3))],
 )
 def test_conv_matmul_is_the_convolution(size, kernel, strides, padding):
   x, kernel = normal(0, 2, *size, 3), normal(1, *kernel, 3, 4)
@@ -32,13 +32,16 @@ def test_conv_matmul_is_the_convolution(size, kernel, strides, padding):
       y, pull = jax.vjp(lambda x, kernel: conv(x, kernel, strides, padding), x, kernel)
       return y, pull(jnp.cos(jnp.arange(y.size, dtype=jnp.float32)).reshape(y.shape))
 
-    return one(layers.conv_matmul), one(native)
+    wider = ((0, 0),) * 3 + ((0, layers.THIN[1]),)  # no thin kernel any more
+    wide = lambda x, kernel, *how: layers.conv_matmul(x, jnp.pad(kernel, wider), *how)[..., :4]
+    return one(native), one(layers.conv_matmul), one(wide)
 
-  (y, (dx, dk)), (y_native, (dx_native, dk_native)) = both(x, kernel)
-  assert y.shape == y_native.shape
-  np.testing.assert_allclose(y, y_native, rtol=1e-5, atol=1e-5)
-  np.testing.assert_allclose(dx, dx_native, rtol=1e-5, atol=1e-5)
-  np.testing.assert_allclose(dk, dk_native, rtol=1e-5, atol=1e-5)
+  (y_native, (dx_native, dk_native)), *lowered = both(x, kernel)
+  for y, (dx, dk) in lowered:
+    assert y.shape == y_native.shape
+    np.testing.assert_allclose(y, y_native, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(dx, dx_native, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(dk, dk_native, rtol=1e-5, atol=1e-5)
 
 
 def test_lowerings_share_parameters_and_agree():
@@ -62,7 +65,7 @@ def test_an_unknown_lowering_is_refused():
 
 
 @pytest.mark.parametrize('lowering', ['native', 'matmul'])
-@pytest.mark.parametrize(('channels', 'filters'), [(1, 4), (3, 4), (8, 32)])  # rows, narrow, and wide windows
+@pytest.mark.parametrize(('channels', 'filters'), [(3, 4), (8, 32)])  # windows of several places, and of one
 def test_conv_runs_in_the_dtype_of_its_input(lowering, channels, filters):
   x, conv = normal(0, 2, 7, 7, channels), layers.Conv(filters, (3, 3), lowering=lowering)
   variables = conv.init(KEY, x.astype(jnp.bfloat16))
