@@ -26,7 +26,8 @@ def seat_ids(data, who):
 
 def of_client(data, row) -> Data:
   """The `Data` of one client of a group, by its row."""
-  private, shared = jax.tree.map(lambda a: a[row], (data.private, data.shared))
+  mine = lambda a: jax.lax.dynamic_index_in_dim(a, row, keepdims=False)
+  private, shared = jax.tree.map(mine, (data.private, data.shared))
   return data._replace(private=private, shared=shared)
 
 
@@ -69,11 +70,11 @@ def turns(key, t, client, group, state, view, shared, own, data, who, chunk):
   def one_by_one(state, seat):
     who, own = jax.tree.map(lambda a: a[0], seat)
     row = jnp.maximum(who, 0)
-    fetched = jax.tree.map(lambda a: a[row], state)
+    fetched = jax.tree.map(lambda a: jax.lax.dynamic_index_in_dim(a, row, keepdims=False), state)
     shape = jax.eval_shape(turn, row, own, fetched)[1]
     idle = lambda: (fetched, jax.tree.map(jnp.zeros_like, shape))
     changed, out = jax.lax.cond(who >= 0, lambda: turn(row, own, fetched), idle)
-    state = jax.tree.map(lambda a, new: a.at[row].set(new), state, changed)
+    state = jax.tree.map(lambda a, new: jax.lax.dynamic_update_index_in_dim(a, new, row, 0), state, changed)
     return state, jax.tree.map(lambda a: a[None], out)
 
   def together(state, seat):
@@ -176,7 +177,7 @@ def run(key, start, count, length, method, groups, state, data, plan, chunk=1, m
   def body(i, carry):
     state, reports = carry
     state, report = one(start + i, state)
-    return state, jax.tree.map(lambda a, new: a.at[i].set(new), reports, report)
+    return state, jax.tree.map(lambda a, new: jax.lax.dynamic_update_index_in_dim(a, new, i, 0), reports, report)
 
   shape = jax.eval_shape(one, start, state)[1]
   reports = jax.tree.map(lambda s: jnp.zeros((length, *s.shape), s.dtype), shape)

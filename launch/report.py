@@ -19,6 +19,7 @@ Written by `python -m launch.reproduce --report` from the JSON objects in `resul
 Accuracies are percent. Ours is the mean over seeds ± a 95 % Student t interval (below three seeds the range).
 `paper` is the published setting; `light` is a shorter or narrower one, and `small` one for machines without an
 accelerator, whose distance from a printed number says little. Differences between our rows are paired over seeds.
+Minutes are the clock's while training, on cores that other work shared and that were sometimes taken away altogether.
 """
 
 

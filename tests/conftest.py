@@ -1,5 +1,6 @@
 """Before JAX is imported: the CPU, cheap compilation, and a compilation cache of the tests' own."""
 
+import gc
 import os
 import pathlib
 
@@ -11,6 +12,7 @@ os.environ['XLA_FLAGS'] = f'{CHEAP} {os.environ.get("XLA_FLAGS", "")}'.strip()  
 
 import hypothesis  # noqa: E402
 import jax  # noqa: E402
+import pytest  # noqa: E402
 
 ROOT = pathlib.Path(os.environ.get('FEDKD_CACHE') or '~/.cache/fedkd').expanduser()
 jax.config.update('jax_compilation_cache_dir', str(ROOT / 'xla-tests'))
@@ -19,3 +21,16 @@ jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)
 
 hypothesis.settings.register_profile('fedkd', deadline=None, derandomize=True, database=None, max_examples=15)
 hypothesis.settings.load_profile('fedkd')
+
+
+def pytest_collection_finish():
+  """Tracing makes lasting objects by the million, which the garbage collector would look through again and again."""
+  gc.freeze()
+  gc.set_threshold(100_000, 50, 100)
+
+
+@pytest.fixture(autouse=True)
+def _no_figures(request, monkeypatch):
+  """A tiny run draws its figures as long as it trains; tests marked `figures` look at them."""
+  if 'figures' not in request.keywords:
+    monkeypatch.setattr('fedkd.analysis.figures', lambda *args: None)

@@ -64,6 +64,7 @@ def test_markdown_is_a_table():
   assert analysis.markdown(pd.DataFrame({'a': ['1'], 'b': ['2']})) == '| a | b |\n| --- | --- |\n| 1 | 2 |'
 
 
+@pytest.mark.figures
 def test_read_has_a_line_per_evaluation_and_seed(tmp_path):
   experiment.run(runs.config(runs.save_images(tmp_path / 'i.npz'), 'private', 4, (5, 6)), tmp_path / 'run', show=False)
   frame = analysis.read(tmp_path / 'run')

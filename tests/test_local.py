@@ -161,7 +161,8 @@ def test_report_divides_by_the_examples_and_survives_none():
 
 
 def test_forward_trains_batch_norm_and_gives_features():
-  logits, out, stats = local.forward(MODEL, VARIABLES['params'], VARIABLES['batch_stats'], KEY, POOL.image[:8])
+  forward = jax.jit(lambda v: local.forward(MODEL, v['params'], v['batch_stats'], KEY, POOL.image[:8]))
+  logits, out, stats = forward(VARIABLES)
   assert logits.shape == (8, 3)
   assert out['features'].shape == (8, 4)
   assert jax.tree.structure(stats) == jax.tree.structure(VARIABLES['batch_stats'])
@@ -219,6 +220,6 @@ def test_union_of_traced_sizes():
 def test_infer_is_the_model_in_inference_mode(batch, monkeypatch):
   monkeypatch.setattr(local, 'inference_batch', lambda: batch)
   index = jnp.array([5, 0, 99, 5, 7, 1, 30])
-  expected = MODEL.apply(VARIABLES, POOL.image[index], False)[0]
+  expected = jax.jit(lambda index: MODEL.apply(VARIABLES, POOL.image[index], False)[0])(index)
   found = jax.jit(lambda index: local.infer(MODEL, VARIABLES, POOL.image, index))(index)
   np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)

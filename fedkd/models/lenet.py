@@ -30,7 +30,7 @@ class LeNet(Classifier):
     sides = (small // 2, small - small // 2)
     x = jnp.pad(x, ((0, 0), sides, sides, (0, 0)))
     for conv in self.convs:
-      x = max_pool(jax.nn.relu(conv(x)))
+      x = jax.nn.relu(max_pool(conv(x)))  # as the other way round, on a quarter of the numbers
     x = flatten(x)
     for layer in self.hidden:
       x = jax.nn.relu(layer(x))

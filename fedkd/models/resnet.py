@@ -145,9 +145,10 @@ class ResNet(Classifier):
     self.fc = TorchDense(self.classes)
 
   def features(self, x, train):
-    x = jax.nn.relu(self.bn1(self.conv1(x.astype(self.dtype)), train))
+    x = self.bn1(self.conv1(x.astype(self.dtype)), train)
     if self.stem == 'imagenet':
-      x = max_pool_3x3(x, 1)
+      x = max_pool_3x3(x, 1)  # before ReLU, whose numbers it leaves as they are, for a quarter of them
+    x = jax.nn.relu(x)
     f = jnp.mean(run_stages(self, len(self.blocks), x, train), (1, 2), dtype=jnp.float32)
     return self.project(f) if self.projection else f
 

@@ -42,6 +42,7 @@ def test_the_gradient_is_the_supervised_one_and_mu_times_the_way_back(mu):
   made = made_with(fedprox(mu), 1)
   group, data, start = made.groups[0], made.data[0], made.state.server
   state, report = made.run()
+  loss_fn = jax.jit(jax.value_and_grad(local.supervised(group.model, data.pool), has_aux=True))
   learners, losses = [], []
   for r, client in enumerate(group.ids):
     mine = row(data.private, r)
@@ -50,7 +51,6 @@ def test_the_gradient_is_the_supervised_one_and_mu_times_the_way_back(mu):
     for i in range(STEPS):
       key_batch, key_model = jax.random.split(jax.random.fold_in(key_turn, i))
       index = mine.index[local.draw(key_batch, mine.index.shape[0], mine.size, BATCH)]
-      loss_fn = jax.value_and_grad(local.supervised(group.model, data.pool), has_aux=True)
       (value, _), grads = loss_fn(params, {}, key_model, index)
       away = optax.tree.sub(params, start['params'])
       params = jax.tree.map(lambda w, g, a: w - RATE * (g + mu * a), params, grads, away)
