@@ -59,7 +59,7 @@ def sampled(sizes, rounds, seed=0, ratio=0.1) -> Plan:
 def dynamic(sizes, rounds, seed=0, ratio=1.0) -> Plan:
   """`sampled` clients, each of whom takes part in one group at random: the groups hold the same clients.
 
-  HeteroFL's dynamic assignment of widths (Diao, Ding, Tarokh, 2021, "a1-b1-c1-d1-e1").
+  The dynamic assignment of widths of Diao, Ding, Tarokh, 2021 ("a1-b1-c1-d1-e1").
 
   Raises:
     ValueError: if the groups differ in size, or as `sampled`.
