@@ -5,7 +5,7 @@
 `setting`: femnist_iid, femnist_first (the run that the authors' first repository stores, on the letters k to p
 instead of a to f), femnist_noniid (needs the published emnist-letters.mat in data.dir), cifar_iid, cifar_noniid, or
 cifar_weak (models 0 and 9 are two-layer networks). `method`: fedmd; pooled, every model on all private data, and
-private, every model alone for as long: both branch from the public phase of the run `fedmd` beside them. `weights`:
+private, every model alone for 50 passes: both branch from the public phase of the run `fedmd` beside them. `weights`:
 `uniform`, or `paper` (models 0 and 9 count half). `zoo`: table1 or table2 for the CIFAR nets; `superclasses`: paper
 or code.
 
@@ -90,6 +90,10 @@ def get_config(arg=''):
   config.plan = base.block(plan, 'synchronous')
   config.data.partition, config.data.validation, config.data.clients = 'few', 0.0, 10
   config.data.update(data)
+  known = {'weights': ('uniform', 'paper'), 'zoo': ('', 'table1', 'table2'), 'superclasses': tuple(SUPERCLASSES)}
+  for field, words in known.items():
+    if choice[field] not in words:
+      raise base.ConfigError(f'{field}={choice[field]!r} is unknown; choose one of {", ".join(filter(None, words))}')
   if choice.setting == 'cifar_noniid':
     config.data.keep = SUPERCLASSES[choice.superclasses]
   config.groups = zoo(choice.setting, choice.zoo or ('table1' if 'femnist' in choice.setting else 'table2'))

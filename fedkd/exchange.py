@@ -48,6 +48,7 @@ def _knowledge(logits, features, feature_align) -> Server:
       some, seats = part([ups[g] for g in same], 'features'), tuple(ids[g] for g in same)
       server = features(width=int(width))
       state['features'][width], more = server.receive(key_features, t, state['features'][width], some, seats)
+      more = {name.replace('knowledge', 'feature'): value for name, value in more.items()}  # not those of the logits
       several = len(state['features']) > 1  # an autoencoder or store for each width
       info = {**({f'{name}_{width}': value for name, value in more.items()} if several else more), **info}
     return state, info

@@ -34,12 +34,15 @@ def found(out) -> dict:
 
 
 def _values(result, metric) -> np.ndarray | None:
-  """A metric in percent, [seeds]; `second_half_swing` is how far the accuracy jumps from one evaluation of
-  the second half to the next: the root mean square, by the square root of 2, so that it is the deviation of noise."""
+  """A metric in percent, [seeds]; `second_half_swing` is how far the accuracy of an evaluation in the second half lies
+  from the line between its neighbours: the root mean square of second differences, by the square root of 6, so that it
+  is the deviation of noise, and 0 for steady progress."""
   if metric == 'second_half_swing':
     rows = [row for row in result['curve'] if row['phase'] == result['curve'][-1]['phase']]
     half = [r['accuracy'] for r in rows if r['round'] > rows[-1]['round'] / 2]
-    return 100 * np.sqrt(np.mean(np.square(np.diff(half, axis=0)), 0) / 2)
+    if result['config'].get('eval_rows'):
+      half = half[:-1]  # the last is of all test images
+    return 100 * np.sqrt(np.mean(np.square(np.diff(half, 2, axis=0)), 0) / 6)
   values = result['per_seed'].get(metric)
   return None if values is None else 100 * np.asarray(values)
 
@@ -84,6 +87,10 @@ def far(entry, done, profile) -> list:
       if abs(away) > FAR:
         config = done[row.name]['config']
         why = f'profile {profile}, {config["rounds"]:,} rounds, {config["data"]["clients"]} clients'
+        width = min((group.get('width', 1) for group in config['groups']), default=1)
+        why += f', nets of {width:g} of the width' if width < 1 else ''
+        side = config['data'].get('size', 0)
+        why += f', images of {side} pixels' if side not in (0, 224) else ''
         out.append(
           f'* {row.name}, {name}: {abs(away):.1f} points {"above" if away > 0 else "below"} the printed value; {why}.'
         )
@@ -100,9 +107,53 @@ def _models_table(entry, done) -> pd.DataFrame | None:
         continue
       mean = 100 * np.mean(each, 0)
       groups = done[row.name]['config']['groups']
-      names = [' '.join([g['model'], '-'.join(map(str, g.get('filters', g.get('hidden', ()))))]) for g in groups]
+      named = lambda g: f'{g["model"]} {"-".join(map(str, g.get("filters", g.get("hidden", ()))))}'
+      names = [f'{i}: {named(g)}' for i, g in enumerate(groups)]  # two may be alike
       lines.append({'method': row.name, 'value': name, **{n: f'{v:.1f}' for n, v in zip(names, mean, strict=True)}})
   return pd.DataFrame(lines) if lines else None
+
+
+def _gain(done) -> str:
+  """What collaboration adds to transfer learning, and how far the models stay below all private data (FedMD)."""
+  own, best = done['fedmd']['per_seed'], done.get('pooled', {}).get('per_seed')
+  gain = 100 * (np.asarray(own['final']) - np.asarray(own['start']))
+  text = f'Gain of fedmd over its own start: {analysis.spread(gain)} points'
+  if best:
+    text += f'; below pooled: {analysis.spread(100 * (np.asarray(best["final"]) - np.asarray(own["final"])))} points'
+  return f'{text}.'
+
+
+def _nets(done) -> str:
+  """Which rows have other nets or images than the first, where rows are compared with each other."""
+  sentences = []
+  nets = {name: _named(result['config']['groups']) for name, result in done.items()}
+  usual = next(iter(nets.values()))
+  others = [f'{name}: {", ".join(named)}' for name, named in nets.items() if named != usual]
+  if others:
+    sentences.append(f'Nets: {", ".join(usual)}; but {"; ".join(others)}.')
+  still = [n for n, r in done.items() if not (r['config']['data']['crop'] or r['config']['data']['flip'])]
+  if still and len(still) < len(done):
+    sentences.append(f'Without the crops and flips of the others: {", ".join(still)}.')
+  return ' '.join(sentences)
+
+
+def _named(groups) -> list:
+  """Architectures of a config, with their factors, each once."""
+  factors = lambda g: [f'{g[f]:g} {f}' for f in ('width', 'rate') if g.get(f, 1) != 1]
+  blocks = lambda g: ['blocks ' + '-'.join(map(str, g['blocks']))] if g.get('blocks') else []
+  return list(dict.fromkeys(' '.join([g['model'], *factors(g), *blocks(g)]) for g in groups))
+
+
+def _lengths(done, rounds=(1500, 3000, 10_000)) -> pd.DataFrame:
+  """Accuracy of long runs after fewer rounds: what length settles."""
+  lines = []
+  for name, result in done.items():
+    curve = result.get('curve') or [{'phase': 0, 'round': 0, 'accuracy': ()}]
+    after = {row['round']: row['accuracy'] for row in curve if row['phase'] == curve[-1]['phase']}
+    if set(rounds) <= set(after):
+      spread = {f'{t:,} rounds': analysis.spread(100 * np.asarray(after[t])) for t in rounds}
+      lines.append({'method': name, **spread})
+  return pd.DataFrame(lines)
 
 
 def claims(everything) -> pd.DataFrame:
@@ -141,8 +192,10 @@ def _verdict(difference) -> dict:
 
 
 def _count(model, shape) -> int:
+  """Weights; with BatchNorm's statistics where Keras counts them, in FedMD's nets."""
   image = jax.ShapeDtypeStruct((1, *shape), 'uint8')
-  return optax.tree.size(jax.eval_shape(lambda x: model.init(jax.random.key(0), x / 255, False), image))
+  variables = jax.eval_shape(lambda x: model.init(jax.random.key(0), x / 255, False), image)
+  return optax.tree.size(variables if isinstance(model, models.ThreeConv) else variables['params'])
 
 
 def communication() -> str:
@@ -191,6 +244,13 @@ def communication() -> str:
     'The paper says "over 1000 times" and, in its limitations, "10e6 times".',
     '',
   ]
+  width, weights = 512, _count(models.ResNet18(), (32, 32, 3))
+  features = jax.eval_shape(stores.class_message, jnp.zeros((10, width)), jnp.ones(10, bool))
+  more = sum(n for n, _ in ledger.capacity(features).values()) + ledger.capacity(class_means)['knowledge'][0]
+  text += [
+    f'Felo: {more:,} numbers of knowledge beside the {weights:,} weights of a ResNet18, {100 * more / weights:.4f} %.',
+    '',
+  ]
   return '\n'.join(text)
 
 
@@ -213,6 +273,10 @@ def write(out, path):
       parts += [analysis.markdown(table(entry, done)), '']
       each = _models_table(entry, done) if id.startswith('md-') else None
       parts += [analysis.markdown(each), ''] if each is not None else []
+      parts += [_gain(done), ''] if id.startswith('md-') and 'fedmd' in done else []
+      lengths = _lengths(done)
+      parts += ['Mean over nodes, after fewer rounds:', '', analysis.markdown(lengths), ''] if len(lengths) else []
+      parts += [_nets(done), ''] if id.startswith('fv-') else []
       leaky = [name for name, result in done.items() if _leaks(result['config'])]
       leak = f"Early stopping watched test rows, as in the authors' code: {', '.join(leaky)}."
       parts += [leak, ''] if leaky else []

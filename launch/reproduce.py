@@ -69,7 +69,11 @@ def finished(path, name, profile, row, config) -> bool:
   found = results.read(path)
   if (found['id'], found['profile'], found['method']) != (name, profile, row.name):
     raise ConfigError(f'{path} is a result of {found["id"]}, {found["profile"]}, {found["method"]}; move it away')
-  if changed := base.differences(found['config'], results.comparable(base.plain(config))):
+  wanted = results.comparable(base.plain(config))
+  changed = base.differences(found['config'], wanted)
+  if found['config']['rounds'] < wanted['rounds']:  # a run may grow; a result is finished
+    changed = [f'rounds: {found["config"]["rounds"]} -> {wanted["rounds"]}', *changed]
+  if changed:
     raise ConfigError(f'{path} was made with another config ({"; ".join(changed)}); move it away to run the row again')
   return True
 

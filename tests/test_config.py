@@ -3,7 +3,7 @@
 import optax
 import pytest
 
-from configs import fedhe_cifar10, fedhe_mnist, felo, quickstart
+from configs import fedh2l, fedhe_cifar10, fedhe_mnist, fedmd, felo, quickstart
 from fedkd import config as base
 from fedkd import methods, optimizers, plan
 from fedkd.errors import ConfigError
@@ -128,3 +128,32 @@ def test_velo_forgets_no_class_mean(arg):
 def test_words_of_felo_that_mean_nothing_are_refused(arg, match):
   with pytest.raises(ConfigError, match=match):
     felo.get_config(arg)
+
+
+def test_linear_alignment_gives_only_the_wide_net_a_layer():
+  config = felo.get_config('paper,zoo=extreme,align=linear')
+  assert [group.get('projection') for group in config.groups] == [None] * 4 + [512]
+  assert config.method.feature_align == 'none'
+
+
+def test_fixed_widths_deal_the_clients_out_in_order():
+  config = felo.get_config('paper,method=heterofl,widths=fixed')
+  assert [(group['first'], group['clients'], group['rate']) for group in config.groups] == [
+    (4 * i, 4, rate) for i, rate in enumerate(felo.RATES)
+  ]
+
+
+@pytest.mark.parametrize(
+  ('module', 'arg', 'match'),
+  [
+    (fedh2l, 'method=agg,variant=unlabeled', 'variant=unlabeled is one of fedh2l, not of method=agg'),
+    (fedh2l, 'protocol=dirty', "protocol='dirty' is unknown; choose one of clean, paper"),
+    (fedh2l, 'alpha=ten', "alpha='ten' is no share in percent"),
+    (fedmd, 'weights=half', "weights='half' is unknown; choose one of uniform, paper"),
+    (fedmd, 'zoo=table3', "zoo='table3' is unknown; choose one of table1, table2"),
+    (fedmd, 'setting=cifar_noniid,superclasses=mine', "superclasses='mine' is unknown; choose one of paper, code"),
+  ],
+)
+def test_words_of_the_tables_that_mean_nothing_are_refused(module, arg, match):
+  with pytest.raises(ConfigError, match=match):
+    module.get_config(arg)

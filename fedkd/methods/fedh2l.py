@@ -118,7 +118,9 @@ def fedh2l(
     loss_fn = jax.value_and_grad(local.supervised(model, data.pool), has_aux=True)
     (loss, (batch_stats, _)), grads = loss_fn(learner.params, learner.batch_stats, key_pass, index)
     state['reference'] = jax.tree.map(jnp.add, state['reference'], grads)
-    state['learner'] = learner if project == 'joint' else local.update(learner, tx, grads, batch_stats, t)
+    alone = project != 'joint'  # whose only step is the global one; BatchNorm has seen the own batch all the same
+    moved = local.update(learner, tx, grads, batch_stats, t) if alone else learner._replace(batch_stats=batch_stats)
+    state['learner'] = moved
 
     up = _teach(key_seed, model, state['learner'], data, batch, due(t))
     examples = batch + heard * batch * jnp.sum(present > 0)

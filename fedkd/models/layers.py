@@ -5,7 +5,6 @@ convolution (jax issues 12868, 13800). `Conv` can be lowered to one matmul inste
 same results to rounding.
 """
 
-import functools
 import math
 from collections.abc import Callable
 

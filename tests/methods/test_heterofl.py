@@ -89,6 +89,15 @@ def twin(whole, ups, ids, head):
   return new
 
 
+def test_corners_that_come_back_as_they_were_sent_change_nothing():
+  server, state, _ = corners()
+  ids = tuple(jnp.array(seats, jnp.int32) for seats in IDS['all there'])
+  known = Sent(jnp.tile(jnp.arange(CLASSES), (2, 1)), jnp.ones((2, CLASSES), bool))
+  back = lambda down: {'params': jax.tree.map(lambda a: jnp.stack([a, a]), down.shared['params']), 'label': known}
+  new = heard(server, state, tuple(map(back, server.send(KEY, 0, state, ids))), ids)
+  assert_close(new['params'], state['params'], rtol=1e-6)
+
+
 IDS = {
   'all there': ([0, 1], [2, 3], [4, 5]),
   'an empty seat': ([-1, 1], [2, -1], [4, 5]),

@@ -101,6 +101,11 @@ def test_resnets(net, imagenet, cifar):
   assert counts(net(lowering='native', stem='cifar'), CIFAR)[0] == cifar
 
 
+def test_a_projection_replaces_the_wide_head():
+  wide = counts(models.ResNet50(lowering='native', projection=512), CIFAR)[0]
+  assert wide == 23_528_522 + 2048 * 512 - (2048 - 512) * 10
+
+
 def test_norm_and_dtype_leave_the_weights():
   assert counts(models.ResNet18(lowering='native', norm='group'), CIFAR) == (11_181_642, 0)
   assert counts(models.ResNet18(lowering='native', dtype='bfloat16'), CIFAR) == (11_181_642, 2 * 4_800)

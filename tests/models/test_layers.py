@@ -21,7 +21,8 @@ def native(x, kernel, strides, padding):
 @pytest.mark.parametrize('padding', ['SAME', 'VALID', ((1, 2), (0, 3))])
 @pytest.mark.parametrize('strides', [(1, 1), (2, 2), (3, 3), (2, 1)])
 @pytest.mark.parametrize(
-  ('size', 'kernel'), [((7, 5), (3, 3)), ((6, 6), (2, 2)), ((5, 8), (1, 1)), ((9, 6), (5, 2)), ((5, 12), (3, 7)), ((3, 3), (3, 3))],
+  ('size', 'kernel'),
+  [((7, 5), (3, 3)), ((6, 6), (2, 2)), ((5, 8), (1, 1)), ((9, 6), (5, 2)), ((5, 12), (3, 7)), ((3, 3), (3, 3))],
 )
 def test_conv_matmul_is_the_convolution(size, kernel, strides, padding):
   x, kernel = normal(0, 2, *size, 3), normal(1, *kernel, 3, 4)
