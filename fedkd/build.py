@@ -144,12 +144,13 @@ def load_data(config) -> sources.Source:
   """The data set of a config, with its public set behind it if it names one."""
   where, size = config.data.dir or None, config.data.size
   fit = lambda source: sources.resize(source, size) if size else source
-  private = sources.load(config.data.name, where, config.data.label, configs.tuples(config.data.keep))
+  private = sources.load(config.data.name, where, config.data.label, configs.tuples(config.data.keep), size)
   private = fit(_some(private, config.data.rows, 'data.rows'))
   if not config.data.public:
     return private
   return sources.combine(
-    private, fit(_some(sources.load(config.data.public, where), config.data.public_rows, 'data.public_rows'))
+    private,
+    fit(_some(sources.load(config.data.public, where, size=size), config.data.public_rows, 'data.public_rows')),
   )
 
 

@@ -9,8 +9,11 @@ SPLITS = ('train', 'test')
 IMAGE_SUFFIXES = {'.png', '.jpg', '.jpeg', '.bmp', '.gif', '.webp', '.tif', '.tiff', '.pgm', '.ppm'}
 
 
-def split(root) -> tuple:
-  """(arrays, class names) of root/{train,test}/class/image; other folders, such as CINIC-10's valid/, are ignored."""
+def split(root, size=0) -> tuple:
+  """(arrays, class names) of root/{train,test}/class/image; other folders, such as CINIC-10's valid/, are ignored.
+
+  `size`: pixels a side that all images get where they differ (Pillow's box filter); 0 refuses such.
+  """
   name = f'folder:{root}'
   layout = 'train/CLASS/IMAGE and test/CLASS/IMAGE'
   classes = {part: _subfolders(name, root / part, 'class', layout) for part in SPLITS}
@@ -19,11 +22,14 @@ def split(root) -> tuple:
     raise ConfigError(f'data.name={name}: {extra[0]} has no counterpart in train/; remove it or add training images')
   listed = {part: _images(classes[part], names) for part in SPLITS}
   _refuse_empty(name, classes['train'], listed['train'], layout)
-  return _cached(name, listed), names
+  return _cached(name, listed, size), names
 
 
-def domains(root) -> tuple:
-  """(arrays with origin, class names, domain names) of root/domain/class/image, domains in alphabetical order."""
+def domains(root, size=0) -> tuple:
+  """(arrays with origin, class names, domain names) of root/domain/class/image, domains in alphabetical order.
+
+  `size`: as in `split`.
+  """
   name = f'domains:{root}'
   layout = 'DOMAIN/CLASS/IMAGE'
   folders = _subfolders(name, root, 'domain', layout)
@@ -37,13 +43,14 @@ def domains(root) -> tuple:
       )
     rows.append(_images(own, names))
     _refuse_empty(name, own, rows[-1], layout)
-  arrays = _cached(name, {'train': [row for own in rows for row in own]})
+  arrays = _cached(name, {'train': [row for own in rows for row in own]}, size)
   origin = np.repeat(np.arange(len(rows)), [len(own) for own in rows])
   return {**arrays, 'origin': origin}, names, [folder.name for folder in folders]
 
 
-def _cached(name, listed) -> dict:
-  return cached(name, fingerprint([path for rows in listed.values() for path, _ in rows]), lambda: _read(name, listed))
+def _cached(name, listed, size) -> dict:
+  version = fingerprint([path for rows in listed.values() for path, _ in rows])
+  return cached(name, f'{version} {size}' if size else version, lambda: _read(name, listed, size))
 
 
 def _listed(root) -> list:
@@ -72,29 +79,35 @@ def _images(folders, names) -> list:
   return [(path, names.index(f.name)) for f in folders for path in sorted(f.iterdir()) if is_image(path)]
 
 
-def _read(name, listed) -> dict:
+def _read(name, listed, size) -> dict:
   """Arrays of {'train': [(path, label), ...], 'test': ...}, which may lack the latter."""
-  size, mode = _common_form(name, [path for rows in listed.values() for path, _ in rows])
+  from PIL import Image
+
+  size, mode = _common_form(name, [path for rows in listed.values() for path, _ in rows], size)
+  pixels_of = lambda opened: np.asarray(opened.convert(mode).resize(size, Image.Resampling.BOX))
   arrays = {}
   for part, rows in listed.items():
     image = np.empty((len(rows), size[1], size[0], {'L': 1, 'RGB': 3}[mode]), np.uint8)
     for pixels, (path, _) in zip(image, rows, strict=True):
-      pixels[:] = _open(name, path, lambda opened: np.asarray(opened.convert(mode))).reshape(pixels.shape)
+      pixels[:] = _open(name, path, pixels_of).reshape(pixels.shape)
     arrays[f'x_{part}'] = image
     arrays[f'y_{part}'] = np.array([label for _, label in rows], np.int32)
   return arrays
 
 
-def _common_form(name, paths) -> tuple:
-  """The one size (width, height) of all images, and 'L' if all are grey, else 'RGB'; reads headers only."""
+def _common_form(name, paths, wanted) -> tuple:
+  """The one size (width, height) of all images, or else the `wanted` one, and 'L' if all are grey, else 'RGB'; reads
+  headers only."""
   forms = [_open(name, path, lambda opened: (opened.size, opened.mode)) for path in paths]
   size = forms[0][0]
   for path, (other, _) in zip(paths, forms, strict=True):
-    if other != size:
+    if other != size and not wanted:
       raise ConfigError(
         f'data.name={name}: {path} is {other[0]}x{other[1]} pixels but {paths[0]} is {size[0]}x{size[1]}; '
-        'resize all images to one size'
+        'resize all images to one size, or set data.size to have it done here'
       )
+  if any(other != size for other, _ in forms):
+    size = (wanted, wanted)
   return size, 'L' if all(mode in ('1', 'L') for _, mode in forms) else 'RGB'
 
 

@@ -33,7 +33,7 @@ class Source(NamedTuple):
   public_test: tuple | None = None  # and its test set, (image uint8[P, H, W, c], label int32[P])
 
 
-def load(name, directory=None, label='label', keep=()) -> Source:
+def load(name, directory=None, label='label', keep=(), size=0) -> Source:
   """Loads a data set.
 
   Args:
@@ -45,11 +45,12 @@ def load(name, directory=None, label='label', keep=()) -> Source:
     label: the feature of a TFDS set to learn. With 'coarse_label' (cifar100) `origin` is the rank of the fine class
       within its superclass.
     keep: original labels (int) or class names (str) of the classes to keep; () keeps all.
+    size: pixels a side that images in folders get where they differ; 0 refuses such.
 
   Raises:
     ConfigError: if there is no such set, or its images or labels do not fit, or a class to keep is not in it.
   """
-  arrays, names, origins = _read(name, directory, label)
+  arrays, names, origins = _read(name, directory, label, size)
   _check(name, arrays)
   return _source(name, _keep(name, arrays, names, keep), names, origins)
 
@@ -82,7 +83,7 @@ def combine(private, public) -> Source:
   )
 
 
-def _read(name, directory, label) -> tuple:
+def _read(name, directory, label, size) -> tuple:
   """(arrays, class names by original label, names of origins by original number); None for the numbers themselves."""
   kind, _, path = name.partition(':')
   path = _located(pathlib.Path(path).expanduser(), directory)
@@ -94,8 +95,8 @@ def _read(name, directory, label) -> tuple:
   stored = {
     'npz': lambda: (_npz(path), None, None),
     'mat': lambda: (*matlab.load(path), None),
-    'folder': lambda: (*folders.split(path), None),
-    'domains': lambda: folders.domains(path),
+    'folder': lambda: (*folders.split(path, size), None),
+    'domains': lambda: folders.domains(path, size),
   }
   read = named.get(name) or stored.get(kind)
   if not read:

@@ -85,6 +85,7 @@ def test_refuses_images_of_other_sizes_and_damaged_ones(root):
     ConfigError, match=r'data\.name=domains:.*photo.dog.1\.png is 5x4 pixels but .*art.cat.0\.png is 6x4; resize all'
   ):
     sources.load(f'domains:{root}')
+  assert sources.load(f'domains:{root}', size=3).train_image.shape[1:] == (3, 3, 3)  # as Office-Home is distributed
   path.write_bytes(b'none')
   with pytest.raises(ConfigError, match=r'data\.name=domains:.*photo.dog.1\.png cannot be read'):
     sources.load(f'domains:{root}')
