@@ -12,8 +12,8 @@ from fedkd import ledger, local, losses, methods, models
 from fedkd.models.gkt import GKTServer
 from fedkd.models.layers import Preprocessed
 from fedkd.types import Data, Down, Group, Pool, Rows, Sent
-from helpers import CLASSES, pool, preprocessed
-from servers import KEY
+from helpers import CLASSES, assert_close, pool, preprocessed
+from servers import KEY, heard
 
 CHANNELS, SIDE = 4, 2
 PLACES = 3, 4  # per group, rows of a client with padding
@@ -107,6 +107,55 @@ def test_logits_come_back_to_the_client_and_the_example():
   assert_known(state, first)
   state = after(1, state, [0, -1], [-1, 2])  # the others keep what they were told
   assert_known(state, {**first, **answers(1, [0, 2])})
+
+
+def test_two_passes_of_the_server_are_those_of_its_slow_twin():
+  """Batches of 4 of the 6 examples that arrived; the second of a pass is filled from its beginning."""
+  rate, alpha, temperature, batch, rng = 0.5, 0.7, 2.0, 4, np.random.default_rng(0)
+  how = {'batch': batch, 'server_epochs': 2, 'server_alpha': alpha, 'temperature': temperature}
+  server, state, ids = fedgkt(optax.sgd(rate), **how).server, exchange()[1], ([1, 0], [3, -1])
+
+  def with_knowledge(up):
+    value = lambda shape: jnp.asarray(rng.normal(size=shape), jnp.float32)
+    label = jnp.asarray(rng.integers(0, CLASSES, up['label'].value.shape), jnp.int32)
+    logits = up['logits']._replace(value=value(up['logits'].value.shape))
+    return {**up, 'logits': logits, 'label': up['label']._replace(value=label)}
+
+  ups = tuple(with_knowledge(upload(0, seats, n)) for seats, n in zip(ids, PLACES, strict=True))
+  new = jax.jit(lambda state, ups: heard(server, state, ups, tuple(map(jnp.array, ids))))(state, ups)
+
+  flat = lambda arrays: np.concatenate([np.asarray(a).reshape(-1, *a.shape[2:]) for a in arrays])
+  maps, theirs, label = (flat([up[name].value for up in ups]) for name in ('map', 'logits', 'label'))
+  valid = flat([up['map'].valid for up in ups])
+  rows, params, stats = np.flatnonzero(valid), state['learner'].params, state['learner'].batch_stats
+
+  @jax.jit
+  def learn(params, stats, maps, theirs, label):
+    def loss_fn(params):
+      (logits, _), now = SERVER.apply({'params': params, 'batch_stats': stats}, maps, True, mutable=['batch_stats'])
+      p, q = (jax.nn.softmax(z / temperature) for z in (theirs, logits))
+      distance = temperature**2 * jnp.sum(p * jnp.log(p / q), -1)
+      ce = -jnp.log(jax.nn.softmax(logits))[jnp.arange(batch), label]
+      return jnp.mean(ce + alpha * distance), (now['batch_stats'], logits)
+
+    grads, (stats, logits) = jax.grad(loss_fn, has_aux=True)(params)
+    return jax.tree.map(lambda w, g: w - rate * g, params, grads), stats, logits
+
+  for e in range(2):
+    said, count = np.zeros(theirs.shape), np.zeros(len(valid))
+    key_order, _ = jax.random.split(jax.random.fold_in(jax.random.fold_in(KEY, e), 0))
+    order = rows[np.asarray(local.shuffle(key_order, len(valid), len(rows)))[: len(rows)]]
+    for i in range(2):
+      at = order[(i * batch + np.arange(batch)) % len(rows)]
+      params, stats, logits = learn(params, stats, maps[at], theirs[at], label[at])
+      np.add.at(said, at, np.asarray(logits))
+      np.add.at(count, at, 1)
+  assert_close(new['learner'].params, params, rtol=1e-3, atol=1e-4)
+  assert_close(new['learner'].batch_stats, stats, rtol=1e-3, atol=1e-4)
+  told = {
+    k: said[rows][begin:end] / count[rows][begin:end, None] for k, begin, end in ((1, 0, 2), (0, 2, 5), (3, 5, 6))
+  }
+  assert_known(new, told)
 
 
 def test_a_client_is_evaluated_as_its_map_and_the_server_behind_it():
