@@ -19,7 +19,7 @@ import fedkd
 from fedkd import analysis, checkpoint, client_store, devices, handed_over, hosts, log, loop, metrics
 from fedkd import config as configs
 from fedkd.build import build, owned
-from fedkd.data import cache, partition
+from fedkd.data import cache, partition, sources
 from fedkd.errors import ConfigError
 from fedkd.types import apply_model
 
@@ -153,6 +153,8 @@ def _train(parts, workdir, saved, display, stop):
   step, state, totals = found or (0, None, metrics.start(len(parts.config.seeds)))
   first, start = _phase_at(parts, step)
   log.cut(workdir / 'metrics.jsonl', first, step - start if found else -1)
+  counts = sources.counts(parts.source)
+  display.say(f'{parts.source.name}: ' + ', '.join(f'{count:,} {what}' for what, count in counts.items()))
   display.say(f'continuing from round {step}' if found else f'{parts.phases[-1].label}: compiling')
   writer = log.tensorboard(workdir, step)
   for number, phase in enumerate(parts.phases[first:], first):
@@ -189,6 +191,7 @@ def _finish(parts, workdir, state, totals) -> dict:
     'ledger': {w: {kind: {'numbers': n, 'bytes': b} for kind, (n, b) in totals[w].items()} for w in ('up', 'down')},
     'turns': rows[-1]['turns'][0],
     'examples': totals['examples'],
+    'images': sources.counts(parts.source),
     'seconds': totals['seconds'],
     **environment(),
     'state_sha256': parts.phases[-1].digest(state),

@@ -10,7 +10,8 @@ from fedkd import log
 from fedkd.errors import ConfigError
 
 FIELDS = ('id', 'profile', 'method', 'config', 'config_sha256', 'seeds', 'per_seed', 'curve', 'turns')
-FIELDS += ('ledger', 'seconds', 'device', 'versions', 'commit', 'dirty')
+FIELDS += ('ledger', 'seconds', 'device', 'versions', 'commit', 'dirty', 'images')
+YOUNGER = ('curve', 'images')  # than the first results
 PER_SEED = ('start', 'final', 'worst_client', 'second_half_mean', 'best_', 'examples', 'state_sha256')
 CURVE = ('phase', 'method', 'round', 'accuracy', 'accuracy_local', 'accuracy_others', 'validation_accuracy', 'loss')
 CURVE += ('accuracy_per_group', 'kl', 'ce', 'violated', 'dual', 'cosine', 'global_phases')  # FedH2L's, per client turn
@@ -61,6 +62,7 @@ def of_run(workdir, id, profile, name=None) -> dict:
     'config_sha256': hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest(),
     'per_seed': {key: value for key, value in run.items() if key.startswith(PER_SEED)},
     'curve': _curve(workdir),
+    'images': run.get('images'),  # not of the first runs
   }
   return {field: found[field] if field in found else run[field] for field in FIELDS}
 
@@ -87,7 +89,7 @@ def read(path) -> dict:
   """
   try:
     found = json.loads(pathlib.Path(path).read_text())
-    missing = [field for field in FIELDS if field not in found and field != 'curve']  # younger than the first results
+    missing = [field for field in FIELDS if field not in found and field not in YOUNGER]
   except (ValueError, TypeError) as error:
     raise ConfigError(f'{path} is not a result of this program ({error}); move it away') from error
   if missing:

@@ -280,6 +280,9 @@ def write(out, path):
       leaky = [name for name, result in done.items() if _leaks(result['config'])]
       leak = f"Early stopping watched test rows, as in the authors' code: {', '.join(leaky)}."
       parts += [leak, ''] if leaky else []
+      counts = next((result['images'] for result in done.values() if result.get('images')), {})
+      images = ', '.join(f'{count:,} {what}' for what, count in counts.items())
+      parts += [f'Images that were there: {images}.', ''] if counts else []
       missing = [row.name for row in entry.rows if row.name not in done]
       parts += [f'Not run in this profile: {", ".join(missing)}.', ''] if missing else []
       parts += [*far(entry, done, profile), '']

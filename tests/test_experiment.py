@@ -48,6 +48,7 @@ def test_the_run_directory_is_complete(finished):
   assert [row['test_rows'] for row in metrics(workdir)] == [30, 30, 30, 90]
   assert summary['final'] == metrics(workdir)[-1]['accuracy']
   assert len(summary['state_sha256']) == 64
+  assert summary['images'] == {'train': 240, 'public': 0, 'test': 90, 'classes': 3}
 
 
 def test_the_split_is_saved_disjoint_and_complete(finished):

@@ -55,6 +55,13 @@ def load(name, directory=None, label='label', keep=(), size=0) -> Source:
   return _source(name, _keep(name, arrays, names, keep), names, origins)
 
 
+def counts(source) -> dict:
+  """What was found, which may be less than the set is known for: images of 'train' (without public ones), 'public' and
+  'test', and 'classes'."""
+  own = len(source.train_label) - source.public
+  return {'train': own, 'public': source.public, 'test': len(source.test_label), 'classes': source.classes}
+
+
 def combine(private, public) -> Source:
   """One source of private rows and then public ones, in one space of labels: first the public classes (FedMD).
 
