@@ -3,7 +3,7 @@
   python -m launch.main --config=configs/quickstart.py:method=fedhe --workdir=runs/fedhe
 
 Two minutes for three seeds on two cores, compilation included. Measured (2-core CPU, seeds 0, 1, 2): Private
-83.20 ± 2.94 %, FedHe 83.56 ± 3.55 %, AGG 85.11 ± 8.70 %; FedHe minus Private, paired, +0.36 ± 3.32 points. With three
+83.18 ± 2.98 %, FedHe 83.56 ± 3.16 %, AGG 85.17 ± 8.55 %; FedHe minus Private, paired, +0.38 ± 3.32 points. With three
 batches a turn at a learning rate of 3e-3, half as long again, it was +1.24 ± 1.17.
 """
 
