@@ -24,10 +24,19 @@ def seat_ids(data, who):
   return jnp.where(who >= 0, data.private.id[who], -1)
 
 
+def fetch(tree, row):
+  """One row of every leaf, by a number that is in range: a slice, which takes less tracing than indexing."""
+  return jax.tree.map(lambda a: jax.lax.dynamic_index_in_dim(a, row, keepdims=False), tree)
+
+
+def store(tree, row, new):
+  """The tree with one row of every leaf replaced, as in `fetch`."""
+  return jax.tree.map(lambda a, b: jax.lax.dynamic_update_index_in_dim(a, b, row, 0), tree, new)
+
+
 def of_client(data, row) -> Data:
   """The `Data` of one client of a group, by its row."""
-  mine = lambda a: jax.lax.dynamic_index_in_dim(a, row, keepdims=False)
-  private, shared = jax.tree.map(mine, (data.private, data.shared))
+  private, shared = fetch((data.private, data.shared), row)
   return data._replace(private=private, shared=shared)
 
 
@@ -70,12 +79,11 @@ def turns(key, t, client, group, state, view, shared, own, data, who, chunk):
   def one_by_one(state, seat):
     who, own = jax.tree.map(lambda a: a[0], seat)
     row = jnp.maximum(who, 0)
-    fetched = jax.tree.map(lambda a: jax.lax.dynamic_index_in_dim(a, row, keepdims=False), state)
+    fetched = fetch(state, row)
     shape = jax.eval_shape(turn, row, own, fetched)[1]
     idle = lambda: (fetched, jax.tree.map(jnp.zeros_like, shape))
     changed, out = jax.lax.cond(who >= 0, lambda: turn(row, own, fetched), idle)
-    state = jax.tree.map(lambda a, new: jax.lax.dynamic_update_index_in_dim(a, new, row, 0), state, changed)
-    return state, jax.tree.map(lambda a: a[None], out)
+    return store(state, row, changed), jax.tree.map(lambda a: a[None], out)
 
   def together(state, seat):
     who, own = seat
@@ -177,7 +185,7 @@ def run(key, start, count, length, method, groups, state, data, plan, chunk=1, m
   def body(i, carry):
     state, reports = carry
     state, report = one(start + i, state)
-    return state, jax.tree.map(lambda a, new: jax.lax.dynamic_update_index_in_dim(a, new, i, 0), reports, report)
+    return state, store(reports, i, report)
 
   shape = jax.eval_shape(one, start, state)[1]
   reports = jax.tree.map(lambda s: jnp.zeros((length, *s.shape), s.dtype), shape)
