@@ -83,17 +83,12 @@ def method(config, name, variant, rounds, weights, classes):
 
 
 def get_config(arg=''):
-  choice = base.parse(arg, method='fedh2l', setting='rmnist', alpha='10', variant='', protocol='clean')
-  if choice.setting not in NETS:
-    raise base.ConfigError(f'setting={choice.setting!r} is unknown; choose one of {", ".join(NETS)}')
-  if choice.variant not in VARIANTS:
-    raise base.ConfigError(f'variant={choice.variant!r} is unknown; choose one of {", ".join(filter(None, VARIANTS))}')
+  words = {'setting': tuple(NETS), 'variant': tuple(VARIANTS), 'protocol': ('clean', 'paper')}
+  choice = base.parse(arg, method='fedh2l', alpha='10', **words)
   if choice.variant and choice.method != 'fedh2l':
     raise base.ConfigError(
       f'variant={choice.variant} is one of fedh2l, not of method={choice.method}; leave one of them out'
     )
-  if choice.protocol not in ('clean', 'paper'):
-    raise base.ConfigError(f'protocol={choice.protocol!r} is unknown; choose one of clean, paper')
   if not (choice.alpha.isdecimal() and 0 < int(choice.alpha) < 100):
     raise base.ConfigError(
       f'alpha={choice.alpha!r} is no share in percent between 1 and 99; write for example alpha=10'

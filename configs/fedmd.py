@@ -80,9 +80,8 @@ def zoo(setting, table, width=1.0) -> tuple:
 
 
 def get_config(arg=''):
-  choice = base.parse(arg, method='fedmd', setting='femnist_iid', weights='uniform', zoo='', superclasses='paper')
-  if choice.setting not in SETTINGS:
-    raise base.ConfigError(f'setting={choice.setting!r} is unknown; choose one of {", ".join(SETTINGS)}')
+  words = {'setting': tuple(SETTINGS), 'weights': ('uniform', 'paper'), 'zoo': ('', 'table1', 'table2')}
+  choice = base.parse(arg, method='fedmd', superclasses=tuple(SUPERCLASSES), **words)
   data, (digest_batch, revisit, batch, rounds) = SETTINGS[choice.setting]
   config = base.default()
   config.name = f'fedmd_{choice.setting}'
@@ -90,10 +89,6 @@ def get_config(arg=''):
   config.plan = base.block(plan, 'synchronous')
   config.data.partition, config.data.validation, config.data.clients = 'few', 0.0, 10
   config.data.update(data)
-  known = {'weights': ('uniform', 'paper'), 'zoo': ('', 'table1', 'table2'), 'superclasses': tuple(SUPERCLASSES)}
-  for field, words in known.items():
-    if choice[field] not in words:
-      raise base.ConfigError(f'{field}={choice[field]!r} is unknown; choose one of {", ".join(filter(None, words))}')
   if choice.setting == 'cifar_noniid':
     config.data.keep = SUPERCLASSES[choice.superclasses]
   config.groups = zoo(choice.setting, choice.zoo or ('table1' if 'femnist' in choice.setting else 'table2'))

@@ -116,17 +116,14 @@ def get_config(arg=''):
     arg,
     tuple(SIZES),
     method='felo',
-    data='cifar10',
-    split='iid',
-    zoo='previous',
+    data=tuple(ROWS),
+    split=('iid', 'dir0.5'),
+    zoo=tuple(ZOO),
     ratio='',
     interval='1',
     align='',
-    widths='dynamic',
+    widths=('dynamic', 'fixed'),
   )
-  for field, known in (('data', ROWS), ('split', ('iid', 'dir0.5')), ('zoo', ZOO), ('widths', ('dynamic', 'fixed'))):
-    if choice[field] not in known:
-      raise base.ConfigError(f'{field}={choice[field]!r} is unknown; choose one of {", ".join(known)}')
   width, rows, clients, rounds, every, epochs, batch, rate = SIZES[choice.profile]
   config = base.default()
   config.name = f'felo_{choice.data}_{choice.split}_{choice.zoo}'

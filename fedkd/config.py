@@ -157,7 +157,7 @@ def parse(arg, profiles=('paper', 'small', 'smoke'), **choices) -> ConfigDict:
   Args:
     arg: the string; None or '' for the defaults.
     profiles: allowed bare words, the first is the default.
-    **choices: what may be set, with defaults.
+    **choices: what may be set, with defaults; a tuple lists the words that are allowed, its first is the default.
 
   Returns:
     ConfigDict with `profile` and every choice.
@@ -165,7 +165,8 @@ def parse(arg, profiles=('paper', 'small', 'smoke'), **choices) -> ConfigDict:
   Raises:
     ConfigError: for any other word.
   """
-  out = ConfigDict({'profile': profiles[0], **choices})
+  words = {key: known for key, known in choices.items() if isinstance(known, tuple)}
+  out = ConfigDict({'profile': profiles[0], **choices, **{key: known[0] for key, known in words.items()}})
   for word in filter(None, (arg or '').split(',')):
     key, equals, value = word.partition('=')
     if not equals and key in profiles:
@@ -176,6 +177,9 @@ def parse(arg, profiles=('paper', 'small', 'smoke'), **choices) -> ConfigDict:
       raise ConfigError(
         f'config string has {word!r}; use a profile ({", ".join(profiles)}) or {", ".join(f"{k}=..." for k in choices)}'
       )
+  for key, known in words.items():
+    if out[key] not in known:
+      raise ConfigError(f'{key}={out[key]!r} is unknown; choose one of {", ".join(filter(None, known))}')
   return out
 
 
