@@ -85,7 +85,7 @@ def fedmd(config, profile):
   config.before = tuple({'name': name, 'rounds': passes, **epoch} for name in ('public', 'private'))
   config.before[1]['rows'] = 'unshared'  # the rest is public, and divided no more
   config.method = base.block(methods, 'fedmd', subset=subset, epochs=None, steps=steps, batch=50, rows='unshared')
-  config.plan, config.data.public_share = base.block(plan, 'synchronous'), 0.1
+  config.plan = base.block(plan, 'synchronous')
   config.rounds, config.eval_every = rounds + 1, max(1, rounds // 5)
 
 
@@ -98,6 +98,7 @@ def get_config(arg=''):
   config.data.name = 'mnist'
   config.data.partition = 'contiguous'
   config.data.validation = 0.0  # the paper has none
+  config.data.public_share = 0.1  # FedMD's public set; to the other methods these rows are their own
   config.seeds = (0, 1, 2)
   config.groups = zoo(choice.zoo)
   # One uniformly chosen client per round, as published. FedAvg needs everybody at once: a tenth of the rounds.

@@ -21,7 +21,7 @@ NETS = (
 
 
 def get_config(arg=''):
-  choice = base.parse(arg, profiles=('small', 'smoke'), method='fedhe', zoo='hetero', plan='synchronous')
+  choice = base.parse(arg, ('small', 'smoke'), method='fedhe', zoo=('hetero', 'homo'), plan='synchronous')
   config = base.default()
   config.name = 'quickstart'
   config.method = fedhe_mnist.method(choice.method, choice.zoo)

@@ -109,9 +109,12 @@ def megabytes(frames):
   return figure
 
 
-def clients(workdir):
-  """Final accuracy of every client, mean and range over seeds, each architecture in its own colour."""
-  frame, summary = read(workdir), json.loads((pathlib.Path(workdir) / 'summary.json').read_text())
+def clients(workdir, summary=None):
+  """Final accuracy of every client, mean and range over seeds, each architecture in its own colour.
+
+  `summary`: of the run, if `summary.json` is not written yet.
+  """
+  frame, summary = read(workdir), summary or json.loads((pathlib.Path(workdir) / 'summary.json').read_text())
   final = 100 * by_seed(frame, 'accuracy_per_client')[:, -1]  # [seeds, K]
   figure, axes = _axes(f'{summary["method"]}: test accuracy of each client', 'client', 'accuracy (%)')
   sizes, names = [g['clients'] for g in summary['groups']], [g['name'] for g in summary['groups']]
@@ -194,12 +197,12 @@ def save(figure, path):
   partial.replace(path)
 
 
-def figures(workdir, counts):
+def figures(workdir, counts, summary):
   """Draws a finished run's `figures/`; `counts` are the first seed's labels per client, int[K, C]."""
   workdir = pathlib.Path(workdir)
   frame = read(workdir)
   runs, folder = {frame['method'][0]: frame}, workdir / 'figures'
   save(curves(runs), folder / 'accuracy_rounds.png')
   save(megabytes(runs), folder / 'accuracy_megabytes.png')
-  save(clients(workdir), folder / 'accuracy_clients.png')
+  save(clients(workdir, summary), folder / 'accuracy_clients.png')
   save(labels(counts, frame['seed'][0]), folder / 'labels.png')

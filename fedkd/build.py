@@ -1,5 +1,6 @@
 """From a config to the parts of a run: the only place that reads configs."""
 
+import inspect
 import pathlib
 import zlib
 from typing import Any, NamedTuple
@@ -171,8 +172,8 @@ def make_groups(config, source) -> tuple:
   hold the same clients (HeteroFL's widths that change, Diao, Ding and Tarokh, 2021).
 
   Raises:
-    ConfigError: for an unknown architecture or field, or groups that do not hold exactly the clients 0 ..
-      `data.clients` - 1.
+    ConfigError: for an unknown architecture, a missing, unknown or impossible field, or groups that do not hold exactly
+      the clients 0 .. `data.clients` - 1.
   """
   classes = config.data.classes or source.classes
   if classes < source.classes:
@@ -186,15 +187,15 @@ def make_groups(config, source) -> tuple:
   mean, scale = normalise(source.train_image, source.name)
   groups, start = [], 0
   for i, entry in enumerate(config.groups):
-    fields = dict(entry)
-    name, count, _ = fields.pop('model'), int(fields.pop('clients', 0)), fields.pop('weights', None)
-    start = int(fields.pop('first', start))
+    given = _entry(entry, i)
+    name, count, start = given['model'], given.get('clients', 0), given.get('first', start)
+    for field, value in (('clients', count), ('first', start)):
+      if not isinstance(value, int):
+        raise ConfigError(f'groups[{i}].{field}={value!r} must be a whole number')
     if count < 1:
       raise ConfigError(f'groups[{i}].clients={count} must be at least 1')
-    make = _architecture(name, i)
-    known = [f for f in getattr(make, '__dataclass_fields__', {}) if f not in ('parent', 'name', 'classes', 'lowering')]
-    configs.refuse_unknown(fields, known, f'groups[{i}], a {name},')
-    net = make(**configs.tuples(fields), classes=classes, lowering=config.lowering)
+    fields = {k: v for k, v in given.items() if k not in ('model', 'clients', 'first', 'weights')}
+    net = _network(name, fields, i, {'classes': classes, 'lowering': config.lowering})
     model = Preprocessed(net, mean, scale, config.data.crop, config.data.flip)
     groups.append(Group(_label(name, fields), model, np.arange(start, start + count, dtype=np.int32)))
     start += count
@@ -212,11 +213,41 @@ def _refuse_other_clients(groups, clients):
     )
 
 
+def _entry(entry, i) -> dict:
+  if not isinstance(entry, dict | configs.ConfigDict) or 'model' not in entry:
+    raise ConfigError(
+      f'groups[{i}] has no model: {configs.plain(entry)!r}; give {{"model": ..., "clients": ...}} with one of '
+      f'{", ".join(models.__all__)}, or module:Class'
+    )
+  return dict(entry)
+
+
+def _network(name, fields, i, common):
+  """The network of group `i` with the `fields` of its entry and those that all networks have in `common`."""
+  make = _architecture(name, i)
+  known = configs.fields(make, ('parent', 'name'))
+  if lacking := [field for field in common if field not in known]:
+    raise ConfigError(
+      f'groups[{i}].model={name!r} has no field {lacking[0]!r}; add it, as fedkd/models/__init__.py says'
+    )
+  own = {field: usual for field, usual in known.items() if field not in common}
+  configs.refuse_unknown(fields, own, f'groups[{i}], a {name},')
+  if lacking := [field for field, usual in own.items() if usual is inspect.Parameter.empty and field not in fields]:
+    raise ConfigError(f'groups[{i}], a {name}, needs a value for {lacking[0]!r}; add it to the entry')
+  try:
+    return make(**configs.tuples(fields), **common)
+  except (TypeError, ValueError) as error:
+    raise ConfigError(f'groups[{i}], a {name}, cannot be made: {error}') from error
+
+
 def _architecture(name, i):
   choices = {n: getattr(models, n) for n in models.__all__}
   if name not in choices and not callable(name) and ':' not in str(name):
     raise ConfigError(f'groups[{i}].model={name!r} is unknown; choose one of {", ".join(choices)}, or module:Class')
-  return choices.get(name) or configs.resolve(name, models, f'groups[{i}].model')
+  make = choices.get(name) or configs.resolve(name, models, f'groups[{i}].model')
+  if not callable(make):
+    raise ConfigError(f'groups[{i}].model={name!r} is no class; give one of {", ".join(choices)}, or module:Class')
+  return make
 
 
 def _label(name, fields) -> str:
@@ -249,13 +280,14 @@ def initial_variables(groups, seeds, image_shape, compiler_options=None) -> tupl
     init = lambda key: {'batch_stats': {}, **group.model.init(key, image, False)}
     init = jax.jit(init, compiler_options=compiler_options)
     keys = (jax.random.fold_in(jax.random.key(seed), 0) for seed in seeds)
-    made = [init(jax.random.fold_in(key, zlib.crc32(repr(group.model.net).encode()))) for key in keys]
+    name = repr(group.model.net.clone(lowering='auto'))  # how a convolution is computed is not who it is
+    try:
+      made = [init(jax.random.fold_in(key, zlib.crc32(name.encode()))) for key in keys]
+    except (ValueError, TypeError) as error:
+      raise ConfigError(f'groups, {group.name}: {str(error).splitlines()[0]}') from error
     return jax.tree.map(lambda *a: jnp.stack(a)[:, None], *made)
 
-  try:
-    return tuple(of_group(group) for group in groups)
-  except ValueError as error:
-    raise ConfigError(str(error)) from error
+  return tuple(of_group(group) for group in groups)
 
 
 def _with_weights(entries, variables) -> tuple:

@@ -13,6 +13,8 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
+from fedkd.errors import ConfigError
+
 KEPT = 3  # checkpoints of a run
 
 
@@ -27,9 +29,10 @@ def digest(tree) -> str:
 
 
 @contextlib.contextmanager
-def manager(directory, keep=KEPT, largest=0):
+def manager(directory, keep=KEPT, largest=0, tidy=True):
   """The Orbax manager of a run's `checkpoints/`; saves are atomic and done when `save` returns.
 
+  `tidy`: clear away what a save that died has left; not for who only reads, since somebody may be saving.
   `largest`: bytes of the largest array to save. Orbax compresses as many arrays at once as it may hold beside a state;
   with 0 that is all of them.
   """
@@ -38,7 +41,7 @@ def manager(directory, keep=KEPT, largest=0):
   options = ocp.CheckpointManagerOptions(
     max_to_keep=keep,
     enable_async_checkpointing=False,
-    cleanup_tmp_directories=True,
+    cleanup_tmp_directories=tidy,
     create=False,
     multiprocessing_options=_alone(),
   )
@@ -87,22 +90,36 @@ def read(opened, step, like):
   return jax.tree.unflatten(jax.tree.structure(like), leaves), found.digest['notes']
 
 
-def restore(opened, like, warn):
-  """The newest intact checkpoint; damaged newer ones are reported through `warn` and deleted.
+def restore(opened, like, warn, tidy=True):
+  """The newest intact checkpoint; damaged newer ones are reported through `warn`.
 
   Args:
     opened: from `manager`.
     like: step -> pytree of arrays or ShapeDtypeStructs with the structure of the state saved there.
     warn: called with one sentence per damaged checkpoint.
+    tidy: delete damaged ones where there is an intact one, so that their numbers are free.
 
   Returns:
-    (step, state, notes), or None if there is no intact checkpoint.
+    (step, state, notes), or None if there is no checkpoint.
+
+  Raises:
+    ConfigError: if none can be read. None is deleted then: what has changed may be the program.
   """
+  damaged = []
   for step in sorted(opened.all_steps(), reverse=True):
     try:
-      return step, *read(opened, step, like(step))
+      state, notes = read(opened, step, like(step))
     except Exception as error:  # damage raises many types, depending on the file that is hit
       reason = str(error).strip().split('\n')[0][:120]
       warn(f'checkpoint {step} is damaged ({type(error).__name__}: {reason}); trying the next older one')
-      opened.delete(step)
+      damaged.append(step)
+    else:
+      for later in damaged if tidy else ():
+        opened.delete(later)
+      return step, state, notes
+  if damaged:
+    raise ConfigError(
+      f'workdir={opened.directory.parent}: no checkpoint can be read ({reason}); undo what was changed in the method '
+      'or its models since, or choose another workdir'
+    )
   return None

@@ -50,12 +50,16 @@ def claim(directory, config, workdir):
     if not path.exists():
       log.write_json(path, {'workdir': owner, 'config': config})
     found = json.loads(path.read_text())
+    for file in (path, *path.parent.glob('group*')):
+      file.open('ab').close()
   except OSError as error:
     raise ConfigError(f'client_store={directory} cannot be written ({error.strerror}); choose another') from error
-  if found['workdir'] != owner or configs.differences(found['config'], config):
+  except ValueError as error:
+    raise ConfigError(f'client_store={directory}: {path} is damaged ({error}); choose another') from error
+  if found.get('workdir') != owner or configs.differences(found['config'], config):
     raise ConfigError(
-      f'client_store={directory} holds the clients of the run in {found["workdir"]}; choose another, or delete {path} '
-      'if that run was moved here'
+      f'client_store={directory} holds the clients of the run in {found.get("workdir")}; choose another, or delete '
+      f'{path} if that run was moved here'
     )
 
 

@@ -1,6 +1,6 @@
 """Experiment configs: the fields, and how a config string chooses among them.
 
-A config is an `ml_collections.ConfigDict`; it is read by `experiment.build` and nowhere below. Choices that
+A config is an `ml_collections.ConfigDict`; `build.build` makes the parts of a run of it. Choices that
 change the set of fields (method, plan, zoo, profile) come in the config string, everything else is
 `--config.FIELD=VALUE`.
 """
@@ -50,7 +50,8 @@ def default() -> ConfigDict:
   config.data.partition = 'iid'  # iid, contiguous, dirichlet, shards, by_origin, few, few_by_origin, writers
   config.data.concentration = 0.5  # of the Dirichlet partition
   config.data.per_class = 3  # rows of each class and client in `few` and `few_by_origin`
-  config.data.minimum = 18  # rows of a client in `writers`
+  config.data.smallest = 10  # rows of the smallest client in `dirichlet`
+  config.data.minimum = 18  # rows that every client has in `writers`
   config.data.protocol = 'shares'  # or pacs_paper
   config.data.validation = 0.1  # share of each client's rows held out
   config.data.public_share = 0.0  # share that each client gives to everybody
@@ -112,7 +113,7 @@ def fields(function, exclude=()) -> dict:
 
 
 TAKES = {methods: ('tx',), plan: ('sizes', 'rounds'), optax: ('learning_rate',)}  # the signature of a choice
-GIVEN = ('tx', 'sizes', 'rounds')  # what `experiment.build` passes in, not the config
+GIVEN = ('tx', 'sizes', 'rounds')  # what `build.build` passes in, not the config
 FIELD = {methods: 'method', plan: 'plan', optax: 'optimizer'}  # the config block whose names a module resolves
 
 
@@ -281,6 +282,7 @@ def check(config):
     'data.crop',
     'data.rows',
     'data.public_rows',
+    'data.size',
   ):
     value = flat(plain(config))[field]
     if value < 0:
@@ -291,6 +293,12 @@ def check(config):
         raise ConfigError(
           f"{field}={config[field]!r} does not go with client_store; set it to {usual!r}, or client_store to ''"
         )
+  for field in ('seeds', 'milestones'):
+    values = tuple(config[field])
+    if odd := [value for value in values if not isinstance(value, int)]:
+      raise ConfigError(
+        f'{field}={values} has {odd[0]!r}, which is no whole number; write for example --config.{field}=1,2'
+      )
   seeds = tuple(config.seeds)
   if not seeds or len(set(seeds)) != len(seeds) or min(seeds) < 0:
     raise ConfigError(f'seeds={seeds} must be distinct and not negative; for example --config.seeds=0,1,2')

@@ -79,7 +79,7 @@ def _finished(workdir, config) -> dict | None:
   """The summary of a run that is finished; one of fewer rounds goes on."""
   _refuse_other_config(workdir, configs.plain(config))
   path = workdir / 'summary.json'
-  summary = json.loads(path.read_text()) if path.exists() else {'rounds': -1}
+  summary = _json(path) if path.exists() else {'rounds': -1}
   return summary if summary['rounds'] == config.rounds else None
 
 
@@ -92,7 +92,7 @@ def use_compilation_cache():
 def _refuse_other_config(workdir, config):
   if not (workdir / 'config.json').exists():
     return
-  changed = configs.differences(json.loads((workdir / 'config.json').read_text()), config)
+  changed = configs.differences(_json(workdir / 'config.json'), config)
   if changed:
     raise ConfigError(
       f'workdir={workdir} holds a run with another config ({"; ".join(changed)}); '
@@ -100,8 +100,27 @@ def _refuse_other_config(workdir, config):
     )
 
 
+def _json(path):
+  try:
+    return json.loads(path.read_text())
+  except ValueError as error:
+    raise ConfigError(f'workdir={path.parent}: {path.name} is damaged ({error}); choose another workdir') from error
+
+
 def _prepare(workdir, parts):
+  """Writes what is known before training.
+
+  Raises:
+    ConfigError: if the directory cannot be written.
+  """
   log.make(workdir)
+  try:
+    _write_start(workdir, parts)
+  except OSError as error:
+    raise ConfigError(f'workdir={workdir} cannot be written ({error.strerror}); choose another') from error
+
+
+def _write_start(workdir, parts):
   log.write_json(workdir / 'config.json', configs.plain(parts.config))
   lists = {}
   for seed, split in zip(parts.config.seeds, parts.splits, strict=True):
@@ -136,10 +155,13 @@ def _phase_at(parts, step) -> tuple:
   return number, ends[number] - parts.phases[number].rounds
 
 
-def _restore(parts, saved):
-  """(step, state, totals) of the newest intact checkpoint, or None."""
+def _restore(parts, saved, tidy=True):
+  """(step, state, totals) of the newest intact checkpoint, or None; arguments as `checkpoint.restore`."""
   phase_at = lambda step: parts.phases[_phase_at(parts, step)[0]]
-  found = checkpoint.restore(saved, lambda step: phase_at(step).saved, log.warn)
+  found = []
+  look = lambda: found.append(checkpoint.restore(saved, lambda step: phase_at(step).saved, log.warn, tidy))
+  hosts.agreed(look)
+  found = found[0] if found else None
   notes = hosts.tell(found and (found[0], found[2]))
   if not notes:
     return None
@@ -196,9 +218,9 @@ def _finish(parts, workdir, state, totals) -> dict:
     **environment(),
     'state_sha256': parts.phases[-1].digest(state),
   }
-  log.write_json(workdir / 'summary.json', out)
   counts = partition.overview(owned(parts.splits[0]), parts.source.train_label, parts.source.classes)
-  analysis.figures(workdir, counts)
+  analysis.figures(workdir, counts, out)
+  log.write_json(workdir / 'summary.json', out)  # last, because it says that the run is finished
   return out
 
 
@@ -224,7 +246,7 @@ def read_config(workdir) -> ConfigDict:
   path = pathlib.Path(workdir) / 'config.json'
   if not path.exists():
     raise ConfigError(f'workdir={workdir} holds no run (no config.json); give the --workdir of a run')
-  default, found = configs.default().to_dict(), json.loads(path.read_text())
+  default, found = configs.default().to_dict(), _json(path)
   found['data'] = {**default['data'], **found['data']}
   return ConfigDict(configs.tuples({**default, **found}))
 
@@ -250,9 +272,10 @@ def load(workdir, client=0, seed=None):
     raise ConfigError(f'client={client} is unknown; the run has clients 0 to {config.data.clients - 1}')
   if seed not in config.seeds:
     raise ConfigError(f'seed={seed} is unknown; the run has seeds {", ".join(map(str, config.seeds))}')
+  config.devices = 1  # a checkpoint serves any number
   parts = build(config, dry=not config.client_store, evaluate=np.array([client]))
-  with checkpoint.manager(pathlib.Path(workdir) / 'checkpoints') as saved:
-    found = _restore(parts, saved)
+  with checkpoint.manager(pathlib.Path(workdir) / 'checkpoints', tidy=False) as saved:
+    found = _restore(parts, saved, tidy=False)
   if found is None:
     raise ConfigError(f'workdir={workdir} holds no intact checkpoint; run the experiment first')
   phase = parts.phases[_phase_at(parts, found[0])[0]]

@@ -28,7 +28,7 @@ def read(config, beside, variables) -> tuple:
     variables: this run's initial ones, leaves [seeds, 1, ...].
 
   Raises:
-    ConfigError: if there is no such run or phase, or its clients, seeds or data are others.
+    ConfigError: if there is no such run or phase, it is damaged, or its clients, seeds or data are others.
   """
   name, at, phase = config.init_from.rpartition('@')
   where = f'init_from={config.init_from!r}'
@@ -37,17 +37,24 @@ def read(config, beside, variables) -> tuple:
   path = beside / name
   if not (path / 'config.json').exists():
     raise ConfigError(f'{where}: {path} holds no run; run that one first, in the same folder as this one')
-  other = json.loads((path / 'config.json').read_text())
+  try:
+    other = json.loads((path / 'config.json').read_text())
+  except ValueError as error:
+    raise ConfigError(f'{where}: config.json of that run is damaged ({error}); run it again') from error
   fields = ('groups', 'seeds', 'data')
   pick = lambda values: {field: values[field] for field in fields}
   if changed := configs.differences(pick(other), pick(configs.plain(config))):
     raise ConfigError(f'{where}: that run has other clients ({"; ".join(changed)}); make them equal')
   sizes = [int(entry['clients']) for entry in config.groups]
   like = jax.eval_shape(lambda v: _each(v, sizes), _models(variables))
-  with checkpoint.manager(path / 'phases', keep=None) as opened:
+  with checkpoint.manager(path / 'phases', keep=None, tidy=False) as opened:
     if int(phase) not in opened.all_steps():
       raise ConfigError(f'{where}: phase {phase} of that run is not finished; finish it first')
-    found = checkpoint.read(opened, int(phase), like)[0]
+    try:
+      found = checkpoint.read(opened, int(phase), like)[0]
+    except Exception as error:  # as in `checkpoint.restore`
+      reason = str(error).strip().split('\n')[0][:120]
+      raise ConfigError(f'{where}: what that phase left is damaged ({reason}); run {path} again') from error
   return jax.tree.map(jnp.asarray, found)
 
 

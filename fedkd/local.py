@@ -202,6 +202,16 @@ def draw(key, count, size, batch):
   return chosen[jnp.arange(batch) % jnp.clip(size, 1, min(batch, count))]
 
 
+def _refuse_no_training(batch, steps, epochs):
+  for field, value, least in (('batch', batch, 1), ('steps', steps, 0), ('epochs', epochs, 0)):
+    if value is not None and value < least:
+      raise ValueError(f'{field}={value} must be at least {least}')
+  if bool(steps) == bool(epochs):
+    raise ValueError(
+      f'local training needs steps or epochs, not both: steps={steps}, epochs={epochs}; set one to 0, the other above'
+    )
+
+
 def fit(key, learner, tx, loss_fn, rows, size, batch, steps=None, epochs=None, t=0):
   """Trains on mini-batches of the first `size` rows.
 
@@ -212,20 +222,20 @@ def fit(key, learner, tx, loss_fn, rows, size, batch, steps=None, epochs=None, t
     loss_fn: (params, batch_stats, key, rows of the batch) -> (loss, (batch_stats, sums)).
     rows: pytree with leaves [n_max, ...]; entries from `size` on are padding and never drawn.
     size: int32[], may be traced: unequal clients cost nothing when mapped one by one. 0 trains nothing, exactly.
-    batch: examples per step.
+    batch: examples per step, 1 or more.
     steps: that many steps, each on rows drawn afresh without replacement (fewer rows than `batch` repeat
       in turn, so that BatchNorm sees a full batch); or
-    epochs: that many passes in fresh random orders, the last batch of a pass filled from its beginning.
+    epochs: that many passes in fresh random orders, the last batch of a pass filled from its beginning. None and 0
+      both mean not given, here as for `steps`.
     t: the round, for an optimizer that follows it (`optimizers.scheduled`).
 
   Returns:
     (learner, sums): `sums` added up over all steps, from the forward passes that trained.
 
   Raises:
-    ValueError: unless exactly one of `steps` and `epochs` is given.
+    ValueError: unless exactly one of `steps` and `epochs` is given, or for a negative number, or an empty batch.
   """
-  if (steps is None) == (epochs is None):
-    raise ValueError(f'local training needs steps or epochs, not both: steps={steps}, epochs={epochs}; set one to None')
+  _refuse_no_training(batch, steps, epochs)
   count = jax.tree.leaves(rows)[0].shape[0]
   loss_fn = jax.jit(loss_fn)  # traced once, for the shapes of its sums and for its gradient
 
@@ -253,7 +263,7 @@ def fit(key, learner, tx, loss_fn, rows, size, batch, steps=None, epochs=None, t
   sample = jax.tree.map(lambda leaf: jnp.zeros((batch, *leaf.shape[1:]), leaf.dtype), rows)
   shapes = jax.eval_shape(loss_fn, learner.params, learner.batch_stats, key, sample)[1][1]
   before = learner, jax.tree.map(jnp.zeros_like, shapes)
-  if epochs is not None:
+  if epochs:
     return jax.lax.fori_loop(0, epochs, epoch, before)
   after = jax.lax.fori_loop(0, steps, step, before)
   return jax.tree.map(lambda a, b: jnp.where(size > 0, a, b), after, before)

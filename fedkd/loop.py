@@ -15,6 +15,7 @@ from fedkd import checkpoint, hosts, log, metrics, scoring, stopping
 from fedkd import plan as plans
 from fedkd.build import Experiment
 from fedkd.errors import DivergedError, StoppedError
+from fedkd.local import Learner
 
 CHUNK_SECONDS = 10  # of work between two looks at the signals and the clock
 SAVING = 0.1  # at most so large a share of the time goes into checkpoints
@@ -45,7 +46,11 @@ def rounds(loop, state, totals, at, fresh):
   display.say(f'{phase.label}: compiled in {time.monotonic() - compiling:.1f} s')
   # A checkpoint that is older than these counts went by the plan.
   planned = [int(plans.turns(phase.plan)[:at].sum())] * len(config.seeds)
-  totals = {**totals, **metrics.of_phase(len(config.seeds))} if fresh else {'turns': planned, 'stop': {}, **totals}
+  totals = (
+    {**totals, **metrics.of_phase(len(config.seeds))}
+    if fresh
+    else {'turns': planned, 'stop': {}, 'means': {}, **totals}
+  )
   if fresh:
     display.update(loop.start, 0, _evaluate(loop, 0, state, totals))
   early = loop.parts.stops[loop.number]
@@ -71,12 +76,13 @@ def rounds(loop, state, totals, at, fresh):
       display.say(f'{phase.label}: every client has stopped after round {at}')
       at = phase.rounds  # what is left would change nobody
       row = _evaluate(loop, at, state, totals)
-    totals = {**totals, 'info': {}, 'spoke': 0} if row else totals
+    totals = {**totals, 'means': {}} if row else totals
     display.update(loop.start + at, rate, row)
     stops = [signum for each in hosts.gather(loop.stop) for signum in each]
     if at == phase.rounds or stops or hosts.tell(_save_due(config, at, safe_at, safe, saving)):
       begun = time.monotonic()
       packed = phase.pack(state)
+      _refuse_bad_weights(loop, packed, at, safe_at)
       if hosts.first():
         checkpoint.save(loop.saved, loop.start + at, packed, totals)
       safe, safe_at = time.monotonic(), at
@@ -97,17 +103,32 @@ def _refuse_bad_loss(loop, report, at, count, safe_at):
   bad = metrics.first_bad_loss(report, count)
   if bad:
     seed, t, client, loss = bad
-    config = loop.parts.config
+    where = f'in round {at + t} of {loop.phase.label} (seed {loop.parts.config.seeds[seed]})'
+    raise DivergedError(f'the loss of client {client} became {loss} {where}; {_remedy(loop, safe_at)}')
+
+
+def _refuse_bad_weights(loop, packed, at, safe_at):
+  """A step after the last loss may have been the bad one: no such weights are saved."""
+  learners = jax.tree.leaves(packed.client, is_leaf=lambda node: isinstance(node, Learner))
+  weights = jax.tree.leaves([node.params for node in learners if isinstance(node, Learner)])
+  if not all(np.isfinite(np.asarray(leaf)).all() for leaf in weights):
     raise DivergedError(
-      f'the loss of client {client} became {loss} in round {at + t} (seed {config.seeds[seed]}); '
-      f'lower optimizer.learning_rate={config.optimizer.learning_rate}; the checkpoint of round {safe_at} is kept'
+      f'a weight became infinite or NaN by round {at} of {loop.phase.label}; {_remedy(loop, safe_at)}'
     )
+
+
+def _remedy(loop, safe_at) -> str:
+  rate, safe = loop.parts.config.optimizer.get('learning_rate'), loop.start + safe_at
+  lower = 'lower the learning rate' if rate is None else f'lower optimizer.learning_rate={rate}'
+  return f'{lower}; ' + (f'the checkpoint of round {safe} is kept' if safe else 'there is no checkpoint yet')
 
 
 def _evaluate(loop, at, state, totals) -> dict:
   """Evaluates after `at` rounds of a phase and writes the row. Its last round uses the whole test set."""
   parts, phase, early = loop.parts, loop.phase, loop.parts.stops[loop.number]
-  on_public = early is not None and early.watch == 'accuracy_public'
+  # After a phase that prepares the last one, also what it has learned about the public images.
+  prepared = at == phase.rounds and phase is not parts.phases[-1] and parts.source.public_test is not None
+  on_public = prepared or (early is not None and early.watch == 'accuracy_public')
   limit, state = parts.config.eval_rows, phase.ready(state)
   row = {
     'phase': loop.number,

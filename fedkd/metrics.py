@@ -7,11 +7,10 @@ import numpy as np
 
 
 def start(seeds) -> dict:
-  """Totals before round 0. `up` and `down` are {kind: [numbers per seed, bytes per seed]}; `info` and `spoke`, the
-  client turns, are sums since the last evaluation; `last` describes the last round."""
+  """Totals before round 0. `up` and `down` are {kind: [numbers per seed, bytes per seed]}; `means` is {name: [sum per
+  seed, client turns per seed that have a value]} since the last evaluation; `last` describes the last round."""
   zeros = [0.0] * seeds
-  sums = {'examples': zeros, 'seconds': 0.0, 'up': {}, 'down': {}, 'info': {}, 'spoke': 0, 'last': {}}
-  return {**sums, **of_phase(seeds)}
+  return {'examples': zeros, 'seconds': 0.0, 'up': {}, 'down': {}, 'means': {}, 'last': {}, **of_phase(seeds)}
 
 
 def of_phase(seeds) -> dict:
@@ -39,15 +38,17 @@ def add(totals, report, count, seconds) -> dict:
   """
   seats = [np.asarray(ids)[:, :count] >= 0 for ids in report.ids]
   infos = {}
-  for info in report.info:
+  for info, seated in zip(report.info, seats, strict=True):
     for name, values in info.items():
-      infos[name] = infos.get(name, 0) + np.sum(values[:, :count], (1, 2), dtype=np.float64)
-  new = {**totals, 'seconds': totals['seconds'] + seconds, 'last': {}, 'info': dict(totals['info'])}
-  new['examples'] = (np.asarray(totals['examples']) + infos.pop('examples', 0)).tolist()
-  turns = sum(s.sum((1, 2)) for s in seats)
-  new['spoke'], new['turns'] = ((np.asarray(totals[name]) + turns).tolist() for name in ('spoke', 'turns'))
-  for name, values in infos.items():
-    new['info'][name] = (np.asarray(totals['info'].get(name, 0.0)) + values).tolist()
+      values = np.asarray(values, np.float64)[:, :count]
+      said = seated & ~np.isnan(values)
+      both = np.stack([np.sum(values, (1, 2), where=said), said.sum((1, 2))])
+      infos[name] = infos.get(name, 0) + both
+  new = {**totals, 'seconds': totals['seconds'] + seconds, 'last': {}, 'means': dict(totals['means'])}
+  new['examples'] = (np.asarray(totals['examples']) + infos.pop('examples', [0])[0]).tolist()
+  new['turns'] = (np.asarray(totals['turns']) + sum(s.sum((1, 2)) for s in seats)).tolist()
+  for name, both in infos.items():
+    new['means'][name] = (np.asarray(totals['means'].get(name, 0.0)) + both).tolist()
   speakers = np.maximum(sum(s[:, count - 1].sum(-1) for s in seats), 1)
   for way in ('up', 'down'):
     counted = _counts(getattr(report, way))
@@ -79,15 +80,16 @@ def first_bad_loss(report, count):
   return int(seed), int(t), client, loss
 
 
-def accuracies(hits, rows, owner) -> dict:
-  """The accuracy fields of a row from right answers int[seeds, K] on `rows` [seeds] examples; `owner`: int[K], the
-  group of each client."""
+def accuracies(hits, rows, owner, groups) -> dict:
+  """The accuracy fields of a row from right answers int[seeds, K] on `rows` [seeds] examples; `owner`: int[K], which of
+  so many `groups` each client is in. A group of which nobody is evaluated has no accuracy, None."""
   each = hits / rows[:, None]
-  groups = [each[:, owner == g].mean(1) for g in np.unique(owner)]
+  nobody = [None] * len(each)
+  per_group = [each[:, owner == g].mean(1).tolist() if np.any(owner == g) else nobody for g in range(groups)]
   return {
     'accuracy': each.mean(1).tolist(),
     'accuracy_per_client': each.tolist(),
-    'accuracy_per_group': np.stack(groups, 1).tolist(),
+    'accuracy_per_group': [list(row) for row in zip(*per_group, strict=True)],
     'accuracy_std': each.std(1).tolist(),
     'accuracy_p10': np.percentile(each, 10, axis=1).tolist(),
     'accuracy_worst': each.min(1).tolist(),
@@ -95,11 +97,10 @@ def accuracies(hits, rows, owner) -> dict:
 
 
 def row(totals) -> dict:
-  """The training and ledger fields of a row; losses are means over the client turns since the last evaluation, None
-  for a seed without any."""
-  turns = np.broadcast_to(totals['spoke'], len(totals['examples'])).tolist()
-  mean = lambda sums: [total / count if count else None for total, count in zip(sums, turns, strict=True)]
-  out = {name: mean(sums) for name, sums in totals['info'].items()}
+  """The training and ledger fields of a row; losses are means over the client turns since the last evaluation that
+  have a value (not NaN), None for a seed without any."""
+  mean = lambda sums, turns: [total / count if count else None for total, count in zip(sums, turns, strict=True)]
+  out = {name: mean(*both) for name, both in totals['means'].items()}
   for way in ('up', 'down'):
     for unit, values in zip(('numbers', 'bytes'), total(totals, way), strict=True):
       out[f'{unit}_{way}'] = values.tolist()

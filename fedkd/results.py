@@ -14,8 +14,8 @@ FIELDS += ('ledger', 'seconds', 'device', 'versions', 'commit', 'dirty', 'images
 YOUNGER = ('curve', 'images')  # than the first results
 PER_SEED = ('start', 'final', 'worst_client', 'second_half_mean', 'best_', 'examples', 'state_sha256')
 CURVE = ('phase', 'method', 'round', 'accuracy', 'accuracy_local', 'accuracy_others', 'validation_accuracy', 'loss')
-CURVE += ('accuracy_per_group', 'kl', 'ce', 'violated', 'dual', 'cosine', 'global_phases')  # FedH2L's, per client turn
-CURVE += ('knowledge_age', 'feature_age', 'cvae_reconstruction', 'cvae_kl')
+CURVE += ('accuracy_per_group', 'kl', 'ce', 'violated', 'dual', 'cosine', 'global_phases')  # FedH2L's
+CURVE += ('knowledge_age', 'feature_age', 'cvae_reconstruction', 'cvae_kl', 'accuracy_public_per_client')
 PER_CLIENT = 60  # evaluations of the last phase at most, for a curve of every client
 
 

@@ -59,17 +59,17 @@ def accuracy(parts, phase, state, limit) -> dict:
   Clients with test rows of their own (domains) are tested on the rows of all (ACC in FedH2L, Li et al., 2021), on
   their own (BWT), and on those of the others (FWT); each is pooled over images.
   """
-  source, clients = parts.source, parts.world.clients
+  source, clients, groups = parts.source, parts.world.clients, len(parts.groups)
   owner = evaluated_in(parts.groups, clients)
   if len(source.test_label):
     test = subset(len(source.test_label), limit)
     hits, rows = _hits(parts, phase, state, source.test_image, source.test_label, [[test]])
-    return {'test_rows': len(test), **metrics.accuracies(hits[..., 0], rows[:, 0], owner)}
+    return {'test_rows': len(test), **metrics.accuracies(hits[..., 0], rows[:, 0], owner, groups)}
   pick = lambda rows: rows[subset(len(rows), limit)]
   lists = [list(map(pick, split.test)) for split in parts.splits]
   hits, rows = _hits(parts, phase, state, source.train_image, source.train_label, lists)
   own = hits[:, np.arange(len(clients)), clients]
-  out = metrics.accuracies(hits.sum(-1), rows.sum(-1), owner)
+  out = metrics.accuracies(hits.sum(-1), rows.sum(-1), owner, groups)
   split = {
     'local': own / rows[:, clients],
     'others': (hits.sum(-1) - own) / (rows.sum(-1, keepdims=True) - rows[:, clients]),

@@ -21,7 +21,7 @@ class Client(NamedTuple):
     legal state.
   step: (key, t, model, state, down, data) -> (state, up, info). One turn in round `t`: `down` is what it
     receives, `up` what it sends, `info` a dict of scalars for the human reader (`loss` and `examples` are
-    expected).
+    expected; NaN: this turn has no such number).
   """
 
   init: Callable[..., PyTree]

@@ -2,7 +2,7 @@
 
 python -m launch.compare RUN RUN ... [--reference=RUN] [--out=DIR] [--results=results/ID/PROFILE]
 
-The reference defaults to the run whose method is `private`. Differences are paired over seeds. Intervals are 95 %
+The reference defaults to the first run whose method is `private`. Differences are paired over seeds. Intervals are 95 %
 Student t; below three seeds the range is given instead. Writes table.csv, table.md and figures to --out, and one
 JSON per method, to be committed, to --results.
 """
@@ -44,6 +44,16 @@ def table(runs, reference=None) -> pd.DataFrame:
   return pd.DataFrame(lines)
 
 
+def labelled(paths) -> dict:
+  """{label: path}, each run once; a label is as much of the end of a path as tells the runs apart."""
+  paths = list(dict.fromkeys(pathlib.Path(path).absolute() for path in paths))
+  for length in range(1, max(len(path.parts) for path in paths) + 1):
+    labels = ['/'.join(path.parts[-length:]) for path in paths]
+    if len(set(labels)) == len(paths):
+      break
+  return dict(zip(labels, paths, strict=True))
+
+
 def _difference(run, reference) -> str:
   if reference is None:
     return '-'
@@ -54,23 +64,33 @@ def _difference(run, reference) -> str:
   return ('+' if difference.mean() >= 0 else '') + analysis.spread(difference)
 
 
+def write_results(paths, folder):
+  """One JSON per run and method.
+
+  Raises:
+    ConfigError: for two runs of one method, before anything is written.
+  """
+  every = [results.of_run(path, folder.parent.name, folder.name) for path in paths]
+  names = [one['method'] for one in every]
+  if twice := {name for name in names if names.count(name) > 1}:
+    raise ConfigError(f'results={folder}: two runs of {sorted(twice)[0]} would be one file; give them one by one')
+  log.make(folder)
+  for one in every:
+    log.write_json(folder / f'{one["method"]}.json', one)
+
+
 def main(argv):
   """Prints the table and writes the files."""
   with exits.codes():
     if len(argv) < 2:
       raise ConfigError('no run given; write python -m launch.compare RUN RUN ...')
-    paths = {pathlib.Path(p).name: pathlib.Path(p) for p in argv[1:]}
-    if _REFERENCE.value:
-      paths.setdefault(pathlib.Path(_REFERENCE.value).name, pathlib.Path(_REFERENCE.value))
+    paths = labelled([*argv[1:], *([_REFERENCE.value] if _REFERENCE.value else [])])
     runs = {label: results.summary(path) for label, path in paths.items()}
-    frame = table(runs, pathlib.Path(_REFERENCE.value).name if _REFERENCE.value else None)
+    reference = _REFERENCE.value and pathlib.Path(_REFERENCE.value).absolute()
+    frame = table(runs, next((label for label, path in paths.items() if path == reference), None))
     print(frame.to_string(index=False))
     if _RESULTS.value:
-      folder = pathlib.Path(_RESULTS.value)
-      log.make(folder)
-      for path in paths.values():
-        one = results.of_run(path, folder.parent.name, folder.name)
-        log.write_json(folder / f'{one["method"]}.json', one)
+      write_results(paths.values(), pathlib.Path(_RESULTS.value))
     if _OUT.value:
       out = pathlib.Path(_OUT.value)
       log.make(out)

@@ -2,6 +2,7 @@
 
   python -m launch.reproduce --list                                    # ids, cost, what is done
   python -m launch.reproduce --id=ID --profile=small --seeds=0,1,2     # every row of a table, resumed where it stopped
+  python -m launch.reproduce --id=ID --out=DIR                         # also those whose results are in results/
   python -m launch.reproduce --id=ID --check                           # builds every row and counts its messages
   python -m launch.reproduce --report                                  # RESULTS.md from results/
 
@@ -94,7 +95,10 @@ def run(name, profile, seeds, rows, workdir, out):
   for row in chosen.rows:
     path = pathlib.Path(out) / name / profile / f'{row.name}.json'
     config = config_of(row, profile, seeds)
-    if (rows and row.name not in rows) or finished(path, name, profile, row, config):
+    if rows and row.name not in rows:
+      continue
+    if finished(path, name, profile, row, config):
+      print(f'{name} {profile} {row.name}: done already, {path}', flush=True)
       continue
     print(f'{name} {profile} {row.name}', flush=True)
     folder = pathlib.Path(workdir) / name / profile / row.name
@@ -136,13 +140,14 @@ def check(name, profile, seeds):
 
 
 def listing(out, profiles=papers.PROFILES[:-1]):
-  """Prints ids, cost, and the finished rows."""
+  """Prints ids, the finished rows with the minutes they took, and what `small` may cost."""
   for name, entry in papers.registry().items():
-    done = [
-      f'{profile}: {sum((pathlib.Path(out) / name / profile / f"{r.name}.json").exists() for r in entry.rows)}'
-      for profile in profiles
-    ]
-    print(f'{name:24s} {len(entry.rows)} rows ({", ".join(done)} done)  {entry.title}; small: {entry.cost}')
+    done = []
+    for profile in profiles:
+      paths = [pathlib.Path(out) / name / profile / f'{row.name}.json' for row in entry.rows]
+      seconds = [results.read(path)['seconds'] for path in paths if path.exists()]
+      done.append(f'{profile}: {len(seconds)}' + (f' in {sum(seconds) / 60:.0f} minutes' if seconds else ''))
+    print(f'{name:25s} {len(entry.rows)} rows ({", ".join(done)} done)  {entry.title}; small: about {entry.cost}')
 
 
 def main(argv):

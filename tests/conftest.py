@@ -9,15 +9,14 @@ os.environ['JAX_PLATFORMS'] = 'cpu'
 CHEAP = '--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true'
 CHEAP += ' --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1'
 os.environ['XLA_FLAGS'] = f'{CHEAP} {os.environ.get("XLA_FLAGS", "")}'.strip()  # what was set before wins
+ROOT = pathlib.Path(os.environ.get('FEDKD_CACHE') or '~/.cache/fedkd').expanduser()
+# In the environment, so that the programs that tests start share it.
+os.environ['JAX_COMPILATION_CACHE_DIR'] = str(ROOT / 'xla-tests')
+os.environ['JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS'] = '0'
+os.environ['JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES'] = '-1'
 
 import hypothesis  # noqa: E402
-import jax  # noqa: E402
 import pytest  # noqa: E402
-
-ROOT = pathlib.Path(os.environ.get('FEDKD_CACHE') or '~/.cache/fedkd').expanduser()
-jax.config.update('jax_compilation_cache_dir', str(ROOT / 'xla-tests'))
-jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)
-jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)
 
 hypothesis.settings.register_profile('fedkd', deadline=None, derandomize=True, database=None, max_examples=15)
 hypothesis.settings.load_profile('fedkd')

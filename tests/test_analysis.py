@@ -52,6 +52,24 @@ def test_differences_pair_only_common_seeds():
   assert compare.table(one).set_index('run').loc['b', 'difference'] == '+15.00 [0.00, 30.00]'
 
 
+def test_runs_are_told_apart_by_as_much_of_their_paths_as_needed(tmp_path):
+  a, b, c = tmp_path / 'hetero/fedhe', tmp_path / 'homo/fedhe', tmp_path / 'homo/private'
+  assert compare.labelled([b, c, b]) == {'fedhe': b, 'private': c}
+  assert compare.labelled([str(a), b, c]) == {'hetero/fedhe': a, 'homo/fedhe': b, 'homo/private': c}
+
+
+def test_two_results_of_one_method_are_refused(tmp_path, monkeypatch):
+  monkeypatch.setattr('fedkd.results.of_run', lambda path, id, profile: {'method': 'fedhe'})
+  with pytest.raises(ConfigError, match='two runs of fedhe would be one file'):
+    compare.write_results(['a', 'b'], tmp_path / 'results')
+  assert not list(tmp_path.iterdir())
+
+
+def test_a_group_of_which_nobody_is_evaluated_has_no_accuracy():
+  out = metrics.accuracies(np.array([[1, 2], [3, 4]]), np.array([4, 4]), np.array([0, 2]), 3)
+  assert out['accuracy_per_group'] == [[0.25, None, 0.5], [0.75, None, 1.0]]
+
+
 def test_pairs_and_sums_are_by_seed():
   np.testing.assert_allclose(analysis.paired({0: 1.0, 1: 5.0, 2: 7.0}, {2: 1.0, 1: 2.0, 9: 0.0}), [3, 6])
   assert analysis.paired({0: 1.0}, {1: 1.0}).shape == (0,)
@@ -121,6 +139,21 @@ def test_the_first_bad_loss_is_the_earliest_round_then_the_lowest_client():
   report = Report(ids, tuple({'loss': a} for a in loss), (), (), {})
   assert metrics.first_bad_loss(report, 3) == (0, 1, 2, np.inf)
   assert metrics.first_bad_loss(report, 1) is None
+
+
+def test_means_are_over_the_turns_that_have_a_value():
+  """Two chunks of a group of two seats; NaN is no value, an empty seat no turn, and a round not run is neither."""
+  from fedkd.round import Report
+
+  ids = (np.array([[[0, 1], [0, -1], [1, 0]]]),)
+  info = {'loss': np.array([[[1.0, 2.0], [6.0, 0.0], [9.0, 9.0]]]), 'examples': np.full((1, 3, 2), 4.0)}
+  info['cosine'] = np.array([[[np.nan, 0.5], [-1.0, 0.0], [9.0, 9.0]]])
+  first = metrics.add(metrics.start(1), Report(ids, (info,), (), (), {}), 2, 1.0)
+  assert metrics.row(first)['loss'] == [3.0]
+  assert metrics.row(first)['cosine'] == [-0.25]
+  assert metrics.row(metrics.add(first, Report(ids, (info,), (), (), {}), 1, 1.0))['cosine'] == [0.0]
+  silent = Report(ids, ({'cosine': np.full((1, 3, 2), np.nan)},), (), (), {})
+  assert metrics.row(metrics.add(metrics.start(1), silent, 3, 1.0))['cosine'] == [None]
 
 
 def test_a_result_is_self_contained(tmp_path):

@@ -2,8 +2,10 @@
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from fedkd import checkpoint
+from fedkd.errors import ConfigError
 
 STATE = ({'a': jnp.arange(12.0).reshape(3, 4), 'b': ()}, jnp.int32(7), {'empty': jnp.zeros((0, 3))})
 NOTES = {'examples': [1.5], 'round': 3}
@@ -61,6 +63,26 @@ def test_one_flipped_bit_or_a_cut_in_any_file_is_harmless_or_noticed(tmp_path):
       assert step == 4 or 'checkpoint 4 is damaged' in warnings[0]
       noticed += step == 2
   assert noticed >= 4
+
+
+def test_where_none_can_be_read_nothing_is_deleted(tmp_path):
+  """As after a change of the method: the shapes are others."""
+  save_two(tmp_path)
+  other = (*STATE[:2], {'empty': jnp.zeros((2, 3))})
+  with (
+    checkpoint.manager(tmp_path) as saved,
+    pytest.raises(ConfigError, match=r'no checkpoint can be read .*; undo what was changed in the method'),
+  ):
+    checkpoint.restore(saved, lambda step: other, lambda text: None)
+  assert restore(tmp_path, [])[0] == 4
+
+
+def test_who_only_reads_clears_nothing_away(tmp_path):
+  save_two(tmp_path)
+  (tmp_path / '4' / 'digest' / 'metadata').write_text('{')
+  with checkpoint.manager(tmp_path, tidy=False) as saved:
+    assert checkpoint.restore(saved, lambda step: STATE, lambda text: None, tidy=False)[0] == 2
+    assert sorted(saved.all_steps()) == [2, 4]
 
 
 def test_digest_sees_shape_dtype_and_value():

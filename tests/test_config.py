@@ -1,11 +1,13 @@
 """Config blocks come from signatures; config strings choose; differences decide about resuming."""
 
+import numpy as np
 import optax
 import pytest
 
 from configs import fedh2l, fedhe_cifar10, fedhe_mnist, fedmd, felo, quickstart
+from fedkd import build, methods, models, optimizers, plan
 from fedkd import config as base
-from fedkd import methods, optimizers, plan
+from fedkd.data import sources
 from fedkd.errors import ConfigError
 
 
@@ -48,11 +50,65 @@ def test_optional_hyperparameters_keep_their_type():
       r"config string has 'speed=9'; use a profile \(paper, small, smoke\) or zoo=",
     ),
     (lambda: fedhe_mnist.get_config('zoo=mixed'), r"zoo='mixed' is unknown; choose one of hetero, homo"),
+    (lambda: quickstart.get_config('zoo=mixed'), r"zoo='mixed' is unknown; choose one of hetero, homo"),
   ],
 )
 def test_unknown_names_are_refused_with_the_choices(make, match):
   with pytest.raises(ConfigError, match=match):
     make()
+
+
+@pytest.mark.parametrize(
+  ('change', 'match'),
+  [
+    ({'seeds': ('a',)}, r"seeds=\('a',\) has 'a', which is no whole number; write for example --config.seeds=1,2"),
+    ({'seeds': (0, 1.5)}, r'seeds=\(0, 1.5\) has 1.5, which is no whole number'),
+    ({'milestones': ('x',)}, r"milestones=\('x',\) has 'x', .* write for example --config.milestones=1,2"),
+    ({'data': {'size': -1}}, r'data.size=-1 must not be negative'),
+  ],
+)
+def test_values_that_cannot_be_are_refused(change, match):
+  config = base.default()
+  config.update(change)
+  with pytest.raises(ConfigError, match=match):
+    base.check(config)
+
+
+def bare(filters):
+  return models.TwoConv(filters)
+
+
+@pytest.mark.parametrize(
+  ('entry', 'match'),
+  [
+    ({'clients': 4}, r"groups\[1\] has no model: \{'clients': 4\}; give .* one of MLP, .*, or module:Class"),
+    ('MLP', r"groups\[1\] has no model: 'MLP'; give"),
+    ({'model': 'MLP', 'clients': 'x'}, r"groups\[1\].clients='x' must be a whole number"),
+    ({'model': 'MLP', 'clients': 1, 'first': 0.5}, r'groups\[1\].first=0.5 must be a whole number'),
+    ({'model': 'TwoConv', 'clients': 4}, r"groups\[1\], a TwoConv, needs a value for 'filters'; add it"),
+    (
+      {'model': f'{__name__}:bare', 'clients': 4, 'filters': (2, 2)},
+      r"groups\[1\].model='.*:bare' has no field 'classes'; add it, as fedkd/models/__init__.py says",
+    ),
+    ({'model': 'math:pi', 'clients': 4}, r"groups\[1\].model='math:pi' is no class; give one of MLP"),
+    (
+      {'model': 'TwoConv', 'clients': 4, 'filters': (2, 2), 'initialiser': 'he'},
+      r"groups\[1\], a TwoConv, .*: initialiser='he' is unknown; choose one of lecun_normal, glorot_uniform",
+    ),
+    (
+      {'model': 'ThreeConv', 'clients': 4, 'filters': (8, 16)},
+      r'groups\[1\], a ThreeConv, .*: filters=\(8, 16\) must be 3 whole numbers above 0, one for each convolution',
+    ),
+    ({'model': 'TwoConv', 'clients': 4, 'filters': 8}, r'filters=8 must be 2 whole numbers above 0'),
+    ({'model': 'TwoConv', 'clients': 4, 'filters': (8, 0)}, r'filters=\(8, 0\) must be 2 whole numbers above 0'),
+  ],
+)
+def test_mistakes_in_a_group_are_refused_with_its_place(entry, match):
+  config = base.default()
+  config.groups = ({'model': 'MLP', 'clients': 1}, entry)
+  image, label = np.zeros((2, 8, 8, 1), np.uint8), np.arange(2, dtype=np.int32)
+  with pytest.raises(ConfigError, match=match):
+    build.make_groups(config, sources.Source('tiny', image, label, image, label, 2, ('0', '1')))
 
 
 def test_differences_ignore_run_fields_and_growing_rounds():

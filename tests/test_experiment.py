@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import optax
 import pytest
 
 import runs
-from fedkd import aggregate, build, experiment, log, methods, plan, scoring
+from fedkd import aggregate, build, checkpoint, experiment, log, methods, plan, scoring
 from fedkd import config as configs
 from fedkd.errors import ConfigError, DivergedError
 
@@ -109,14 +110,52 @@ def test_a_damaged_checkpoint_falls_back_to_the_older_one(finished, tmp_path, ca
   assert metrics(workdir) == metrics(finished[0])
 
 
-def test_a_diverging_loss_names_client_and_round_and_keeps_the_checkpoint(images, tmp_path):
-  config = runs.config(images, rounds=8, method='private')
+def diverging(images, eval_every):
+  """A config whose steps are infinite from round 4 on; a checkpoint after every call."""
+  config = runs.config(images, rounds=8, method='private', steps=1)
   config.groups = ({'model': 'MLP', 'clients': 4, 'hidden': (8,)},)
-  config.optimizer = configs.block(optax, 'sgd', learning_rate=1e25)
-  config.checkpoint_every = 1
-  with pytest.raises(DivergedError, match=r'client \d became (nan|inf) in round \d .*learning_rate'):
+  config.optimizer = configs.block(optax, 'sgd', learning_rate=1e3)
+  config.milestones, config.decay, config.checkpoint_every, config.eval_every = (4,), 1e38, 1, eval_every
+  return config
+
+
+@pytest.mark.parametrize(('eval_every', 'what'), [(3, 'the loss of client 0 became nan'), (1, 'a weight became')])
+def test_diverging_names_the_round_and_keeps_the_last_good_checkpoint(images, tmp_path, eval_every, what):
+  """With a call per round the weights are bad before a loss is."""
+  config = diverging(images, eval_every)
+  told = rf'{what}.* round \d of private.*; lower optimizer.learning_rate=1000.0; the checkpoint of round (\d) is kept'
+  with pytest.raises(DivergedError, match=told) as caught:
     experiment.run(config, tmp_path, show=False)
   assert not (tmp_path / 'summary.json').exists()
+  kept = int(re.search(told, str(caught.value)).group(1))
+  assert kept == {3: 3, 1: 4}[eval_every]
+  phase = build.build(config, dry=True).phases[0]
+  with checkpoint.manager(tmp_path / 'checkpoints', tidy=False) as saved:
+    step, state, _ = checkpoint.restore(saved, lambda step: phase.saved, pytest.fail)
+  assert step == kept
+  assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.client))
+
+
+@pytest.mark.parametrize('file', ['config.json', 'split.npz'])
+def test_a_work_directory_that_cannot_be_used_is_refused(images, tmp_path, file):
+  (tmp_path / 'run').mkdir()
+  if file == 'config.json':
+    (tmp_path / 'run' / file).write_text('{')
+  else:
+    (tmp_path / 'run' / file).mkdir()  # in the way
+  with pytest.raises(ConfigError, match=r'config\.json is damaged|cannot be written'):
+    experiment.run(runs.config(images, 'private'), tmp_path / 'run', show=False)
+
+
+def test_the_lowering_does_not_change_what_training_begins_with(images):
+  begun = []
+  for lowering in ('native', 'matmul'):
+    config = runs.config(images)
+    config.lowering = lowering
+    source = build.load_data(config)
+    groups = build.make_groups(config, source)
+    begun.append(build.initial_variables(groups[1:], (0,), source.train_image.shape[1:]))
+  jax.tree.map(np.testing.assert_array_equal, *begun)
 
 
 SEEDS = """
@@ -142,8 +181,11 @@ def test_seeds_together_equal_seeds_alone(images, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, a, b)
 
 
-def test_a_loaded_client_repeats_its_accuracy(finished, images):
-  workdir, _ = finished
+def test_a_loaded_client_repeats_its_accuracy(finished, images, tmp_path):
+  """Also one that was trained on more devices than there are."""
+  workdir = shutil.copytree(finished[0], tmp_path / 'run')
+  kept = json.loads((workdir / 'config.json').read_text())
+  (workdir / 'config.json').write_text(json.dumps({**kept, 'devices': 64}))
   last = metrics(workdir)[-1]['accuracy_per_client'][0]
   with np.load(images) as saved:
     image, label = saved['x_test'], saved['y_test']

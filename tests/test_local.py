@@ -103,10 +103,30 @@ def test_nothing_to_train_on_is_no_training_exactly(how):
   assert seen.sum() == steps == 0
 
 
-@pytest.mark.parametrize('how', [{}, {'steps': 1, 'epochs': 1}])
-def test_steps_or_epochs_but_not_both(how):
-  with pytest.raises(ValueError, match='needs steps or epochs, not both'):
-    record(5, 8, **how)
+@pytest.mark.parametrize(
+  ('batch', 'how', 'match'),
+  [
+    (8, {}, 'needs steps or epochs, not both: steps=None, epochs=None; set one to 0, the other above'),
+    (8, {'steps': 1, 'epochs': 1}, 'needs steps or epochs, not both: steps=1, epochs=1'),
+    (8, {'steps': 0, 'epochs': None}, 'needs steps or epochs, not both: steps=0, epochs=None'),
+    (8, {'steps': -1}, 'steps=-1 must be at least 0'),
+    (8, {'steps': 1, 'epochs': -2}, 'epochs=-2 must be at least 0'),
+    (0, {'steps': 1}, 'batch=0 must be at least 1'),
+  ],
+)
+def test_training_that_would_be_none_is_refused(batch, how, match):
+  with pytest.raises(ValueError, match=match):
+    record(5, batch, **how)
+
+
+@pytest.mark.parametrize('how', [{'steps': 3}, {'epochs': 2}])
+def test_zero_is_not_given_like_none(how):
+  def traced(**how):
+    fit = lambda size: local.fit(KEY, LEARNER, TX, recorder, jnp.arange(WIDTH), size, 8, **how)
+    return str(jax.make_jaxpr(fit)(5))
+
+  other = {'steps', 'epochs'}.difference(how).pop()
+  assert traced(**how, **{other: 0}) == traced(**how)
 
 
 def test_steps_are_those_of_optax_on_the_rows_of_draw():

@@ -139,7 +139,12 @@ def test_the_loss_falls(name):
 def test_everything_stays_finite(name):
   state, report = trained(name)
   assert finite(without_keys(state))
-  assert finite((report.info, report.server))
+  assert finite(report.server)
+  for info in report.info:
+    assert finite((info['loss'], info['examples']))
+    for name, values in info.items():  # NaN: the turn has no such number
+      assert np.isfinite(values[-1]).any(), name
+      assert not np.isinf(values).any(), name
   assert report.server['finite'].all()  # uploads and downloads
 
 
@@ -177,6 +182,22 @@ def test_idle_clients_do_not_change(name):
   for g, idle in enumerate([[0, *range(2, len(made.groups[0].ids))], [1]][: len(made.groups)]):
     assert_same_bits(without_keys(row(state.client[g], idle)), without_keys(row(before.client[g], idle)))
     np.testing.assert_array_equal(report.info[g]['examples'][0] > 0, np.asarray(made.plan.who[g][BUSY]) >= 0)
+
+
+IN_ORDER = ('velo pool', 'fedgkt')  # their servers train on what they hear
+
+
+@pytest.mark.parametrize('name', [name for name in TABLE if name not in (*VARIANTS, *IN_ORDER)])
+def test_the_order_of_the_seats_does_not_matter(name):
+  """But for rounding: what a client does depends on who it is, and what the server does on who spoke."""
+  before, _ = fresh(name).run(BUSY, length=ROUNDS)
+  states = []
+  for turned in (1, -1):
+    seats = [range(len(group.ids))[::turned] for group in fresh(name).groups]
+    made = seated(name, *map(list, seats))
+    state, _ = made.run(1, before, BUSY, length=ROUNDS)
+    states.append(without_keys(state))
+  assert_close(*states)
 
 
 @several_groups

@@ -43,20 +43,24 @@ def in_memory(tmp_path_factory):
   return experiment.run(config_of(), workdir, show=False), models(workdir)
 
 
-def test_a_run_on_disk_has_the_numbers_of_one_in_memory(tmp_path, in_memory):
+@pytest.fixture(scope='module')
+def on_disk(tmp_path_factory):
+  folder = tmp_path_factory.mktemp('disk')
+  return experiment.run(config_of(folder / 'store'), folder / 'run', show=False), models(folder / 'run')
+
+
+def test_a_run_on_disk_has_the_numbers_of_one_in_memory(on_disk, in_memory):
   assert not any(np.any(table == 1) for table in plan.sampled(CLIENTS, 7, 0, 0.4).who[:1])  # client 1 never takes part
-  summary = experiment.run(config_of(tmp_path / 'store'), tmp_path / 'run', show=False)
   for name in ('final', 'final_per_client', 'second_half_mean', 'ledger', 'examples', 'turns'):
-    assert summary[name] == in_memory[0][name], name
-  for mine, theirs in zip(jax.tree.leaves(models(tmp_path / 'run')), jax.tree.leaves(in_memory[1]), strict=True):
+    assert on_disk[0][name] == in_memory[0][name], name
+  for mine, theirs in zip(jax.tree.leaves(on_disk[1]), jax.tree.leaves(in_memory[1]), strict=True):
     np.testing.assert_array_equal(mine, theirs)
 
 
-def test_a_run_that_goes_on_ends_as_one_that_never_stopped(tmp_path, in_memory):
-  whole = experiment.run(config_of(tmp_path / 'whole_store'), tmp_path / 'whole', show=False)
+def test_a_run_that_goes_on_ends_as_one_that_never_stopped(tmp_path, on_disk, in_memory):
   for rounds in (5, 7):  # of as many seats
     parts = experiment.run(config_of(tmp_path / 'store', rounds=rounds), tmp_path / 'run', show=False)
-  assert parts['state_sha256'] == whole['state_sha256']
+  assert parts['state_sha256'] == on_disk[0]['state_sha256']
   assert parts['final'] == in_memory[0]['final']
 
 
@@ -112,6 +116,12 @@ def test_another_runs_directory_is_refused(tmp_path):
   with pytest.raises(ConfigError, match=r'client_store=.*store holds the clients of the run in .*run; choose another'):
     experiment.run(config_of(tmp_path / 'store', rounds=1), tmp_path / 'other', show=False)
   assert not (tmp_path / 'other').exists()
+
+
+def test_a_damaged_owner_is_refused(tmp_path):
+  (tmp_path / 'run.json').write_text('{')
+  with pytest.raises(ConfigError, match=r'run\.json is damaged \(.*\); choose another'):
+    client_store.claim(tmp_path, {}, tmp_path / 'run')
 
 
 def test_a_directory_that_cannot_be_written_is_refused(tmp_path):

@@ -1,6 +1,5 @@
 """The program as a process: exit codes, signals, and a real kill."""
 
-import os
 import pathlib
 import signal
 import subprocess
@@ -36,10 +35,8 @@ def command(tmp_path_factory):
 
 
 def start(command, *flags):
-  env = {**os.environ, 'JAX_COMPILATION_CACHE_DIR': str(experiment.jax.config.jax_compilation_cache_dir)}
-  return subprocess.Popen(
-    [*command, *flags], cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-  )
+  pipe = {'stdout': subprocess.PIPE, 'stderr': subprocess.PIPE, 'text': True}
+  return subprocess.Popen([*command, *flags], cwd=ROOT, **pipe)
 
 
 def wait_for_checkpoint(process, workdir):

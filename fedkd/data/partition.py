@@ -54,14 +54,16 @@ def shards(labels, clients, seed, per_client=2) -> list:
   label are shuffled first, since their order in the file may mean something.
 
   Raises:
-    ConfigError: also if there are fewer rows than shards.
+    ConfigError: also if there are fewer rows than shards, or no shard for a client.
   """
   _check(labels, clients)
   count = clients * per_client
-  if not clients <= count <= len(labels):
+  if per_client < 1:
+    raise ConfigError(f'per_client={per_client} must be at least 1')
+  if count > len(labels):
     raise ConfigError(
-      f'per_client={per_client} shards for each of data.clients={clients} make {count} shards of {len(labels)} '
-      f'examples; set per_client between 1 and {len(labels) // clients}'
+      f'data.clients={clients} with {per_client} shards each need {count} examples, of which there are {len(labels)}; '
+      f'lower data.clients to {len(labels) // per_client}, or choose another data.partition'
     )
   rng = np.random.default_rng([seed, SHARDS])
   shuffled = rng.permutation(len(labels))
@@ -70,22 +72,22 @@ def shards(labels, clients, seed, per_client=2) -> list:
   return [np.sort(np.concatenate([pieces[i] for i in own])) for own in dealt]
 
 
-def dirichlet(labels, clients, seed, concentration=0.5, minimum=10) -> list:
+def dirichlet(labels, clients, seed, concentration=0.5, smallest=10) -> list:
   """Label skew: every class is cut in random proportions from a symmetric Dirichlet distribution.
 
   Clients that already hold N / clients rows or more get nothing of the next class; the whole draw is repeated
-  until every client has `minimum` rows (the published code of InCo, after Hsu et al., 2019).
+  until every client has `smallest` rows (the published code of InCo, after Hsu et al., 2019).
 
   Args:
     labels: int[N].
     clients: number of parts, K.
     seed: of the draw.
     concentration: of the Dirichlet distribution; small is skewed, large is even.
-    minimum: rows of the smallest client.
+    smallest: rows of the smallest client.
 
   Raises:
-    ConfigError: also for a concentration out of range, a minimum that cannot be met, or none
-      met in MOST_REDRAWS draws.
+    ConfigError: also for a concentration out of range, a smallest client that cannot be, or
+      that MOST_REDRAWS draws do not bring.
   """
   _check(labels, clients)
   if not 0 < concentration <= MOST_CONCENTRATION:
@@ -93,19 +95,20 @@ def dirichlet(labels, clients, seed, concentration=0.5, minimum=10) -> list:
       f'data.concentration={concentration} must be above 0 and at most {MOST_CONCENTRATION:g}; 0.5 is usual, and '
       'data.partition=iid is its limit for large ones'
     )
-  if minimum < 1 or minimum * clients > len(labels):
+  if smallest < 1 or smallest * clients > len(labels):
     raise ConfigError(
-      f'minimum={minimum} examples for each of data.clients={clients} cannot be had from {len(labels)} examples; '
-      f'set minimum between 1 and {len(labels) // clients}, or lower data.clients'
+      f'data.smallest={smallest} examples for each of data.clients={clients} cannot be had from {len(labels)}; '
+      f'set data.smallest between 1 and {len(labels) // clients}, or lower data.clients'
     )
   rng = np.random.default_rng([seed, DIRICHLET])
   for _ in range(MOST_REDRAWS):
     parts = _dirichlet_draw(rng, labels, clients, concentration)
-    if min(map(len, parts)) >= minimum:
+    if min(map(len, parts)) >= smallest:
       return parts
   raise ConfigError(
     f'data.concentration={concentration} gave no split of {len(labels)} examples over data.clients={clients} in '
-    f'which everyone has {minimum}, in {MOST_REDRAWS} draws; raise data.concentration or lower data.clients'
+    f'which everyone has data.smallest={smallest}, in {MOST_REDRAWS} draws; lower data.smallest, raise '
+    'data.concentration or lower data.clients'
   )
 
 
@@ -210,7 +213,7 @@ def writers(labels, clients, seed, origin, minimum=18) -> list:
   if len(able) < clients:
     raise ConfigError(
       f'data.clients={clients} is more than the {len(able)} of {np.count_nonzero(count)} writers who have '
-      f'minimum={minimum} examples; lower data.clients or minimum'
+      f'data.minimum={minimum} examples; lower data.clients or data.minimum'
     )
   chosen = np.random.default_rng([seed, WRITERS]).permutation(able)[:clients]
   return [np.flatnonzero(origin == writer) for writer in chosen]

@@ -101,14 +101,15 @@ def fedh2l(
     state = {**state, 'reference': zero, 'learner': learner}
     if separate_optimizers:
       state.update(global_opt=learner.opt, learner=learner._replace(opt=own))
-    return state, {**sums, **info, 'global_phases': jnp.float32(1)}
+    return state, {**sums, **info}
 
   def step(key, t, model, state, down, data):
     key_global, key_local, key_pass, key_seed = jax.random.split(key, 4)
     teachers, present = _heard(down, data.private.id)
     heard = jnp.any(present > 0)
     work = lambda state: learn(key_global, t, model, state, data, teachers, present)
-    idle = lambda state: (state, jax.tree.map(jnp.zeros_like, jax.eval_shape(work, state)[1]))
+    nothing = lambda a: jnp.full(a.shape, jnp.nan, a.dtype)  # turns without a global phase are in none of its means
+    idle = lambda state: (state, jax.tree.map(nothing, jax.eval_shape(work, state)[1]))
     state, info = jax.lax.cond(heard, work, idle, state)
     learner = state['learner']
     state = {**state, 'shown': local.variables(learner)}
@@ -124,7 +125,7 @@ def fedh2l(
 
     up = _teach(key_seed, model, state['learner'], data, batch, due(t))
     examples = batch + heard * batch * jnp.sum(present > 0)
-    return state, up, {**info, 'loss': loss, 'examples': jnp.float32(examples)}
+    return state, up, {**info, 'global_phases': jnp.float32(heard), 'loss': loss, 'examples': jnp.float32(examples)}
 
   def blank(groups):
     nothing = lambda shape, dtype=jnp.float32: Sent(jnp.zeros(shape, dtype), jnp.zeros((), bool))

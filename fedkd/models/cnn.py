@@ -8,6 +8,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from fedkd.errors import refuse_unknown
 from fedkd.models.layers import BatchNorm, Classifier, Conv, Dropout, average_pool, average_pool_same, flatten
 
 INITIALISERS = {'lecun_normal': nn.initializers.lecun_normal, 'glorot_uniform': nn.initializers.glorot_uniform}
@@ -32,6 +33,14 @@ class _FedMDNet(Classifier):
   lowering: str = 'auto'
   initialiser: str = 'lecun_normal'
   penalty: float = 0.0  # of the squared weights of the head, which FedMD's code adds to every loss
+
+  def __post_init__(self):
+    super().__post_init__()
+    refuse_unknown('initialiser', self.initialiser, INITIALISERS)
+    given, count = self.filters, len(self.shapes)
+    whole = isinstance(given, tuple | list) and all(isinstance(n, int) and n > 0 for n in given)
+    if not whole or len(given) != count:
+      raise ValueError(f'filters={given!r} must be {count} whole numbers above 0, one for each convolution')
 
   def setup(self):
     kernel_init = INITIALISERS[self.initialiser]()

@@ -3,7 +3,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedkd.data import partition
+from fedkd import build
+from fedkd import config as base
+from fedkd.data import partition, sources
 from fedkd.errors import ConfigError
 
 PARTITIONERS = [partition.iid, partition.contiguous, partition.dirichlet, partition.shards]
@@ -21,7 +23,7 @@ def same(a, b):
 @QUICK
 @given(labels=labels_of, clients=st.integers(1, 4), seed=seeds)
 def test_parts_are_disjoint_complete_sorted_deterministic_and_not_empty(make, labels, clients, seed):
-  extra = {'concentration': 5.0, 'minimum': 1} if make is partition.dirichlet else {}
+  extra = {'concentration': 5.0, 'smallest': 1} if make is partition.dirichlet else {}
   before = labels.copy()
   parts = make(labels, clients, seed, **extra)
   assert len(parts) == clients
@@ -71,10 +73,10 @@ def test_shards_give_few_labels_to_each_client(seed, per_client):
 
 
 @QUICK
-@given(labels=labels_of, clients=st.integers(1, 4), seed=seeds, minimum=st.integers(1, 5))
-def test_dirichlet_keeps_its_minimum(labels, clients, seed, minimum):
-  parts = partition.dirichlet(labels, clients, seed, concentration=1.0, minimum=minimum)
-  assert min(map(len, parts)) >= minimum
+@given(labels=labels_of, clients=st.integers(1, 4), seed=seeds, smallest=st.integers(1, 5))
+def test_dirichlet_keeps_its_smallest_client(labels, clients, seed, smallest):
+  parts = partition.dirichlet(labels, clients, seed, concentration=1.0, smallest=smallest)
+  assert min(map(len, parts)) >= smallest
 
 
 @QUICK
@@ -88,7 +90,7 @@ def test_dirichlet_ends_with_a_split_or_a_remedy(labels, clients, seed, exponent
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(partition, 'MOST_REDRAWS', 5)
     try:
-      parts, message = partition.dirichlet(labels, clients, seed, 10**exponent, minimum=1), ''
+      parts, message = partition.dirichlet(labels, clients, seed, 10**exponent, smallest=1), ''
     except ConfigError as error:
       parts, message = [labels], str(error)
   assert sum(map(len, parts)) == len(labels)
@@ -112,7 +114,7 @@ def test_full_clients_get_nothing_of_the_next_class():
   # Three clients share 300 rows: whoever holds 100 or more after a class is out, so nobody exceeds 99 + 50.
   labels = np.repeat(np.arange(6), 50)
   for seed in range(50):
-    parts = partition.dirichlet(labels, 3, seed, concentration=0.5, minimum=1)
+    parts = partition.dirichlet(labels, 3, seed, concentration=0.5, smallest=1)
     counts = partition.overview(parts, labels, 6)
     held_before = np.cumsum(counts, axis=1) - counts
     assert np.all(counts[held_before >= 100] == 0)
@@ -122,7 +124,7 @@ def test_dirichlet_of_one_concentrated_class_gives_it_to_one_client():
   parts = partition.dirichlet(np.repeat([0, 1], 20), 1, 0, 1e-9)
   assert [len(part) for part in parts] == [40]
   with pytest.raises(ConfigError, match=r'data\.concentration=1e-09 .* raise data\.concentration'):
-    partition.dirichlet(np.zeros(40, int), 2, 0, 1e-9, minimum=1)
+    partition.dirichlet(np.zeros(40, int), 2, 0, 1e-9, smallest=1)
 
 
 @pytest.mark.parametrize('make', PARTITIONERS)
@@ -138,16 +140,34 @@ def test_refuses_concentration(concentration):
     partition.dirichlet(np.zeros(40, int), 2, 0, concentration)
 
 
-@pytest.mark.parametrize('minimum', [0, 21])
-def test_refuses_minimum(minimum):
-  with pytest.raises(ConfigError, match=rf'minimum={minimum} .*set minimum between 1 and 20'):
-    partition.dirichlet(np.zeros(40, int), 2, 0, minimum=minimum)
+@pytest.mark.parametrize('smallest', [0, 21])
+def test_refuses_smallest(smallest):
+  with pytest.raises(ConfigError, match=rf'data\.smallest={smallest} .*set data\.smallest between 1 and 20'):
+    partition.dirichlet(np.zeros(40, int), 2, 0, smallest=smallest)
 
 
-@pytest.mark.parametrize('per_client', [0, 21])
-def test_refuses_shards(per_client):
-  with pytest.raises(ConfigError, match=rf'per_client={per_client} .*set per_client between 1 and 20'):
-    partition.shards(np.zeros(40, int), 2, 0, per_client)
+@pytest.mark.parametrize(
+  ('clients', 'per_client', 'match'),
+  [
+    (2, 0, 'per_client=0 must be at least 1'),
+    (21, 2, r'data\.clients=21 with 2 shards each need 42 examples, .* are 40; lower data\.clients to 20, or'),
+  ],
+)
+def test_refuses_shards(clients, per_client, match):
+  with pytest.raises(ConfigError, match=match):
+    partition.shards(np.zeros(40, int), clients, 0, per_client)
+
+
+def test_the_smallest_client_of_dirichlet_and_a_writer_have_fields_of_their_own():
+  config = base.default()
+  config.data.update(partition='dirichlet', clients=2, smallest=21, minimum=1)
+  image, label = np.zeros((40, 1, 1, 1), np.uint8), np.zeros(40, np.int32)
+  source = sources.Source('tiny', image, label, image, label, 1, ('0',), origin=label)
+  with pytest.raises(ConfigError, match=r'data\.smallest=21'):
+    build.make_split(config, source, 0)
+  config.data.update(partition='writers', clients=1, smallest=1, minimum=41)
+  with pytest.raises(ConfigError, match=r'data\.minimum=41'):
+    build.make_split(config, source, 0)
 
 
 # ---- by origin, and those that leave rows out
@@ -259,7 +279,7 @@ def test_writers_are_whole_distinct_and_prolific(sizes, clients, seed):
 def test_writers_says_how_many_there_are():
   with pytest.raises(
     ConfigError,
-    match=r'data\.clients=3 is more than the 2 of 4 writers who have minimum=18 examples; lower data\.clients',
+    match=r'data\.clients=3 is more than the 2 of 4 writers who have data\.minimum=18 examples; lower data\.clients',
   ):
     partition.writers(np.zeros(60), 3, 0, np.repeat([0, 1, 3, 4], [17, 18, 20, 5]))
 
