@@ -45,7 +45,8 @@ def run(config, workdir, show=True) -> dict:
   """
   devices.ask_for(config.devices)  # before the hosts speak
   with hosts.together(), hosts.writing_to(workdir) as mine:
-    hosts.refuse_disagreement(lambda: {**configs.flat(configs.plain(config)), 'the code of fedkd': hosts.code()})
+    plain = configs.plain(config)
+    hosts.refuse_disagreement(lambda: {**configs.flat(plain), 'the code': hosts.code(plain)})
     return _run(config, mine, pathlib.Path(workdir).parent, show and hosts.first())
 
 

@@ -5,8 +5,10 @@ the first (`tell`), and only the first writes the run directory: the others writ
 """
 
 import contextlib
+import importlib.util
 import json
 import pathlib
+import re
 import tempfile
 import zlib
 
@@ -122,9 +124,13 @@ def refuse_disagreement(look):
         )
 
 
-def code() -> int:
-  """CRC-32 of this package's source files."""
+def code(config) -> int:
+  """CRC-32 of this package's source files, and of the modules that a plain config names as 'module:function'."""
   files = sorted(pathlib.Path(__file__).parent.rglob('*.py'))
+  for module in sorted(set(re.findall(r'"([A-Za-z_][\w.]*):[A-Za-z_]\w*"', json.dumps(config)))):
+    with contextlib.suppress(ImportError):  # 'folder:DIR' is no module
+      spec = importlib.util.find_spec(module)
+      files += [pathlib.Path(spec.origin)] if spec and spec.has_location else []
   return zlib.crc32(b''.join(file.read_bytes() for file in files))
 
 

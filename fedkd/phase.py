@@ -70,12 +70,17 @@ def evaluated_in(groups, clients) -> np.ndarray:
   return np.argmax([np.isin(clients, g.ids) for g in groups], 0)
 
 
+def _only(a):
+  """The one row of an array, without the time that tracing an index takes."""
+  return jax.lax.squeeze(a, (0,))
+
+
 def over_seeds(function, axis):
   """Maps a function over the leading axis of seeds: 'vmap', or 'map' one after the other (bit-equal to single runs)."""
 
   def mapped(*args):
     if jax.tree.leaves(args)[0].shape[0] == 1:  # no loop, so that a donated state is updated in place
-      return jax.tree.map(lambda a: a[None], function(*jax.tree.map(lambda a: a[0], args)))
+      return jax.tree.map(lambda a: a[None], function(*jax.tree.map(_only, args)))
     return jax.vmap(function)(*args) if axis == 'vmap' else jax.lax.map(lambda a: function(*a), args)
 
   return mapped
@@ -112,19 +117,23 @@ def first_states(key, method, groups, data, variables) -> tuple:
   key_client = jax.random.split(key, 3)[0]
 
   def of_group(group, data, variables):
-    def one(row):
+    def one(row, mine):
       own = round.of_client(data, row)
-      mine = jax.tree.map(lambda a: a[row if a.shape[0] > 1 else 0], variables)
       return method.client.init(jax.random.fold_in(key_client, own.private.id), group.model, own, mine)
 
-    return jax.vmap(one)(jnp.arange(data.private.size.shape[0]))
+    rows, given = data.private.size.shape[0], jax.tree.leaves(variables)[0].shape[0]
+    if given == 1:
+      return jax.vmap(one, (0, None))(jnp.arange(rows), jax.tree.map(_only, variables))
+    if given < rows:  # clients that only fill up the devices begin like the last
+      variables = jax.tree.map(lambda a: jnp.take(a, np.minimum(np.arange(rows), given - 1), 0), variables)
+    return jax.vmap(one)(jnp.arange(rows), variables)
 
   return tuple(of_group(*each) for each in zip(groups, data, variables, strict=True))
 
 
 def first_server(key, method, groups, data, variables):
   """The server's state before round 0; arguments as `initial_state`."""
-  first = tuple(jax.tree.map(lambda a: a[0], v) for v in variables)
+  first = tuple(jax.tree.map(lambda a: jax.lax.index_in_dim(a, 0, keepdims=False), v) for v in variables)
   return method.server.init(jax.random.split(key, 3)[1], groups, first, data)
 
 

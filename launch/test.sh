@@ -4,5 +4,5 @@ source "$(dirname "$0")/setup.sh" "[test]"
 if [ $# -gt 0 ]; then
   exec .venv/bin/python -m pytest "$@"
 fi
-.venv/bin/python -m pytest -n "$(nproc)" --dist=loadfile tests
+.venv/bin/python -m pytest -n "$(nproc)" --dist=worksteal tests
 .venv/bin/python -m pytest -n "$(nproc)" --nbmake -p no:cacheprovider notebooks

@@ -181,6 +181,24 @@ def test_seeds_together_equal_seeds_alone(images, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, a, b)
 
 
+@pytest.mark.parametrize('net', ['MLP', pytest.param('TwoConv', marks=pytest.mark.slow)])
+def test_seeds_under_vmap_are_those_of_map_to_rounding(images, net):
+  """`vmap` is what `auto` chooses on an accelerator."""
+  made = []
+  for axis in ('map', 'vmap'):
+    config = runs.config(images, 'fedhe', seeds=(0, 3), rounds=3)
+    config.groups = ({'model': net, 'clients': 4, **({'hidden': (8,)} if net == 'MLP' else {'filters': (2, 2)})},)
+    config.optimizer, config.seed_axis = configs.block(optax, 'sgd', learning_rate=0.05), axis
+    config.plan = configs.block(plan, 'asynchronous', stale=True)
+    parts = build.build(config)
+    phase = parts.phases[0]
+    state, report = phase.run(phase.init(parts.variables), 0, phase.length)
+    numbers = [leaf for leaf in jax.tree.leaves((state, report)) if np.issubdtype(leaf.dtype, np.number)]
+    made.append(numbers)
+  for one, other in zip(*made, strict=True):
+    np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
 def test_a_loaded_client_repeats_its_accuracy(finished, images, tmp_path):
   """Also one that was trained on more devices than there are."""
   workdir = shutil.copytree(finished[0], tmp_path / 'run')

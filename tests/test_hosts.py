@@ -102,6 +102,16 @@ def test_hosts_are_named_in_full(where):
     hosts.join(where)
 
 
+def test_the_code_is_the_package_and_what_the_config_names(tmp_path, monkeypatch):
+  monkeypatch.syspath_prepend(tmp_path)
+  rule, config = tmp_path / 'rule_of_mine.py', {'method': {'rule': 'rule_of_mine:mean'}, 'data': {'name': 'npz:x'}}
+  rule.write_text('one')
+  before = hosts.code(config)
+  rule.write_text('two')
+  assert hosts.code(config) != before
+  assert hosts.code({}) == hosts.code({'data': {'name': 'folder:cinic10'}})
+
+
 def test_one_host_decides_for_itself():
   assert hosts.count() == 1
   assert hosts.first()

@@ -190,13 +190,13 @@ def few_by_origin(labels, clients, seed, origin, per_class=20) -> list:
 
 def _check_per_class(labels, per_class, clients, where, classes=None):
   if per_class < 1:
-    raise ConfigError(f'per_class={per_class} must be at least 1')
+    raise ConfigError(f'data.per_class={per_class} must be at least 1')
   for c in np.unique(labels) if classes is None else classes:
     count = np.count_nonzero(labels == c)
     if count < clients * per_class:
       raise ConfigError(
-        f'per_class={per_class} for {clients} clients needs {clients * per_class} examples{where} of class {c}, which '
-        f'has {count}; lower per_class or data.clients'
+        f'data.per_class={per_class} for {clients} clients needs {clients * per_class} examples{where} of class {c}, '
+        f'which has {count}; lower data.per_class or data.clients'
       )
 
 

@@ -57,12 +57,14 @@ def velo(
     relu: whether the decoder has a ReLU between its layers.
 
   Raises:
-    ValueError: for an unknown choice, an interval below 1, or a lag other than 0 or 1.
+    ValueError: for an unknown choice, an interval, epochs or a batch below 1, or a lag other than 0 or 1.
   """
   refuse_unknown('upload', upload, UPLOADS)
   refuse_unknown('vae_loss', vae_loss, LOSSES)
   if interval < 1 or cvae_lag not in (0, 1):
     raise ValueError(f'interval={interval} must be at least 1, and cvae_lag={cvae_lag} 0 or 1')
+  if min(cvae_epochs, cvae_batch) < 1:
+    raise ValueError(f'cvae_epochs={cvae_epochs} and cvae_batch={cvae_batch} must be at least 1')
   logits = stores.class_mean_store if upload == 'class_mean' else functools.partial(stores.sample_store, limits[1])
   features = functools.partial(
     generator, limits[0], initial, interval, cvae_lag, cvae_epochs, cvae_batch, cvae_rate, latent, vae_loss, relu

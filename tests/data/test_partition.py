@@ -214,7 +214,8 @@ def test_few_are_disjoint_stratified_and_deterministic(clients, per_class, seed)
 def test_few_refuses_a_scarce_class_and_says_how_scarce():
   labels = np.repeat([0, 1], [40, 29])
   with pytest.raises(
-    ConfigError, match=r'per_class=3 for 10 clients needs 30 examples of class 1, which has 29; lower per_class or data'
+    ConfigError,
+    match=r'per_class=3 for 10 clients needs 30 examples of class 1, which has 29; lower data.per_class or data',
   ):
     partition.few(labels, 10, 0)
 

@@ -570,6 +570,7 @@ def check_against_tfds(source, name):
 
 
 @needs_tfds
+@pytest.mark.slow
 def test_real_mnist(real):
   source = real('mnist')
   assert source.train_image.shape == (60000, 28, 28, 1)
@@ -582,6 +583,7 @@ def test_real_mnist(real):
 
 
 @needs_tfds
+@pytest.mark.slow
 def test_real_mnist_holds_mnist_5k(real):
   whole = {image.tobytes() for image in real('mnist').train_image}
   assert all(image.tobytes() in whole for image in sources.load('mnist_5k').test_image)
@@ -632,6 +634,7 @@ def test_real_femnist_of_fedmd(real):
 
 
 @needs_tfds
+@pytest.mark.slow
 def test_real_rotated_mnist_is_made_of_training_images(real):
   source, whole = real('rotated_mnist'), {image.tobytes() for image in real('mnist').train_image}
   assert np.bincount(source.train_label).tolist() == [400] * 10

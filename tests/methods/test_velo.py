@@ -179,6 +179,7 @@ def test_it_draws_from_the_gaussian_of_each_class():
   ('wrong', 'message'),
   [
     ({'interval': 0}, r'interval=0 must be at least 1, and cvae_lag=0 0 or 1'),
+    ({'cvae_epochs': 0}, r'cvae_epochs=0 and cvae_batch=\d+ must be at least 1'),
     ({'cvae_lag': 2}, r'cvae_lag=2 0 or 1'),
     ({'vae_loss': 'mse'}, r"vae_loss='mse' is unknown; choose one of elbo, code"),
     ({'upload': 'all'}, r"upload='all' is unknown; choose one of class_mean, per_sample"),
