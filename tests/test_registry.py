@@ -1,6 +1,7 @@
 """Every row of every table builds."""
 
 import json
+from functools import cache
 
 import pytest
 
@@ -9,24 +10,31 @@ from fedkd import config as configs
 from launch import papers, reproduce
 
 ROWS = [(name, row) for name, entry in papers.registry().items() for row in entry.rows]
+FIRST = [(name, entry.rows[0]) for name, entry in papers.registry().items()]
 
 
-def distinct(key) -> list:
-  """The rows of all tables without those whose `key(row)` is that of an earlier one."""
+def distinct(key, among=ROWS) -> dict:
+  """{whole(row): row} without those whose `key(row)` is that of an earlier one."""
   rows = {}
-  for name, row in ROWS:
-    rows.setdefault(key(row), pytest.param(row, id=f'{name} {row.name}'))
-  return list(rows.values())
+  for name, row in among:
+    rows.setdefault(key(row), (whole(row), pytest.param(row, id=f'{name} {row.name}')))
+  return dict(rows.values())
+
+
+@cache
+def config_of(config, arg, overrides):
+  """The smoke config of a row of these."""
+  return reproduce.config_of(papers.Row('', config, arg, {}, overrides), 'smoke')
 
 
 def kind(row):
   """Rows of one kind differ in nets, data and hyperparameters only."""
-  config = reproduce.config_of(row, 'smoke')
+  config = config_of(row.config, row.arg, row.overrides)
   return row.config, config.method.name, len(config.before)
 
 
 def whole(row):
-  return json.dumps({**configs.plain(reproduce.config_of(row, 'smoke')), 'name': ''}, sort_keys=True)
+  return json.dumps({**configs.plain(config_of(row.config, row.arg, row.overrides)), 'name': ''}, sort_keys=True)
 
 
 def assert_builds(row):
@@ -41,13 +49,13 @@ def assert_builds(row):
     assert up == {'knowledge': (32 * classes + 1, 4 * (32 * classes + 1)), 'indices': (32, 128)}
 
 
-@pytest.mark.parametrize('row', distinct(kind))
-def test_a_row_of_every_kind_builds_and_counts_its_messages(row):
+@pytest.mark.parametrize('row', ({**distinct(whole, FIRST), **distinct(kind)}).values())
+def test_the_first_row_of_every_id_and_one_of_every_kind_build_and_count_their_messages(row):
   assert_builds(row)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('row', distinct(whole))
+@pytest.mark.parametrize('row', distinct(whole).values())
 def test_every_row_builds_and_counts_its_messages(row):
   assert_builds(row)
 
