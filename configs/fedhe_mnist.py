@@ -7,8 +7,8 @@ of an eighth of the width, about five minutes of training for its three seeds on
 beside it. `smoke`: seconds, on the embedded images.
 
 Measured with `small`, seeds 0, 1, 2, at commit b334621 on one core; per-seed numbers in results/he-mnist-hetero and
-results/he-mnist-homo. MB are sums over all clients and turns; a fedhe turn is 110 numbers each way. Accuracy is the mean
-over clients on all 10 000 test images; differences are paired with private.
+results/he-mnist-homo. MB are sums over all clients and turns; a fedhe turn is 110 numbers each way. Accuracy is the
+mean over clients on all 10 000 test images; differences are paired with private.
 
 zoo=hetero (ten architectures):
 
