@@ -111,7 +111,7 @@ def test_a_phase_ends_when_everyone_has_stopped(finished, images, tmp_path):
 
 
 def test_a_seed_in_which_nobody_learned_has_no_loss():
-  totals = {**metrics.start(2), 'spoke': [0, 2], 'info': {'loss': [0.0, 3.0]}}
+  totals = {**metrics.start(2), 'means': {'loss': [[0.0, 3.0], [0, 2]]}}
   row = metrics.row(totals)
   assert row['loss'] == [None, 1.5]
   shown = {}
