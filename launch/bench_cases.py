@@ -5,7 +5,7 @@ from typing import NamedTuple
 import flax.linen as nn
 import jax
 
-from fedkd.models import MLP, LeNet, ThreeConv, TwoConv
+from fedkd.models import MLP, LeNet, ResNet18, ThreeConv, TwoConv
 from fedkd.models.layers import Classifier, Conv, flatten
 
 
@@ -41,7 +41,8 @@ STRIDED = (StridedConv((128, 128, 192)),)
 
 
 class Case(NamedTuple):
-  """A training task; `bar` is the ratio to PyTorch that this repository promises on a CPU with two cores."""
+  """A training task; `bar` is the ratio to PyTorch that this repository promises, on a CPU with two cores for the cases
+  of the CPU and on a GPU for those of the GPU; 0 where it promises none."""
 
   title: str
   nets: tuple
@@ -52,9 +53,10 @@ class Case(NamedTuple):
   chunk: int  # seats mapped at once in the rows `chunks`
   bar: float
   method: str = 'private'
+  turns: int = 0  # of an asynchronous run; 0: what is measured is a round
 
 
-CASES = {
+CPU = {
   'conv4': Case('3-conv net 128-128-192 of stride 2, 32x32x3, 4 clients', STRIDED, (32, 32, 3), 4, 32, 3, 2, 2.0),
   'conv10': Case('3-conv net 128-128-192 of stride 2, 32x32x3, 10 clients', STRIDED, (32, 32, 3), 10, 32, 3, 2, 2.0),
   'model9': Case("FedMD's model 9 (BN, dropout), 32x32x3, 4 clients", FEDMD[-1:], (32, 32, 3), 4, 32, 3, 2, 1.2),
@@ -62,3 +64,28 @@ CASES = {
   'fedmd': Case("FedHe's turn, the ten FedMD nets, 28x28x1", FEDMD, (28, 28, 1), 2, 50, 3, 2, 1.2, 'fedhe'),
   'mlp': Case('MLP 32-64-10, 100 clients', (MLP((64,)),), (32, 1, 1), 100, 20, 3, 10, 10.0),
 }
+_MANY = {
+  'conv': ('3-conv net 128-128-192 of stride 2, 32x32x3', STRIDED, (32, 32, 3), 32, 3),
+  'lenet': ('LeNet, 28x28x1', (LeNet(),), (28, 28, 1), 20, 5),
+  'resnet18': ('ResNet18, 32x32x3', (ResNet18(stem='cifar'),), (32, 32, 3), 32, 3),
+}
+GPU = {
+  f'{name}-{n}': Case(f'{title}, {n} clients', nets, shape, n, batch, steps, max(5, n // 10), bar)
+  for name, (title, nets, shape, batch, steps) in _MANY.items()
+  for n, bar in ((10, 0.0), (100, 0.0 if name == 'resnet18' else 20.0), (1000, 0.0))
+} | {
+  'fedhe-async': Case(
+    'asynchronous FedHe, 50 000 turns of the ten FedMD nets, 28x28x1',
+    FEDMD,
+    (28, 28, 1),
+    1,
+    50,
+    3,
+    1,
+    0.0,
+    'fedhe',
+    50_000,
+  )
+}
+CASES = CPU | GPU
+SUITES = {'cpu': tuple(CPU), 'gpu': tuple(GPU), 'peers': tuple(CPU), 'seeds': ('lenet-10',)}

@@ -20,9 +20,11 @@ import jax
 
 
 def compare(rows):
-  """Adds `ratio_to_torch` to every measured row: its speed over that of PyTorch's faster memory format."""
+  """Adds `ratio_to_torch` to every measured row: its speed over that of PyTorch's loop in the same precision and its
+  faster memory format."""
   for row in rows:
-    same = [r for r in rows if r['case'] == row['case'] and r['engine'] == 'torch' and 'note' not in r]
+    alike = lambda r, row=row: (r['case'], r['precision']) == (row['case'], row['precision'])
+    same = [r for r in rows if alike(r) and r['engine'] == 'torch' and 'note' not in r]
     best = max((r['examples_per_second'] for r in same), default=None)
     row['ratio_to_torch'] = row['examples_per_second'] / best if best and 'note' not in row else None
   return rows
@@ -31,16 +33,18 @@ def compare(rows):
 def table(rows, separator='  '):
   """The rows as lines of text; with separator ' | ' as a Markdown table."""
   head = ('case', 'engine', 'convolution', 'clients', 'devices', 'precision', 'examples/s', 'to PyTorch', 'of peak',
-          'compile s', 'process MB')  # fmt: skip
+          'compile s', 'peak MB')  # fmt: skip
   lines = [head]
   for row in rows:
-    first = (row['case'], row['engine'], row['lowering'], row['mapping'], str(row['devices']), row['precision'])
+    seeds = f', {row["seeds"]} seeds {row["seed_axis"]}' if row.get('seed_axis') else ''
+    how = row['mapping'] + seeds
+    first = (row['case'], row['engine'], row['lowering'], how, str(row['devices']), row['precision'])
     if 'note' in row:
       lines.append((*first, row['note'], *[''] * 4))
       continue
     ratio, compiling = row.get('ratio_to_torch'), row['compile_seconds']
     last = (f'{row["examples_per_second"]:.0f}', f'{ratio:.2f}' if ratio else '', f'{row["share_of_matmul_peak"]:.0%}',
-            '' if compiling is None else f'{compiling:.1f}', str(row['process_peak_mb']))  # fmt: skip
+            '' if compiling is None else f'{compiling:.1f}', str(_peak_mb(row)))  # fmt: skip
     lines.append((*first, *last))
   widths = [max(len(line[i]) for line in lines if i == 0 or len(line[i]) < 40) for i in range(len(head))]
   lines = [separator.join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)) for line in lines]
@@ -49,10 +53,16 @@ def table(rows, separator='  '):
   return '\n'.join(lines)
 
 
+def _peak_mb(row):
+  """The most memory in use: of the GPU where there is one, else of the process."""
+  return row.get('device_peak_mb') or row['process_peak_mb']
+
+
 def overview(result):
   """The fastest row of every case and system, as a Markdown table: a benchmark's JSON on one screen."""
   rows = [row for row in result['rows'] if 'note' not in row]
   kinds = {'torch': 'PyTorch', 'torch, files': 'PyTorch, models in files', 'jit loop': 'JAX, a jitted step in a loop'}
+  kinds |= {'torch vmap': 'PyTorch, vmap', 'one model': 'one model, a large batch'}
   kinds |= {('fedkd', 1): 'fedkd, one device', ('fedkd', result['cores']): 'fedkd, one device per core'}
   kind_of = lambda row: (row['engine'], row['devices']) if row['engine'] == 'fedkd' else row['engine']
   kinds = {kind: name for kind, name in kinds.items() if any(kind_of(row) == kind for row in rows)}
@@ -78,11 +88,21 @@ def _cell(row):
     words.append(row['precision'])
   if row['ratio_to_torch'] and row['engine'] != 'torch':
     words.append(f'{row["ratio_to_torch"]:.2f} x')
-  if row['engine'] == 'fedkd':
+  if row['engine'] in ('fedkd', 'one model'):
     words.append(f'{row["share_of_matmul_peak"]:.0%} of matmul peak')
     words.append(f'{row["compile_seconds"]:.1f} s to compile')
-    words.append(f'{row["process_peak_mb"]:,} MB')
+    words.append(f'{_peak_mb(row):,} MB')
   return ', '.join(words)
+
+
+def conclusions(suite, rows, bars):
+  """What the rows of a suite say, one line each. `bars`: as in `verdicts`."""
+  if suite == 'seeds':
+    return seeds(rows)
+  if suite == 'peers':
+    return against(rows)
+  promised = verdicts(rows, {name: bar for name, bar in bars.items() if bar})
+  return [*promised, *winners(rows), *against(rows)] if suite == 'gpu' else promised
 
 
 def verdicts(rows, bars):
@@ -94,12 +114,40 @@ def verdicts(rows, bars):
       kept = 'kept' if best['ratio_to_torch'] >= bar else 'MISSED'
       how = f'{best["lowering"]}, {best["mapping"]}, {best["devices"]} device(s)'
       share = f'{best["share_of_matmul_peak"]:.0%} of matmul peak'
-      yield f'{name}: {best["ratio_to_torch"]:.2f} x PyTorch (promised {bar}: {kept}), {share}; {how}'
+      at = '' if best['precision'] == 'highest' else f', {best["precision"]}'
+      yield f'{name}: {best["ratio_to_torch"]:.2f} x PyTorch (promised {bar}: {kept}), {share}; {how}{at}'
 
 
-def measured(*words) -> dict:
-  """The row that `python -m words` prints as its last line, or a note why there is none."""
-  done = subprocess.run([sys.executable, '-m', *words], capture_output=True, text=True, check=False)
+def winners(rows):
+  """One line per case and precision: the lowering and mapping that `auto` should be."""
+  done = [row for row in rows if 'note' not in row and row['engine'] == 'fedkd']
+  for case, precision in dict.fromkeys((row['case'], row['precision']) for row in done):
+    mine = [row for row in done if (row['case'], row['precision']) == (case, precision)]
+    best = max(mine, key=lambda row: row['examples_per_second'])
+    speed = f'{best["examples_per_second"]:,.0f} examples/s, {best["share_of_matmul_peak"]:.0%} of matmul peak'
+    if 'turns' in best:
+      speed += f', {best["turns"]:,} of {best["turns_planned"]:,} turns in {best["seconds"]:,.0f} s'
+      speed += f', {best["turns_per_second"]:,.0f} a second'
+    yield f'{case}, {precision}: {best["lowering"]}, {best["mapping"]}: {speed}'
+
+
+def seeds(rows):
+  """One line per case, number and axis of seeds: a round, and compiling, over as many runs one after the other."""
+  done = {(row['case'], row['seeds'], row['seed_axis']): row for row in rows if 'note' not in row}
+  for (case, many, axis), row in done.items():
+    apart = done.get((case, many, 'apart'))
+    if axis != 'apart' and apart:
+      ratios = [f'{row[name] / apart[name]:.2f} x' for name in ('seconds', 'compile_seconds')]
+      yield f'{case}: {many} seeds, {axis}: {ratios[0]} a round, {ratios[1]} compiling of {many} runs'
+
+
+def measured(*words, limit=None) -> dict:
+  """The row that `python -m words` prints as its last line within `limit` seconds, or a note why there is none."""
+  command = [sys.executable, '-m', *words]
+  try:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=limit)
+  except subprocess.TimeoutExpired:
+    return {'note': f'not measured: more than {limit} s'}
   lines = done.stdout.strip().splitlines()
   if not done.returncode and lines:
     return json.loads(lines[-1])
@@ -108,15 +156,16 @@ def measured(*words) -> dict:
 
 
 def against(rows):
-  """One line per case and other system: the fastest row of fedkd over the fastest of that system."""
+  """One line per case, precision and other system: the fastest row of fedkd over the fastest of that system."""
   best = {}
   for row in (r for r in rows if 'note' not in r):
-    key = row['case'], row['engine']
+    key = row['case'], row['precision'], row['engine']
     best[key] = max(best.get(key, 0), row['examples_per_second'])
-  for (case, engine), speed in best.items():
-    if engine != 'fedkd' and (case, 'fedkd') in best:
-      ratio = best[case, 'fedkd'] / speed
-      yield f'{case}: fedkd is {ratio:.2f} x {engine}' + (' (SLOWER)' if ratio < 1 else '')
+  for (case, precision, engine), speed in best.items():
+    if engine != 'fedkd' and (case, precision, 'fedkd') in best:
+      ratio = best[case, precision, 'fedkd'] / speed
+      at = '' if precision == 'highest' else f', {precision}'
+      yield f'{case}{at}: fedkd is {ratio:.2f} x {engine}' + (' (SLOWER)' if ratio < 1 else '')
 
 
 def machine():

@@ -1,84 +1,58 @@
 """The PyTorch side of `launch/bench.py`: the same nets and batches in a plain eager loop over clients.
 
-A model and an Adam per client, the data already tensors, all cores for every operation.
+A model and an Adam per client, the data already tensors, on a CPU all cores for every operation.
 """
 
-import itertools
+import copy
+import os
 import tempfile
 
 import torch
 import torch.nn.functional as F
-from torch import nn
 
-CLASSES = 10
-
-
-class SamePool(nn.Module):
-  """2x2 mean, stride 1, SAME, without counting the padding: the mean over edges repeated once (the faster way)."""
-
-  def forward(self, x):
-    return F.avg_pool2d(F.pad(x, (0, 1, 0, 1), mode='replicate'), 2, 1)
+from launch.bench_torch_nets import CLASSES, build
 
 
-def _block(channels, filters, kernel, stride, padding, dropout):
-  """Convolution, BatchNorm, ReLU, dropout, as `fedkd.models.cnn`."""
-  conv = nn.Conv2d(channels, filters, kernel, stride, padding)
-  return [conv, nn.BatchNorm2d(filters, eps=1e-3, momentum=0.01), nn.ReLU(), nn.Dropout(dropout)]
+def place(config):
+  """The device of a row, with the row's precision in force.
+
+  Raises:
+    RuntimeError: where the row needs a GPU that PyTorch does not find.
+  """
+  torch.set_num_threads(os.cpu_count())
+  if config.backend == 'gpu' and not torch.cuda.is_available():
+    raise RuntimeError('PyTorch finds no CUDA here')
+  rounded = config.precision != 'highest'
+  torch.backends.cudnn.benchmark = True
+  torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = rounded
+  return torch.device('cuda' if config.backend == 'gpu' else 'cpu')
 
 
-def _cnn(net, channels):
-  """`TwoConv` or `ThreeConv`."""
-  f = net.filters
-  layers = [*_block(channels, f[0], 3, 1, 1, net.dropout), SamePool()]
-  if len(f) == 2:
-    layers += _block(f[0], f[1], 3, 2, 0, net.dropout)
-  else:
-    layers += [*_block(f[0], f[1], 2, 2, 0, net.dropout), nn.AvgPool2d(2), *_block(f[1], f[2], 3, 2, 0, net.dropout)]
-  return nn.Sequential(*layers, nn.Flatten(), nn.LazyLinear(CLASSES, bias=False))
+def casting(config, device):
+  """Within it maps are bfloat16 where the row's precision is."""
+  return torch.autocast(device.type, torch.bfloat16, enabled=config.precision == 'bfloat16')
 
 
-def _strided(net, channels):
-  """`bench_cases.StridedConv`."""
-  widths = (channels, *net.filters)
-  convs = [layer for a, b in itertools.pairwise(widths) for layer in (nn.Conv2d(a, b, 3, 2), nn.ReLU())]
-  return nn.Sequential(*convs, nn.Flatten(), nn.LazyLinear(CLASSES))
+def wait(device):
+  """Returns once the device has done everything."""
+  if device.type == 'cuda':
+    torch.cuda.synchronize()
 
 
-def _lenet():
-  convs = [nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2)]
-  dense = [nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, CLASSES)]
-  return nn.Sequential(*convs, nn.Flatten(), *dense)
+def tensors(images, labels, rows, device, layout=torch.contiguous_format):
+  """Images uint8 [N, H, W, channels] as float32 [N, channels, H, W], int [N] and int [clients, n], on the device."""
+  images = torch.from_numpy(images).to(device).permute(0, 3, 1, 2).float().div_(255).contiguous(memory_format=layout)
+  return images, torch.from_numpy(labels).long().to(device), torch.from_numpy(rows).long().to(device)
 
 
-def _mlp(net, inputs):
-  widths = (inputs, *net.hidden)
-  dense = [layer for a, b in itertools.pairwise(widths) for layer in (nn.Linear(a, b), nn.ReLU())]
-  return nn.Sequential(nn.Flatten(), *dense, nn.Linear(widths[-1], CLASSES))
-
-
-def build(net, shape):
-  """The PyTorch twin of a Flax `net` on images of `shape` (H, W, channels)."""
-  height, width, channels = shape
-  kind = type(net).__name__
-  if kind == 'LeNet':
-    model = _lenet()
-  elif kind == 'MLP':
-    model = _mlp(net, height * width * channels)
-  elif kind == 'StridedConv':
-    model = _strided(net, channels)
-  else:
-    model = _cnn(net, channels)
-  model.eval()(torch.zeros(1, channels, height, width))  # the lazy layer sees its inputs
-  return model.train()
-
-
-def _turn(model, adam, images, labels, rows, knowledge, case):
+def _turn(model, adam, images, labels, rows, knowledge, case, cast):
   """One client's turn; with `knowledge` [C, C] also FedHe's distillation loss and class sums."""
-  sums = torch.zeros(CLASSES, CLASSES)
+  sums = torch.zeros(CLASSES, CLASSES, device=rows.device)
   for _ in range(case.steps):
-    chosen = rows[torch.randperm(len(rows))[: case.batch]]
+    chosen = rows[torch.randperm(len(rows), device=rows.device)[: case.batch]]
     image, label = images[chosen], labels[chosen]
-    logits = model(image)
+    with cast:
+      logits = model(image).float()
     loss = F.cross_entropy(logits, label)
     if knowledge is not None:
       loss = loss + F.mse_loss(logits, knowledge[label])
@@ -88,38 +62,53 @@ def _turn(model, adam, images, labels, rows, knowledge, case):
     adam.step()
 
 
-def seconds_per_round(case, net, channels_last, files, images, labels, rows, timed, threads):
+def seconds_per_round(case, net, config, images, labels, rows, timed):
   """One round of `case` with `net`, timed by `timed` (a function to call -> seconds).
 
   Args:
-    channels_last: memory format.
-    files: whether every client's model is loaded before its turn and saved after it, as in HtFLlib.
-    images: float32 [N, H, W, channels], NumPy, as are `labels` [N] and `rows` [clients, n].
+    config: of the row; its lowering is the memory format, and engine 'torch, files' loads every client's model before
+      its turn and saves it after, as in HtFLlib.
+    images, labels, rows: as `tensors`.
   """
-  torch.set_num_threads(threads)
-  layout = torch.channels_last if channels_last else torch.contiguous_format
-  images = torch.from_numpy(images).permute(0, 3, 1, 2).contiguous(memory_format=layout)
-  labels, rows = torch.from_numpy(labels).long(), torch.from_numpy(rows).long()
-  models = [build(net, case.shape).to(memory_format=layout) for _ in range(case.clients)]
+  device, files = place(config), config.engine == 'torch, files'
+  layout = torch.channels_last if config.lowering == 'channels_last' else torch.contiguous_format
+  images, labels, rows = tensors(images, labels, rows, device, layout)
+  first = build(net, case.shape).to(device, memory_format=layout)
+  models = [copy.deepcopy(first) for _ in range(case.clients)]
   adams = [torch.optim.Adam(model.parameters()) for model in models]
-  knowledge = torch.zeros(CLASSES, CLASSES) if case.method == 'fedhe' else None
+  knowledge = torch.zeros(CLASSES, CLASSES, device=device) if case.method == 'fedhe' else None
 
   with tempfile.TemporaryDirectory() as folder:
     paths = [f'{folder}/{k}.pt' for k in range(case.clients)]
     for path, model in zip(paths, models, strict=True):
-      torch.save(model, path)
+      if files:
+        torch.save(model, path)
 
     def one_round():
       for path, model, adam, mine in zip(paths, models, adams, rows, strict=True):
         if files:
           model.load_state_dict(torch.load(path, weights_only=False).state_dict())
-        _turn(model, adam, images, labels, mine, knowledge, case)
+        _turn(model, adam, images, labels, mine, knowledge, case, casting(config, device))
         if files:
           torch.save(model, path)
+      wait(device)
 
     return timed(one_round)
 
 
-def version():
-  """PyTorch's version."""
-  return torch.__version__
+def multiplier(config):
+  """As `bench_flops.multiplier`, of PyTorch's own matmul."""
+  device = place(config)
+
+  def of_size(size):
+    a = torch.randn(
+      size, size, device=device, dtype=torch.bfloat16 if config.precision == 'bfloat16' else torch.float32
+    )
+    return lambda: (torch.matmul(a, a), wait(device))
+
+  return of_size
+
+
+def device_bytes():
+  """The most bytes that tensors took on the GPU; None without one."""
+  return torch.cuda.max_memory_allocated() if torch.cuda.is_available() else None
