@@ -186,10 +186,13 @@ def claims(everything) -> pd.DataFrame:
 
 def _reasons(table) -> list:
   """What is known of the claims that were not kept, each reason once."""
-  broken, reasons = set(table['claim'][table['verdict'].str.startswith('not kept')]), {}
+  verdicts, reasons = dict(zip(table['claim'], table['verdict'], strict=True)), {}
   for claim in papers.claims():
-    if claim.why and claim.text in broken:
-      reasons.setdefault(claim.why, []).append(claim.text)
+    if verdicts[claim.text].startswith('not kept'):
+      noise = (
+        'The difference is within the noise of our seeds.' if 'noise' in verdicts[claim.text] else 'No reason known.'
+      )
+      reasons.setdefault(claim.why or noise, []).append(claim.text)
   return [f'* {"; ".join(texts)}: {why}' for why, texts in reasons.items()]
 
 
