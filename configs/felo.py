@@ -9,8 +9,8 @@ empty for the paper's (a fifth; all for homo and dir0.5). `interval`: rounds bet
 autoencoder. `align`: of features in `extreme`, pool (the default), group or linear. `widths` of heterofl: dynamic
 (drawn anew each round) or fixed.
 
-`paper`: SGD 0.1, batches of 10, 5 epochs a turn, 100 rounds. `light`: Adam at
-a constant rate, batches of 64, evaluated every 5 rounds, otherwise the same.
+`paper`: SGD 0.1, batches of 10, 5 epochs a turn, 100 rounds. `light`: Adam at a constant rate, batches of 64, evaluated
+every 5 rounds, otherwise the same.
 `small`: nets of a quarter of the width, 10 clients of 500 images, all of them in each of 30 rounds, one epoch (heterofl
 and fedgkt: shallower nets, since their maps are larger). `smoke`: seconds, on the embedded images. fedgkt has all
 clients in every round and its own optimizer, as published, but no plateau schedule, and no crop and flip; its maps of

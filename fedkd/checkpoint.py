@@ -90,6 +90,11 @@ def read(opened, step, like):
   return jax.tree.unflatten(jax.tree.structure(like), leaves), found.digest['notes']
 
 
+def told(error) -> str:
+  """What an exception of `read` says, in one line."""
+  return str(error).strip().split('\n')[0][:120]
+
+
 def restore(opened, like, warn, tidy=True):
   """The newest intact checkpoint; damaged newer ones are reported through `warn`.
 
@@ -110,7 +115,7 @@ def restore(opened, like, warn, tidy=True):
     try:
       state, notes = read(opened, step, like(step))
     except Exception as error:  # damage raises many types, depending on the file that is hit
-      reason = str(error).strip().split('\n')[0][:120]
+      reason = told(error)
       warn(f'checkpoint {step} is damaged ({type(error).__name__}: {reason}); trying the next older one')
       damaged.append(step)
     else:

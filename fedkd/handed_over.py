@@ -53,7 +53,7 @@ def read(config, beside, variables) -> tuple:
     try:
       found = checkpoint.read(opened, int(phase), like)[0]
     except Exception as error:  # as in `checkpoint.restore`
-      reason = str(error).strip().split('\n')[0][:120]
+      reason = checkpoint.told(error)
       raise ConfigError(f'{where}: what that phase left is damaged ({reason}); run {path} again') from error
   return jax.tree.map(jnp.asarray, found)
 

@@ -189,10 +189,8 @@ def _reasons(table) -> list:
   verdicts, reasons = dict(zip(table['claim'], table['verdict'], strict=True)), {}
   for claim in papers.claims():
     if verdicts[claim.text].startswith('not kept'):
-      noise = (
-        'The difference is within the noise of our seeds.' if 'noise' in verdicts[claim.text] else 'No reason known.'
-      )
-      reasons.setdefault(claim.why or noise, []).append(claim.text)
+      unknown = 'Within the noise of our seeds.' if 'noise' in verdicts[claim.text] else 'No reason known.'
+      reasons.setdefault(claim.why or unknown, []).append(claim.text)
   return [f'* {"; ".join(texts)}: {why}' for why, texts in reasons.items()]
 
 
@@ -212,9 +210,9 @@ def _by_seed(everything, profile, expression, metric) -> dict | None:
 def _verdict(difference) -> dict:
   _, low, high = analysis.interval(difference)
   word = 'kept' if difference.mean() > 0 else 'not kept'
-  noise = ', within noise' if low <= 0 <= high else ''
-  few = ', one seed' if len(difference) == 1 else noise
-  return {'difference': f'{analysis.spread(difference)} points', 'verdict': word + few}
+  noise = ', within noise' if len(difference) < 3 or low <= 0 <= high else ''
+  doubt = ', one seed' if len(difference) == 1 else noise
+  return {'difference': f'{analysis.spread(difference)} points', 'verdict': word + doubt}
 
 
 def _count(model, shape) -> int:
