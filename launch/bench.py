@@ -131,6 +131,10 @@ def _results(case, config, row, budget):
     module = bench_stacked if config.engine == 'torch vmap' else bench_torch
     one = lambda net: module.seconds_per_round(case, net, config, *bench_parts.examples(case), clock)
     results = [(one(net), None, None) for net in case.nets]
+  elif config.engine == 'flower':
+    from launch import bench_flower  # so is Flower
+
+    results = [(bench_flower.seconds_per_round(case, net, config, clock), None, None) for net in case.nets]
   elif config.engine == 'jit loop':
     one = lambda net: bench_peers.seconds_per_round(case, net, *bench_parts.examples(case), clock)
     results = [(one(net), None, None) for net in case.nets]

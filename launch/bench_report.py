@@ -62,7 +62,7 @@ def overview(result):
   """The fastest row of every case and system, as a Markdown table: a benchmark's JSON on one screen."""
   rows = [row for row in result['rows'] if 'note' not in row]
   kinds = {'torch': 'PyTorch', 'torch, files': 'PyTorch, models in files', 'jit loop': 'JAX, a jitted step in a loop'}
-  kinds |= {'torch vmap': 'PyTorch, vmap', 'one model': 'one model, a large batch'}
+  kinds |= {'torch vmap': 'PyTorch, vmap', 'one model': 'one model, a large batch', 'flower': 'Flower'}
   kinds |= {('fedkd', 1): 'fedkd, one device', ('fedkd', result['cores']): 'fedkd, one device per core'}
   kind_of = lambda row: (row['engine'], row['devices']) if row['engine'] == 'fedkd' else row['engine']
   kinds = {kind: name for kind, name in kinds.items() if any(kind_of(row) == kind for row in rows)}
@@ -175,8 +175,9 @@ def machine():
   names = [line.split(':')[1].strip() for line in lines if line.startswith('model name')]
   git = lambda *a: subprocess.run(['git', *a], capture_output=True, text=True, check=False).stdout.strip()
   versions = {'python': platform.python_version(), 'jax': jax.__version__, 'flax': flax.__version__}
-  with contextlib.suppress(ImportError):
-    versions['torch'] = importlib.metadata.version('torch')
+  for name in ('torch', 'flwr'):
+    with contextlib.suppress(ImportError):
+      versions[name] = importlib.metadata.version(name)
   return {
     'device': jax.devices()[0].device_kind,
     'cpu': names[0] if names else platform.processor(),

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from fedkd.models import MLP
 
-PEERS = ('torch', 'torch, files', 'jit loop')
+PEERS = ('torch', 'torch, files', 'jit loop', 'flower')
 LAYOUTS = ('contiguous', 'channels_last')
 PRECISIONS = ('highest', 'tensorfloat32', 'bfloat16')
 SEEDS = (1, 2, 3)
@@ -16,7 +16,8 @@ class Config(NamedTuple):
   """What distinguishes the rows of a case.
 
   engine: 'fedkd'; 'one model', a single net on a batch as large as all clients' together; 'jit loop', a call a batch;
-    'torch'; 'torch, files', which saves and loads every client's model; 'torch vmap', stacked models.
+    'torch'; 'torch, files', which saves and loads every client's model; 'torch vmap', stacked models; 'flower', a
+    simulation with PyTorch.
   """
 
   engine: str = 'fedkd'
@@ -73,8 +74,9 @@ def _gpu(case, quick):
 def _peers(case, quick):
   del quick
   torch = [Config(engine, layout) for engine in PEERS[:2] for layout in LAYOUTS]
-  loop = [Config(PEERS[2], 'native')] * (case.method == 'private')  # it knows no method
-  return [*torch, *loop, *(c for c in _cpu(case, True) if c.engine == 'fedkd')]
+  others = [Config(PEERS[2], 'native'), *(Config(PEERS[3], layout) for layout in LAYOUTS)]
+  others *= case.method == 'private'  # they know no method
+  return [*torch, *others, *(c for c in _cpu(case, True) if c.engine == 'fedkd')]
 
 
 def _seeds(case, quick):

@@ -39,13 +39,18 @@ def wait(device):
     torch.cuda.synchronize()
 
 
+def layout_of(config):
+  """The memory format of a row, which is its lowering."""
+  return torch.channels_last if config.lowering == 'channels_last' else torch.contiguous_format
+
+
 def tensors(images, labels, rows, device, layout=torch.contiguous_format):
   """Images uint8 [N, H, W, channels] as float32 [N, channels, H, W], int [N] and int [clients, n], on the device."""
   images = torch.from_numpy(images).to(device).permute(0, 3, 1, 2).float().div_(255).contiguous(memory_format=layout)
   return images, torch.from_numpy(labels).long().to(device), torch.from_numpy(rows).long().to(device)
 
 
-def _turn(model, adam, images, labels, rows, knowledge, case, cast):
+def turn(model, adam, images, labels, rows, knowledge, case, cast):
   """One client's turn; with `knowledge` [C, C] also FedHe's distillation loss and class sums."""
   sums = torch.zeros(CLASSES, CLASSES, device=rows.device)
   for _ in range(case.steps):
@@ -71,7 +76,7 @@ def seconds_per_round(case, net, config, images, labels, rows, timed):
     images, labels, rows: as `tensors`.
   """
   device, files = place(config), config.engine == 'torch, files'
-  layout = torch.channels_last if config.lowering == 'channels_last' else torch.contiguous_format
+  layout = layout_of(config)
   images, labels, rows = tensors(images, labels, rows, device, layout)
   first = build(net, case.shape).to(device, memory_format=layout)
   models = [copy.deepcopy(first) for _ in range(case.clients)]
@@ -88,7 +93,7 @@ def seconds_per_round(case, net, config, images, labels, rows, timed):
       for path, model, adam, mine in zip(paths, models, adams, rows, strict=True):
         if files:
           model.load_state_dict(torch.load(path, weights_only=False).state_dict())
-        _turn(model, adam, images, labels, mine, knowledge, case, casting(config, device))
+        turn(model, adam, images, labels, mine, knowledge, case, casting(config, device))
         if files:
           torch.save(model, path)
       wait(device)

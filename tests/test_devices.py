@@ -1,6 +1,7 @@
 """Clients spread over several CPU devices: the numbers of one device, to rounding."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -48,10 +49,11 @@ import json, pathlib, sys
 import jax
 import numpy as np
 from configs import quickstart
-from fedkd import analysis, checkpoint, config as base, experiment, hosts, methods, plan
+from fedkd import analysis, checkpoint, config as base, devices, experiment, hosts, methods, plan
 
 analysis.figures = lambda *args: None  # as `conftest` does
-folder, count, name, rounds = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+name, runs = sys.argv[1], [word.split(',') for word in sys.argv[2:]]
+devices.ask_for(max(int(count) for _, count, _ in runs))
 config = quickstart.get_config('smoke')
 config.groups = ({'model': 'MLP', 'clients': 5, 'hidden': (8,)}, {'model': 'MLP', 'clients': 3, 'hidden': (4,)})
 config.data.clients, config.data.public_share, config.eval_rows = 8, 0.2, 100
@@ -68,25 +70,37 @@ if name == 'fedgkt':
 config.method = base.block(methods, name, **options.get(name, {}))
 stale = base.block(plan, 'asynchronous', stale=True)
 config.plan = stale if name == 'fedhe' else base.block(plan, 'sampled', ratio=0.7)
-config.rounds, config.eval_every, config.devices, config.seeds = rounds, 1, count, (0, 1)
-config.checkpoint_every = 1
-summary = experiment.run(config, folder, show=False)
-hosts.tell(0)  # the first has saved
-parts = experiment.build(config, dry=True)
-with checkpoint.manager(pathlib.Path(folder) / 'checkpoints') as saved:
-  step, state, _ = checkpoint.restore(saved, lambda step: parts.phases[0].saved, print)
-leaves = [np.asarray(a, float).ravel() for a in jax.tree.leaves(state) if a.dtype.kind == 'f']
-if hosts.first():
-  print(json.dumps([step, summary['final'], summary['ledger'], np.concatenate(leaves).tolist()]))
+config.eval_every, config.checkpoint_every, config.seeds = 1, 1, (0, 1)
+for folder, count, rounds in runs:
+  config.devices, config.rounds = int(count), int(rounds)
+  summary = experiment.run(config, folder, show=False)
+  hosts.tell(0)  # the first has saved
+  parts = experiment.build(config, dry=True)
+  with checkpoint.manager(pathlib.Path(folder) / 'checkpoints') as saved:
+    step, state, _ = checkpoint.restore(saved, lambda step: parts.phases[0].saved, print)
+  leaves = [np.asarray(a, float).ravel() for a in jax.tree.leaves(state) if a.dtype.kind == 'f']
+  if hosts.first():
+    print('outcome', json.dumps([step, summary['final'], summary['ledger'], np.concatenate(leaves).tolist()]))
 """
+ROUNDS = 3
 
 
-def outcome(folder, count, name, rounds=3):
-  """[step, accuracy, ledger, all floats of the state] of a run in a process of its own."""
-  command = [sys.executable, '-c', PROGRAM, str(folder), str(count), name, str(rounds)]
-  done = subprocess.run(command, capture_output=True, text=True, check=False)
+def run(folder, count, rounds=ROUNDS):
+  """What PROGRAM takes for a run in `folder` on so many devices."""
+  return f'{folder},{count},{rounds}'
+
+
+def read(text):
+  """[step, accuracy, ledger, all floats of the state] of every run, from what PROGRAM printed, alone or among hosts."""
+  # Gloo's threads speak too, in each other's lines.
+  return [json.loads(line.split('outcome ')[1]) for line in text.splitlines() if 'outcome ' in line]
+
+
+def outcomes(name, *runs):
+  """What `read` returns of runs one after the other, in one process."""
+  done = subprocess.run([sys.executable, '-c', PROGRAM, name, *runs], capture_output=True, text=True, check=False)
   assert not done.returncode, done.stderr[-2000:]
-  return json.loads(done.stdout.strip().splitlines()[-1])
+  return read(done.stdout)
 
 
 def assert_alike(one, other):
@@ -99,9 +113,9 @@ def assert_alike(one, other):
 @pytest.mark.parametrize('name', [pytest.param('fedavg', marks=pytest.mark.slow), 'fedhe'])
 def test_devices_change_nothing_but_rounding_and_a_run_continues_on_other_devices(tmp_path, name):
   """5 clients on 4 devices are filled up, 3 are replicated."""
-  alone = outcome(tmp_path / 'one', 1, name)
-  outcome(tmp_path / 'moved', 2, name, rounds=1)
-  assert_alike(outcome(tmp_path / 'moved', 4, name), alone)
+  one, moved = tmp_path / 'one', tmp_path / 'moved'
+  alone, _, resumed = outcomes(name, run(one, 1), run(moved, 2, 1), run(moved, 4))
+  assert_alike(resumed, alone)
 
 
 @pytest.mark.slow
@@ -109,4 +123,4 @@ def test_devices_change_nothing_but_rounding_and_a_run_continues_on_other_device
   'name', ['private', 'agg', 'fedavg', 'fedprox', 'fedhe', 'fedmd', 'fedh2l', 'felo', 'velo', 'heterofl', 'fedgkt']
 )
 def test_every_method_on_eight_devices(tmp_path, name):
-  assert_alike(outcome(tmp_path / 'eight', 8, name), outcome(tmp_path / 'one', 1, name))
+  assert_alike(*outcomes(name, run(tmp_path / 'eight', 8), run(tmp_path / 'one', 1)))

@@ -1,6 +1,5 @@
 """Two processes on one run, with two CPU devices each: the numbers of one process, to rounding."""
 
-import json
 import os
 import pathlib
 import socket
@@ -14,6 +13,7 @@ import pytest
 import test_devices
 from fedkd import hosts
 from fedkd.errors import ConfigError
+from test_devices import run
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -37,37 +37,41 @@ def both(*argv, each=((), ()), program=test_devices.PROGRAM):
   return [start(f'{at},2,{i}', *argv, *each[i], program=program) for i in (0, 1)]
 
 
-def outcome(*argv):
-  """What the first host prints; the second prints nothing of the run."""
-  first, second = both(*argv)
+def outcomes(name, *runs):
+  """What the first host prints of runs; the second prints nothing of them."""
+  first, second = both(name, *runs)
   (out, err), (silence, other) = first.communicate(), second.communicate()
   assert (first.returncode, second.returncode) == (0, 0), err[:3000] + other[:3000]
-  assert all('Gloo' in line for line in silence.splitlines()), silence
-  return json.loads(out.strip().splitlines()[-1])
+  assert not test_devices.read(silence)
+  return test_devices.read(out)
 
 
 @pytest.mark.slow
 def test_two_hosts_change_nothing_but_rounding_and_go_on_where_they_stopped(tmp_path):
-  alone = test_devices.outcome(tmp_path / 'one', 1, 'fedavg')
-  outcome(tmp_path / 'two', 4, 'fedavg', 2)
-  test_devices.assert_alike(outcome(tmp_path / 'two', 4, 'fedavg', 3), alone)
+  alone = test_devices.outcomes('fedavg', run(tmp_path / 'one', 1))
+  outcomes('fedavg', run(tmp_path / 'two', 4, 2))
+  test_devices.assert_alike(*outcomes('fedavg', run(tmp_path / 'two', 4)), *alone)
 
 
 @pytest.mark.slow
 def test_one_host_goes_on_where_two_stopped(tmp_path):
-  outcome(tmp_path / 'moved', 4, 'fedavg', 2)
-  alone = test_devices.outcome(tmp_path / 'one', 1, 'fedavg')
-  test_devices.assert_alike(test_devices.outcome(tmp_path / 'moved', 1, 'fedavg'), alone)
+  outcomes('fedavg', run(tmp_path / 'moved', 4, 2))
+  test_devices.assert_alike(*test_devices.outcomes('fedavg', run(tmp_path / 'moved', 1), run(tmp_path / 'one', 1)))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize('name', ['private', 'agg', 'fedhe', 'fedmd', 'fedh2l', 'felo', 'velo', 'heterofl'])
+EVERY = ['private', 'agg', 'fedhe', 'fedmd', 'fedh2l', 'felo', 'velo', 'heterofl']
+
+
+@pytest.mark.parametrize(
+  'name', [name if name == 'fedhe' else pytest.param(name, marks=pytest.mark.slow) for name in EVERY]
+)
 def test_every_method_on_two_hosts(tmp_path, name):
-  test_devices.assert_alike(outcome(tmp_path / 'two', 4, name, 3), test_devices.outcome(tmp_path / 'one', 1, name))
+  two, one = outcomes(name, run(tmp_path / 'two', 4)), test_devices.outcomes(name, run(tmp_path / 'one', 1))
+  test_devices.assert_alike(*two, *one)
 
 
 def test_hosts_that_disagree_are_refused_before_anything_is_written(tmp_path):
-  processes = both(tmp_path / 'run', 4, 'fedavg', each=((2,), (3,)))
+  processes = both('fedavg', each=[(run(tmp_path / 'run', 4, rounds),) for rounds in (2, 3)])
   errors = [process.communicate()[1] for process in processes]
   for process, error in zip(processes, errors, strict=True):
     assert process.returncode
