@@ -113,9 +113,12 @@ def measure(name, case, config, budget=BUDGET, peak=None):
   with jax.default_matmul_precision(config.precision):
     turns, results, more = _results(case, config, row, budget)
     wall, own = time.perf_counter() - before[0], time.process_time() - before[1]
-    row['busy_elsewhere'] = before[2] and (bench_report.busy_seconds() - before[2] - own) / wall  # cores
+    alone = config.engine != 'flower'  # the work and the memory of Flower are other processes'
+    busy = before[2] and (bench_report.busy_seconds() - before[2] - own) / wall  # cores
+    row['busy_elsewhere'] = busy if alone else None
     used = device_bytes(config)
-    memory = {'process_peak_mb': resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024}  # before the matmuls
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024  # before the matmuls
+    memory = {'process_peak_mb': most if alone else None}
     memory['device_peak_mb'] = used and used // 2**20
     return {**row, **_summary(case, turns, results, peak or (lambda: measured_peak(config))), **memory, **more}
 

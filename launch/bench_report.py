@@ -44,7 +44,7 @@ def table(rows, separator='  '):
       continue
     ratio, compiling = row.get('ratio_to_torch'), row['compile_seconds']
     last = (f'{row["examples_per_second"]:.0f}', f'{ratio:.2f}' if ratio else '', f'{row["share_of_matmul_peak"]:.0%}',
-            '' if compiling is None else f'{compiling:.1f}', str(_peak_mb(row)))  # fmt: skip
+            '' if compiling is None else f'{compiling:.1f}', str(_peak_mb(row) or ''))  # fmt: skip
     lines.append((*first, *last))
   widths = [max(len(line[i]) for line in lines if i == 0 or len(line[i]) < 40) for i in range(len(head))]
   lines = [separator.join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)) for line in lines]
@@ -54,7 +54,7 @@ def table(rows, separator='  '):
 
 
 def _peak_mb(row):
-  """The most memory in use: of the GPU where there is one, else of the process."""
+  """The most memory in use: of the GPU where there is one, else of the process; None where it has several."""
   return row.get('device_peak_mb') or row['process_peak_mb']
 
 
