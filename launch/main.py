@@ -41,7 +41,7 @@ def main(argv):
   logging.set_verbosity(logging.ERROR)  # JAX tells of every platform it does not find
   import jax
 
-  from fedkd import describe, experiment, hosts
+  from fedkd import describe, devices, experiment, hosts
 
   with exits.codes():
     if _HOSTS.value:
@@ -49,6 +49,7 @@ def main(argv):
     if _DRY_RUN.value:
       print(describe.text(_CONFIG.value))
       return
+    devices.ask_for(_CONFIG.value.devices)  # before a trace starts those that JAX has
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0  # every call of a Python function would drown the device's work
     trace = functools.partial(jax.profiler.trace, profiler_options=options)

@@ -122,7 +122,13 @@ def test_divergence_exits_with_3(command, tmp_path):
 
 @pytest.mark.slow
 def test_a_profile_is_written(command, tmp_path):
-  process = start(command, f'--workdir={tmp_path / "run"}', f'--profile_dir={tmp_path / "trace"}', '--config.rounds=2')
+  process = start(
+    command,
+    f'--workdir={tmp_path / "run"}',
+    f'--profile_dir={tmp_path / "trace"}',
+    '--config.rounds=2',
+    '--config.devices=2',
+  )
   _, err = process.communicate()
   assert process.returncode == 0, err
   assert len(list((tmp_path / 'trace').rglob('*.xplane.pb'))) == 1
