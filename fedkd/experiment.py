@@ -10,6 +10,8 @@ import pathlib
 import platform
 import signal
 import subprocess
+import time
+from concurrent import futures
 
 import jax
 import numpy as np
@@ -178,7 +180,10 @@ def _train(parts, workdir, saved, display, stop):
   log.cut(workdir / 'metrics.jsonl', first, step - start if found else -1)
   counts = sources.counts(parts.source)
   display.say(f'{parts.source.name}: ' + ', '.join(f'{count:,} {what}' for what, count in counts.items()))
-  display.say(f'continuing from round {step}' if found else f'{parts.phases[-1].label}: compiling')
+  if found:
+    display.say(f'continuing from round {step}')
+  ended = step == start + parts.phases[first].rounds
+  _compile(parts.phases[first + ended :], display)
   writer = log.tensorboard(workdir, step)
   for number, phase in enumerate(parts.phases[first:], first):
     fresh = step == start
@@ -189,6 +194,17 @@ def _train(parts, workdir, saved, display, stop):
       state, totals = loop.rounds(this, state, totals, step - start, fresh)
     start = step = start + phase.rounds
   return state, totals
+
+
+def _compile(phases, display):
+  """The programs of all phases to come, side by side, since XLA compiles one program mostly on one core."""
+  if not phases:
+    return
+  label, begun = phases[-1].label, time.monotonic()
+  display.say(f'{label}: compiling')
+  with futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+    list(pool.map(lambda phase: phase.compile(), reversed(phases)))  # the last is the largest
+  display.say(f'{label}: compiled in {time.monotonic() - begun:.1f} s')
 
 
 def _handed(parts, workdir, number, state):

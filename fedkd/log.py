@@ -68,15 +68,16 @@ def display(name, rounds, show=True):
     yield Display(lambda *args: None, lambda text: None)
     return
   console = rich.console.Console(stderr=False, highlight=False, soft_wrap=True)
-  begun, first, accuracy = time.monotonic(), [], [float('nan')]
+  first, accuracy = [], [float('nan')]  # what comes before the first update is done but once
 
   def describe(round, rate, row):
-    first.append(round)
+    first.append((round, time.monotonic()))
     accuracy.append(np.mean(row['accuracy']) if row else accuracy[-1])
     text = f'accuracy {accuracy[-1]:.3f}  {rate:,.0f} examples/s'
-    if round == first[0]:
+    begun, since = first[0]
+    if round == begun:
       return text
-    left = (time.monotonic() - begun) / (round - first[0]) * (rounds - round)
+    left = (time.monotonic() - since) / (round - begun) * (rounds - round)
     return f'{text}  {int(left) // 60}:{int(left) % 60:02d} left'
 
   if console.is_terminal:

@@ -135,15 +135,13 @@ class Windows(NamedTuple):
     private, shared = (each and tuple(map(pick, each, rows)) for each in self.on_host)
     return private, shared, self.world.everyone, self.world.public
 
-  def work(self, start, count, rows, new, state):
-    """Rounds of a window for the clients in `rows`, filled up to `places`."""
+  def arguments(self, start, count, rows, new, state):
+    """Of the program that makes rounds of a window, for the clients in `rows`, filled up to `places`."""
     tables = [table[start : start + self.length] for table in self.plan.who]
     who = tuple(_local(table, mine, self.length) for table, mine in zip(tables, rows, strict=True))
     fill = lambda each: tuple(np.pad(a, (0, many - len(a))) for a, many in zip(each, self.places, strict=True))
     numbers, rows = (np.int32(start), np.int32(count)), fill(rows)
-    return self.programs.work(
-      self.world.pool, who, fill(new), *numbers, self.keys, self.data_of(rows), state, self.before
-    )
+    return self.world.pool, who, fill(new), *numbers, self.keys, self.data_of(rows), state, self.before
 
   def seated(self, start, end):
     """The rows that have a seat in these rounds, of a window at most."""
@@ -165,7 +163,8 @@ class Windows(NamedTuple):
     with ThreadPoolExecutor(1) as reader:
       while True:
         many = min(self.length, end - start)
-        out, report = self.work(start, many, rows, _without_record(tables, rows), State(tuple(held), server))
+        new, known = _without_record(tables, rows), State(tuple(held), server)
+        out, report = self.programs.work(*self.arguments(start, many, rows, new, known))
         # While the device works: those of the next window who are not at work now.
         following, ahead = self.seated(start + many, end), pages.room(self.places)
         busy = [np.isin(*each) for each in zip(following, rows, strict=True)]
@@ -211,7 +210,8 @@ def make(label, method, plan, rounds, keys, world, before, settings, folder) -> 
   clients = jax.eval_shape(programs.clients, world.pool, keys, rows, before)
   server = jax.eval_shape(windows.start_of_server, before)
   state = State(clients, server)
-  jax.eval_shape(lambda state: windows.work(0, 0, nobody, [np.zeros(0, bool) for _ in groups], state), state)
+  first = windows.arguments(0, 0, nobody, [np.zeros(0, bool) for _ in groups], state)
+  jax.eval_shape(programs.work, *first)
 
   one = lambda s: jax.ShapeDtypeStruct((s.shape[0], *s.shape[2:]), s.dtype)
   like = [jax.tree.map(one, c) for c in clients]
@@ -225,6 +225,7 @@ def make(label, method, plan, rounds, keys, world, before, settings, folder) -> 
     rounds,
     init=windows.init,
     run=windows.run,
+    compile=lambda: programs.work.lower(*first).compile(),
     length=min(settings.eval_every, rounds, phase.MOST_ROUNDS),
     hits=programs.hits,
     ready=windows.ready,

@@ -54,6 +54,7 @@ class Phase(NamedTuple):
   # (State, start, count, who has stopped bool[seeds, clients] or None) -> (State, Report with leaves [seeds, length,
   # ...]); takes the State over
   run: Callable
+  compile: Callable  # () -> None: the program of `run`, which otherwise its first call compiles
   length: int  # most rounds of one call
   hits: Callable  # (State, image uint8[seeds, T, ...], label) -> bool[seeds, clients evaluated, T]
   ready: Callable  # State -> State whose models may be looked at (`Method.calibrate`)
@@ -89,6 +90,7 @@ def over_seeds(function, axis):
 def over_seeds_jitted(axis, function, shared=1, **how):
   """A function jitted, and mapped over the seeds of all its arguments but the first `shared`."""
   mapped = lambda *args: over_seeds(functools.partial(function, *args[:shared]), axis)(*args[shared:])
+  mapped.__name__ = getattr(function, 'func', function).__name__  # in JAX's logs and traces
   return jax.jit(mapped, **how)
 
 
@@ -175,6 +177,12 @@ def _laid_out(state, lie):
   return jax.tree.map(lambda where, part: jax.tree.map(lambda a: devices.put(a, where), part), lie, state)
 
 
+def _placed(state, lie):
+  """The shapes of a state, as they lie on the devices; arguments as `_laid_out`."""
+  with_place = lambda where: lambda s: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=where)
+  return jax.tree.map(lambda where, part: jax.tree.map(with_place(where), part), lie, state)
+
+
 def evaluated_rows(world) -> list:
   """Per group int[k], the rows of the clients that are evaluated in it."""
   owner = evaluated_in(world.groups, world.clients)
@@ -247,12 +255,14 @@ def make(label, method, plan, rounds, keys, world, before, settings, mesh=None, 
 
   begin = lambda variables: start_program(pool, keys, rows, variables)
 
-  def go(state, start, count, gone=None):
-    return run_program(pool, np.int32(start), np.int32(count), left(gone) if stops else who, keys, rows, state)
+  def arguments(state, start, count, gone=None):
+    return pool, np.int32(start), np.int32(count), left(gone) if stops else who, keys, rows, state
+
+  go = lambda *args: run_program(*arguments(*args))
 
   # A whole round in shapes: what does not fit together ends here, not after minutes of compilation.
-  state = jax.eval_shape(begin, before)
-  state = jax.eval_shape(lambda state: go(state, 0, 0)[0], state)
+  placed = lambda state: _placed(state, lie) if mesh else state  # shapes with places are traced once for all
+  state = jax.eval_shape(lambda state: go(state, 0, 0)[0], placed(jax.eval_shape(begin, before)))
   cut = jax.jit(functools.partial(without_filling, groups)) if mesh else lambda state: state
   fetch = jax.jit(lambda a: a, **gathered)
   # Leaf by leaf, so that no device needs room for all clients.
@@ -264,6 +274,7 @@ def make(label, method, plan, rounds, keys, world, before, settings, mesh=None, 
     rounds,
     init=begin,
     run=go,
+    compile=lambda: run_program.lower(*arguments(placed(state), 0, 0)).compile(),
     length=length,
     hits=program(hits, 0, **to(others_lie)),
     ready=lambda state: ready_program(pool, rows, state) if method.calibrate else state,

@@ -12,14 +12,14 @@ import time
 
 os.environ['FLWR_TELEMETRY_ENABLED'] = '0'  # before flwr is imported
 
-import torch  # noqa: E402
-from flwr.app import ArrayRecord, Message, RecordDict  # noqa: E402
-from flwr.clientapp import ClientApp  # noqa: E402
-from flwr.serverapp import ServerApp  # noqa: E402
-from flwr.simulation import run_simulation  # noqa: E402
+import torch
+from flwr.app import ArrayRecord, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
+from flwr.simulation import run_simulation
 
-from launch import bench_parts, bench_torch  # noqa: E402
-from launch.bench_torch_nets import build  # noqa: E402
+from launch import bench_parts, bench_torch
+from launch.bench_torch_nets import build
 
 LIMIT = 600  # seconds that a round may take
 

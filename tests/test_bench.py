@@ -240,6 +240,15 @@ def test_the_jit_loop_trains():
   assert row['examples_per_second'] == pytest.approx(3 * 2 * 5 / row['seconds'])
 
 
+def test_flower_trains_everybody():
+  pytest.importorskip('torch')
+  pytest.importorskip('flwr')
+  row = bench.measure('tiny', TINY, bench.Config('flower', 'contiguous'), budget=0, peak=lambda: 1e9)
+  assert row['examples_per_second'] == pytest.approx(3 * 2 * 5 / row['seconds'])
+  assert (row['busy_elsewhere'], row['process_peak_mb']) == (None, None)
+  assert 'flower' in bench_report.table([row])
+
+
 def test_peers_are_named_where_they_are_faster():
   row = measured_row
   rows = [
@@ -257,7 +266,9 @@ def test_peers_are_named_where_they_are_faster():
     'x, bfloat16: fedkd is 1.50 x torch',
   ]
   engines = [c.engine for c in bench.configs('peers', bench_cases.CASES['lenet'], False)]
-  assert set(engines) == {'torch', 'torch, files', 'jit loop', 'fedkd'}
+  assert set(engines) == {'torch', 'torch, files', 'jit loop', 'flower', 'fedkd'}
+  engines = [c.engine for c in bench.configs('peers', bench_cases.CASES['fedmd'], False)]
+  assert set(engines) == {'torch', 'torch, files', 'fedkd'}
 
 
 def test_an_overview_has_the_fastest_row_of_every_system():

@@ -1,7 +1,6 @@
 """Clients spread over several CPU devices: the numbers of one device, to rounding."""
 
 import json
-import re
 import subprocess
 import sys
 
@@ -49,11 +48,14 @@ import json, pathlib, sys
 import jax
 import numpy as np
 from configs import quickstart
-from fedkd import analysis, checkpoint, config as base, devices, experiment, hosts, methods, plan
+from fedkd import analysis, checkpoint, config as base, devices, experiment, hosts, methods, plan, round
 
 analysis.figures = lambda *args: None  # as `conftest` does
 name, runs = sys.argv[1], [word.split(',') for word in sys.argv[2:]]
 devices.ask_for(max(int(count) for _, count, _ in runs))
+made, traced = [], round.run
+jax.monitoring.register_event_duration_secs_listener(lambda name, _, fun_name='', **more: made.append(fun_name))
+round.run = lambda *args: made.append('a trace') or traced(*args)
 config = quickstart.get_config('smoke')
 config.groups = ({'model': 'MLP', 'clients': 5, 'hidden': (8,)}, {'model': 'MLP', 'clients': 3, 'hidden': (4,)})
 config.data.clients, config.data.public_share, config.eval_rows = 8, 0.2, 100
@@ -73,7 +75,10 @@ config.plan = stale if name == 'fedhe' else base.block(plan, 'sampled', ratio=0.
 config.eval_every, config.checkpoint_every, config.seeds = 1, 1, (0, 1)
 for folder, count, rounds in runs:
   config.devices, config.rounds = int(count), int(rounds)
+  made.clear()
   summary = experiment.run(config, folder, show=False)
+  # Once more for arrays that lie on devices would be once too much; lowering and compiling are an event each.
+  assert (made.count('a trace'), made.count('jit(run)')) == (1, 2), made
   hosts.tell(0)  # the first has saved
   parts = experiment.build(config, dry=True)
   with checkpoint.manager(pathlib.Path(folder) / 'checkpoints') as saved:
