@@ -22,7 +22,7 @@ from fedkd import analysis, checkpoint, client_store, devices, handed_over, host
 from fedkd import config as configs
 from fedkd.build import build, owned
 from fedkd.data import cache, partition, sources
-from fedkd.errors import ConfigError
+from fedkd.errors import ConfigError, StoppedError
 from fedkd.types import apply_model
 
 
@@ -184,6 +184,8 @@ def _train(parts, workdir, saved, display, stop):
     display.say(f'continuing from round {step}')
   ended = step == start + parts.phases[first].rounds
   _compile(parts.phases[first + ended :], display)
+  if stops := [signum for each in hosts.gather(stop) for signum in each]:
+    raise StoppedError(stops[0], 'stopped by a signal before it trained; start again to continue')
   writer = log.tensorboard(workdir, step)
   for number, phase in enumerate(parts.phases[first:], first):
     fresh = step == start
@@ -197,13 +199,17 @@ def _train(parts, workdir, saved, display, stop):
 
 
 def _compile(phases, display):
-  """The programs of all phases to come, side by side, since XLA compiles one program mostly on one core."""
+  """The programs of all phases to come, side by side, since XLA compiles one program mostly on one core.
+
+  They are lowered here, since JAX's contexts, such as `jax.default_matmul_precision`, are a thread's own.
+  """
   if not phases:
     return
   label, begun = phases[-1].label, time.monotonic()
   display.say(f'{label}: compiling')
   with futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-    list(pool.map(lambda phase: phase.compile(), reversed(phases)))  # the last is the largest
+    lowered = (phase.lower() for phase in reversed(phases))  # the last is usually the largest
+    list(pool.map(lambda program: program.compile(), lowered))
   display.say(f'{label}: compiled in {time.monotonic() - begun:.1f} s')
 
 

@@ -68,10 +68,11 @@ def display(name, rounds, show=True):
     yield Display(lambda *args: None, lambda text: None)
     return
   console = rich.console.Console(stderr=False, highlight=False, soft_wrap=True)
-  first, accuracy = [], [float('nan')]  # what comes before the first update is done but once
+  first, accuracy = [], [float('nan')]
 
   def describe(round, rate, row):
-    first.append((round, time.monotonic()))
+    if not first:  # what came before, restoring and compiling, comes once
+      first.append((round, time.monotonic()))
     accuracy.append(np.mean(row['accuracy']) if row else accuracy[-1])
     text = f'accuracy {accuracy[-1]:.3f}  {rate:,.0f} examples/s'
     begun, since = first[0]

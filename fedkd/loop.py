@@ -41,6 +41,7 @@ class Loop(NamedTuple):
 def rounds(loop, state, totals, at, fresh):
   """The loop over chunks of rounds of one phase, from round `at`; returns the final (State, totals)."""
   phase, config, display = loop.phase, loop.parts.config, loop.display
+  state, _ = jax.block_until_ready(phase.run(state, at, 0))  # no round: what the first call alone costs
   # A checkpoint that is older than these counts went by the plan.
   planned = [int(plans.turns(phase.plan)[:at].sum())] * len(config.seeds)
   totals = (

@@ -136,7 +136,7 @@ class Windows(NamedTuple):
     return private, shared, self.world.everyone, self.world.public
 
   def arguments(self, start, count, rows, new, state):
-    """Of the program that makes rounds of a window, for the clients in `rows`, filled up to `places`."""
+    """The arguments of the program for rounds of a window, with the clients in `rows`, filled up to `places`."""
     tables = [table[start : start + self.length] for table in self.plan.who]
     who = tuple(_local(table, mine, self.length) for table, mine in zip(tables, rows, strict=True))
     fill = lambda each: tuple(np.pad(a, (0, many - len(a))) for a, many in zip(each, self.places, strict=True))
@@ -225,7 +225,7 @@ def make(label, method, plan, rounds, keys, world, before, settings, folder) -> 
     rounds,
     init=windows.init,
     run=windows.run,
-    compile=lambda: programs.work.lower(*first).compile(),
+    lower=lambda: programs.work.lower(*first),
     length=min(settings.eval_every, rounds, phase.MOST_ROUNDS),
     hits=programs.hits,
     ready=windows.ready,

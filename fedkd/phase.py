@@ -54,7 +54,7 @@ class Phase(NamedTuple):
   # (State, start, count, who has stopped bool[seeds, clients] or None) -> (State, Report with leaves [seeds, length,
   # ...]); takes the State over
   run: Callable
-  compile: Callable  # () -> None: the program of `run`, which otherwise its first call compiles
+  lower: Callable  # () -> jax.stages.Lowered: the program of `run`; once compiled, its calls find it
   length: int  # most rounds of one call
   hits: Callable  # (State, image uint8[seeds, T, ...], label) -> bool[seeds, clients evaluated, T]
   ready: Callable  # State -> State whose models may be looked at (`Method.calibrate`)
@@ -261,7 +261,7 @@ def make(label, method, plan, rounds, keys, world, before, settings, mesh=None, 
   go = lambda *args: run_program(*arguments(*args))
 
   # A whole round in shapes: what does not fit together ends here, not after minutes of compilation.
-  placed = lambda state: _placed(state, lie) if mesh else state  # shapes with places are traced once for all
+  placed = lambda state: _placed(state, lie) if mesh else state  # arguments that lie elsewhere are traced anew
   state = jax.eval_shape(lambda state: go(state, 0, 0)[0], placed(jax.eval_shape(begin, before)))
   cut = jax.jit(functools.partial(without_filling, groups)) if mesh else lambda state: state
   fetch = jax.jit(lambda a: a, **gathered)
@@ -274,7 +274,7 @@ def make(label, method, plan, rounds, keys, world, before, settings, mesh=None, 
     rounds,
     init=begin,
     run=go,
-    compile=lambda: run_program.lower(*arguments(placed(state), 0, 0)).compile(),
+    lower=lambda: run_program.lower(*arguments(placed(state), 0, 0)),
     length=length,
     hits=program(hits, 0, **to(others_lie)),
     ready=lambda state: ready_program(pool, rows, state) if method.calibrate else state,

@@ -106,19 +106,22 @@ def measure_net(case, net, config, row, budget):
 
 
 def measure(name, case, config, budget=BUDGET, peak=None):
-  """Measures one row in this process, whose peak memory it then is. `peak`: () -> FLOP/s of matmuls; None: measured."""
+  """Measures one row in this process, whose peak memory it then is (Flower's is not known).
+
+  peak: () -> FLOP/s of matmuls; None: measured.
+  """
   row = {'case': name, **config._asdict()}
   case = bench_parts.one_model(case) if config.engine == 'one model' else case
   before = time.perf_counter(), time.process_time(), bench_report.busy_seconds()
   with jax.default_matmul_precision(config.precision):
     turns, results, more = _results(case, config, row, budget)
     wall, own = time.perf_counter() - before[0], time.process_time() - before[1]
-    alone = config.engine != 'flower'  # the work and the memory of Flower are other processes'
+    here = config.engine != 'flower'  # its work and memory are other processes'
     busy = before[2] and (bench_report.busy_seconds() - before[2] - own) / wall  # cores
-    row['busy_elsewhere'] = busy if alone else None
+    row['busy_elsewhere'] = busy if here else None
     used = device_bytes(config)
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024  # before the matmuls
-    memory = {'process_peak_mb': most if alone else None}
+    memory = {'process_peak_mb': most if here else None}
     memory['device_peak_mb'] = used and used // 2**20
     return {**row, **_summary(case, turns, results, peak or (lambda: measured_peak(config))), **memory, **more}
 
@@ -196,7 +199,8 @@ def _summary(case, turns, results, peak):
 
 def spawn(name, config, quick):
   """`measure` in a process of its own. On a CPU that other processes should leave alone: waits for them, and measures
-  again, up to three times, where they took a fifth of a core; the least disturbed row."""
+  again, up to three times, where they took a fifth of a core (not for Flower, which is other processes itself); the
+  least disturbed row."""
   command = ['launch.bench', '--row', json.dumps([name, *config]), *['--quick'] * quick]
   rows = []
   for _ in range(3 if config.backend == 'cpu' else 1):
@@ -204,7 +208,7 @@ def spawn(name, config, quick):
     rows.append({'case': name, **config._asdict(), **bench_report.measured(*command, limit=ROW_LIMIT)})
     if 'note' in rows[-1] or (rows[-1]['busy_elsewhere'] or 0) < 0.2:
       break
-  return min(rows, key=lambda row: row.get('busy_elsewhere') or 0)
+  return min(rows, key=lambda row: ('note' in row, row.get('busy_elsewhere') or 0))
 
 
 def one_row(name, config, quick):

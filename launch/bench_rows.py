@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from fedkd.models import MLP
 
-PEERS = ('torch', 'torch, files', 'jit loop', 'flower')
 LAYOUTS = ('contiguous', 'channels_last')
 PRECISIONS = ('highest', 'tensorfloat32', 'bfloat16')
 SEEDS = (1, 2, 3)
@@ -73,8 +72,8 @@ def _gpu(case, quick):
 
 def _peers(case, quick):
   del quick
-  torch = [Config(engine, layout) for engine in PEERS[:2] for layout in LAYOUTS]
-  others = [Config(PEERS[2], 'native'), *(Config(PEERS[3], layout) for layout in LAYOUTS)]
+  torch = [Config(engine, layout) for engine in ('torch', 'torch, files') for layout in LAYOUTS]
+  others = [Config('jit loop', 'native'), *(Config('flower', layout) for layout in LAYOUTS)]
   others *= case.method == 'private'  # they know no method
   return [*torch, *others, *(c for c in _cpu(case, True) if c.engine == 'fedkd')]
 

@@ -1,3 +1,4 @@
+import contextlib
 import itertools
 import types
 
@@ -240,7 +241,29 @@ def test_the_jit_loop_trains():
   assert row['examples_per_second'] == pytest.approx(3 * 2 * 5 / row['seconds'])
 
 
-def test_flower_trains_everybody():
+def test_a_client_of_flower_goes_on_with_its_weights():
+  torch = pytest.importorskip('torch')
+  pytest.importorskip('flwr')
+  from launch import bench_flower, bench_torch, bench_torch_nets
+
+  config, net = bench.Config('flower', 'contiguous'), TINY.nets[0]
+  data = bench_torch.tensors(*bench_parts.examples(TINY), torch.device('cpu'))
+  twin, kept = bench_torch_nets.build(net, TINY.shape), None
+  for seed in (0, 1):
+    torch.manual_seed(seed)
+    kept = bench_flower.train(TINY, net, config, 1, kept and {k: v.clone() for k, v in kept.items()})
+    if seed == 0:
+      twin.load_state_dict(kept)
+  torch.manual_seed(1)
+  adam = torch.optim.Adam(twin.parameters())
+  before = {name: value.clone() for name, value in twin.state_dict().items()}
+  bench_torch.turn(twin, adam, data[0], data[1], data[2][1], None, TINY, contextlib.nullcontext())
+  for name, value in twin.state_dict().items():
+    assert not torch.equal(value, before[name])
+    torch.testing.assert_close(kept[name], value)
+
+
+def test_flower_runs_everybody():
   pytest.importorskip('torch')
   pytest.importorskip('flwr')
   row = bench.measure('tiny', TINY, bench.Config('flower', 'contiguous'), budget=0, peak=lambda: 1e9)

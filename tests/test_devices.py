@@ -76,7 +76,7 @@ config.eval_every, config.checkpoint_every, config.seeds = 1, 1, (0, 1)
 for folder, count, rounds in runs:
   config.devices, config.rounds = int(count), int(rounds)
   made.clear()
-  summary = experiment.run(config, folder, show=False)
+  summary = experiment.run(config, folder)
   # Once more for arrays that lie on devices would be once too much; lowering and compiling are an event each.
   assert (made.count('a trace'), made.count('jit(run)')) == (1, 2), made
   hosts.tell(0)  # the first has saved

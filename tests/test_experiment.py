@@ -5,6 +5,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -16,7 +17,7 @@ import pytest
 import runs
 from fedkd import aggregate, build, checkpoint, experiment, log, methods, plan, scoring
 from fedkd import config as configs
-from fedkd.errors import ConfigError, DivergedError
+from fedkd.errors import ConfigError, DivergedError, StoppedError
 
 
 @pytest.fixture(scope='session')
@@ -247,6 +248,52 @@ def test_a_run_is_traced_once_whatever_its_chunks(images):
   state, _ = phase.run(state, 2, 1)
   phase.run(state, 3, 2)
   assert first == len(traces) == len(parts.groups)
+
+
+@pytest.fixture
+def compiled():
+  """The names of programs as they are compiled."""
+  names = []
+  listen = lambda event, _, fun_name='', **more: names.append(fun_name) if 'backend_compile' in event else None
+  jax.monitoring.register_event_duration_secs_listener(listen)
+  yield names
+  jax.monitoring.unregister_event_duration_listener(listen)
+
+
+def test_programs_are_compiled_once_before_any_is_run(images, tmp_path, compiled, monkeypatch):
+  """Of all phases that are ahead, in the caller's context of JAX, also where clients may stop."""
+  real = scoring.accuracy
+  monkeypatch.setattr(scoring, 'accuracy', lambda *args: compiled.append('an evaluation') or real(*args))
+  config = runs.config(images, method='private', rounds=1)
+  config.groups = ({'model': 'MLP', 'clients': 4, 'hidden': (8,)},)
+  config.data.validation, config.early_stop.watch = 0.2, 'validation_accuracy'
+  config.before = ({'name': 'private', 'rounds': 1, 'steps': 2, 'batch': 4},)
+  with jax.default_matmul_precision('bfloat16'):
+    experiment.run(config, tmp_path / 'run', show=False)
+    assert compiled.count('jit(run)') == 2
+    assert 'jit(run)' not in compiled[compiled.index('an evaluation') :]
+    (tmp_path / 'run' / 'summary.json').unlink()
+    for late in (tmp_path / 'run' / 'checkpoints').glob('2*'):
+      shutil.rmtree(late)
+    compiled.clear()
+    experiment.run(config, tmp_path / 'run', show=False)
+  assert compiled.count('jit(run)') == 1
+
+
+def test_the_time_left_counts_from_the_first_update(monkeypatch, capsys):
+  now = iter((100.0, 120.0))
+  monkeypatch.setattr(log.time, 'monotonic', lambda: next(now))
+  with log.display('a run', 100) as display:
+    for at in (40, 50):
+      display.update(at, 7.0, {'accuracy': [0.5]})
+  assert [line.split('examples/s')[1].strip() for line in capsys.readouterr().out.splitlines()] == ['', '1:40 left']
+
+
+def test_a_signal_while_compiling_ends_the_run_before_it_trains(images, tmp_path, monkeypatch):
+  monkeypatch.setattr(experiment, '_compile', lambda *args: signal.raise_signal(signal.SIGTERM))
+  with pytest.raises(StoppedError, match='before it trained; start again to continue'):
+    experiment.run(runs.config(images), tmp_path / 'run', show=False)
+  assert not (tmp_path / 'run' / 'metrics.jsonl').exists() or not (tmp_path / 'run' / 'metrics.jsonl').read_text()
 
 
 @pytest.mark.parametrize('eval_rows', [0, 13])
