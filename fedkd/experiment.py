@@ -185,7 +185,7 @@ def _train(parts, workdir, saved, display, stop):
   ended = step == start + parts.phases[first].rounds
   _compile(parts.phases[first + ended :], display)
   if stops := [signum for each in hosts.gather(stop) for signum in each]:
-    raise StoppedError(stops[0], 'stopped by a signal before it trained; start again to continue')
+    raise StoppedError(stops[0], 'stopped by a signal while compiling; start again to continue')
   writer = log.tensorboard(workdir, step)
   for number, phase in enumerate(parts.phases[first:], first):
     fresh = step == start

@@ -291,7 +291,7 @@ def test_the_time_left_counts_from_the_first_update(monkeypatch, capsys):
 
 def test_a_signal_while_compiling_ends_the_run_before_it_trains(images, tmp_path, monkeypatch):
   monkeypatch.setattr(experiment, '_compile', lambda *args: signal.raise_signal(signal.SIGTERM))
-  with pytest.raises(StoppedError, match='before it trained; start again to continue'):
+  with pytest.raises(StoppedError, match='while compiling; start again to continue'):
     experiment.run(runs.config(images), tmp_path / 'run', show=False)
   assert not (tmp_path / 'run' / 'metrics.jsonl').exists() or not (tmp_path / 'run' / 'metrics.jsonl').read_text()
 

@@ -57,11 +57,12 @@ def test_killed_and_interrupted_runs_end_like_an_unbroken_one(command, tmp_path)
   assert not (broken / 'summary.json').exists()
 
   process = start(command, f'--workdir={broken}')
-  line = ''
-  while 'continuing from round' not in line:
-    line = process.stdout.readline()
-    assert line, process.communicate()
-  assert int(line.split()[-1]) >= 2
+  lines = ['']
+  while 'compiled in' not in lines[-1]:
+    lines.append(process.stdout.readline())
+    assert lines[-1], process.communicate()
+  (continuing,) = (line for line in lines if 'continuing from round' in line)
+  assert int(continuing.split()[-1]) >= 2
   process.send_signal(signal.SIGTERM)
   out, err = process.communicate()
   assert process.returncode == 143, (out, err)
