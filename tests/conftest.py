@@ -33,3 +33,15 @@ def _no_figures(request, monkeypatch):
   """A tiny run draws its figures as long as it trains; tests marked `figures` look at them."""
   if 'figures' not in request.keywords:
     monkeypatch.setattr('fedkd.analysis.figures', lambda *args: None)
+
+
+@pytest.fixture
+def compiled():
+  """The names of programs as they are compiled."""
+  import jax
+
+  names = []
+  listen = lambda event, _, fun_name='', **more: names.append(fun_name) if 'backend_compile' in event else None
+  jax.monitoring.register_event_duration_secs_listener(listen)
+  yield names
+  jax.monitoring.unregister_event_duration_listener(listen)

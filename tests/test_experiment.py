@@ -250,16 +250,6 @@ def test_a_run_is_traced_once_whatever_its_chunks(images):
   assert first == len(traces) == len(parts.groups)
 
 
-@pytest.fixture
-def compiled():
-  """The names of programs as they are compiled."""
-  names = []
-  listen = lambda event, _, fun_name='', **more: names.append(fun_name) if 'backend_compile' in event else None
-  jax.monitoring.register_event_duration_secs_listener(listen)
-  yield names
-  jax.monitoring.unregister_event_duration_listener(listen)
-
-
 def test_programs_are_compiled_once_before_any_is_run(images, tmp_path, compiled, monkeypatch):
   """Of all phases that are ahead, in the caller's context of JAX, also where clients may stop."""
   real = scoring.accuracy

@@ -57,9 +57,11 @@ def test_a_run_on_disk_has_the_numbers_of_one_in_memory(on_disk, in_memory):
     np.testing.assert_array_equal(mine, theirs)
 
 
-def test_a_run_that_goes_on_ends_as_one_that_never_stopped(tmp_path, on_disk, in_memory):
+def test_a_run_that_goes_on_ends_as_one_that_never_stopped(tmp_path, on_disk, in_memory, compiled):
   for rounds in (5, 7):  # of as many seats
     parts = experiment.run(config_of(tmp_path / 'store', rounds=rounds), tmp_path / 'run', show=False)
+    assert compiled.count('jit(work)') == 1
+    compiled.clear()
   assert parts['state_sha256'] == on_disk[0]['state_sha256']
   assert parts['final'] == in_memory[0]['final']
 
