@@ -184,7 +184,7 @@ def _train(parts, workdir, saved, display, stop):
     display.say(f'continuing from round {step}')
   ended = step == start + parts.phases[first].rounds
   _compile(parts.phases[first + ended :], display)
-  if stops := [signum for each in hosts.gather(stop) for signum in each]:
+  if stops := loop.signals(stop):
     raise StoppedError(stops[0], 'stopped by a signal while compiling; start again to continue')
   writer = log.tensorboard(workdir, step)
   for number, phase in enumerate(parts.phases[first:], first):

@@ -76,7 +76,7 @@ def rounds(loop, state, totals, at, fresh):
       row = _evaluate(loop, at, state, totals)
     totals = {**totals, 'means': {}} if row else totals
     display.update(loop.start + at, rate, row)
-    stops = [signum for each in hosts.gather(loop.stop) for signum in each]
+    stops = signals(loop.stop)
     if at == phase.rounds or stops or hosts.tell(_save_due(config, at, safe_at, safe, saving)):
       begun = time.monotonic()
       packed = phase.pack(state)
@@ -89,6 +89,11 @@ def rounds(loop, state, totals, at, fresh):
       reached = f'stopped by a signal after round {loop.start + at}, which is saved; start again to continue'
       raise StoppedError(stops[0], reached)
   return state, totals
+
+
+def signals(stop) -> list:
+  """The numbers of the signals that all hosts have got; `stop` holds this one's."""
+  return [signum for each in hosts.gather(stop) for signum in each]
 
 
 def _save_due(config, at, safe_at, safe, saving) -> bool:
