@@ -43,7 +43,7 @@ def run(config, workdir, show=True) -> dict:
     DivergedError: at a loss that is not finite; the last checkpoint is kept.
     HostError: where another host ends.
     StoreError: where `client_store` cannot be read or written; the last checkpoint is kept.
-    StoppedError: on SIGINT or SIGTERM, after the chunk was finished and saved.
+    StoppedError: on SIGINT or SIGTERM, after the chunk was finished and saved, or the programs are compiled.
   """
   devices.ask_for(config.devices)  # before the hosts speak
   with hosts.together(), hosts.writing_to(workdir) as mine:
@@ -183,9 +183,7 @@ def _train(parts, workdir, saved, display, stop):
   if found:
     display.say(f'continuing from round {step}')
   ended = step == start + parts.phases[first].rounds
-  _compile(parts.phases[first + ended :], display)
-  if stops := loop.signals(stop):
-    raise StoppedError(stops[0], 'stopped by a signal while compiling; start again to continue')
+  _compile(parts.phases[first + ended :], display, stop)
   writer = log.tensorboard(workdir, step)
   for number, phase in enumerate(parts.phases[first:], first):
     fresh = step == start
@@ -198,10 +196,11 @@ def _train(parts, workdir, saved, display, stop):
   return state, totals
 
 
-def _compile(phases, display):
+def _compile(phases, display, stop):
   """The programs of all phases to come, side by side, since XLA compiles one program mostly on one core.
 
-  They are lowered here, since JAX's contexts, such as `jax.default_matmul_precision`, are a thread's own.
+  They are lowered here, since JAX's contexts, such as `jax.default_matmul_precision`, are a thread's own. A signal that
+  came by the end stops the run; one that comes after the last line on the terminal lets it save a round first.
   """
   if not phases:
     return
@@ -210,6 +209,8 @@ def _compile(phases, display):
   with futures.ThreadPoolExecutor(os.cpu_count()) as pool:
     lowered = (phase.lower() for phase in reversed(phases))  # the last is usually the largest
     list(pool.map(lambda program: program.compile(), lowered))
+  if stops := loop.signals(stop):
+    raise StoppedError(stops[0], 'stopped by a signal while compiling; start again to continue')
   display.say(f'{label}: compiled in {time.monotonic() - begun:.1f} s')
 
 

@@ -1,5 +1,6 @@
 """A whole run: the run directory, resuming, seeds, bad input."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -280,10 +281,37 @@ def test_the_time_left_counts_from_the_first_update(monkeypatch, capsys):
 
 
 def test_a_signal_while_compiling_ends_the_run_before_it_trains(images, tmp_path, monkeypatch):
-  monkeypatch.setattr(experiment, '_compile', lambda *args: signal.raise_signal(signal.SIGTERM))
+  compile = jax.stages.Lowered.compile
+
+  def interrupted(program):
+    signal.raise_signal(signal.SIGTERM)
+    return compile(program)
+
+  monkeypatch.setattr(jax.stages.Lowered, 'compile', interrupted)
   with pytest.raises(StoppedError, match='while compiling; start again to continue'):
     experiment.run(runs.config(images), tmp_path / 'run', show=False)
   assert not (tmp_path / 'run' / 'metrics.jsonl').exists() or not (tmp_path / 'run' / 'metrics.jsonl').read_text()
+
+
+def test_a_signal_once_it_has_compiled_lets_the_run_save_a_round(images, tmp_path, monkeypatch):
+  words = []
+
+  @contextlib.contextmanager
+  def display(*args):
+    def say(text):
+      words.append(text)
+      if 'compiled in' in text:
+        signal.raise_signal(signal.SIGTERM)
+
+    yield log.Display(lambda *args: None, say)
+
+  monkeypatch.setattr(log, 'display', display)
+  config = runs.config(images)
+  with pytest.raises(StoppedError, match='after round 1, which is saved; start again to continue'):
+    experiment.run(config, tmp_path / 'run')
+  monkeypatch.undo()
+  assert experiment.run(config, tmp_path / 'run', show=False)['rounds'] == config.rounds
+  assert 'compiled in' in words[-1]
 
 
 @pytest.mark.parametrize('eval_rows', [0, 13])
