@@ -299,7 +299,7 @@ def _felo() -> dict:
       about = f'{paper}, Table 2', rows, SECOND_HALF, cost, LIGHT
       called = f'Felo and Velo, {title}, ResNet18 everywhere, everybody in every round'
       out[f'fv-homo-all-{data}-{split}'] = Experiment(called, *about)
-    rows = table(TABLE_3_FELO, TABLE_3_FELO, number, f'{arg},zoo=extreme')
+    rows = table((*TABLE_3_FELO, 'private', 'agg'), TABLE_3_FELO, number, f'{arg},zoo=extreme')
     if (data, split) == SPLITS[0]:
       rows += tuple(
         Row(f'{name}_group', 'felo', f'method={name},{arg},zoo=extreme,align=group', {}) for name in FIGURE_4
