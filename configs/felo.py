@@ -11,15 +11,19 @@ autoencoder. `align`: of features in `extreme`, pool (the default), group or lin
 
 `paper`: SGD 0.1, batches of 10, 5 epochs a turn, 100 rounds. `light`: Adam at a constant rate, batches of 64, evaluated
 every 5 rounds, otherwise the same.
-`small`: nets of a quarter of the width, 10 clients of 500 images, all of them in each of 30 rounds, one epoch (heterofl
-and fedgkt: shallower nets, since their maps are larger). `smoke`: seconds, on the embedded images. fedgkt has all
-clients in every round and its own optimizer, as published, but no plateau schedule, and no crop and flip; its maps of
-all clients' images are in memory at once, so that several seeds need seed_axis=map. FedMD's clients give a tenth of
-their rows away as the public set. With `widths=fixed` read accuracy_per_group: its first entry is the whole network.
-A seed of `small` from nothing compiled, on two idle cores (`--config.seeds=0, --config.devices=2`): felo 2 minutes,
-fedgkt 4, fedmd 5.
+`small`: nets of a quarter of the width, 10 clients of 500 images, all of them in each of 30 rounds, one epoch; so many
+rounds that a seed of the slowest method takes 5 minutes from nothing compiled, on two idle cores
+(`--config.seeds=0, --config.devices=2`): felo 2 minutes, fedgkt 4, fedmd 5. heterofl and fedgkt, whose maps are larger,
+have shallower and narrower nets: an eighth of the width; half of it on the client and a quarter on the server, which
+makes one pass. `smoke`: seconds, on the embedded images.
+fedgkt has all clients in every round and its own optimizer, as published, but no plateau schedule, crop and flip; its
+maps of all clients' images are in memory at once, so that its seeds run one after the other. FedMD's clients give a
+tenth of their rows away as the public set. Velo keeps (`method.limits`) as many class means as arise in so many rounds,
+at most 5000. With `widths=fixed` read accuracy_per_group: its first entry is the whole network.
 Results: RESULTS.md.
 """
+
+import math
 
 from fedkd import config as base
 from fedkd import methods, plan
@@ -80,6 +84,7 @@ def method(config, name, turn, ratio, interval, choice):
       {'name': 'fedkd.optimizers:amsgrad', 'learning_rate': 1e-3, 'weight_decay': 1e-4}
     )
     config.milestones, config.data.crop, config.data.flip = (), 0, False
+    config.seed_axis = 'map'  # a seed's maps take gigabytes
     server = {'small': {'server_blocks': (1, 1, 1)}, 'smoke': {'server_blocks': (1, 1)}}.get(choice.profile, {})
     server |= {'server_epochs': 1, 'server_width': 0.25} if small else {}
     batch = turn['batch'] if small else 256
@@ -109,9 +114,25 @@ def method(config, name, turn, ratio, interval, choice):
 
 def _number(field, text, kind):
   try:
-    return kind(text)
-  except ValueError as error:
-    raise base.ConfigError(f'{field}={text!r} is no number; write for example {field}=1') from error
+    found = kind(text)
+    if math.isfinite(found):
+      return found
+  except ValueError:
+    pass
+  raise base.ConfigError(f'{field}={text!r} is no number; write for example {field}=1')
+
+
+def _refuse_idle_words(choice):
+  """Refuses a word that would change nothing."""
+  name = choice.method
+  idle = {
+    'align': choice.align and name not in ('felo', 'velo'),
+    'interval': choice.interval != '1' and name != 'velo',
+    'widths': choice.widths != 'dynamic' and name != 'heterofl',
+    'ratio': choice.ratio and name == 'fedgkt',  # all its clients are in every round
+  }
+  for word in filter(idle.get, idle):
+    raise base.ConfigError(f'{word}={choice[word]} does nothing for method={name}; leave it out')
 
 
 def get_config(arg=''):
@@ -128,6 +149,7 @@ def get_config(arg=''):
     widths=('dynamic', 'fixed'),
   )
   width, rows, clients, rounds, every, epochs, batch, rate = SIZES[choice.profile]
+  _refuse_idle_words(choice)
   config = base.default()
   config.name = f'felo_{choice.data}_{choice.split}_{choice.zoo}'
   config.data.name = 'cifar10' if choice.data == 'cifar10' else 'folder:cinic10'

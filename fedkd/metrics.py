@@ -58,7 +58,8 @@ def add(totals, report, count, seconds) -> dict:
     for unit, values in zip(('numbers', 'bytes'), last, strict=True):
       new['last'][f'{unit}_{way}_per_client'] = (values / speakers).tolist()
   for name, values in report.server.items():
-    new['last'][name] = np.asarray(values)[:, count - 1].astype(float).tolist()
+    of_seeds = np.asarray(values)[:, count - 1].astype(float).tolist()
+    new['last'][name] = [None if np.isnan(value) else value for value in of_seeds]
   return new
 
 
@@ -98,7 +99,7 @@ def accuracies(hits, rows, owner, groups) -> dict:
 
 def row(totals) -> dict:
   """The training and ledger fields of a row; losses are means over the client turns since the last evaluation that
-  have a value (not NaN), None for a seed without any."""
+  have a value (not NaN), and the server's those of the last round; None for a seed without any."""
   mean = lambda sums, turns: [total / count if count else None for total, count in zip(sums, turns, strict=True)]
   out = {name: mean(*both) for name, both in totals['means'].items()}
   for way in ('up', 'down'):
@@ -121,6 +122,7 @@ def summary(rows) -> dict:
     'start_per_client': rows[0]['accuracy_per_client'],
     'worst_client': rows[-1]['accuracy_worst'],
     'second_half_mean': [float(np.mean([r['accuracy'][s] for r in half])) for s in seeds],
+    'second_half_mean_per_client': np.mean([r['accuracy_per_client'] for r in half], 0).tolist(),
   }
   kinds = [k for k in ('accuracy', 'accuracy_local', 'accuracy_others') if k in rows[-1]]
   for kind in kinds:

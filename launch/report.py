@@ -139,7 +139,7 @@ def _gain(done) -> str:
 def _nets(done) -> str:
   """Which rows have other nets or images than the first, where rows are compared with each other."""
   sentences = []
-  nets = {name: _named(result['config']['groups']) for name, result in done.items()}
+  nets = {name: _named(result['config']['groups']) + _server(result['config']) for name, result in done.items()}
   usual = next(iter(nets.values()))
   others = [f'{name}: {", ".join(named)}' for name, named in nets.items() if named != usual]
   if others:
@@ -155,6 +155,34 @@ def _named(groups) -> list:
   factors = lambda g: [f'{g[f]:g} {f}' for f in ('width', 'rate') if g.get(f, 1) != 1]
   blocks = lambda g: ['blocks ' + '-'.join(map(str, g['blocks']))] if g.get('blocks') else []
   return list(dict.fromkeys(' '.join([g['model'], *factors(g), *blocks(g)]) for g in groups))
+
+
+def _server(config) -> list:
+  """The network that a method trains on the server, with its factors."""
+  method = config['method']
+  if 'server_width' not in method:
+    return []
+  blocks = [f'blocks {"-".join(map(str, method["server_blocks"]))}'] if method['server_blocks'] else []
+  return [' '.join([f'{method["server"]} on the server', f'{method["server_width"]:g} width', *blocks])]
+
+
+SAID = {  # by servers, of the last round: fields of a curve and what they are called
+  'knowledge_age': 'age of logits',
+  'feature_age': 'age of features',
+  'cvae_reconstruction': 'reconstruction',
+  'cvae_kl': 'KL',
+}
+
+
+def _learned(entry, done) -> pd.DataFrame:
+  """What servers keep and learn, after the last round."""
+  lines = []
+  for name in (row.name for row in entry.rows if row.name in done):
+    last = (done[name].get('curve') or [{}])[-1]
+    means = {called: np.mean(last[field]) for field, called in SAID.items() if field in last}
+    if means:
+      lines.append({'method': name, **{called: f'{value:.2f}' for called, value in means.items()}})
+  return pd.DataFrame(lines).fillna('-')
 
 
 def _lengths(done, rounds=(1500, 3000, 10_000)) -> pd.DataFrame:
@@ -177,7 +205,7 @@ def claims(everything) -> pd.DataFrame:
       of = lambda expression, profile=profile, claim=claim: _by_seed(everything, profile, expression, claim.metric)
       more, less = of(claim.more), of(claim.less)
       if more and less:
-        lines.append({'claim': claim.text, **_verdict(analysis.paired(more, less)), 'profile': profile})
+        lines.append({'claim': claim.text, **_verdict(analysis.paired(more, less), claim.margin), 'profile': profile})
         break
     else:
       lines.append({'claim': claim.text, 'difference': '-', 'verdict': 'not run', 'profile': '-'})
@@ -207,10 +235,10 @@ def _by_seed(everything, profile, expression, metric) -> dict | None:
   return {seed: each[0][seed] - sum(other[seed] for other in each[1:]) for seed in set.intersection(*map(set, each))}
 
 
-def _verdict(difference) -> dict:
+def _verdict(difference, margin) -> dict:
   _, low, high = analysis.interval(difference)
-  word = 'kept' if difference.mean() > 0 else 'not kept'
-  noise = ', within noise' if len(difference) < 3 or low <= 0 <= high else ''
+  word = 'kept' if difference.mean() > -margin else 'not kept'
+  noise = ', within noise' if len(difference) < 3 or low <= -margin <= high else ''
   doubt = ', one seed' if len(difference) == 1 else noise
   return {'difference': f'{analysis.spread(difference)} points', 'verdict': word + doubt}
 
@@ -301,7 +329,11 @@ def write(out, path):
       parts += [_gain(done), ''] if id.startswith('md-') and 'fedmd' in done else []
       lengths = _lengths(done)
       parts += ['Mean over nodes, after fewer rounds:', '', analysis.markdown(lengths), ''] if len(lengths) else []
-      parts += [_nets(done), ''] if id.startswith('fv-') else []
+      if id.startswith('fv-'):
+        said = "After the last round, rounds since upload of what is stored, and losses of Velo's autoencoder:"
+        kept = _learned(entry, done)
+        parts += [said, '', analysis.markdown(kept), ''] if len(kept) else []
+        parts += [_nets(done), '']
       leaky = [name for name, result in done.items() if _leaks(result['config'])]
       leak = f"Early stopping watched test rows, as in the authors' code: {', '.join(leaky)}."
       parts += [leak, ''] if leaky else []

@@ -177,8 +177,14 @@ def test_velo_forgets_no_class_mean(arg):
   ('arg', 'match'),
   [
     ('ratio=half', "ratio='half' is no number"),
-    ('interval=x', "interval='x' is no number"),
+    ('method=velo,interval=x', "interval='x' is no number"),
     ('zoo=all', "zoo='all' is"),
+    ('ratio=nan', "ratio='nan' is no number"),
+    ('method=heterofl,ratio=inf', "ratio='inf' is no number"),
+    ('method=fedgkt,ratio=0.01', 'ratio=0.01 does nothing for method=fedgkt; leave it out'),
+    ('method=fedhe,align=pool', 'align=pool does nothing for method=fedhe'),
+    ('method=felo,interval=3', 'interval=3 does nothing for method=felo'),
+    ('method=fedhe,widths=fixed', 'widths=fixed does nothing for method=fedhe'),
   ],
 )
 def test_words_of_felo_that_mean_nothing_are_refused(arg, match):

@@ -48,8 +48,11 @@ def fedgkt(
     server_alpha: weight of its knowledge loss towards the clients' logits; 0 in the authors' published command.
 
   Raises:
-    ValueError: for images that are augmented, whose rows would no longer match, or models without a map.
+    ValueError: for images that are augmented, whose rows would no longer match, models without a map, no passes of the
+      server, or a temperature that is not positive.
   """
+  if server_epochs < 1 or temperature <= 0:
+    raise ValueError(f'server_epochs={server_epochs} must be at least 1, and temperature={temperature} positive')
 
   def init(key, model, data, variables):
     del key, data

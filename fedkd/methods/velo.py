@@ -57,14 +57,15 @@ def velo(
     relu: whether the decoder has a ReLU between its layers.
 
   Raises:
-    ValueError: for an unknown choice, an interval, epochs or a batch below 1, or a lag other than 0 or 1.
+    ValueError: for an unknown choice, an interval, epochs or a batch below 1, a lag other than 0 or 1, or a negative
+      latent.
   """
   refuse_unknown('upload', upload, UPLOADS)
   refuse_unknown('vae_loss', vae_loss, LOSSES)
   if interval < 1 or cvae_lag not in (0, 1):
     raise ValueError(f'interval={interval} must be at least 1, and cvae_lag={cvae_lag} 0 or 1')
-  if min(cvae_epochs, cvae_batch) < 1:
-    raise ValueError(f'cvae_epochs={cvae_epochs} and cvae_batch={cvae_batch} must be at least 1')
+  if min(cvae_epochs, cvae_batch, latent + 1) < 1:
+    raise ValueError(f'{cvae_epochs=} and {cvae_batch=} must be at least 1, and {latent=} at least 0')
   logits = stores.class_mean_store if upload == 'class_mean' else functools.partial(stores.sample_store, limits[1])
   features = functools.partial(
     generator, limits[0], initial, interval, cvae_lag, cvae_epochs, cvae_batch, cvae_rate, latent, vae_loss, relu
@@ -143,8 +144,8 @@ def generator(limit, initial, interval, lag, epochs, batch, rate, latent, vae_lo
     cvae, info = jax.lax.cond(due, lambda: train(key, state['cvae'], material), lambda: (state['cvae'], state['info']))
     known = jnp.where(due, material['count'] > 0, state['known'])  # what it was trained on, no class that came later
     new = {'store': store, 'cvae': cvae, 'known': known, 'info': info}
-    learned = due & jnp.any(known)
-    return new, {**info, 'cvae_trained': learned, 'knowledge_age': stores.shelf_age(t, store)}
+    said = {name: jnp.where(jnp.any(known), value, jnp.nan) for name, value in info.items()}  # none before the first
+    return new, {**said, 'cvae_trained': due & jnp.any(known), 'knowledge_age': stores.shelf_age(t, store)}
 
   def send(key, t, state, ids):
     del t

@@ -1,6 +1,8 @@
 """Velo: when its autoencoder learns, on what, and what it can draw. Clients are Felo's."""
 
 import functools
+import inspect
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -175,11 +177,30 @@ def test_it_draws_from_the_gaussian_of_each_class():
 # Refusals, and what clients send.
 
 
+def test_every_option_of_the_autoencoder_reaches_it(monkeypatch):
+  module, told = sys.modules['fedkd.methods.velo'], []
+  bind = inspect.signature(generator).bind
+  monkeypatch.setattr(module, 'generator', lambda *args, **how: told.append(bind(*args, **how).arguments) or CLASSES)
+  monkeypatch.setattr(module, 'exchange', lambda logits, features, *rest: features(width=WIDTH))
+  options = {'initial': 3, 'interval': 2, 'latent': 6, 'vae_loss': 'code', 'relu': True}
+  cvae = {'lag': 1, 'epochs': 7, 'batch': 8, 'rate': 0.25}
+  methods.velo(optax.sgd(0.1), limits=(10, 20), **options, **{f'cvae_{name}': value for name, value in cvae.items()})
+  assert told == [{'limit': 10, 'width': WIDTH, **options, **cvae}]
+
+
+def test_before_the_first_training_there_is_no_loss_of_the_autoencoder():
+  losses = ('cvae_reconstruction', 'cvae_kl')
+  for name in losses:
+    values = [float(info[name]) for _, info in history()[1:]]
+    assert np.isnan(values).tolist() == [t + 1 < INITIAL for t in range(8)]
+
+
 @pytest.mark.parametrize(
   ('wrong', 'message'),
   [
     ({'interval': 0}, r'interval=0 must be at least 1, and cvae_lag=0 0 or 1'),
     ({'cvae_epochs': 0}, r'cvae_epochs=0 and cvae_batch=\d+ must be at least 1'),
+    ({'latent': -1}, r'must be at least 1, and latent=-1 at least 0'),
     ({'cvae_lag': 2}, r'cvae_lag=2 0 or 1'),
     ({'vae_loss': 'mse'}, r"vae_loss='mse' is unknown; choose one of elbo, code"),
     ({'upload': 'all'}, r"upload='all' is unknown; choose one of class_mean, per_sample"),
