@@ -466,6 +466,7 @@ def test_velo_continues_from_within_its_initial_phase_to_the_same_bits(images, t
   assert experiment.run(config, tmp_path / 'parts', show=False)['state_sha256'] == whole['state_sha256']
   rows = metrics(tmp_path / 'whole')
   assert [row['cvae_trained_8'] for row in rows[1:]] == [[0.0, 0.0], [0.0, 0.0], [0.0, 0.0]]  # rounds 1, 3, 5
+  assert rows[1]['cvae_reconstruction_4'] == [None, None]
   assert rows[2]['cvae_reconstruction_4'] > [0.0, 0.0]
   assert rows[1]['numbers_down'] == [0, 0] < rows[2]['numbers_down']
 
