@@ -51,7 +51,7 @@ from configs import quickstart
 from fedkd import analysis, checkpoint, config as base, devices, experiment, hosts, methods, plan, round
 
 analysis.figures = lambda *args: None  # as `conftest` does
-name, runs = sys.argv[1], [word.split(',') for word in sys.argv[2:]]
+(name, _, stops), runs = sys.argv[1].partition(' '), [word.split(',') for word in sys.argv[2:]]
 devices.ask_for(max(int(count) for _, count, _ in runs))
 made, traced = [], round.run
 jax.monitoring.register_event_duration_secs_listener(lambda name, _, fun_name='', **more: made.append(fun_name))
@@ -73,8 +73,12 @@ config.method = base.block(methods, name, **options.get(name, {}))
 stale = base.block(plan, 'asynchronous', stale=True)
 config.plan = stale if name == 'fedhe' else base.block(plan, 'sampled', ratio=0.7)
 config.eval_every, config.checkpoint_every, config.seeds = 1, 1, (0, 1)
+if stops:  # who has learned no more, two images of a hundred, in a round leaves
+  config.plan, config.early_stop.watch = base.block(plan, 'synchronous'), 'accuracy'
+  config.early_stop.patience, config.early_stop.min_delta = 1, 0.015
 for folder, count, rounds in runs:
   config.devices, config.rounds = int(count), int(rounds)
+  config.seed_axis = 'vmap' if stops and config.devices > 1 else 'auto'
   made.clear()
   summary = experiment.run(config, folder)
   # Once more for arrays that lie on devices would be once too much; lowering and compiling are an event each.
@@ -85,7 +89,8 @@ for folder, count, rounds in runs:
     step, state, _ = checkpoint.restore(saved, lambda step: parts.phases[0].saved, print)
   leaves = [np.asarray(a, float).ravel() for a in jax.tree.leaves(state) if a.dtype.kind == 'f']
   if hosts.first():
-    print('outcome', json.dumps([step, summary['final'], summary['ledger'], np.concatenate(leaves).tolist()]))
+    counted = {**summary['ledger'], 'examples': summary['examples']}
+    print('outcome', json.dumps([step, summary['final'], counted, np.concatenate(leaves).tolist()]))
 """
 ROUNDS = 3
 
@@ -96,7 +101,7 @@ def run(folder, count, rounds=ROUNDS):
 
 
 def read(text):
-  """[step, accuracy, ledger, all floats of the state] of every run, from what PROGRAM printed, alone or among hosts."""
+  """[step, accuracy, counts, all floats of the state] of every run, from what PROGRAM printed, alone or among hosts."""
   # Gloo's threads speak too, in each other's lines.
   return [json.loads(line.split('outcome ')[1]) for line in text.splitlines() if 'outcome ' in line]
 
@@ -110,7 +115,7 @@ def outcomes(name, *runs):
 
 def assert_alike(one, other):
   assert one[0] == other[0]
-  assert one[2] == other[2]  # every number that was sent
+  assert one[2] == other[2]  # every number that was sent, and examples
   np.testing.assert_allclose(one[1], other[1], atol=0.021)  # two images of a hundred
   np.testing.assert_allclose(one[3], other[3], rtol=1e-4, atol=1e-5)
 
@@ -129,3 +134,13 @@ def test_devices_change_nothing_but_rounding_and_a_run_continues_on_other_device
 )
 def test_every_method_on_eight_devices(tmp_path, name):
   assert_alike(*outcomes(name, run(tmp_path / 'eight', 8), run(tmp_path / 'one', 1)))
+
+
+@pytest.mark.slow
+def test_clients_stop_alike_on_eight_devices_with_seeds_together(tmp_path):
+  eight, one, whole = outcomes(
+    'private stops', run(tmp_path / 'eight', 8, 5), run(tmp_path / 'one', 1, 5), run(tmp_path / 'whole', 1, 2)
+  )
+  assert_alike(eight, one)
+  for seed in (0, 1):
+    assert whole[2]['examples'][seed] < one[2]['examples'][seed] < whole[2]['examples'][seed] * 5 / 2
