@@ -151,7 +151,7 @@ def test_the_report_puts_printed_beside_ours_and_judges_the_claims(tmp_path):
 
 
 def test_claims_about_losses_and_steadiness(tmp_path):
-  """Velo loses 2 points, Felo 4; fedgkt swings by 3 points, felo by none."""
+  """Velo loses 2 points, Felo 4; fedgkt swings by 3 points, felo by none; of two intervals one is 3 points lower."""
   half = {'velo': 0.7, 'felo': 0.7, 'fedgkt': 0.6}
   for kind, lost in (('', {'velo': 0.0, 'felo': 0.0, 'fedgkt': 0.0}), ('extreme-', {'velo': 0.02, 'felo': 0.04})):
     for row, drop in lost.items():
@@ -162,7 +162,15 @@ def test_claims_about_losses_and_steadiness(tmp_path):
       path = tmp_path / one['id'] / 'small' / f'{row}.json'
       path.parent.mkdir(parents=True, exist_ok=True)
       path.write_text(json.dumps(one))
+  for interval, drop in ((1, 0.0), (2, 0.01), (3, 0.03)):
+    one = fake(f'fv-interval-{interval}', 'velo_iid', [0, 1, 2], [0.5] * 3)
+    one['per_seed']['second_half_mean'] = [0.7 - drop + noise for noise in (0, 0.01, -0.01)]
+    path = tmp_path / one['id'] / 'small' / 'velo_iid.json'
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(one))
   rows = report.claims(report.found(tmp_path)).set_index('claim')
+  stable = [rows.loc[f'Velo: trained every {i} rounds at most 2 points below every round, iid'] for i in (2, 3)]
+  assert [row['verdict'] for row in stable] == ['kept', 'not kept']
   lost = rows.loc['Velo loses less than Felo when ResNet34 and 50 come in, cifar10, iid']
   assert (lost['difference'], lost['verdict']) == ('2.00 ± 0.00 points', 'kept')
   steady = rows.loc['felo is steadier than fedgkt, cifar10, iid']
