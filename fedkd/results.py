@@ -43,6 +43,16 @@ def comparable(config) -> dict:
   return {**config, 'data': {**config['data'], 'dir': ''}}
 
 
+def _digest(config) -> str:
+  return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
+
+
+def renamed(result, id, name, config) -> dict:
+  """A result as that of another row, whose plain config differs in its name alone."""
+  config = comparable(config)
+  return {**result, 'id': id, 'method': name, 'config': config, 'config_sha256': _digest(config)}
+
+
 def of_run(workdir, id, profile, name=None) -> dict:
   """The result of a finished run: config and its digest, per-seed numbers, curve, ledger, versions, commit.
 
@@ -59,7 +69,7 @@ def of_run(workdir, id, profile, name=None) -> dict:
     'profile': profile,
     'method': name or run['method'],
     'config': config,
-    'config_sha256': hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest(),
+    'config_sha256': _digest(config),
     'per_seed': {key: value for key, value in run.items() if key.startswith(PER_SEED)},
     'curve': _curve(workdir),
     'images': run.get('images'),  # not of the first runs

@@ -21,7 +21,8 @@ brackets, what is printed. ACC: test rows of all nodes, BWT: the node's own, FWT
 validation round. Second half: mean over the evaluations after half of the rounds. A turn is one client in one round.
 `paper` is the published setting; `light` has full nets and rounds, but Adam and batches of 64; `small` is for machines
 without an accelerator, and its distance from a printed number says little. Differences between our rows are paired over
-seeds. Minutes are the clock's while training, on cores that other work shared and that were sometimes taken away.
+seeds. Minutes are the clock's while training, on cores that other work shared and that were sometimes taken away. A row
+of two tables was run once.
 """
 
 

@@ -79,8 +79,25 @@ def finished(path, name, profile, row, config) -> bool:
   return True
 
 
+def same_run(name, profile, row, seeds, out) -> pathlib.Path | None:
+  """The result of a row of another table whose config differs in its name alone; FedGKT's, for example, does not depend
+  on the zoo."""
+  nameless = lambda config: {**results.comparable(base.plain(config)), 'name': ''}
+  wanted = nameless(config_of(row, profile, seeds))
+  if wanted['init_from']:  # from the run beside it
+    return None
+  for other, entry in papers.registry().items():
+    for one in () if other == name else entry.rows:
+      path = pathlib.Path(out) / other / profile / f'{one.name}.json'
+      if path.exists() and nameless(config_of(one, profile, seeds)) == wanted:
+        found = {**results.read(path)['config'], 'name': ''}
+        if not base.differences(found, wanted) and found['rounds'] == wanted['rounds']:
+          return path
+  return None
+
+
 def run(name, profile, seeds, rows, workdir, out):
-  """Runs the rows of an experiment that are not finished.
+  """Runs the rows of an experiment that are not finished; what is a row of two tables is run once.
 
   Raises:
     ConfigError: for an unknown id or row, or a result that belongs to something else.
@@ -100,11 +117,16 @@ def run(name, profile, seeds, rows, workdir, out):
     if finished(path, name, profile, row, config):
       print(f'{name} {profile} {row.name}: done already, {path}', flush=True)
       continue
-    print(f'{name} {profile} {row.name}', flush=True)
-    folder = pathlib.Path(workdir) / name / profile / row.name
-    experiment.run(config, folder)
+    same = same_run(name, profile, row, seeds, out)
+    print(f'{name} {profile} {row.name}' + (f': the same run as {same}' if same else ''), flush=True)
+    if same:
+      result = results.renamed(results.read(same), name, row.name, base.plain(config))
+    else:
+      folder = pathlib.Path(workdir) / name / profile / row.name
+      experiment.run(config, folder)
+      result = results.of_run(folder, name, profile, row.name)
     log.make(path.parent)
-    log.write_json(path, results.of_run(folder, name, profile, row.name))
+    log.write_json(path, result)
   keep_features(chosen.features, pathlib.Path(workdir) / name / profile, pathlib.Path(out) / name / profile)
 
 

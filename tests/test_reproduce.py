@@ -56,6 +56,30 @@ def test_a_finished_row_is_not_run_again(table, monkeypatch):
   reproduce.run('h2l-rmnist-a10', 'smoke', [0], ['ind', 'fedavg'], **table)
 
 
+def test_what_is_a_row_of_two_tables_is_run_once(table, tmp_path, monkeypatch):
+  """FedGKT's nets do not depend on the zoo; a result of other seeds is none of these."""
+  out, ran = tmp_path / 'results', []
+  first, second = 'fv-cifar10-iid', 'fv-extreme-cifar10-iid'
+  row = next(row for row in REGISTRY[first].rows if row.name == 'fedgkt')
+  theirs = configs.plain(reproduce.config_of(row, 'smoke', [0, 1]))
+  found = results.read(table['out'] / 'h2l-rmnist-a10' / 'smoke' / 'ind.json')
+  path = out / first / 'smoke' / 'fedgkt.json'
+  path.parent.mkdir(parents=True)
+  path.write_text(json.dumps(results.renamed(found, first, 'fedgkt', theirs)))
+  monkeypatch.setattr('fedkd.experiment.run', lambda config, *rest: ran.append(config.name))
+  monkeypatch.setattr(results, 'of_run', lambda *args: {})
+  reproduce.run(second, 'smoke', [0, 1], ['fedgkt'], tmp_path / 'runs', out)
+  assert not ran
+  one = results.read(out / second / 'smoke' / 'fedgkt.json')
+  assert (one['id'], one['config']['name']) == (second, 'felo_cifar10_iid_extreme')
+  assert one['per_seed'] == found['per_seed']
+  reproduce.run(second, 'smoke', [0, 1], ['fedgkt'], tmp_path / 'runs', out)  # it counts as finished
+  (out / second / 'smoke' / 'fedgkt.json').unlink()
+  reproduce.run(second, 'smoke', [0], ['fedgkt'], tmp_path / 'runs', out)
+  reproduce.run(second, 'smoke', [0, 1], ['felo'], tmp_path / 'runs', out)
+  assert ran == ['felo_cifar10_iid_extreme'] * 2
+
+
 def test_a_result_of_another_config_is_refused(table):
   with pytest.raises(ConfigError, match=r'another config \(seeds: \[0\] -> \[1\]\); move it away'):
     reproduce.run('h2l-rmnist-a10', 'smoke', [1], ['ind'], **table)
