@@ -13,13 +13,13 @@ autoencoder. `align`: of features in `extreme`, pool (the default), group or lin
 every 5 rounds, otherwise the same.
 `small`: nets of a quarter of the width, 10 clients of 500 images, all of them in each of 30 rounds, one epoch; so many
 rounds that a seed of the slowest method takes 5 minutes from nothing compiled, on two idle cores
-(`--config.seeds=0, --config.devices=2`): felo 2 minutes, fedgkt 4, fedmd 5. heterofl and fedgkt, whose maps are larger,
-have shallower and narrower nets: an eighth of the width; half of it on the client and a quarter on the server, which
-makes one pass. `smoke`: seconds, on the embedded images.
+(`--config.seeds=0, --config.devices=2`): felo 2 minutes, fedgkt 4, fedmd 5. Where maps are larger, nets are shallower
+and narrower: heterofl has an eighth of the width; fedgkt half of it on the client and a quarter on the server, whose
+network makes one pass a round. `smoke`: seconds, on the embedded images.
 fedgkt has all clients in every round and its own optimizer, as published, but no plateau schedule, crop and flip; its
 maps of all clients' images are in memory at once, so that its seeds run one after the other. FedMD's clients give a
-tenth of their rows away as the public set. Velo keeps (`method.limits`) as many class means as arise in so many rounds,
-at most 5000. With `widths=fixed` read accuracy_per_group: its first entry is the whole network.
+tenth of their rows away as the public set. Velo keeps (`method.limits`) all class means of the profile's rounds, at
+most 5000. With `widths=fixed` read accuracy_per_group: its first entry is the whole network.
 Results: RESULTS.md.
 """
 
@@ -117,22 +117,24 @@ def _number(field, text, kind):
     found = kind(text)
     if math.isfinite(found):
       return found
-  except ValueError:
+  except (ValueError, OverflowError):
     pass
-  raise base.ConfigError(f'{field}={text!r} is no number; write for example {field}=1')
+  what = 'whole number' if kind is int else 'number'
+  raise base.ConfigError(f'{field}={text!r} is no {what}; write for example {field}=1')
 
 
 def _refuse_idle_words(choice):
-  """Refuses a word that would change nothing."""
-  name = choice.method
+  """Refuses a word that method and zoo do not read."""
+  name, align = choice.method, choice.align
+  own_nets = name in ('fedgkt', 'heterofl')
   idle = {
-    'align': choice.align and name not in ('felo', 'velo'),
+    'align': align and (choice.zoo != 'extreme' or own_nets or (align != 'linear' and name not in ('felo', 'velo'))),
     'interval': choice.interval != '1' and name != 'velo',
     'widths': choice.widths != 'dynamic' and name != 'heterofl',
     'ratio': choice.ratio and name == 'fedgkt',  # all its clients are in every round
   }
   for word in filter(idle.get, idle):
-    raise base.ConfigError(f'{word}={choice[word]} does nothing for method={name}; leave it out')
+    raise base.ConfigError(f'{word}={choice[word]} does nothing for method={name}, zoo={choice.zoo}; leave it out')
 
 
 def get_config(arg=''):

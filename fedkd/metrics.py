@@ -99,7 +99,7 @@ def accuracies(hits, rows, owner, groups) -> dict:
 
 def row(totals) -> dict:
   """The training and ledger fields of a row; losses are means over the client turns since the last evaluation that
-  have a value (not NaN), and the server's those of the last round; None for a seed without any."""
+  have a value (not NaN), what the server says is of the last round; None for a seed without a value."""
   mean = lambda sums, turns: [total / count if count else None for total, count in zip(sums, turns, strict=True)]
   out = {name: mean(*both) for name, both in totals['means'].items()}
   for way in ('up', 'down'):

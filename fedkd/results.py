@@ -15,7 +15,12 @@ YOUNGER = ('curve', 'images')  # than the first results
 PER_SEED = ('start', 'final', 'worst_client', 'second_half_mean', 'best_', 'examples', 'state_sha256')
 CURVE = ('phase', 'method', 'round', 'accuracy', 'accuracy_local', 'accuracy_others', 'validation_accuracy', 'loss')
 CURVE += ('accuracy_per_group', 'kl', 'ce', 'violated', 'dual', 'cosine', 'global_phases')  # FedH2L's
-CURVE += ('knowledge_age', 'feature_age', 'cvae_reconstruction', 'cvae_kl', 'accuracy_public_per_client')
+CURVE += ('knowledge_age', 'accuracy_public_per_client')
+BY_WIDTH = (
+  'feature_age',
+  'cvae_reconstruction',
+  'cvae_kl',
+)  # with '_512' for features of so many numbers, if of several
 PER_CLIENT = 60  # evaluations of the last phase at most, for a curve of every client
 
 
@@ -47,10 +52,11 @@ def _digest(config) -> str:
   return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
 
 
-def renamed(result, id, name, config) -> dict:
-  """A result as that of another row, whose plain config differs in its name alone."""
-  config = comparable(config)
-  return {**result, 'id': id, 'method': name, 'config': config, 'config_sha256': _digest(config)}
+def shared(result, id, name, called) -> dict:
+  """A result as that of another row, whose config differs in its name alone, which is `called`."""
+  config = {**result['config'], 'name': called}
+  same = result.get('same_run', f'{result["id"]}/{result["method"]}')
+  return {**result, 'id': id, 'method': name, 'config': config, 'config_sha256': _digest(config), 'same_run': same}
 
 
 def of_run(workdir, id, profile, name=None) -> dict:
@@ -88,7 +94,7 @@ def _curve(workdir) -> list:
       return [short(each) for each in value]
     return round(value, 4) if isinstance(value, float) else value
 
-  return [{name: short(row[name]) for name in kept if name in row} for row in rows]
+  return [{name: short(row[name]) for name in row if name in kept or name.startswith(BY_WIDTH)} for row in rows]
 
 
 def read(path) -> dict:

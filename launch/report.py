@@ -21,8 +21,7 @@ brackets, what is printed. ACC: test rows of all nodes, BWT: the node's own, FWT
 validation round. Second half: mean over the evaluations after half of the rounds. A turn is one client in one round.
 `paper` is the published setting; `light` has full nets and rounds, but Adam and batches of 64; `small` is for machines
 without an accelerator, and its distance from a printed number says little. Differences between our rows are paired over
-seeds. Minutes are the clock's while training, on cores that other work shared and that were sometimes taken away. A row
-of two tables was run once.
+seeds. Minutes are the clock's while training, on cores that other work shared and that were sometimes taken away.
 """
 
 
@@ -167,7 +166,7 @@ def _server(config) -> list:
   return [' '.join([f'{method["server"]} on the server', f'{method["server_width"]:g} width', *blocks])]
 
 
-SAID = {  # by servers, of the last round: fields of a curve and what they are called
+SAID = {  # fields of what a server says, and what they are called
   'knowledge_age': 'age of logits',
   'feature_age': 'age of features',
   'cvae_reconstruction': 'reconstruction',
@@ -176,13 +175,17 @@ SAID = {  # by servers, of the last round: fields of a curve and what they are c
 
 
 def _learned(entry, done) -> pd.DataFrame:
-  """What servers keep and learn, after the last round."""
+  """What servers keep and learn, after the last round; where features differ in width, for each."""
   lines = []
   for name in (row.name for row in entry.rows if row.name in done):
     last = (done[name].get('curve') or [{}])[-1]
-    means = {called: np.mean(last[field]) for field, called in SAID.items() if field in last}
-    if means:
-      lines.append({'method': name, **{called: f'{value:.2f}' for called, value in means.items()}})
+    line = {}
+    for field, called in SAID.items():
+      for key in (key for key in last if key.startswith(field)):
+        known = [value for value in last[key] if value is not None]
+        of_width = key.removeprefix(field).replace('_', ', width ')
+        line |= {called + of_width: f'{np.mean(known):.2f}'} if known else {}
+    lines += [{'method': name, **line}] if line else []
   return pd.DataFrame(lines).fillna('-')
 
 
@@ -331,10 +334,14 @@ def write(out, path):
       lengths = _lengths(done)
       parts += ['Mean over nodes, after fewer rounds:', '', analysis.markdown(lengths), ''] if len(lengths) else []
       if id.startswith('fv-'):
-        said = "After the last round, rounds since upload of what is stored, and losses of Velo's autoencoder:"
-        kept = _learned(entry, done)
-        parts += [said, '', analysis.markdown(kept), ''] if len(kept) else []
-        parts += [_nets(done), '']
+        caption = (
+          "After the last round, where recorded: rounds since upload of what is stored, Velo's autoencoder's losses:"
+        )
+        learned = _learned(entry, done)
+        parts += [caption, '', analysis.markdown(learned), ''] if len(learned) else []
+        parts += [nets, ''] if (nets := _nets(done)) else []
+      twice = [f'{name} is the run of {result["same_run"]}' for name, result in done.items() if 'same_run' in result]
+      parts += [f'The same settings: {"; ".join(twice)}.', ''] if twice else []
       leaky = [name for name, result in done.items() if _leaks(result['config'])]
       leak = f"Early stopping watched test rows, as in the authors' code: {', '.join(leaky)}."
       parts += [leak, ''] if leaky else []
@@ -348,8 +355,9 @@ def write(out, path):
   parts += [
     '## Claims of the papers',
     '',
-    'Judged by the longest profile that has both rows. Within noise: the interval holds 0. Steadiness is how far an',
-    'evaluation lies from the line between its neighbours.',
+    'Judged by the longest profile that has both rows. Within noise: the interval holds 0, or, where a claim allows',
+    'some points less (how many is our choice), minus these. Steadiness is how far an evaluation lies from the line',
+    'between its neighbours.',
     '',
     analysis.markdown(judged),
     '',

@@ -120,7 +120,7 @@ def run(name, profile, seeds, rows, workdir, out):
     same = same_run(name, profile, row, seeds, out)
     print(f'{name} {profile} {row.name}' + (f': the same run as {same}' if same else ''), flush=True)
     if same:
-      result = results.renamed(results.read(same), name, row.name, base.plain(config))
+      result = results.shared(results.read(same), name, row.name, config.name)
     else:
       folder = pathlib.Path(workdir) / name / profile / row.name
       experiment.run(config, folder)

@@ -177,12 +177,16 @@ def test_velo_forgets_no_class_mean(arg):
   ('arg', 'match'),
   [
     ('ratio=half', "ratio='half' is no number"),
-    ('method=velo,interval=x', "interval='x' is no number"),
+    ('method=velo,interval=x', "interval='x' is no whole number"),
     ('zoo=all', "zoo='all' is"),
     ('ratio=nan', "ratio='nan' is no number"),
     ('method=heterofl,ratio=inf', "ratio='inf' is no number"),
-    ('method=fedgkt,ratio=0.01', 'ratio=0.01 does nothing for method=fedgkt; leave it out'),
-    ('method=fedhe,align=pool', 'align=pool does nothing for method=fedhe'),
+    ('method=fedgkt,ratio=0.01', 'ratio=0.01 does nothing for method=fedgkt'),
+    ('method=fedhe,zoo=extreme,align=pool', 'align=pool does nothing for method=fedhe, zoo=extreme; leave it out'),
+    ('method=felo,align=group', 'align=group does nothing for method=felo, zoo=previous'),
+    ('method=fedgkt,zoo=extreme,align=linear', 'align=linear does nothing for method=fedgkt'),
+    ('method=velo,interval=1.5', "interval='1.5' is no whole number"),
+    ('method=velo,interval=1' + 400 * '0', 'is no whole number'),
     ('method=felo,interval=3', 'interval=3 does nothing for method=felo'),
     ('method=fedhe,widths=fixed', 'widths=fixed does nothing for method=fedhe'),
   ],
@@ -196,6 +200,7 @@ def test_linear_alignment_gives_only_the_wide_net_a_layer():
   config = felo.get_config('paper,zoo=extreme,align=linear')
   assert [group.get('projection') for group in config.groups] == [None] * 4 + [512]
   assert config.method.feature_align == 'none'
+  assert felo.get_config('paper,method=private,zoo=extreme,align=linear').groups == config.groups
 
 
 def test_fixed_widths_deal_the_clients_out_in_order():

@@ -51,7 +51,7 @@ def fedgkt(
     ValueError: for images that are augmented, whose rows would no longer match, models without a map, no passes of the
       server, or a temperature that is not positive.
   """
-  if server_epochs < 1 or temperature <= 0:
+  if server_epochs < 1 or not temperature > 0:
     raise ValueError(f'server_epochs={server_epochs} must be at least 1, and temperature={temperature} positive')
 
   def init(key, model, data, variables):
