@@ -43,7 +43,7 @@ def run(config, workdir, show=True) -> dict:
     DivergedError: at a loss that is not finite; the last checkpoint is kept.
     HostError: where another host ends.
     StoreError: where `client_store` cannot be read or written; the last checkpoint is kept.
-    StoppedError: on SIGINT or SIGTERM, once the chunk is finished and saved, or, before any, all is compiled.
+    StoppedError: on SIGINT or SIGTERM, after the chunk was finished and saved, or after compiling.
   """
   devices.ask_for(config.devices)  # before the hosts speak
   with hosts.together(), hosts.writing_to(workdir) as mine:

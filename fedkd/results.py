@@ -16,11 +16,8 @@ PER_SEED = ('start', 'final', 'worst_client', 'second_half_mean', 'best_', 'exam
 CURVE = ('phase', 'method', 'round', 'accuracy', 'accuracy_local', 'accuracy_others', 'validation_accuracy', 'loss')
 CURVE += ('accuracy_per_group', 'kl', 'ce', 'violated', 'dual', 'cosine', 'global_phases')  # FedH2L's
 CURVE += ('knowledge_age', 'accuracy_public_per_client')
-BY_WIDTH = (
-  'feature_age',
-  'cvae_reconstruction',
-  'cvae_kl',
-)  # with '_512' for features of so many numbers, if of several
+# Where features differ in width also 'feature_age_512', and so on.
+BY_WIDTH = ('feature_age', 'cvae_reconstruction', 'cvae_kl')
 PER_CLIENT = 60  # evaluations of the last phase at most, for a curve of every client
 
 

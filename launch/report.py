@@ -162,8 +162,12 @@ def _server(config) -> list:
   method = config['method']
   if 'server_width' not in method:
     return []
-  blocks = [f'blocks {"-".join(map(str, method["server_blocks"]))}'] if method['server_blocks'] else []
-  return [' '.join([f'{method["server"]} on the server', f'{method["server_width"]:g} width', *blocks])]
+  net = {
+    'model': f'{method["server"]} on the server',
+    'width': method['server_width'],
+    'blocks': method['server_blocks'],
+  }
+  return _named([net])
 
 
 SAID = {  # fields of what a server says, and what they are called
@@ -339,7 +343,8 @@ def write(out, path):
         )
         learned = _learned(entry, done)
         parts += [caption, '', analysis.markdown(learned), ''] if len(learned) else []
-        parts += [nets, ''] if (nets := _nets(done)) else []
+        nets = _nets(done)
+        parts += [nets, ''] if nets else []
       twice = [f'{name} is the run of {result["same_run"]}' for name, result in done.items() if 'same_run' in result]
       parts += [f'The same settings: {"; ".join(twice)}.', ''] if twice else []
       leaky = [name for name, result in done.items() if _leaks(result['config'])]

@@ -79,20 +79,21 @@ def finished(path, name, profile, row, config) -> bool:
   return True
 
 
-def same_run(name, profile, row, seeds, out) -> pathlib.Path | None:
+def same_run(name, profile, config, seeds, out) -> dict | None:
   """The result of a row of another table whose config differs in its name alone; FedGKT's, for example, does not depend
   on the zoo."""
   nameless = lambda config: {**results.comparable(base.plain(config)), 'name': ''}
-  wanted = nameless(config_of(row, profile, seeds))
+  wanted = nameless(config)
   if wanted['init_from']:  # from the run beside it
     return None
   for other, entry in papers.registry().items():
-    for one in () if other == name else entry.rows:
-      path = pathlib.Path(out) / other / profile / f'{one.name}.json'
-      if path.exists() and nameless(config_of(one, profile, seeds)) == wanted:
-        found = {**results.read(path)['config'], 'name': ''}
-        if not base.differences(found, wanted) and found['rounds'] == wanted['rounds']:
-          return path
+    for row in () if other == name else entry.rows:
+      path = pathlib.Path(out) / other / profile / f'{row.name}.json'
+      if path.exists() and nameless(config_of(row, profile, seeds)) == wanted:
+        found = results.read(path)
+        made = {**found['config'], 'name': ''}
+        if not base.differences(made, wanted) and made['rounds'] == wanted['rounds']:
+          return found
   return None
 
 
@@ -117,10 +118,10 @@ def run(name, profile, seeds, rows, workdir, out):
     if finished(path, name, profile, row, config):
       print(f'{name} {profile} {row.name}: done already, {path}', flush=True)
       continue
-    same = same_run(name, profile, row, seeds, out)
-    print(f'{name} {profile} {row.name}' + (f': the same run as {same}' if same else ''), flush=True)
+    same = same_run(name, profile, config, seeds, out)
+    print(f'{name} {profile} {row.name}' + (f': the run of {same["id"]}/{same["method"]}' if same else ''), flush=True)
     if same:
-      result = results.shared(results.read(same), name, row.name, config.name)
+      result = results.shared(same, name, row.name, config.name)
     else:
       folder = pathlib.Path(workdir) / name / profile / row.name
       experiment.run(config, folder)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedkd import config as configs
-from fedkd import log, methods, results
+from fedkd import methods, results
 from fedkd.errors import ConfigError
 from launch import papers, report, reproduce
 
@@ -66,11 +66,10 @@ def result_of(table, id, row, seeds):
 def test_what_is_a_row_of_two_tables_is_run_once(table, tmp_path, monkeypatch):
   """FedGKT's nets do not depend on the zoo; a result of other seeds or of fewer rounds is none of these."""
   out, ran = tmp_path / 'results', []
-  first, second = (out / f'fv-{kind}cifar10-iid' / 'smoke' / 'fedgkt.json' for kind in ('', 'extreme-'))
+  second = out / 'fv-extreme-cifar10-iid' / 'smoke' / 'fedgkt.json'
   found = result_of(table, 'fv-cifar10-iid', 'fedgkt', [0, 1])
   found['config']['eval_batch'] = 7  # not what the row says now, and of no weight
-  log.make(first.parent)
-  log.write_json(first, found)
+  put(out, found)
   monkeypatch.setattr('fedkd.experiment.run', lambda config, *rest: ran.append(config.name))
   monkeypatch.setattr(results, 'of_run', lambda *args: {})
   again = lambda seeds, row='fedgkt': reproduce.run(
@@ -87,7 +86,7 @@ def test_what_is_a_row_of_two_tables_is_run_once(table, tmp_path, monkeypatch):
   again([0])
   again([0, 1], 'felo')
   found['config']['rounds'] -= 1
-  log.write_json(first, found)
+  put(out, found)
   second.unlink()
   again([0, 1])
   assert ran == ['felo_cifar10_iid_extreme'] * 3
@@ -151,12 +150,15 @@ def fake(id, row, seeds, values, rounds=5):
   }  # fmt: skip
 
 
+def put(out, result):
+  path = pathlib.Path(out) / result['id'] / result['profile'] / f'{result["method"]}.json'
+  path.parent.mkdir(parents=True, exist_ok=True)
+  path.write_text(json.dumps(result))
+
+
 def write_fakes(out, values):
   for name, accuracy in values.items():
-    id, row = name.split('/')
-    path = pathlib.Path(out) / id / 'small' / f'{row}.json'
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(fake(id, row, [0, 1, 2], accuracy)))
+    put(out, fake(*name.split('/'), [0, 1, 2], accuracy))
 
 
 def test_the_report_puts_printed_beside_ours_and_judges_the_claims(tmp_path):
@@ -196,15 +198,11 @@ def test_claims_about_losses_and_steadiness(tmp_path):
       one['per_seed']['second_half_mean'] = [half[row] - drop + noise for noise in (0, 0.01, -0.01)]
       swing = 0.03 if row == 'fedgkt' else 0.0  # up and down; the others stand still
       one['curve'] = [{'phase': 0, 'round': t, 'accuracy': [0.5 + swing * (-1) ** t] * 3} for t in range(9)]
-      path = tmp_path / one['id'] / 'small' / f'{row}.json'
-      path.parent.mkdir(parents=True, exist_ok=True)
-      path.write_text(json.dumps(one))
+      put(tmp_path, one)
   for interval, drop, wide in ((1, 0.0, 0), (2, 0.01, 0), (3, 0.03, 0), (4, 0.0, 0.005), (5, 0.015, 0.01)):
     one = fake(f'fv-interval-{interval}', 'velo_iid', [0, 1, 2], [0.5] * 3)
     one['per_seed']['second_half_mean'] = [0.7 - drop + noise for noise in (0, 0.01 + wide, -0.01 - wide)]
-    path = tmp_path / one['id'] / 'small' / 'velo_iid.json'
-    path.parent.mkdir(parents=True)
-    path.write_text(json.dumps(one))
+    put(tmp_path, one)
   rows = report.claims(report.found(tmp_path)).set_index('claim')
   stable = [rows.loc[f'Velo: trained every {i} rounds at most 2 points below every round, iid'] for i in (2, 3, 4, 5)]
   # The intervals around 0 and -1.5 reach to -1.2 and -4.0.

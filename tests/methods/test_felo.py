@@ -122,15 +122,13 @@ def test_per_sample_sends_every_example_once():
 @pytest.mark.parametrize('method', [methods.felo, methods.velo])
 def test_the_server_keeps_the_last_examples_of_a_class(method):
   """Without learning, what is said of an example is the same in every round."""
-  kept, turns = (
-    {'features': 5, 'logits': 9},
-    plan.Plan((np.array([[0, 1]] * 3, np.int32), np.array([[0]] * 3, np.int32))),
-  )
+  kept = {'features': 5, 'logits': 9}
+  turns = plan.Plan((np.array([[0, 1]] * 3, np.int32), np.array([[0]] * 3, np.int32)))
   training = {'epochs': 1, 'steps': None, 'batch': BATCH, 'initial': 1, 'limits': tuple(kept.values())}
   made = problem(method(optax.sgd(0.0), upload='per_sample', **training), [NET, NET], [2, 1], turns)
   state, _ = made.run()
-  shelves, said = state.server['knowledge'], {name: [[] for _ in range(CLASSES)] for name in kept}
-  shelves = {'logits': shelves['logits'], 'features': shelves['features']['4']}
+  said, knowledge = {name: [[] for _ in range(CLASSES)] for name in kept}, state.server['knowledge']
+  shelves = {'logits': knowledge['logits'], 'features': knowledge['features']['4']}
   for g in (0, 1):
     variables, (images, private) = made.state.server['weights'][g], made.data[g][:2]
     logits, out = made.groups[g].model.apply(variables, images.image, False)
