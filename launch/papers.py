@@ -396,8 +396,8 @@ WHY = {
   'felo heterofl': 'In `small` HeteroFL has at most a quarter of the weights, ' + MAPS,
   'felo fedgkt': 'In `small` FedGKT has less than a twentieth of the weights, ' + MAPS,
   'felo fedavg': (
-    'In `small` Felo and Velo begin to load averaged weights after five of 30 rounds, in the paper perhaps after as many '
-    'of 100. Whether it is that was not tested.'
+    'In `small` Felo and Velo begin to load averaged weights after five of 30 rounds, in the paper perhaps after as '
+    'many of 100. Whether it is that was not tested.'
   ),
   'steady': 'The second half of `small` has four evaluations of 1,000 images, so two differences a seed.',
 }
