@@ -123,7 +123,7 @@ def _number(field, text, kind):
   raise base.ConfigError(f'{field}={text!r} is no {what}; write for example {field}=1')
 
 
-def _refuse_idle_words(choice):
+def _check_idle_words(choice):
   """Refuses a word that method and zoo do not read."""
   name, align = choice.method, choice.align
   own_nets = name in ('fedgkt', 'heterofl')
@@ -151,7 +151,7 @@ def get_config(arg=''):
     widths=('dynamic', 'fixed'),
   )
   width, rows, clients, rounds, every, epochs, batch, rate = SIZES[choice.profile]
-  _refuse_idle_words(choice)
+  _check_idle_words(choice)
   config = base.default()
   config.name = f'felo_{choice.data}_{choice.split}_{choice.zoo}'
   config.data.name = 'cifar10' if choice.data == 'cifar10' else 'folder:cinic10'

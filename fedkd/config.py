@@ -32,7 +32,7 @@ def default() -> ConfigDict:
   config.rounds = 100
   # Phases that come first: ({'name': method, 'rounds': count, 'early_stop': {...}, **its hyperparameters}, ...)
   config.before = ()
-  # Clients that no longer improve sit out what is left of the last phase (`fedkd.stopping`): what to watch, '': never.
+  # Clients that no longer improve sit out the rest of the last phase: what to watch, '': never.
   config.early_stop = ConfigDict({'watch': '', 'patience': 3, 'min_delta': 0.0})
   config.init_from = ''  # RUN@PHASE: start from the models that phase PHASE (0, 1, ...) of the run beside this one left
   config.seeds = (0,)
@@ -126,7 +126,7 @@ def block(module, name, **values) -> ConfigDict:
   field = FIELD[module]
   factory = resolve(name, module, f'{field}.name', TAKES[module])
   known = fields(factory, GIVEN)
-  refuse_unknown(values, known, f'{field} {name}')
+  check_known(values, known, f'{field} {name}')
   out = ConfigDict({'name': name}, convert_dict=False)
   for key, value in {**known, **values}.items():
     if value is inspect.Parameter.empty:
@@ -145,7 +145,7 @@ def _kind(factory, key) -> type:
   return next((a for a in typing.get_args(annotation) if a in (int, float, str, bool)), str)
 
 
-def refuse_unknown(values, known, what):
+def check_known(values, known, what):
   """Raises ConfigError if `values` has a name that `known` lacks."""
   for key in values:
     if key not in known:
@@ -195,7 +195,7 @@ def build_block(module, values, **given):
   field = FIELD[module]
   factory = resolve(name, module, f'{field}.name', TAKES[module])
   known = fields(factory)
-  refuse_unknown(values, {k: v for k, v in known.items() if k not in GIVEN}, f'{field} {name}')
+  check_known(values, {k: v for k, v in known.items() if k not in GIVEN}, f'{field} {name}')
   if isinstance(values.get('rule'), str):
     values['rule'] = resolve(values['rule'], aggregate, f'{field}.rule', ('rows', 'weight'))
   try:
@@ -206,12 +206,12 @@ def build_block(module, values, **given):
     raise ConfigError(f'{field} {name} cannot be built: {error}') from error
 
 
-def plain(value):
+def to_json(value):
   """A config as JSON-ready data: tuples as lists, functions as 'module:name'."""
   if isinstance(value, ConfigDict | dict):
-    return {key: plain(v) for key, v in value.items()}
+    return {key: to_json(v) for key, v in value.items()}
   if isinstance(value, tuple | list):
-    return [plain(v) for v in value]
+    return [to_json(v) for v in value]
   if callable(value):
     return f'{value.__module__}:{value.__qualname__}'
   return value
@@ -219,21 +219,21 @@ def plain(value):
 
 def label(values) -> str:
   """The name of a config block for tables and figures: a function's own name, without its module."""
-  return plain(values['name']).rpartition(':')[2]
+  return to_json(values['name']).rpartition(':')[2]
 
 
-def tuples(value):
+def freeze(value):
   """Lists as tuples, all the way down: Flax fields and JSON do not agree otherwise."""
   if isinstance(value, dict):
-    return {key: tuples(v) for key, v in value.items()}
-  return tuple(tuples(v) for v in value) if isinstance(value, tuple | list) else value
+    return {key: freeze(v) for key, v in value.items()}
+  return tuple(freeze(v) for v in value) if isinstance(value, tuple | list) else value
 
 
-def flat(values, prefix='') -> dict:
+def flatten(values, prefix='') -> dict:
   """A nested dict as {'a.b': leaf}."""
   out = {}
   for key, value in values.items():
-    out.update(flat(value, f'{prefix}{key}.') if isinstance(value, dict) else {f'{prefix}{key}': value})
+    out.update(flatten(value, f'{prefix}{key}.') if isinstance(value, dict) else {f'{prefix}{key}': value})
   return out
 
 
@@ -248,11 +248,11 @@ def differences(old, new) -> list[str]:
 
   A field that is younger than the old run is taken to have had its default.
   """
-  since = {k: v for k, v in plain(default()).items() if k not in FIELD.values()}
+  since = {k: v for k, v in to_json(default()).items() if k not in FIELD.values()}
   for module, field in FIELD.items():
     if field in new and ':' not in new[field]['name'] and new[field]['name'] == old.get(field, {}).get('name'):
-      since[field] = plain(block(module, new[field]['name'], **_needed(module, new[field])))
-  since, old, new = flat(since), flat(old), flat(new)
+      since[field] = to_json(block(module, new[field]['name'], **_needed(module, new[field])))
+  since, old, new = flatten(since), flatten(old), flatten(new)
   old = {**{k: v for k, v in since.items() if k in new}, **old}
   changed = sorted(k for k in old.keys() | new.keys() if k not in RUN_FIELDS and old.get(k) != new.get(k))
   grown = old.get('rounds', 0) <= new.get('rounds', 0)
@@ -266,10 +266,10 @@ def check(config):
     ConfigError: for an unknown field, or a value out of range.
   """
   known = default()
-  refuse_unknown(config, known, 'config')
-  refuse_unknown(config.data, known.data, 'data')
+  check_known(config, known, 'config')
+  check_known(config.data, known.data, 'data')
   for field in ('rounds', 'eval_every', 'data.clients', 'devices'):
-    value = flat(plain(config))[field]
+    value = flatten(to_json(config))[field]
     if value < 1:
       raise ConfigError(f'{field}={value} must be at least 1')
   for field in (
@@ -284,7 +284,7 @@ def check(config):
     'data.public_rows',
     'data.size',
   ):
-    value = flat(plain(config))[field]
+    value = flatten(to_json(config))[field]
     if value < 0:
       raise ConfigError(f'{field}={value} must not be negative; 0 is automatic')
   if config.client_store:

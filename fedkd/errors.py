@@ -25,7 +25,7 @@ class StoppedError(RuntimeError):
     self.signum = signum
 
 
-def refuse_unknown(field, value, choices):
+def check_choice(field, value, choices):
   """Refuses a value that is none of `choices`.
 
   Raises:

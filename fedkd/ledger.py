@@ -9,7 +9,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from fedkd.types import Peers, Sent
+from fedkd.types import Masked, PeerMessages
 
 # The last of these names on a leaf's path decides its kind; any other leaf is knowledge.
 KINDS = {
@@ -22,7 +22,7 @@ KINDS = {
 }
 
 
-_wrapped = lambda leaf: isinstance(leaf, (Sent, Peers))
+_wrapped = lambda leaf: isinstance(leaf, (Masked, PeerMessages))
 
 
 def _kind(path) -> str:
@@ -32,10 +32,10 @@ def _kind(path) -> str:
 
 def _size(leaf, id):
   """(numbers that crossed the wire, the array they belong to) of one leaf of a message."""
-  if isinstance(leaf, Sent):
+  if isinstance(leaf, Masked):
     per_entry = math.prod(leaf.value.shape[leaf.valid.ndim :])
     return jnp.sum(leaf.valid, dtype=jnp.int32) * per_entry, leaf.value
-  if isinstance(leaf, Peers):
+  if isinstance(leaf, PeerMessages):
     others = leaf.valid & (jnp.arange(leaf.valid.shape[0]) != id)
     return jnp.sum(others, dtype=jnp.int32) * math.prod(leaf.value.shape[1:]), leaf.value
   return jnp.int32(leaf.size), leaf
@@ -45,8 +45,8 @@ def count(message, id=-1) -> dict:
   """Counts what one client sent or received.
 
   Args:
-    message: a pytree for one client; leaves are arrays, `Sent` or `Peers`.
-    id: the receiver's global number, which decides its own echo in `Peers`.
+    message: a pytree for one client; leaves are arrays, `Masked` or `PeerMessages`.
+    id: the receiver's global number, which decides its own echo in `PeerMessages`.
 
   Returns:
     {kind: (numbers, bytes)}, each int32[].
@@ -72,12 +72,12 @@ def count(message, id=-1) -> dict:
 def capacity(message) -> dict:
   """The most that a message of these shapes can carry: {kind: (numbers, bytes)} as ints, from `eval_shape`.
 
-  `Peers` carry everyone's rows but the receiver's own.
+  `PeerMessages` carry everyone's rows but the receiver's own.
   """
   total = {}
   for path, leaf in jax.tree_util.tree_flatten_with_path(message, is_leaf=_wrapped)[0]:
     array = leaf.value if _wrapped(leaf) else leaf
-    numbers = math.prod((array.shape[0] - 1, *array.shape[1:])) if isinstance(leaf, Peers) else array.size
+    numbers = math.prod((array.shape[0] - 1, *array.shape[1:])) if isinstance(leaf, PeerMessages) else array.size
     before = total.get(_kind(path), (0, 0))
     total[_kind(path)] = (before[0] + numbers, before[1] + numbers * array.dtype.itemsize)
   return total

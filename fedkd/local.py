@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedkd.types import Data, PyTree, Rows
+from fedkd.types import PyTree
 
 
 class Learner(NamedTuple):
@@ -49,17 +49,6 @@ def forward(model, params, batch_stats, key, image):
   return logits, out, updated.get('batch_stats', batch_stats)
 
 
-def unaugmented(model):
-  """The model without random crops and flips."""
-  return model.clone(crop=0, flip=False)
-
-
-def feature_shape(model, variables, pool) -> tuple:
-  """The shape of what a model calls the features of one image; from shapes alone."""
-  image = jax.ShapeDtypeStruct((1, *pool.image.shape[1:]), pool.image.dtype)
-  return jax.eval_shape(lambda v, x: model.apply(v, x, False)[1]['features'], variables, image).shape[1:]
-
-
 def tally(label, **means) -> dict:
   """Metrics of a batch as sums that add up over steps: {'metrics': {'examples': B, name: B * mean, ...}}."""
   examples = jnp.float32(label.shape[0])
@@ -87,96 +76,12 @@ def supervised(model, pool):
   """Cross-entropy on rows of the pool, as a `loss_fn` for `fit`."""
 
   def loss_fn(params, batch_stats, key, index):
-    image, label = pool.image[index], pool.label[index]
+    image, label = pool.example[index], pool.label[index]
     logits, out, batch_stats = forward(model, params, batch_stats, key, image)
     loss = cross_entropy(logits, label) + penalty(out)
     return loss, (batch_stats, tally(label, loss=loss))
 
   return loss_fn
-
-
-def unshared(data: Data) -> Rows:
-  """The rows that a client keeps to itself: all of its own where nobody shares."""
-  return data.private if data.shared is None else data.private._replace(size=data.private.size - data.shared.size)
-
-
-# What a method's argument `rows` may name.
-OWN = {'own': lambda data: data.private, 'unshared': unshared}
-
-
-def owned(rows: Rows):
-  """bool[n], which entries of a client's `rows` are no padding."""
-  return jnp.arange(rows.index.shape[0]) < rows.size
-
-
-def public(data: Data) -> Rows:
-  """The rows that everybody has.
-
-  Raises:
-    ValueError: if there are none.
-  """
-  if data.public is None:
-    raise ValueError('there are no public rows; set data.public to a data set, or data.public_share above 0')
-  return data.public
-
-
-def union(a: Rows, b: Rows) -> Rows:
-  """The rows of `a` and then those of `b`, with the id of `a`."""
-  place = jnp.arange(a.index.shape[0] + b.index.shape[0])
-  both = jnp.concatenate([a.index, b.index])
-  # Where a has padding, b moves up.
-  return Rows(both[jnp.where(place < a.size, place, place - a.size + a.index.shape[0])], a.size + b.size, a.id)
-
-
-def known(data: Data) -> Rows:
-  """All rows that a client has: those it keeps to itself, and everybody's."""
-  return union(unshared(data), public(data))
-
-
-def inference_batch() -> int:
-  """Images per forward pass of `infer` and of evaluations: on a CPU so few that a layer's numbers stay in the cache."""
-  return 100 if jax.default_backend() == 'cpu' else 500
-
-
-def infer(model, variables, image, index, *, features=False):
-  """Logits [S, C] in inference mode of the images in the rows `index` int32[S]; with `features`, (logits, features
-  [S, ...])."""
-  batch = min(inference_batch(), index.shape[0])
-  chunks = jnp.pad(index, (0, -index.shape[0] % batch)).reshape(-1, batch)
-
-  def one(rows):
-    logits, out = model.apply(variables, image[rows], False)
-    return (logits, out['features']) if features else logits
-
-  whole = lambda a: a.reshape(-1, *a.shape[2:])[: index.shape[0]]
-  return jax.tree.map(whole, jax.lax.map(one, chunks))
-
-
-def statistics(model, variables, pool, rows, batch=500):
-  """BatchNorm statistics of `rows`: those of single batches, averaged over one pass.
-
-  Args:
-    model, variables: whose; the statistics in `variables` do not matter.
-    pool: `Pool`.
-    rows: `Rows`.
-    batch: examples per pass; the last is filled from the beginning.
-
-  Returns:
-    Like variables['batch_stats'].
-  """
-  if not variables['batch_stats']:
-    return {}
-  batch = min(batch, rows.index.shape[0])
-
-  def gather(i, total):
-    image = pool.image[rows.index[(i * batch + jnp.arange(batch)) % jnp.maximum(rows.size, 1)]]
-    rngs = dict.fromkeys(('dropout', 'augment'), jax.random.fold_in(jax.random.key(0), i))
-    found = model.apply(variables, image, True, rngs=rngs, mutable=['batch_stats', 'batch'])[1]['batch']
-    return jax.tree.map(jnp.add, total, found)
-
-  steps = -(-rows.size // batch)
-  total = jax.lax.fori_loop(0, steps, gather, jax.tree.map(jnp.zeros_like, variables['batch_stats']))
-  return jax.tree.map(lambda a: a / jnp.maximum(steps, 1), total)
 
 
 def update(learner, tx, grads, batch_stats, t=0) -> Learner:
@@ -202,7 +107,7 @@ def draw(key, count, size, batch):
   return chosen[jnp.arange(batch) % jnp.clip(size, 1, min(batch, count))]
 
 
-def _refuse_no_training(batch, steps, epochs):
+def _check_training(batch, steps, epochs):
   for field, value, least in (('batch', batch, 1), ('steps', steps, 0), ('epochs', epochs, 0)):
     if value is not None and value < least:
       raise ValueError(f'{field}={value} must be at least {least}')
@@ -235,7 +140,7 @@ def fit(key, learner, tx, loss_fn, rows, size, batch, steps=None, epochs=None, t
   Raises:
     ValueError: unless exactly one of `steps` and `epochs` is given, or for a negative number, or an empty batch.
   """
-  _refuse_no_training(batch, steps, epochs)
+  _check_training(batch, steps, epochs)
   count = jax.tree.leaves(rows)[0].shape[0]
   loss_fn = jax.jit(loss_fn)  # traced once, for the shapes of its sums and for its gradient
 

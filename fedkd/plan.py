@@ -1,7 +1,7 @@
 """Plans: who takes part in which round. Arrays drawn on the host from the plan's own seed, the same for every
 seed of a run. A longer plan of the same seed begins with the shorter one, so a run may be prolonged.
 
-Synchrony, sampling and asynchrony are the same thing to the round: a table of seats. A plan that seats one
+Synchrony, sampling and asynchrony are the same thing to the round: a table of slots. A plan that slots one
 client at a time has one row per client turn.
 """
 
@@ -12,23 +12,23 @@ import numpy as np
 
 
 class Plan(NamedTuple):
-  """who: per group int32[rounds, m], rows of the group, -1 an empty seat. stale: clients work on what they
+  """participants: per group int32[rounds, m], rows of the group, -1 an empty slot. stale: clients work on what they
   downloaded after their previous turn, not on the server's present state."""
 
-  who: tuple
+  participants: tuple
   stale: bool = False
 
 
-def _seat(chosen, sizes) -> tuple:
-  """The table of seats for `chosen`, per round an array of client numbers in the order of the groups."""
+def _assign_slots(chosen, sizes) -> tuple:
+  """The table of slots for `chosen`, per round an array of client numbers in the order of the groups."""
   owner = np.repeat(np.arange(len(sizes)), sizes)
   row = np.concatenate([np.arange(n) for n in sizes])
   picks = [[row[np.sort(c)][owner[np.sort(c)] == g] for c in chosen] for g in range(len(sizes))]
   tables = []
   for rows in picks:
     table = np.full((len(rows), max((len(r) for r in rows), default=0)), -1, np.int32)
-    for t, seats in enumerate(rows):
-      table[t, : len(seats)] = seats
+    for t, slots in enumerate(rows):
+      table[t, : len(slots)] = slots
     tables.append(table)
   return tuple(tables)
 
@@ -53,7 +53,7 @@ def sampled(sizes, rounds, seed=0, ratio=0.1) -> Plan:
     raise ValueError(f'plan.ratio={ratio} selects {many} of {total} clients; set it between {1 / total:.4g} and 1')
   # A generator per round: round t does not depend on how many rounds were drawn.
   draw = lambda t: np.random.default_rng([seed, t]).choice(total, many, replace=False)
-  return Plan(_seat([draw(t) for t in range(rounds)], sizes))
+  return Plan(_assign_slots([draw(t) for t in range(rounds)], sizes))
 
 
 def dynamic(sizes, rounds, seed=0, ratio=1.0) -> Plan:
@@ -66,13 +66,13 @@ def dynamic(sizes, rounds, seed=0, ratio=1.0) -> Plan:
   """
   if len(set(sizes)) != 1:
     raise ValueError(f'plan dynamic needs groups of the same clients, not of {", ".join(map(str, sizes))}; set first=0')
-  clients = sampled(sizes[:1], rounds, seed, ratio).who[0]
+  clients = sampled(sizes[:1], rounds, seed, ratio).participants[0]
   # As in `sampled`, a generator per round; another stream than that which drew the clients.
   group = np.stack(
     [np.random.default_rng([seed, t, 1]).integers(len(sizes), size=len(c)) for t, c in enumerate(clients)]
   )
   chosen = [np.sort(c + g * sizes[0]) for c, g in zip(clients, group, strict=True)]
-  return Plan(_seat(chosen, sizes))
+  return Plan(_assign_slots(chosen, sizes))
 
 
 def asynchronous(sizes, rounds, seed=0, spread=0.5, delay=0.0, dropout=0.0, stale=False) -> Plan:
@@ -111,9 +111,9 @@ def asynchronous(sizes, rounds, seed=0, spread=0.5, delay=0.0, dropout=0.0, stal
     if stream.uniform() >= dropout:
       spoke.append(np.array([client]))
     heapq.heappush(clock, (now + work[client] + delay * stream.exponential(), client))
-  return Plan(_seat(spoke, sizes), stale)
+  return Plan(_assign_slots(spoke, sizes), stale)
 
 
-def turns(plan) -> np.ndarray:
+def client_updates(plan) -> np.ndarray:
   """Client turns per round, int[rounds]."""
-  return sum((table >= 0).sum(1) for table in plan.who)
+  return sum((table >= 0).sum(1) for table in plan.participants)

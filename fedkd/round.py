@@ -5,23 +5,23 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedkd import devices, ledger
-from fedkd.types import Data, Down, State
+from fedkd import ledger, sharding
+from fedkd.types import Data, Download, State
 
 
 class Report(NamedTuple):
-  """What a round leaves for the human reader; per group, leaves [m] (a row per seat)."""
+  """What a round leaves for the human reader; per group, leaves [m] (a row per slot)."""
 
-  ids: tuple  # int32[m], -1 for an empty seat
+  ids: tuple  # int32[m], -1 for an empty slot
   info: tuple  # a client's own dict
   up: tuple  # {kind: (numbers, bytes)}
   down: tuple
   server: dict  # the server's own dict, leaves []
 
 
-def seat_ids(data, who):
-  """Global numbers int32[m] of the clients in the rows `who` of a group's `data`, -1 for an empty seat."""
-  return jnp.where(who >= 0, data.private.id[who], -1)
+def slot_ids(data, participants):
+  """Global numbers int32[m] of the clients in the rows `participants` of a group's `data`, -1 for an empty slot."""
+  return jnp.where(participants >= 0, data.private.id[participants], -1)
 
 
 def fetch(tree, row):
@@ -40,11 +40,11 @@ def of_client(data, row) -> Data:
   return data._replace(private=private, shared=shared)
 
 
-def turns(key, t, client, group, state, view, shared, own, data, who, chunk):
-  """The turns of one group's seats: chunks of `chunk` seats in sequence, mapped inside a chunk.
+def client_updates(key, t, client, group, state, view, shared, own, data, participants, chunk):
+  """The turns of one group's slots: chunks of `chunk` slots in sequence, mapped inside a chunk.
 
   A client's row is fetched and stored inside the loop: gathering all rows first would cost two more copies
-  of the group. A chunk of empty seats is skipped, so that one program serves every sampling pattern.
+  of the group. A chunk of empty slots is skipped, so that one program serves every sampling pattern.
 
   Args:
     key: randomness of this round's client turns; a client folds in its global number.
@@ -52,20 +52,20 @@ def turns(key, t, client, group, state, view, shared, own, data, who, chunk):
     client: `Client`.
     group: `Group`.
     state: its clients' states, leaves [n, ...].
-    view: (shared, own row of a seat) -> the `Down` that its client sees.
-    shared: what all seats see.
+    view: (shared, own row of a slot) -> the `Download` that its client sees.
+    shared: what all slots see.
     own: leaves [m, ...].
     data: `Data` of the group.
-    who: int32[m], rows of the group, -1 for an empty seat.
-    chunk: seats mapped at once; 1 means no vmap at all.
+    participants: int32[m], rows of the group, -1 for an empty slot.
+    chunk: slots mapped at once; 1 means no vmap at all.
 
   Returns:
     (state, (up, info, counts up, counts down)), the latter with leaves [m, ...].
   """
-  seats = who.shape[0]
-  chunk = max(1, min(chunk, seats))
-  pad = -seats % chunk
-  who = jnp.pad(who, (0, pad), constant_values=-1).reshape(-1, chunk)
+  slots = participants.shape[0]
+  chunk = max(1, min(chunk, slots))
+  pad = -slots % chunk
+  participants = jnp.pad(participants, (0, pad), constant_values=-1).reshape(-1, chunk)
   own = jax.tree.map(lambda a: jnp.pad(a, [(0, pad)] + [(0, 0)] * (a.ndim - 1)).reshape(-1, chunk, *a.shape[1:]), own)
   rows = data.private.size.shape[0]
 
@@ -76,34 +76,34 @@ def turns(key, t, client, group, state, view, shared, own, data, who, chunk):
     state, up, info = client.step(key_client, t, group.model, state, down, mine)
     return state, (up, info, ledger.count(up), ledger.count(down, mine.private.id))
 
-  def one_by_one(state, seat):
-    who, own = jax.tree.map(lambda a: a[0], seat)
-    row = jnp.maximum(who, 0)
+  def one_by_one(state, slot):
+    participants, own = jax.tree.map(lambda a: a[0], slot)
+    row = jnp.maximum(participants, 0)
     fetched = fetch(state, row)
     shape = jax.eval_shape(turn, row, own, fetched)[1]
     idle = lambda: (fetched, jax.tree.map(jnp.zeros_like, shape))
-    changed, out = jax.lax.cond(who >= 0, lambda: turn(row, own, fetched), idle)
+    changed, out = jax.lax.cond(participants >= 0, lambda: turn(row, own, fetched), idle)
     return store(state, row, changed), jax.tree.map(lambda a: a[None], out)
 
-  def together(state, seat):
-    who, own = seat
-    row = jnp.maximum(who, 0)
+  def together(state, slot):
+    participants, own = slot
+    row = jnp.maximum(participants, 0)
     work = lambda: jax.vmap(turn)(row, own, jax.tree.map(lambda a: a[row], state))
     idle = lambda: jax.tree.map(jnp.zeros_like, jax.eval_shape(work))
-    changed, out = jax.lax.cond(jnp.any(who >= 0), work, idle)
-    # Empty seats write out of bounds, which is dropped: row 0 may have its own seat in this chunk.
-    target = jnp.where(who >= 0, who, rows)
+    changed, out = jax.lax.cond(jnp.any(participants >= 0), work, idle)
+    # Empty slots write out of bounds, which is dropped: row 0 may have its own slot in this chunk.
+    target = jnp.where(participants >= 0, participants, rows)
     state = jax.tree.map(lambda a, new: a.at[target].set(new, mode='drop'), state, changed)
-    present = lambda a: jnp.where((who >= 0).reshape(-1, *[1] * (a.ndim - 1)), a, jnp.zeros_like(a))
+    present = lambda a: jnp.where((participants >= 0).reshape(-1, *[1] * (a.ndim - 1)), a, jnp.zeros_like(a))
     return state, jax.tree.map(present, out)
 
-  state, out = jax.lax.scan(one_by_one if chunk == 1 else together, state, (who, own))
-  return state, jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:])[:seats], out)
+  state, out = jax.lax.scan(one_by_one if chunk == 1 else together, state, (participants, own))
+  return state, jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:])[:slots], out)
 
 
-def spread(down, seats) -> Down:
-  """A download with its shared part copied to every seat: leaves [m, ...] throughout."""
-  return Down(jax.tree.map(lambda a: jnp.broadcast_to(a, (seats, *a.shape)), down.shared), down.own)
+def spread(down, slots) -> Download:
+  """A download with its shared part copied to every slot: leaves [m, ...] throughout."""
+  return Download(jax.tree.map(lambda a: jnp.broadcast_to(a, (slots, *a.shape)), down.shared), down.own)
 
 
 def fill_inbox(key, method, groups, server):
@@ -112,7 +112,7 @@ def fill_inbox(key, method, groups, server):
   return tuple(spread(down, len(g.ids)) for g, down in zip(groups, downs, strict=True))
 
 
-def round(key, t, method, groups, state, data, who, chunk=1, mesh=None):
+def round(key, t, method, groups, state, data, participants, chunk=1, mesh=None):
   """One round.
 
   Args:
@@ -122,36 +122,36 @@ def round(key, t, method, groups, state, data, who, chunk=1, mesh=None):
     groups: tuple of `Group`.
     state: `State`.
     data: tuple of `Data`, one per group.
-    who: per group int32[m], rows of the group, -1 for an empty seat.
-    chunk: seats mapped at once, as in `turns`.
-    mesh: devices over which the clients are spread; seats are then in the order of `devices.seat`.
+    participants: per group int32[m], rows of the group, -1 for an empty slot.
+    chunk: slots mapped at once, as in `turns`.
+    mesh: devices over which the clients are spread; slots are then in the order of `devices.slot`.
 
   Returns:
     (State, Report).
   """
   key_send, key_client, key_receive = jax.random.split(jax.random.fold_in(key, t), 3)
-  ids = tuple(seat_ids(d, w) for d, w in zip(data, who, strict=True))
+  ids = tuple(slot_ids(d, w) for d, w in zip(data, participants, strict=True))
   downs = method.server.send(key_send, t, state.server, ids) if state.inbox is None else state.inbox
   clients, outs = [], []
   for g, group in enumerate(groups):
     if state.inbox is None:
-      view, shared, own = Down, downs[g].shared, downs[g].own
+      view, shared, own = Download, downs[g].shared, downs[g].own
     else:
-      view, shared, own = _as_kept, (), jax.tree.map(lambda a, rows=who[g]: a[rows], downs[g])
+      view, shared, own = _as_kept, (), jax.tree.map(lambda a, rows=participants[g]: a[rows], downs[g])
 
-    def work(key, t, state, shared, own, data, who, group=group, view=view):
-      return turns(key, t, method.client, group, state, view, shared, own, data, who, chunk)
+    def work(key, t, state, shared, own, data, participants, group=group, view=view):
+      return client_updates(key, t, method.client, group, state, view, shared, own, data, participants, chunk)
 
-    work = devices.over_clients(mesh, data[g].private.size.shape[0], work)
-    client, out = work(key_client, t, state.client[g], shared, own, data[g], who[g])
+    work = sharding.over_clients(mesh, data[g].private.size.shape[0], work)
+    client, out = work(key_client, t, state.client[g], shared, own, data[g], participants[g])
     clients.append(client)
     outs.append(out)
-  ups, infos, counts_up, counts_down = zip(*outs, strict=True)
-  server, server_info = method.server.receive(key_receive, t, state.server, ups, ids)
+  uploads, infos, counts_up, counts_down = zip(*outs, strict=True)
+  server, server_info = method.server.receive(key_receive, t, state.server, uploads, ids)
   inbox = state.inbox
   if inbox is not None:
     downs = method.server.send(key_send, t + 1, server, ids)
-    inbox = tuple(_deliver(box, down, rows) for box, down, rows in zip(inbox, downs, who, strict=True))
+    inbox = tuple(_deliver(box, down, rows) for box, down, rows in zip(inbox, downs, participants, strict=True))
   return State(tuple(clients), server, inbox), Report(ids, infos, counts_up, counts_down, server_info)
 
 

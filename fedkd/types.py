@@ -1,7 +1,7 @@
 """The vocabulary of fedkd: what a client, a server, a method and a message are.
 
 Everything is a NamedTuple of pure functions or of arrays. A method is written for ONE client and one
-server; `fedkd.round` maps it over the seats of each group and names no method.
+server; `fedkd.round` maps it over the slots of each group and names no method.
 """
 
 from collections.abc import Callable
@@ -33,8 +33,8 @@ class Server(NamedTuple):
 
   init: (key, groups, variables, data) -> state. `variables[g]` are group g's initial ones, without a
     client axis. Called once; the place to look at models and shapes, and to refuse them (ValueError).
-  receive: (key, t, state, ups, ids) -> (state, info). Per group `ups[g]` has leaves [m, ...] and `ids[g]`
-    int32[m] holds global client numbers, -1 for an empty seat, whose upload is zeros; m may be 0.
+  receive: (key, t, state, uploads, ids) -> (state, info). Per group `uploads[g]` has leaves [m, ...] and `ids[g]`
+    int32[m] holds global client numbers, -1 for an empty slot, whose upload is zeros; m may be 0.
   send: (key, t, state, ids) -> tuple of Down, one per group.
   """
 
@@ -66,8 +66,8 @@ class Method(NamedTuple):
   calibrate: Callable[..., PyTree] | None = None
 
 
-class Down(NamedTuple):
-  """A download. `shared` has no client axis (stored once); `own` has leaves [m, ...], a row per seat.
+class Download(NamedTuple):
+  """A download. `shared` has no client axis (stored once); `own` has leaves [m, ...], a row per slot.
 
   A client's step sees the same type with its own row.
   """
@@ -76,7 +76,7 @@ class Down(NamedTuple):
   own: PyTree = ()
 
 
-class Sent(NamedTuple):
+class Masked(NamedTuple):
   """Part of a message that is not always full: only entries with `valid` crossed the wire.
 
   value: [*v, ...]; valid: bool[*v], a prefix of value's shape.
@@ -86,12 +86,12 @@ class Sent(NamedTuple):
   valid: jax.Array
 
 
-def is_sent(leaf) -> bool:
-  """Whether a node of a message is a `Sent`, as `is_leaf` of `jax.tree.map` asks."""
-  return isinstance(leaf, Sent)
+def is_masked(leaf) -> bool:
+  """Whether a node of a message is a `Masked`, as `is_leaf` of `jax.tree.map` asks."""
+  return isinstance(leaf, Masked)
 
 
-class Peers(NamedTuple):
+class PeerMessages(NamedTuple):
   """A router's message with one row per client: a receiver's own row is its echo, not traffic.
 
   value: [K, ...]; valid: bool[K], who said something.
@@ -102,13 +102,13 @@ class Peers(NamedTuple):
 
 
 class Pool(NamedTuple):
-  """All training images of a run, on the device once. Clients, seeds and views hold row numbers of it."""
+  """All training examples of a run, on the device once. Clients, seeds and views hold row numbers of it."""
 
-  image: jax.Array  # uint8[N, H, W, channels]
+  example: jax.Array  # [N, ...] of any dtype: uint8 images, float vectors, integer tokens
   label: jax.Array  # int32[N]
 
 
-class Rows(NamedTuple):
+class ExampleIndices(NamedTuple):
   """Examples that somebody owns: the first `size` entries of `index` are rows of the pool, the rest padding."""
 
   index: jax.Array  # int32[n_max]
@@ -123,10 +123,12 @@ class Data(NamedTuple):
   """
 
   pool: Pool
-  private: Rows  # all rows of the client; those it gives to everybody are the last of them
-  everyone: Rows
-  shared: Rows | None = None  # the rows it gives to everybody; None: nobody gives any
-  public: Rows | None = None  # rows that everybody has: a public set, or what all clients share; None: there are none
+  private: ExampleIndices  # all rows of the client; those it gives to everybody are the last of them
+  everyone: ExampleIndices
+  shared: ExampleIndices | None = None  # the rows it gives to everybody; None: nobody gives any
+  public: ExampleIndices | None = (
+    None  # rows that everybody has: a public set, or what all clients share; None: there are none
+  )
 
 
 class Group(NamedTuple):

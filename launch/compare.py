@@ -9,39 +9,16 @@ JSON per method, to be committed, to --results.
 
 import pathlib
 
-import numpy as np
-import pandas as pd
 from absl import app, flags
 
-from fedkd import analysis, log, results
+from fedkd import analysis, files
+from fedkd.analysis import compare, results
 from fedkd.errors import ConfigError
 from launch import exits
 
 _REFERENCE = flags.DEFINE_string('reference', None, 'Run directory to compare with; default: the private run.')
 _RESULTS = flags.DEFINE_string('results', None, 'ID/PROFILE folder for one JSON per method.')
 _OUT = flags.DEFINE_string('out', None, 'Where table.csv, table.md and the figures go.')
-
-
-def table(runs, reference=None) -> pd.DataFrame:
-  """One row per run; `runs` is {label: summary}, `reference` a label or None for the private run's."""
-  if reference is None:
-    reference = next((label for label, run in runs.items() if run['method'] == 'private'), None)
-  lines = []
-  for label, run in runs.items():
-    final = 100 * np.array(run['final'])
-    sent = results.sent(run, 'bytes')
-    lines.append(
-      {
-        'run': label,
-        'accuracy %': analysis.spread(final),
-        'difference': _difference(run, runs.get(reference)) if label != reference else 'reference',
-        'worst client %': analysis.spread(100 * np.array(run['worst_client'])),
-        'MB up': f'{np.mean(sent["up"]) / 1e6:.3f}',
-        'MB down': f'{np.mean(sent["down"]) / 1e6:.3f}',
-        'seconds': f'{run["seconds"]:.0f}',
-      }
-    )
-  return pd.DataFrame(lines)
 
 
 def labelled(paths) -> dict:
@@ -54,16 +31,6 @@ def labelled(paths) -> dict:
   return dict(zip(labels, paths, strict=True))
 
 
-def _difference(run, reference) -> str:
-  if reference is None:
-    return '-'
-  by_seed = lambda r: dict(zip(r['seeds'], r['final'], strict=True))
-  difference = 100 * analysis.paired(by_seed(run), by_seed(reference))
-  if not len(difference):
-    return 'no common seeds'
-  return ('+' if difference.mean() >= 0 else '') + analysis.spread(difference)
-
-
 def write_results(paths, folder):
   """One JSON per run and method.
 
@@ -74,9 +41,9 @@ def write_results(paths, folder):
   names = [one['method'] for one in every]
   if twice := {name for name in names if names.count(name) > 1}:
     raise ConfigError(f'results={folder}: two runs of {sorted(twice)[0]} would be one file; give them one by one')
-  log.make(folder)
+  files.make(folder)
   for one in every:
-    log.write_json(folder / f'{one["method"]}.json', one)
+    files.write_json(folder / f'{one["method"]}.json', one)
 
 
 def main(argv):
@@ -87,13 +54,13 @@ def main(argv):
     paths = labelled([*argv[1:], *([_REFERENCE.value] if _REFERENCE.value else [])])
     runs = {label: results.summary(path) for label, path in paths.items()}
     reference = _REFERENCE.value and pathlib.Path(_REFERENCE.value).absolute()
-    frame = table(runs, next((label for label, path in paths.items() if path == reference), None))
+    frame = compare.table(runs, next((label for label, path in paths.items() if path == reference), None))
     print(frame.to_string(index=False))
     if _RESULTS.value:
       write_results(paths.values(), pathlib.Path(_RESULTS.value))
     if _OUT.value:
       out = pathlib.Path(_OUT.value)
-      log.make(out)
+      files.make(out)
       frame.to_csv(out / 'table.csv', index=False)
       (out / 'table.md').write_text(analysis.markdown(frame) + '\n')
       frames = {label: analysis.read(path) for label, path in paths.items()}

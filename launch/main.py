@@ -41,15 +41,16 @@ def main(argv):
   logging.set_verbosity(logging.ERROR)  # JAX tells of every platform it does not find
   import jax
 
-  from fedkd import describe, devices, experiment, hosts
+  from fedkd import experiment
+  from fedkd.experiment import devices, dry_run, hosts
 
   with exits.codes():
     if _HOSTS.value:
       hosts.join(_HOSTS.value)
     if _DRY_RUN.value:
-      print(describe.text(_CONFIG.value))
+      print(dry_run.text(_CONFIG.value))
       return
-    devices.ask_for(_CONFIG.value.devices)  # before a trace starts those that JAX has
+    devices.request(_CONFIG.value.devices)  # before a trace starts those that JAX has
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0  # every call of a Python function would drown the device's work
     trace = functools.partial(jax.profiler.trace, profiler_options=options)

@@ -16,7 +16,8 @@ import numpy as np
 from absl import app, flags, logging
 
 from fedkd import config as base
-from fedkd import log, results
+from fedkd import files
+from fedkd.analysis import results
 from fedkd.errors import ConfigError
 from launch import exits, papers
 
@@ -70,7 +71,7 @@ def finished(path, name, profile, row, config) -> bool:
   found = results.read(path)
   if (found['id'], found['profile'], found['method']) != (name, profile, row.name):
     raise ConfigError(f'{path} is a result of {found["id"]}, {found["profile"]}, {found["method"]}; move it away')
-  wanted = results.comparable(base.plain(config))
+  wanted = results.comparable(base.to_json(config))
   changed = base.differences(found['config'], wanted)
   if found['config']['rounds'] < wanted['rounds']:  # a run may grow; a result is finished
     changed = [f'rounds: {found["config"]["rounds"]} -> {wanted["rounds"]}', *changed]
@@ -82,7 +83,7 @@ def finished(path, name, profile, row, config) -> bool:
 def same_run(name, profile, config, seeds, out) -> dict | None:
   """The result of a row of another table whose config differs in its name alone; FedGKT's, for example, does not depend
   on the zoo."""
-  nameless = lambda config: {**results.comparable(base.plain(config)), 'name': ''}
+  nameless = lambda config: {**results.comparable(base.to_json(config)), 'name': ''}
   wanted = nameless(config)
   if wanted['init_from']:  # from the run beside it
     return None
@@ -126,14 +127,15 @@ def run(name, profile, seeds, rows, workdir, out):
       folder = pathlib.Path(workdir) / name / profile / row.name
       experiment.run(config, folder)
       result = results.of_run(folder, name, profile, row.name)
-    log.make(path.parent)
-    log.write_json(path, result)
+    files.make(path.parent)
+    files.write_json(path, result)
   keep_features(chosen.features, pathlib.Path(workdir) / name / profile, pathlib.Path(out) / name / profile)
 
 
 def keep_features(rows, runs, out):
   """Writes features.json: two principal components of the first client's features of all test rows, first seed."""
-  from fedkd import analysis, build, experiment
+  from fedkd import analysis, experiment
+  from fedkd.experiment import build
 
   path = out / 'features.json'
   if not rows or path.exists() or not all((runs / row / 'summary.json').exists() for row in rows):
@@ -148,17 +150,18 @@ def keep_features(rows, runs, out):
     features = model.apply(variables, source.train_image[test], False)[1]['features']
     points[row] = np.round(analysis.principal(np.asarray(features)), 3).tolist()
   label, domain = source.train_label[test].tolist(), source.origin[test].tolist()
-  log.write_json(path, {'rows': points, 'label': label, 'domain': domain, 'domains': list(source.origins)})
+  files.write_json(path, {'rows': points, 'label': label, 'domain': domain, 'domains': list(source.origins)})
 
 
 def check(name, profile, seeds):
   """Builds every row and prints what a client sends; nothing is compiled."""
-  from fedkd import build, describe, ledger
+  from fedkd import ledger
+  from fedkd.experiment import build, dry_run
 
   for row in experiment_of(name).rows:
     config = config_of(row, profile, seeds)
     parts = build.build(config, dry=True)
-    up, down = describe.messages(parts, 0)
+    up, down = dry_run.messages(parts, 0)
     print(f'{name} {row.name}: up {ledger.capacity(up)}, down {ledger.capacity(down)}', flush=True)
 
 
@@ -182,7 +185,7 @@ def main(argv):
     if flags.FLAGS.list:
       listing(flags.FLAGS.out)
     elif flags.FLAGS.report:
-      from launch import report
+      from launch.papers import report
 
       report.write(flags.FLAGS.out, 'RESULTS.md')
     elif flags.FLAGS.id is None:

@@ -32,7 +32,7 @@ def pytest_collection_finish():
 def _no_figures(request, monkeypatch):
   """A tiny run draws its figures as long as it trains; tests marked `figures` look at them."""
   if 'figures' not in request.keywords:
-    monkeypatch.setattr('fedkd.analysis.figures', lambda *args: None)
+    monkeypatch.setattr('fedkd.analysis.figures.save_figures', lambda *args: None)
 
 
 @pytest.fixture

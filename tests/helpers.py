@@ -6,10 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedkd import evaluate, phase
+from fedkd import inference
 from fedkd import round as rounds
-from fedkd.models.layers import Preprocessed
-from fedkd.types import Data, Group, Method, Pool, Rows, State
+from fedkd.experiment import phase
+from fedkd.models.base import Preprocessed
+from fedkd.types import Data, ExampleIndices, Group, Method, Pool, State
 
 CLASSES = 3
 EXAMPLES = 120
@@ -29,19 +30,19 @@ class Problem(NamedTuple):
 
   def run(self, count=None, state=None, start=0, chunk=1, length=None):
     """(State, Report) after `count` rounds from `start`, compiled."""
-    count = len(self.plan.who[0]) - start if count is None else count
+    count = len(self.plan.participants[0]) - start if count is None else count
     return self.program(length or count, chunk)(self.state if state is None else state, start, count)
 
   def program(self, length, chunk=1):
     """The compiled (state, start, count) -> (State, Report); one jit per problem, whatever its plan and key."""
     if (length, chunk) not in self.programs:
 
-      def program(state, data, key, who, start, count):
-        return rounds.run(key, start, count, length, self.method, self.groups, state, data, who, chunk)
+      def program(state, data, key, participants, start, count):
+        return rounds.run(key, start, count, length, self.method, self.groups, state, data, participants, chunk)
 
       self.programs[length, chunk] = jax.jit(program)
-    jitted, who = self.programs[length, chunk], tuple(jnp.asarray(w) for w in self.plan.who)
-    return lambda state, start, count: jitted(state, self.data, self.key, who, start, count)
+    jitted, participants = self.programs[length, chunk], tuple(jnp.asarray(w) for w in self.plan.participants)
+    return lambda state, start, count: jitted(state, self.data, self.key, participants, start, count)
 
   def ready(self, state):
     """The state that one may look at (`Method.calibrate`)."""
@@ -56,8 +57,8 @@ class Problem(NamedTuple):
     image, label = self.data[0].pool
     state = self.ready(state)
     rows = [np.arange(len(g.ids)) for g in self.groups]
-    hits = jax.jit(lambda state: evaluate.hits(self.method, self.groups, state, image, label, rows))
-    return np.concatenate(hits(state)).mean(-1)
+    correct = jax.jit(lambda state: inference.correct_predictions(self.method, self.groups, state, image, label, rows))
+    return np.concatenate(correct(state)).mean(-1)
 
 
 def pool(side=6, classes=CLASSES, seed=0) -> Pool:
@@ -76,19 +77,19 @@ def split(clients, rows=20):
   return [np.arange(end - size, end) % EXAMPLES for size, end in zip(sizes, ends, strict=True)]
 
 
-def rows_of(parts, ids, n_max) -> Rows:
-  """The `Rows` of clients `ids`, padded with the row number 7 to `n_max`."""
+def rows_of(parts, ids, n_max) -> ExampleIndices:
+  """The `ExampleIndices` of clients `ids`, padded with the row number 7 to `n_max`."""
   index = np.full((len(ids), n_max), 7, np.int32)
   for row, client in enumerate(ids):
     index[row, : len(parts[client])] = parts[client]
   size = np.array([len(parts[client]) for client in ids], np.int32)
-  return Rows(jnp.asarray(index), jnp.asarray(size), jnp.asarray(ids, jnp.int32))
+  return ExampleIndices(jnp.asarray(index), jnp.asarray(size), jnp.asarray(ids, jnp.int32))
 
 
-def everybodys(parts) -> Rows:
+def everybodys(parts) -> ExampleIndices:
   """The rows of all clients, one after the other."""
   rows = np.concatenate(parts)
-  return Rows(jnp.asarray(rows, jnp.int32), jnp.int32(len(rows)), jnp.int32(-1))
+  return ExampleIndices(jnp.asarray(rows, jnp.int32), jnp.int32(len(rows)), jnp.int32(-1))
 
 
 def preprocessed(net):
@@ -120,7 +121,7 @@ def problem(method, nets, sizes, plan, parts=None, images=None, padding=0, seed=
 
   def begin(data):
     key_model, key_state = jax.random.split(jax.random.fold_in(key, 2**31 - 1))
-    first = lambda g: {'batch_stats': {}, **g.model.init(key_model, images.image[:1], False)}
+    first = lambda g: {'batch_stats': {}, **g.model.init(key_model, images.example[:1], False)}
     variables = tuple(jax.tree.map(lambda a: a[None], first(g)) for g in groups)
     return phase.initial_state(key_state, method, groups, data, variables, plan.stale)
 

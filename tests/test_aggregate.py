@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from fedkd import aggregate, stores
-from fedkd.types import Down, Sent
+from fedkd import aggregate, servers
+from fedkd.types import Download, Masked
 from helpers import assert_same_bits
-from servers import KEY, ONE, groups_of, heard, said
+from lone_servers import KEY, ONE, groups_of, heard, said
 
 trim = partial(aggregate.trimmed_mean, share=0.25)
 RULES = {'mean': aggregate.mean, 'median': aggregate.median, 'trimmed_mean': trim}
@@ -68,10 +68,10 @@ def test_absent_rows_do_not_matter(name, hole, upload):
 @pytest.mark.parametrize('empty', [1, 5, 30])
 def test_empty_seats_do_not_change_a_bit(name, rows, empty):
   rng = np.random.default_rng(rows * empty)
-  seats = np.sort(rng.choice(rows + empty, rows, replace=False))
+  slots = np.sort(rng.choice(rows + empty, rows, replace=False))
   value, weight = rng.normal(size=(rows, 10, 10)).astype(np.float32), rng.integers(1, 9, rows).astype(np.float32)
   wide, sparse = np.zeros((rows + empty, 10, 10), np.float32), np.zeros(rows + empty, np.float32)
-  wide[seats], sparse[seats] = value, weight
+  wide[slots], sparse[slots] = value, weight
   assert_same_bits(JITTED[name](wide, sparse), JITTED[name](value, weight))
 
 
@@ -85,11 +85,11 @@ def test_identical_rows_stay_what_they_are(name, upload):
 
 @every_rule
 @given(uploads(), st.integers(0, SEATS - 1))
-def test_a_single_row_is_the_result(name, upload, seat):
+def test_a_single_row_is_the_result(name, upload, slot):
   rows, weight = upload
   alone = np.zeros(SEATS, np.float32)
-  alone[seat] = max(weight[seat], 1)
-  assert_same_bits(JITTED[name](rows, alone), jnp.asarray(rows[seat]))
+  alone[slot] = max(weight[slot], 1)
+  assert_same_bits(JITTED[name](rows, alone), jnp.asarray(rows[slot]))
   assert_same_bits(JITTED[name](rows[:1], np.ones(1, np.float32)), jnp.asarray(rows[0]))
 
 
@@ -126,86 +126,88 @@ def weights(value, m=None):
 
 @every_rule
 def test_per_group_keeps_the_old_where_nobody_spoke(name):
-  server = aggregate.per_group(RULES[name])
+  server = servers.weights_per_group(RULES[name])
   old = (weights([1.0, 2.0]), weights([3.0]), weights([4.0]))
   state = server.init(KEY, groups_of(2, 2, 1), old, ())
-  ups = (
+  uploads = (
     {**weights([[5.0, 5.0], [9.0, 9.0]]), 'count': jnp.array([3, 0])},
     {**weights([[7.0], [np.nan]]), 'count': jnp.array([2, 5])},
     {**weights(np.zeros((0, 1))), 'count': jnp.zeros(0, jnp.int32)},
   )
   ids = (jnp.array([-1, -1]), jnp.array([2, -1]), jnp.zeros(0, jnp.int32))
-  state = heard(server, state, ups, ids)
+  state = heard(server, state, uploads, ids)
   assert_same_bits(state, (old[0], weights([7.0]), old[2]))
-  assert_same_bits(server.send(KEY, 0, state, ids), tuple(Down(shared=s) for s in state))
+  assert_same_bits(server.send(KEY, 0, state, ids), tuple(Download(shared=s) for s in state))
 
 
 @every_rule
 def test_server_pools_all_groups_and_keeps_the_old_in_silence(name):
-  server = aggregate.server(RULES[name])
+  server = servers.weights(RULES[name])
   old = weights([1.0])
   state = server.init(KEY, groups_of(2, 1), (old, old), ())
-  ups = ({**weights([[2.0], [np.nan]]), 'count': jnp.array([3, 3])}, {**weights([[4.0]]), 'count': jnp.array([1])})
-  assert_same_bits(heard(server, state, ups, (jnp.array([-1, -1]), jnp.array([-1]))), old)
-  new = heard(server, state, ups, (jnp.array([0, -1]), jnp.array([2])))
+  uploads = ({**weights([[2.0], [np.nan]]), 'count': jnp.array([3, 3])}, {**weights([[4.0]]), 'count': jnp.array([1])})
+  assert_same_bits(heard(server, state, uploads, (jnp.array([-1, -1]), jnp.array([-1]))), old)
+  new = heard(server, state, uploads, (jnp.array([0, -1]), jnp.array([2])))
   assert_same_bits(new, weights([2.5 if name == 'mean' else 3.0]))
   nobody = {**weights(np.zeros((0, 1))), 'count': jnp.zeros(0, jnp.int32)}
-  alone = heard(server, state, (nobody, ups[1]), (jnp.zeros(0, jnp.int32), jnp.array([2])))
+  alone = heard(server, state, (nobody, uploads[1]), (jnp.zeros(0, jnp.int32), jnp.array([2])))
   assert_same_bits(alone, weights([4.0]))
 
 
 @pytest.mark.parametrize('other', [weights([1.0, 2.0]), {**weights([1.0]), 'params': {'v': jnp.ones(1)}}])
 def test_server_refuses_different_architectures(other):
   with pytest.raises(ValueError, match=r'different architectures \(g0, g1\).*set method.per_group=True'):
-    aggregate.server(aggregate.mean).init(KEY, groups_of(1, 1), (weights([1.0]), other), ())
+    servers.weights(aggregate.mean).init(KEY, groups_of(1, 1), (weights([1.0]), other), ())
 
 
 def test_join_gives_each_key_its_own_server():
-  store, mean = stores.class_mean_store(), aggregate.per_group(aggregate.mean)
-  server = aggregate.join(classes=store, weights=mean)
+  store, mean = servers.class_means(), servers.weights_per_group(aggregate.mean)
+  server = servers.join(classes=store, weights=mean)
   groups, old = groups_of(1, 1), (weights([1.0]), weights([2.0]))
   state = server.init(KEY, groups, old, ())
   ids = (jnp.array([0]), jnp.array([1]))
   knowledge = (said(np.ones((1, 2, 2))), said(np.full((1, 2, 2), 3.0)))
   models = tuple({**weights([[v]]), 'count': jnp.array([2])} for v in (5.0, 6.0))
-  ups = tuple({'classes': k, 'weights': w} for k, w in zip(knowledge, models, strict=True))
-  state, info = server.receive(KEY, 0, state, ups, ids)
+  uploads = tuple({'classes': k, 'weights': w} for k, w in zip(knowledge, models, strict=True))
+  state, info = server.receive(KEY, 0, state, uploads, ids)
   assert_same_bits(state['classes'], heard(store, store.init(KEY, groups, old, ()), knowledge, ids))
   assert_same_bits(state['weights'], heard(mean, old, models, ids))
   assert int(info['known_classes']) == 2
   downs = server.send(KEY, 0, state, ids)
   for g, down in enumerate(downs):
-    assert isinstance(down.shared['classes']['knowledge'], Sent)
+    assert isinstance(down.shared['classes']['knowledge'], Masked)
     assert_same_bits(down.shared['weights'], state['weights'][g])
 
 
 def test_silent_says_nothing():
-  server = aggregate.silent()
+  server = servers.silent()
   assert server.init(KEY, groups_of(1, 1), (), ()) == ()
   assert server.receive(KEY, 0, (), ({}, {}), ONE * 2) == ((), {})
-  assert server.send(KEY, 0, (), ONE * 2) == (Down(), Down())
+  assert server.send(KEY, 0, (), ONE * 2) == (Download(), Download())
 
 
 @pytest.mark.parametrize('start', [0, 2])
 def test_after_is_silence_before_the_start(start):
-  store = stores.class_mean_store()
-  mean = aggregate.per_group(aggregate.mean)
-  plain = aggregate.join(classes=store, weights=mean)
-  late = aggregate.after(start, plain)
+  store = servers.class_means()
+  mean = servers.weights_per_group(aggregate.mean)
+  plain = servers.join(classes=store, weights=mean)
+  late = servers.after(start, plain)
   old = (weights([1.0]),)
   state = late.init(KEY, groups_of(1), old, ())
   assert_same_bits(state, plain.init(KEY, groups_of(1), old, ()))
   knowledge = said([[[1.0, 2], [0, 0]]], [[True, False]])
-  ups = ({'classes': knowledge, 'weights': {**weights([[5.0]]), 'count': jnp.ones(1)}},)
-  state = heard(late, state, ups)
-  assert_same_bits(state, heard(plain, plain.init(KEY, groups_of(1), old, ()), ups))  # it hears from the first round
+  uploads = ({'classes': knowledge, 'weights': {**weights([[5.0]]), 'count': jnp.ones(1)}},)
+  state = heard(late, state, uploads)
+  assert_same_bits(
+    state, heard(plain, plain.init(KEY, groups_of(1), old, ()), uploads)
+  )  # it hears from the first round
   for t in range(4):
     on = np.array(t >= start)
     expected = plain.send(KEY, t, state, ONE)[0].shared
     (down,) = late.send(KEY, jnp.int32(t), state, ONE)
     assert down.own == {'classes': (), 'weights': ()}
-    for name in ('knowledge', 'label'):  # was a `Sent` and stays one
+    for name in ('knowledge', 'label'):  # was a `Masked` and stays one
       got, full = down.shared['classes'][name], expected['classes'][name]
-      assert_same_bits(got, Sent(full.value, full.valid & on))
-    late_weights = jax.tree.map(lambda a, on=on: Sent(a, jnp.asarray(on)), expected['weights'])
+      assert_same_bits(got, Masked(full.value, full.valid & on))
+    late_weights = jax.tree.map(lambda a, on=on: Masked(a, jnp.asarray(on)), expected['weights'])
     assert_same_bits(down.shared['weights'], late_weights)

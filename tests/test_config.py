@@ -5,14 +5,15 @@ import optax
 import pytest
 
 from configs import fedh2l, fedhe_cifar10, fedhe_mnist, fedmd, felo, quickstart
-from fedkd import build, methods, models, optimizers, plan
 from fedkd import config as base
+from fedkd import methods, models, optimizers, plan
 from fedkd.data import sources
 from fedkd.errors import ConfigError
+from fedkd.experiment import build
 
 
 def test_a_block_holds_every_hyperparameter_with_its_default():
-  block = base.plain(base.block(methods, 'fedavg', steps=7))
+  block = base.to_json(base.block(methods, 'fedavg', steps=7))
   options = {'rule': 'mean', 'per_group': False, 'keep_optimizer': False}
   assert block == {'name': 'fedavg', 'steps': 7, 'epochs': None, 'batch': 50, **options}
 
@@ -112,7 +113,7 @@ def test_mistakes_in_a_group_are_refused_with_its_place(entry, match):
 
 
 def test_differences_ignore_run_fields_and_growing_rounds():
-  old = base.plain(base.default())
+  old = base.to_json(base.default())
   new = {**old, 'rounds': 200, 'lowering': 'native', 'checkpoint_every': 3, 'data': {**old['data'], 'dir': 'elsewhere'}}
   assert base.differences(old, new) == []
   assert base.differences(new, old) == ['rounds: 200 -> 100']

@@ -5,8 +5,8 @@ import optax
 import pytest
 
 from fedkd import ledger, methods, models
-from fedkd.stores import class_message
-from fedkd.types import Data, Down, Peers, Pool, Rows, Sent
+from fedkd.servers import class_message
+from fedkd.types import Data, Download, ExampleIndices, Masked, PeerMessages, Pool
 from helpers import preprocessed
 
 ints = lambda counts: {kind: (int(numbers), int(size)) for kind, (numbers, size) in counts.items()}
@@ -40,18 +40,18 @@ def test_counts_by_kind():
 
 
 def test_the_last_name_on_the_path_decides_and_named_tuples_count():
-  message = Down({'params': {'label': jnp.zeros(2)}}, {'knowledge': {'index': jnp.zeros(3, jnp.int32)}})
+  message = Download({'params': {'label': jnp.zeros(2)}}, {'knowledge': {'index': jnp.zeros(3, jnp.int32)}})
   assert ints(ledger.count(message)) == {'labels': (2, 8), 'indices': (3, 12)}
 
 
 def test_nothing_is_nothing():
-  assert ledger.count(Down()) == {}
+  assert ledger.count(Download()) == {}
   assert ledger.capacity({}) == {}
 
 
 def test_sent_counts_valid_entries_only():
   valid = jnp.array([[True, False], [True, True], [False, False]])
-  message = {'knowledge': Sent(jnp.zeros((3, 2, 5)), valid), 'label': Sent(jnp.zeros((3, 2), jnp.int8), valid)}
+  message = {'knowledge': Masked(jnp.zeros((3, 2, 5)), valid), 'label': Masked(jnp.zeros((3, 2), jnp.int8), valid)}
   assert ints(ledger.count(message)) == {'knowledge': (15, 60), 'labels': (3, 3)}
   assert ledger.capacity(message) == {'knowledge': (30, 120), 'labels': (6, 6)}
 
@@ -59,8 +59,8 @@ def test_sent_counts_valid_entries_only():
 @pytest.mark.parametrize(('id', 'rows'), [(0, 3), (3, 3), (-1, 4), (4, 4)])
 def test_peers_leave_out_the_own_echo(id, rows):
   message = {
-    'knowledge': Peers(jnp.zeros((4, 2, 5)), jnp.ones(4, bool)),
-    'index': Peers(jnp.zeros((4, 2), jnp.int32), jnp.ones(4, bool)),
+    'knowledge': PeerMessages(jnp.zeros((4, 2, 5)), jnp.ones(4, bool)),
+    'index': PeerMessages(jnp.zeros((4, 2), jnp.int32), jnp.ones(4, bool)),
   }
   counts = jax.jit(ledger.count)(message, id)
   assert ints(counts) == {'knowledge': (rows * 10, rows * 40), 'indices': (rows * 2, rows * 8)}
@@ -68,16 +68,18 @@ def test_peers_leave_out_the_own_echo(id, rows):
 
 def test_peers_who_said_nothing_cost_nothing():
   valid = jnp.array([True, False, True, False])
-  message = {'posterior': Peers(jnp.zeros((4, 2, 5)), valid), 'accuracy': Peers(jnp.zeros(4), valid)}
+  message = {'posterior': PeerMessages(jnp.zeros((4, 2, 5)), valid), 'accuracy': PeerMessages(jnp.zeros(4), valid)}
   assert ints(ledger.count(message, 0)) == {'knowledge': (11, 44)}
   assert ints(ledger.count(message, 1)) == {'knowledge': (22, 88)}
-  silence = {name: Peers(leaf.value, jnp.zeros(4, bool)) for name, leaf in message.items()}
+  silence = {name: PeerMessages(leaf.value, jnp.zeros(4, bool)) for name, leaf in message.items()}
   assert ints(ledger.count(silence, 0)) == {'knowledge': (0, 0)}
   assert ledger.capacity(silence) == {'knowledge': (33, 132)}
 
 
 def test_peers_capacity_is_everyone_else():
-  assert ledger.capacity({'knowledge': Peers(jnp.zeros((4, 2, 5)), jnp.ones(4, bool))}) == {'knowledge': (30, 120)}
+  assert ledger.capacity({'knowledge': PeerMessages(jnp.zeros((4, 2, 5)), jnp.ones(4, bool))}) == {
+    'knowledge': (30, 120)
+  }
 
 
 def test_fedhe_sends_110_numbers_for_ten_classes():
@@ -98,11 +100,11 @@ def upload(shape, classes=20):
   client = methods.fedavg(tx, batch=2).client
 
   def turn(image):
-    data = Data(Pool(image, jnp.zeros(4, jnp.int32)), Rows(jnp.arange(4), jnp.int32(4), jnp.int32(0)), None)
+    data = Data(Pool(image, jnp.zeros(4, jnp.int32)), ExampleIndices(jnp.arange(4), jnp.int32(4), jnp.int32(0)), None)
     key = jax.random.key(0)
     variables = model.init(key, image, False)
     state = client.init(key, model, data, variables)
-    return client.step(key, 0, model, state, Down(shared=dict(variables)), data)[1]
+    return client.step(key, 0, model, state, Download(shared=dict(variables)), data)[1]
 
   return jax.eval_shape(turn, jax.ShapeDtypeStruct((4, *shape), jnp.uint8))
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from jax.flatten_util import ravel_pytree
 
-from fedkd import local, models
-from fedkd.types import Data, Rows
+from fedkd import examples, inference, local, models
+from fedkd.types import Data, ExampleIndices
 from helpers import assert_close, assert_same_bits, pool, preprocessed
 
 KEY = jax.random.key(3)
@@ -142,7 +142,7 @@ def test_steps_are_those_of_optax_on_the_rows_of_draw():
 
 MODEL = preprocessed(models.ThreeConv((4, 4, 4), classes=3))
 POOL = pool(12)
-VARIABLES = jax.jit(lambda: MODEL.init(KEY, POOL.image[:1], False))()
+VARIABLES = jax.jit(lambda: MODEL.init(KEY, POOL.example[:1], False))()
 ADAM = optax.adam(1e-2)
 
 
@@ -181,7 +181,7 @@ def test_report_divides_by_the_examples_and_survives_none():
 
 
 def test_forward_trains_batch_norm_and_gives_features():
-  forward = jax.jit(lambda v: local.forward(MODEL, v['params'], v['batch_stats'], KEY, POOL.image[:8]))
+  forward = jax.jit(lambda v: local.forward(MODEL, v['params'], v['batch_stats'], KEY, POOL.example[:8]))
   logits, out, stats = forward(VARIABLES)
   assert logits.shape == (8, 3)
   assert out['features'].shape == (8, 4)
@@ -199,7 +199,7 @@ def test_learner_and_variables_are_inverse():
 
 
 def rows(*index, padding=0, id=-1):
-  return Rows(jnp.array([*index, *[99] * padding], jnp.int32), jnp.int32(len(index)), jnp.int32(id))
+  return ExampleIndices(jnp.array([*index, *[99] * padding], jnp.int32), jnp.int32(len(index)), jnp.int32(id))
 
 
 def held(mine):
@@ -212,34 +212,34 @@ def data_of(private, shared=None, public=None):
 
 def test_unshared_is_what_a_client_keeps_to_itself():
   private = rows(3, 4, 5, 6, 7, padding=2, id=1)
-  mine = local.unshared(data_of(private, rows(6, 7, padding=1, id=1)))
+  mine = examples.unshared(data_of(private, rows(6, 7, padding=1, id=1)))
   assert (held(mine), int(mine.id)) == ([3, 4, 5], 1)
-  assert local.unshared(data_of(private)) is private
+  assert examples.unshared(data_of(private)) is private
 
 
 def test_public_rows_or_a_way_out():
-  assert held(local.public(data_of(rows(1), public=rows(8, 9)))) == [8, 9]
+  assert held(examples.public(data_of(rows(1), public=rows(8, 9)))) == [8, 9]
   with pytest.raises(ValueError, match=r'no public rows; set data.public.*or data.public_share'):
-    local.public(data_of(rows(1)))
+    examples.public(data_of(rows(1)))
 
 
 @given(st.lists(st.integers(0, 50), max_size=4), st.lists(st.integers(0, 50), max_size=4))
 def test_union_is_both_without_the_padding(a, b):
-  both = local.union(rows(*a, padding=5 - len(a), id=3), rows(*b, padding=5 - len(b), id=7))
+  both = examples.union(rows(*a, padding=5 - len(a), id=3), rows(*b, padding=5 - len(b), id=7))
   assert (held(both), int(both.id)) == (a + b, 3)
   assert both.index.shape == (10,)
 
 
 def test_union_of_traced_sizes():
   full = rows(1, 2, 3, id=0)
-  both = jax.jit(lambda size: local.union(full._replace(size=size), rows(8, 9)))(2)
+  both = jax.jit(lambda size: examples.union(full._replace(size=size), rows(8, 9)))(2)
   assert held(both) == [1, 2, 8, 9]
 
 
 @pytest.mark.parametrize('batch', [3, 4, 7, 500])
 def test_infer_is_the_model_in_inference_mode(batch, monkeypatch):
-  monkeypatch.setattr(local, 'inference_batch', lambda: batch)
+  monkeypatch.setattr(inference, 'inference_batch', lambda: batch)
   index = jnp.array([5, 0, 99, 5, 7, 1, 30])
-  expected = jax.jit(lambda index: MODEL.apply(VARIABLES, POOL.image[index], False)[0])(index)
-  found = jax.jit(lambda index: local.infer(MODEL, VARIABLES, POOL.image, index))(index)
+  expected = jax.jit(lambda index: MODEL.apply(VARIABLES, POOL.example[index], False)[0])(index)
+  found = jax.jit(lambda index: inference.infer(MODEL, VARIABLES, POOL.example, index))(index)
   np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)

@@ -76,9 +76,9 @@ def method_of(name):
   """The method of a row, its server noting whether all it hears and says is finite."""
   method = getattr(methods, name.split()[0])(**TABLE[name][0])
 
-  def receive(key, t, state, ups, ids):
-    new, info = method.server.receive(key, t, state, ups, ids)
-    messages = [a for a in jax.tree.leaves((ups, method.server.send(key, t, new, ids))) if a.dtype.kind == 'f']
+  def receive(key, t, state, uploads, ids):
+    new, info = method.server.receive(key, t, state, uploads, ids)
+    messages = [a for a in jax.tree.leaves((uploads, method.server.send(key, t, new, ids))) if a.dtype.kind == 'f']
     return new, {**info, 'finite': jnp.array([jnp.isfinite(a).all() for a in messages]).all()}
 
   return method._replace(server=method.server._replace(receive=receive))
@@ -98,12 +98,12 @@ def trained(name):
   return fresh(name).run(ROUNDS)
 
 
-def seated(name, *seats):
-  """The problem with the rows `seats` of each group in round `BUSY`; its arrays as wide as the busy plan's."""
+def slotted(name, *slots):
+  """The problem with the rows `slots` of each group in round `BUSY`; its arrays as wide as the busy plan's."""
   made = fresh(name)
   tables = []
-  for g, rows in enumerate(seats[: len(made.groups)]):
-    table = np.full(made.plan.who[g].shape, -1, np.int32)
+  for g, rows in enumerate(slots[: len(made.groups)]):
+    table = np.full(made.plan.participants[g].shape, -1, np.int32)
     table[BUSY, : len(rows)] = rows
     tables.append(table)
   return made._replace(plan=plan.Plan(tuple(tables)))
@@ -177,12 +177,12 @@ def test_a_learning_rate_of_zero_stops_all_learning(name):
 
 @every_method
 def test_idle_clients_do_not_change(name):
-  made = seated(name, [1], [0, 2])
+  made = slotted(name, [1], [0, 2])
   before, _ = fresh(name).run(BUSY, length=ROUNDS)
   state, report = made.run(1, before, BUSY, length=ROUNDS)
   for g, idle in enumerate([[0, *range(2, len(made.groups[0].ids))], [1]][: len(made.groups)]):
     assert_same_bits(without_keys(row(state.client[g], idle)), without_keys(row(before.client[g], idle)))
-    np.testing.assert_array_equal(report.info[g]['examples'][0] > 0, np.asarray(made.plan.who[g][BUSY]) >= 0)
+    np.testing.assert_array_equal(report.info[g]['examples'][0] > 0, np.asarray(made.plan.participants[g][BUSY]) >= 0)
 
 
 IN_ORDER = ('velo pool', 'fedgkt')  # their servers train on what they hear
@@ -194,8 +194,8 @@ def test_the_order_of_the_seats_does_not_matter(name):
   before, _ = fresh(name).run(BUSY, length=ROUNDS)
   states = []
   for turned in (1, -1):
-    seats = [range(len(group.ids))[::turned] for group in fresh(name).groups]
-    made = seated(name, *map(list, seats))
+    slots = [range(len(group.ids))[::turned] for group in fresh(name).groups]
+    made = slotted(name, *map(list, slots))
     state, _ = made.run(1, before, BUSY, length=ROUNDS)
     states.append(without_keys(state))
   assert_close(*states)
@@ -204,13 +204,13 @@ def test_the_order_of_the_seats_does_not_matter(name):
 @several_groups
 def test_a_group_without_seats(name):
   made = fresh(name)
-  who = [np.zeros((2, 0), np.int32)] * len(made.groups)
-  who[-1] = np.zeros((2, 1), np.int32)
-  alone = made._replace(plan=plan.Plan(tuple(who)), programs={})
+  participants = [np.zeros((2, 0), np.int32)] * len(made.groups)
+  participants[-1] = np.zeros((2, 1), np.int32)
+  alone = made._replace(plan=plan.Plan(tuple(participants)), programs={})
   state, report = alone.run()
   assert finite(without_keys(state))
-  assert [ids.shape for ids in report.ids] == [(2, w.shape[1]) for w in who]
-  for g in range(len(who) - 1):
+  assert [ids.shape for ids in report.ids] == [(2, w.shape[1]) for w in participants]
+  for g in range(len(participants) - 1):
     assert_same_bits(without_keys(state.client[g]), without_keys(made.state.client[g]))
 
 
@@ -222,7 +222,7 @@ def test_variables_are_those_of_the_architectures(name):
     assert set(variables) == {'params', 'batch_stats'}
     rows = {leaf.shape[0] for leaf in jax.tree.leaves(variables)}
     assert rows in ({1}, {len(group.ids)})
-    expected = jax.eval_shape(lambda group=group: group.model.init(made.key, made.data[0].pool.image[:1], False))
+    expected = jax.eval_shape(lambda group=group: group.model.init(made.key, made.data[0].pool.example[:1], False))
     assert jax.tree.map(lambda a: a.shape[1:], variables['params']) == jax.tree.map(
       lambda a: a.shape, expected['params']
     )
@@ -231,7 +231,7 @@ def test_variables_are_those_of_the_architectures(name):
 def with_batch_norm(name):
   """The row's own first architecture where it has BatchNorm, else a CNN."""
   net = TABLE[name][1][0][0]
-  shapes = jax.eval_shape(lambda: preprocessed(net).init(jax.random.key(0), pool(12).image[:1], False))
+  shapes = jax.eval_shape(lambda: preprocessed(net).init(jax.random.key(0), pool(12).example[:1], False))
   return net if 'batch_stats' in shapes else CONV
 
 

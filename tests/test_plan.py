@@ -9,29 +9,29 @@ sizes_of_groups = st.lists(st.integers(1, 5), min_size=1, max_size=4)
 seeds = st.integers(0, 2**31 - 1)
 
 
-def spoke(who, sizes):
+def spoke(participants, sizes):
   """Per round, the set of global numbers of the clients that are seated."""
   starts = np.cumsum([0, *sizes])
-  rounds = zip(*(table for table in who), strict=True)
-  return [{int(starts[g] + row) for g, seats in enumerate(tables) for row in seats if row >= 0} for tables in rounds]
+  rounds = zip(*(table for table in participants), strict=True)
+  return [{int(starts[g] + row) for g, slots in enumerate(tables) for row in slots if row >= 0} for tables in rounds]
 
 
-def assert_seats_in_range(who, sizes, rounds):
-  assert len(who) == len(sizes)
-  for table, size in zip(who, sizes, strict=True):
+def assert_seats_in_range(participants, sizes, rounds):
+  assert len(participants) == len(sizes)
+  for table, size in zip(participants, sizes, strict=True):
     assert table.dtype == np.int32
     assert len(table) == rounds
     assert ((table >= -1) & (table < size)).all()
-    for seats in table:
-      taken = seats[seats >= 0]
+    for slots in table:
+      taken = slots[slots >= 0]
       assert len(set(taken)) == len(taken)
-      assert (seats[len(taken) :] == -1).all()  # empty seats last
+      assert (slots[len(taken) :] == -1).all()  # empty slots last
     if table.shape[1]:
       assert (table >= 0).sum(1).max() == table.shape[1]  # as wide as the busiest round
 
 
 def assert_prefix(short, long):
-  for few, many in zip(short.who, long.who, strict=True):
+  for few, many in zip(short.participants, long.participants, strict=True):
     many = many[: len(few)]
     np.testing.assert_array_equal(few, many[:, : few.shape[1]])
     assert (many[:, few.shape[1] :] == -1).all()
@@ -40,9 +40,9 @@ def assert_prefix(short, long):
 @given(sizes_of_groups, st.integers(1, 6))
 def test_synchronous_seats_everybody(sizes, rounds):
   made = plan.synchronous(sizes, rounds)
-  assert_seats_in_range(made.who, sizes, rounds)
-  assert spoke(made.who, sizes) == [set(range(sum(sizes)))] * rounds
-  np.testing.assert_array_equal(plan.turns(made), sum(sizes))
+  assert_seats_in_range(made.participants, sizes, rounds)
+  assert spoke(made.participants, sizes) == [set(range(sum(sizes)))] * rounds
+  np.testing.assert_array_equal(plan.client_updates(made), sum(sizes))
 
 
 @given(sizes_of_groups, st.integers(1, 8), seeds, st.floats(0, 1))
@@ -50,22 +50,22 @@ def test_sampled_picks_exactly_the_floor_of_the_ratio(sizes, rounds, seed, share
   total = sum(sizes)
   ratio = max(share, 1 / total)
   made = plan.sampled(sizes, rounds, seed, ratio)
-  assert_seats_in_range(made.who, sizes, rounds)
+  assert_seats_in_range(made.participants, sizes, rounds)
   many = int(ratio * total + 1e-9)
-  assert [len(clients) for clients in spoke(made.who, sizes)] == [many] * rounds
-  np.testing.assert_array_equal(plan.turns(made), many)
+  assert [len(clients) for clients in spoke(made.participants, sizes)] == [many] * rounds
+  np.testing.assert_array_equal(plan.client_updates(made), many)
 
 
 def test_sampled_counts_as_written():
   for clients, ratio, many in [(10, 0.1, 1), (10, 0.3, 3), (100, 0.29, 29), (10, 0.19, 1), (7, 1.0, 7)]:
-    assert plan.turns(plan.sampled([clients], 1, 0, ratio)) == many
+    assert plan.client_updates(plan.sampled([clients], 1, 0, ratio)) == many
 
 
 def test_sampled_varies_per_group_and_is_uniform():
   made = plan.sampled([4, 6], 600, 1, 0.5)
-  first = (made.who[0] >= 0).sum(1)
+  first = (made.participants[0] >= 0).sum(1)
   assert set(first) == {0, 1, 2, 3, 4}
-  picks = np.bincount([c for clients in spoke(made.who, [4, 6]) for c in clients])
+  picks = np.bincount([c for clients in spoke(made.participants, [4, 6]) for c in clients])
   np.testing.assert_allclose(picks, 300, atol=4 * np.sqrt(600 * 0.25))
 
 
@@ -88,29 +88,29 @@ def test_a_longer_plan_begins_with_the_shorter(sizes, rounds, more, seed):
 
 def test_seeds_differ():
   for make in (lambda seed: plan.sampled([10], 20, seed), lambda seed: plan.asynchronous([10], 20, seed)):
-    assert (make(0).who[0] != make(1).who[0]).any()
+    assert (make(0).participants[0] != make(1).participants[0]).any()
 
 
 @given(sizes_of_groups, st.integers(1, 30), seeds, st.floats(0, 2), st.floats(0, 3), st.floats(0, 0.9))
 def test_asynchronous_hears_one_client_per_round(sizes, rounds, seed, spread, delay, dropout):
   made = plan.asynchronous(sizes, rounds, seed, spread, delay, dropout, stale=True)
   assert made.stale
-  assert_seats_in_range(made.who, sizes, rounds)
-  assert [len(clients) for clients in spoke(made.who, sizes)] == [1] * rounds
+  assert_seats_in_range(made.participants, sizes, rounds)
+  assert [len(clients) for clients in spoke(made.participants, sizes)] == [1] * rounds
 
 
 @pytest.mark.parametrize('spread', [0.0, 0.5, 1.0])
 def test_asynchronous_turns_are_proportional_to_speed(spread):
   sizes, rounds, seed = [3, 4], 2000, 5
-  who = plan.asynchronous(sizes, rounds, seed, spread).who
-  turns = np.bincount([c for clients in spoke(who, sizes) for c in clients], minlength=7)
+  participants = plan.asynchronous(sizes, rounds, seed, spread).participants
+  turns = np.bincount([c for clients in spoke(participants, sizes) for c in clients], minlength=7)
   # A client's speed is the first number of its own stream; without delay or loss it turns speed * time often.
   speed = np.exp([spread * np.random.default_rng([seed, c]).standard_normal() for c in range(7)])
   np.testing.assert_allclose(turns, rounds * speed / speed.sum(), atol=1.5)
 
 
 def test_dropout_is_fair_and_delay_evens_out_speeds():
-  count = lambda **options: np.bincount(plan.asynchronous([6], 6000, 3, **options).who[0][:, 0], minlength=6)
+  count = lambda **options: np.bincount(plan.asynchronous([6], 6000, 3, **options).participants[0][:, 0], minlength=6)
   np.testing.assert_allclose(count(spread=0.0, dropout=0.5), 1000, atol=150)
   assert np.ptp(count(spread=1.0, delay=20.0)) < np.ptp(count(spread=1.0)) / 2
 
@@ -125,17 +125,17 @@ def test_asynchronous_refuses_what_cannot_be(bad):
 def test_dynamic_seats_every_sampled_client_in_one_group(clients, groups, rounds, more, seed, share):
   sizes, ratio = [clients] * groups, max(share, 1 / clients)
   made = plan.dynamic(sizes, rounds, seed, ratio)
-  assert_seats_in_range(made.who, sizes, rounds)
-  (sampled,) = plan.sampled([clients], rounds, seed, ratio).who
+  assert_seats_in_range(made.participants, sizes, rounds)
+  (sampled,) = plan.sampled([clients], rounds, seed, ratio).participants
   for t in range(rounds):
-    seated = np.sort(np.concatenate([table[t][table[t] >= 0] for table in made.who]))
-    np.testing.assert_array_equal(seated, np.sort(sampled[t][sampled[t] >= 0]))  # each of them, once
+    slotted = np.sort(np.concatenate([table[t][table[t] >= 0] for table in made.participants]))
+    np.testing.assert_array_equal(slotted, np.sort(sampled[t][sampled[t] >= 0]))  # each of them, once
   assert_prefix(made, plan.dynamic(sizes, rounds + more, seed, ratio))
 
 
 def test_dynamic_groups_are_uniform():
-  who = plan.dynamic([4] * 3, 600, 1, 0.5).who
-  counts = np.array([(table >= 0).sum() for table in who])
+  participants = plan.dynamic([4] * 3, 600, 1, 0.5).participants
+  counts = np.array([(table >= 0).sum() for table in participants])
   np.testing.assert_allclose(counts, 400, atol=4 * np.sqrt(1200 * 2 / 9))
 
 

@@ -5,8 +5,9 @@ from functools import cache
 
 import pytest
 
-from fedkd import build, describe, ledger
 from fedkd import config as configs
+from fedkd import ledger
+from fedkd.experiment import build, dry_run
 from launch import papers, reproduce
 
 ROWS = [(name, row) for name, entry in papers.registry().items() for row in entry.rows]
@@ -34,13 +35,13 @@ def kind(row):
 
 
 def whole(row):
-  return json.dumps({**configs.plain(config_of(row.config, row.arg, row.overrides)), 'name': ''}, sort_keys=True)
+  return json.dumps({**configs.to_json(config_of(row.config, row.arg, row.overrides)), 'name': ''}, sort_keys=True)
 
 
 def assert_builds(row):
   """A whole round in shapes; nothing is compiled."""
   parts = build.build(reproduce.config_of(row, 'smoke'), dry=True)
-  up, down = (ledger.capacity(message) for message in describe.messages(parts, 0))
+  up, down = (ledger.capacity(message) for message in dry_run.messages(parts, 0))
   silent = row.name in ('private', 'ind', 'agg', 'pooled')
   assert bool(up) != silent
   assert bool(down) != silent

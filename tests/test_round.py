@@ -10,7 +10,7 @@ import pytest
 
 from fedkd import local, methods, models, plan
 from fedkd import round as rounds
-from fedkd.types import Client, Down, Method, Server, State
+from fedkd.types import Client, Download, Method, Server, State
 from helpers import assert_close, assert_same_bits, pool, problem, row, split
 
 SGD = optax.sgd(0.1)
@@ -48,7 +48,7 @@ def test_idle_clients_do_not_change(name):
   made, _ = base(name)
   for t in range(3):
     state, _ = made.run(1, start=t)  # one program: the start is traced
-    idle = np.setdiff1d(np.arange(4), made.plan.who[0][t])
+    idle = np.setdiff1d(np.arange(4), made.plan.participants[0][t])
     assert len(idle) == 2
     assert_same_bits(row(state.client[0], idle), row(made.state.client[0], idle))
   if name == 'fedhe':
@@ -70,7 +70,7 @@ def test_regrouping(name, sizes):
 def test_empty_seats(name, chunk):
   made, _ = base(name)
   expected, report = made.run(chunk=chunk)
-  wide = [np.insert(made.plan.who[0], [0, 1, 1, 2], -1, axis=1)]
+  wide = [np.insert(made.plan.participants[0], [0, 1, 1, 2], -1, axis=1)]
   state, wide_report = made._replace(plan=plan.Plan(tuple(wide))).run(chunk=chunk)
   assert_same_bits(state, expected)
   taken = lambda tree: jax.tree.map(lambda a: np.asarray(a)[:, [1, 4]], tree)
@@ -150,8 +150,8 @@ def test_compiled_is_the_python_loop():
   made, (_, report) = base('fedhe')
   state = made.state
   for t in range(3):
-    who = tuple(jnp.asarray(w[t]) for w in made.plan.who)
-    state, said = rounds.round(made.key, jnp.int32(t), made.method, made.groups, state, made.data, who)
+    participants = tuple(jnp.asarray(w[t]) for w in made.plan.participants)
+    state, said = rounds.round(made.key, jnp.int32(t), made.method, made.groups, state, made.data, participants)
     assert_close(said, row(report, t))
   assert_close(state, made.run(3)[0])
 
@@ -199,15 +199,15 @@ def counter() -> Method:
     told = jnp.stack([down.shared['count'], down.own['count'][0]])
     return {'told': told, 'turns': state['turns'] + 1}, {'id': data.private.id}, {'told': told}
 
-  def receive(key, t, state, ups, ids):
+  def receive(key, t, state, uploads, ids):
     spoke = sum(jnp.sum(i >= 0, dtype=jnp.int32) for i in ids)
-    for up, i in zip(ups, ids, strict=True):
+    for up, i in zip(uploads, ids, strict=True):
       state = {**state, 'honest': state['honest'] & jnp.all(up['id'] == jnp.where(i >= 0, i, 0))}
     return {**state, 'heard': state['heard'] + spoke}, {'heard': state['heard'] + spoke}
 
   def send(key, t, state, ids):
     own = lambda i: {'count': jnp.where(i >= 0, 100 * i, -7)[:, None] + state['heard']}
-    return tuple(Down({'count': state['heard']}, own(i)) for i in ids)
+    return tuple(Download({'count': state['heard']}, own(i)) for i in ids)
 
   client = Client(lambda *args: {'told': jnp.zeros(2, jnp.int32), 'turns': jnp.int32(0)}, step)
   server = Server(lambda *args: {'heard': jnp.int32(0), 'honest': jnp.bool_(True)}, receive, send)
@@ -218,10 +218,10 @@ SEATS = [(0, 0), (1, 1), (0, 0), (0, 0), (1, 0), (0, 1), (1, 1)]  # (group, row)
 
 
 def one_at_a_time(stale):
-  who = np.full((2, len(SEATS), 1), -1, np.int32)
+  participants = np.full((2, len(SEATS), 1), -1, np.int32)
   for t, (g, r) in enumerate(SEATS):
-    who[g, t] = r
-  return plan.Plan(tuple(who), stale)
+    participants[g, t] = r
+  return plan.Plan(tuple(participants), stale)
 
 
 @pytest.mark.parametrize('chunk', [1, 2])
@@ -230,12 +230,12 @@ def test_stale_clients_know_what_was_published_after_their_previous_turn(stale, 
   made = problem(counter(), [NET, NET], [2, 2], one_at_a_time(stale))
   state, report = made.run(chunk=chunk)
   previous = {}
-  for t, seat in enumerate(SEATS):
-    known = previous.get(seat, 0) if stale else t
-    g, r = seat
+  for t, slot in enumerate(SEATS):
+    known = previous.get(slot, 0) if stale else t
+    g, r = slot
     np.testing.assert_array_equal(report.info[g]['told'][t, 0], [known, known + 100 * (2 * g + r)])
     assert report.ids[g][t, 0] == 2 * g + r
-    previous[seat] = t + 1
+    previous[slot] = t + 1
   assert bool(state.server['honest'])
   assert int(state.server['heard']) == len(SEATS)
   np.testing.assert_array_equal(np.concatenate([c['turns'] for c in state.client]), [3, 1, 1, 2])

@@ -11,7 +11,7 @@ clients.
 import numpy as np
 
 from fedkd.errors import ConfigError
-from fedkd.types import Rows
+from fedkd.types import ExampleIndices
 
 # One stream of random numbers per purpose, so that a seed never draws the same numbers for two of them.
 IID, DIRICHLET, SHARDS, HOLD_OUT, SHARES, FEW, FEW_BY_ORIGIN, WRITERS = range(8)
@@ -261,7 +261,7 @@ def _hold_out_one(part, share, rng) -> tuple:
   return part[~chosen], part[chosen]
 
 
-def rows(parts, ids) -> Rows:
+def rows(parts, ids) -> ExampleIndices:
   """The parts of a group of clients as one padded table.
 
   Args:
@@ -275,7 +275,7 @@ def rows(parts, ids) -> Rows:
   index = np.zeros((len(parts), size.max(initial=0)), np.int32)
   for row, part in zip(index, parts, strict=True):
     row[: len(part)] = part
-  return Rows(index, size, np.asarray(ids, np.int32))
+  return ExampleIndices(index, size, np.asarray(ids, np.int32))
 
 
 def overview(parts, labels, classes) -> np.ndarray:

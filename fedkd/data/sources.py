@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedkd.data import folders, matlab, prepared, rotated
+from fedkd.data import emnist, folders, rotated, tfds
 from fedkd.data.cache import cached
 from fedkd.errors import ConfigError
 
@@ -97,17 +97,17 @@ def _read(name, directory, label, size) -> tuple:
   named = {
     'mnist_5k': lambda: (_mnist_5k(), None, None),
     'rotated_mnist_5k': lambda: rotated.domains(_mnist_5k()),
-    'rotated_mnist': lambda: rotated.domains(prepared.load('mnist', directory, label)[0]),
+    'rotated_mnist': lambda: rotated.domains(tfds.load('mnist', directory, label)[0]),
   }
   stored = {
     'npz': lambda: (_npz(path), None, None),
-    'mat': lambda: (*matlab.load(path), None),
+    'mat': lambda: (*emnist.load(path), None),
     'folder': lambda: (*folders.split(path, size), None),
     'domains': lambda: folders.domains(path, size),
   }
   read = named.get(name) or stored.get(kind)
   if not read:
-    return (*prepared.load(name, directory, label), None)
+    return (*tfds.load(name, directory, label), None)
   if label != 'label':
     raise ConfigError(
       f'data.label={label} is not in data.name={name}, which has one label only; set it to label, or use a set of TFDS '

@@ -1,7 +1,7 @@
 """FedAvg: McMahan, Moore, Ramage, Hampson, Aguera y Arcas, "Communication-Efficient Learning of Deep Networks
 from Decentralized Data", 2017, Algorithm 1."""
 
-from fedkd import aggregate, local
+from fedkd import aggregate, local, servers
 from fedkd.types import Client, Method
 
 
@@ -23,8 +23,10 @@ def averaging(tx, loss, steps, epochs, batch, rule, per_group, keep_optimizer) -
     return (learner.opt if keep_optimizer else ()), up, local.report(sums)
 
   if per_group:
-    return Method(Client(init, step), aggregate.per_group(rule), lambda state, g: aggregate.as_rows(state.server[g]))
-  return Method(Client(init, step), aggregate.server(rule), lambda state, g: aggregate.as_rows(state.server))
+    return Method(
+      Client(init, step), servers.weights_per_group(rule), lambda state, g: servers.as_rows(state.server[g])
+    )
+  return Method(Client(init, step), servers.weights(rule), lambda state, g: servers.as_rows(state.server))
 
 
 def fedavg(

@@ -9,10 +9,10 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from fedkd import local
+from fedkd import examples, inference, local
 from fedkd.losses import kl
 from fedkd.models.gkt import GKTServer
-from fedkd.types import Client, Down, Method, Sent, Server, clients
+from fedkd.types import Client, Download, Masked, Method, Server, clients
 
 
 def fedgkt(
@@ -61,11 +61,11 @@ def fedgkt(
     return local.start(variables, tx)
 
   def step(key, t, model, learner, down, data):
-    mine, received = data.private, down.own  # Sent: value [n_max, C]
+    mine, received = data.private, down.own  # Masked: value [n_max, C]
 
     def loss_fn(params, batch_stats, key, rows):
       index, target, known = rows
-      logits, out, batch_stats = local.forward(model, params, batch_stats, key, data.pool.image[index])
+      logits, out, batch_stats = local.forward(model, params, batch_stats, key, data.pool.example[index])
       ce = local.cross_entropy(logits, data.pool.label[index]) + local.penalty(out)
       distance = jax.vmap(functools.partial(kl, temperature=temperature))(logits, target)
       distill = jnp.mean(jnp.where(known, distance, 0))
@@ -74,9 +74,13 @@ def fedgkt(
 
     rows = (mine.index, received.value, received.valid)
     learner, sums = local.fit(key, learner, tx, loss_fn, rows, mine.size, batch, steps, epochs, t)
-    owned = local.owned(mine)
-    logits, maps = local.infer(model, local.variables(learner), data.pool.image, mine.index, features=True)
-    up = {'map': Sent(maps, owned), 'logits': Sent(logits, owned), 'label': Sent(data.pool.label[mine.index], owned)}
+    owned = examples.owned(mine)
+    logits, maps = inference.infer(model, local.variables(learner), data.pool.example, mine.index, features=True)
+    up = {
+      'map': Masked(maps, owned),
+      'logits': Masked(logits, owned),
+      'label': Masked(data.pool.label[mine.index], owned),
+    }
     return learner, up, local.report(sums)
 
   net = lambda classes: GKTServer(server, tuple(server_blocks), server_width, classes)
@@ -93,7 +97,7 @@ def _continuation(tx, net, batch, temperature, epochs, alpha) -> Server:
   """A large network that trains on everybody's maps, and the logits it gave them in its last pass."""
 
   def init(key, groups, variables, data):
-    maps = [local.feature_shape(g.model, v, d.pool) for g, v, d in zip(groups, variables, data, strict=True)]
+    maps = [inference.feature_shape(g.model, v, d.pool) for g, v, d in zip(groups, variables, data, strict=True)]
     for group, shape in zip(groups, maps, strict=True):
       if len(shape) != 3:
         raise ValueError(f'groups: {group.name} has no map inside that fedgkt could send; use GKTClient')
@@ -107,8 +111,8 @@ def _continuation(tx, net, batch, temperature, epochs, alpha) -> Server:
       'known': tuple(jnp.zeros((many, n), bool) for n in places),
     }
 
-  def receive(key, t, state, ups, ids):
-    flat = lambda pick: jnp.concatenate([a.reshape(-1, *a.shape[2:]) for a in map(pick, ups)])
+  def receive(key, t, state, uploads, ids):
+    flat = lambda pick: jnp.concatenate([a.reshape(-1, *a.shape[2:]) for a in map(pick, uploads)])
     maps, label = flat(lambda up: up['map'].value), flat(lambda up: up['label'].value)
     theirs, valid = flat(lambda up: up['logits'].value), flat(lambda up: up['map'].valid)
     rows, classes = jnp.argsort(~valid, stable=True), theirs.shape[-1]
@@ -132,10 +136,10 @@ def _continuation(tx, net, batch, temperature, epochs, alpha) -> Server:
     learner, sums = jax.lax.fori_loop(0, epochs, epoch, (state['learner'], first))
     logits = sums['logits'] / jnp.maximum(sums['count'], 1)[:, None]
     new, start = {'learner': learner, 'logits': [], 'known': []}, 0
-    for up, seat, old, known in zip(ups, ids, state['logits'], state['known'], strict=True):
+    for up, slot, old, known in zip(uploads, ids, state['logits'], state['known'], strict=True):
       m, n = up['map'].valid.shape
       mine, start = logits[start : start + m * n].reshape(m, n, classes), start + m * n
-      at = jnp.where(seat >= 0, seat, old.shape[0])
+      at = jnp.where(slot >= 0, slot, old.shape[0])
       new['logits'].append(old.at[at].set(mine, mode='drop'))
       new['known'].append(known.at[at].set(up['map'].valid, mode='drop'))
     return {k: v if k == 'learner' else tuple(v) for k, v in new.items()}, {
@@ -144,7 +148,7 @@ def _continuation(tx, net, batch, temperature, epochs, alpha) -> Server:
 
   def send(key, t, state, ids):
     del key, t
-    own = lambda g, seat: Sent(state['logits'][g][seat], state['known'][g][seat])
-    return tuple(Down(own=own(g, jnp.maximum(seat, 0))) for g, seat in enumerate(ids))
+    own = lambda g, slot: Masked(state['logits'][g][slot], state['known'][g][slot])
+    return tuple(Download(own=own(g, jnp.maximum(slot, 0))) for g, slot in enumerate(ids))
 
   return Server(init, receive, send)

@@ -9,10 +9,11 @@ hold R - 1 global phases.
 import jax
 import jax.numpy as jnp
 
-from fedkd import local, projection, routing
-from fedkd.errors import refuse_unknown
+from fedkd import examples, local, servers
+from fedkd.errors import check_choice
 from fedkd.losses import kl_divergence
-from fedkd.types import Client, Method, Peers, Sent
+from fedkd.methods import projection
+from fedkd.types import Client, Masked, Method, PeerMessages
 
 PROJECTIONS = {'qp': projection.qp, 'none': projection.none, 'pcgrad': projection.pcgrad, 'joint': projection.pcgrad}
 
@@ -55,7 +56,7 @@ def fedh2l(
 
   def init(key, model, data, variables):
     del key, model
-    local.public(data)
+    examples.public(data)
     if data.shared is None:
       raise ValueError('clients give no rows to everybody; set data.public_share above 0')
     learner = local.start(variables, tx)
@@ -67,7 +68,7 @@ def fedh2l(
     """Gradient of one teacher's part of the global loss, at the student's present weights."""
 
     def loss_fn(params, batch_stats):
-      image, label = data.pool.image[teacher['index']], data.pool.label[teacher['index']]
+      image, label = data.pool.example[teacher['index']], data.pool.label[teacher['index']]
       logits, out, batch_stats = local.forward(model, params, batch_stats, key, image)
       soft = jnp.mean(jax.vmap(kl_divergence)(teacher['posterior'], logits))
       hard = local.cross_entropy(logits, label)
@@ -114,7 +115,7 @@ def fedh2l(
     learner = state['learner']
     state = {**state, 'shown': local.variables(learner)}
 
-    rows = data.private if local_rows == 'own' else local.known(data)
+    rows = data.private if local_rows == 'own' else examples.known(data)
     index = rows.index[local.draw(key_local, rows.index.shape[0], rows.size, batch)]
     loss_fn = jax.value_and_grad(local.supervised(model, data.pool), has_aux=True)
     (loss, (batch_stats, _)), grads = loss_fn(learner.params, learner.batch_stats, key_pass, index)
@@ -124,22 +125,22 @@ def fedh2l(
     state['learner'] = moved
 
     up = _teach(key_seed, model, state['learner'], data, batch, due(t))
-    examples = batch + heard * batch * jnp.sum(present > 0)
-    return state, up, {**info, 'global_phases': jnp.float32(heard), 'loss': loss, 'examples': jnp.float32(examples)}
+    count = batch + heard * batch * jnp.sum(present > 0)
+    return state, up, {**info, 'global_phases': jnp.float32(heard), 'loss': loss, 'examples': jnp.float32(count)}
 
   def blank(groups):
-    nothing = lambda shape, dtype=jnp.float32: Sent(jnp.zeros(shape, dtype), jnp.zeros((), bool))
+    nothing = lambda shape, dtype=jnp.float32: Masked(jnp.zeros(shape, dtype), jnp.zeros((), bool))
     classes = groups[0].model.classes
     return {'posterior': nothing((batch, classes)), 'accuracy': nothing(()), 'index': nothing(batch, jnp.int32)}
 
-  server = routing.pairs(blank) if pairs else routing.router(blank)
+  server = servers.pairs(blank) if pairs else servers.router(blank)
   return Method(Client(init, step), server, lambda state, g: state.client[g]['shown'])
 
 
 def _check(project, local_rows, trust, batch, interval, kl, labels):
-  refuse_unknown('project', project, PROJECTIONS)
-  refuse_unknown('local_rows', local_rows, ('all', 'own'))
-  refuse_unknown('trust', trust, ('accuracy', 'ones'))
+  check_choice('project', project, PROJECTIONS)
+  check_choice('local_rows', local_rows, ('all', 'own'))
+  check_choice('trust', trust, ('accuracy', 'ones'))
   for field, value in (('batch', batch), ('interval', interval)):
     if value < 1:
       raise ValueError(f'{field}={value} must be at least 1')
@@ -152,9 +153,9 @@ def _check(project, local_rows, trust, batch, interval, kl, labels):
 def _heard(down, id):
   """(teachers, present float[T]): what the peers said, and who of them spoke; never the node itself."""
   if down.own:
-    teachers, valid = _parts(down.own, Sent)
+    teachers, valid = _parts(down.own, Masked)
     return jax.tree.map(lambda a: a[None], teachers), valid[None].astype(jnp.float32)
-  teachers, valid = _parts(down.shared, Peers)
+  teachers, valid = _parts(down.shared, PeerMessages)
   others = (id + 1 + jnp.arange(valid.shape[0] - 1)) % valid.shape[0]
   return jax.tree.map(lambda a: a[others], teachers), valid[others].astype(jnp.float32)
 
@@ -170,9 +171,9 @@ def _teach(key, model, learner, data, batch, due):
 
   def speak():
     index = data.shared.index[local.draw(key, data.shared.index.shape[0], data.shared.size, batch)]
-    posterior = jax.nn.softmax(model.apply(local.variables(learner), data.pool.image[index], False)[0])
+    posterior = jax.nn.softmax(model.apply(local.variables(learner), data.pool.example[index], False)[0])
     right = jnp.mean(jnp.argmax(posterior, -1) == data.pool.label[index], dtype=jnp.float32)
     return {'posterior': posterior, 'accuracy': right, 'index': index}
 
   silent = lambda: jax.tree.map(jnp.zeros_like, jax.eval_shape(speak))
-  return {name: Sent(value, due) for name, value in jax.lax.cond(due, speak, silent).items()}
+  return {name: Masked(value, due) for name, value in jax.lax.cond(due, speak, silent).items()}

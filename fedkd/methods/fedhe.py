@@ -6,7 +6,7 @@ Clients of any architecture exchange the mean logits of each class; no public da
 import jax
 import jax.numpy as jnp
 
-from fedkd import local, stores
+from fedkd import local, servers
 from fedkd.losses import masked_squared_error
 from fedkd.types import Client, Method
 
@@ -48,10 +48,10 @@ def fedhe(
     return local.start(variables, tx)
 
   def step(key, t, model, learner, down, data):
-    received = down.shared['knowledge']  # Sent: value [C, C], valid [C]
+    received = down.shared['knowledge']  # Masked: value [C, C], valid [C]
 
     def loss_fn(params, batch_stats, key, index):
-      image, label = data.pool.image[index], data.pool.label[index]
+      image, label = data.pool.example[index], data.pool.label[index]
       logits, out, batch_stats = local.forward(model, params, batch_stats, key, image)
       ce = local.cross_entropy(logits, label) + local.penalty(out)
       distill = jnp.mean(jax.vmap(masked_squared_error)(logits, received.value[label], received.valid[label]))
@@ -64,10 +64,10 @@ def fedhe(
     learner, sums = local.fit(key, learner, tx, loss_fn, mine.index, mine.size, batch, steps, epochs, t)
     # Eq. 8, from the passes that trained; a class without examples is not sent, whatever the offset.
     means = sums['logits'] / jnp.maximum(sums['count'] + count_offset, 1)[:, None]
-    return learner, stores.class_message(means, sums['count'] > 0), local.report(sums)
+    return learner, servers.class_message(means, sums['count'] > 0), local.report(sums)
 
   if rule is None:
-    server = stores.class_mean_store(cold_start=cold_start, refresh_every=refresh_every)
+    server = servers.class_means(cold_start=cold_start, refresh_every=refresh_every)
   else:
-    server = stores.class_store(rule, cold_start=cold_start)
+    server = servers.latest_class_knowledge(rule, cold_start=cold_start)
   return Method(Client(init, step), server, lambda state, g: local.variables(state.client[g]))

@@ -8,9 +8,10 @@ subset. Round 0 only reports, so that R + 1 rounds are the paper's R.
 import jax
 import jax.numpy as jnp
 
-from fedkd import aggregate, local, losses
-from fedkd.errors import refuse_unknown
-from fedkd.types import Client, Down, Method, Sent, Server
+from fedkd import aggregate, examples, inference, local, losses
+from fedkd.errors import check_choice
+from fedkd.models import base
+from fedkd.types import Client, Download, Masked, Method, Server
 
 LOSSES = {'mae': losses.mae, 'mse': losses.mse, 'kl': losses.kl}
 
@@ -52,8 +53,8 @@ def fedmd(
     ValueError: for an unknown digest_loss, a batch or epoch below 1, without public rows, with fewer than `subset` of
       them, or with a number of weights that is not the number of clients.
   """
-  refuse_unknown('digest_loss', digest_loss, LOSSES)
-  refuse_unknown('rows', rows, local.OWN)
+  check_choice('digest_loss', digest_loss, LOSSES)
+  check_choice('rows', rows, examples.OWN)
   for field, value in (('digest_batch', digest_batch), ('digest_epochs', digest_epochs), ('batch', batch)):
     if value < 1:
       raise ValueError(f'{field}={value} must be at least 1')
@@ -65,14 +66,14 @@ def fedmd(
 
   def step(key, t, model, state, down, data):
     key_digest, key_revisit = jax.random.split(key)
-    received, mine = down.shared, local.OWN[rows](data)
+    received, mine = down.shared, examples.OWN[rows](data)
     on = received['consensus'].valid
 
     def digest_fn(params, batch_stats, key, lesson):
       index, target = lesson
       # The consensus is about the images as they are.
       logits, out, batch_stats = local.forward(
-        local.unaugmented(model), params, batch_stats, key, data.pool.image[index]
+        base.unaugmented(model), params, batch_stats, key, data.pool.example[index]
       )
       distance = lambda logits, target: LOSSES[digest_loss](logits, target, temperature)
       loss = jnp.mean(jax.vmap(distance)(logits, target))
@@ -88,7 +89,7 @@ def fedmd(
     learner, revisit = local.fit(
       key_revisit, digest._replace(opt=learner.opt), tx, loss_fn, mine.index, size, batch, steps, epochs, t
     )
-    up = {'logits': local.infer(model, local.variables(learner), data.pool.image, received['index'])}
+    up = {'logits': inference.infer(model, local.variables(learner), data.pool.example, received['index'])}
     both = {**local.report(sums), **local.report(revisit)}
     both['examples'] = sums['metrics']['examples'] + revisit['metrics']['examples']
     return {'learner': learner, 'digest_opt': digest.opt}, up, both
@@ -124,7 +125,7 @@ def _consensus(subset, weights) -> Server:
 
   def init(key, groups, variables, data):
     del variables
-    rows, clients = local.public(data[0]), sum(len(g.ids) for g in groups)
+    rows, clients = examples.public(data[0]), sum(len(g.ids) for g in groups)
     found = rows.index.shape[0]
     if not 0 <= subset <= found:
       raise ValueError(f'subset={subset} of {found} public rows; set method.subset to at most that, or to 0 for all')
@@ -141,7 +142,7 @@ def _consensus(subset, weights) -> Server:
       'index': index,  # the rows to report on next
     }
 
-  def receive(key, t, state, ups, ids):
+  def receive(key, t, state, uploads, ids):
     del t
     every, public = jnp.concatenate(ids), state['public']
     if not every.shape[0]:
@@ -150,7 +151,7 @@ def _consensus(subset, weights) -> Server:
     trust = jnp.asarray(weights or (1.0,) * state['heard'].shape[0], jnp.float32)
     weight = jnp.where(present, trust[every], 0.0)
     new = {
-      'consensus': aggregate.mean(jnp.concatenate([up['logits'] for up in ups]), weight),
+      'consensus': aggregate.mean(jnp.concatenate([up['logits'] for up in uploads]), weight),
       'on': jnp.ones((), bool),
       'heard': jnp.zeros_like(state['heard']).at[jnp.where(present, every, trust.shape[0])].set(True, mode='drop'),
       'last': state['index'],
@@ -165,10 +166,10 @@ def _consensus(subset, weights) -> Server:
     # Who was there last round knows which rows the consensus is about.
     missed = jnp.any((every >= 0) & ~state['heard'][every])
     shared = {
-      'consensus': Sent(state['consensus'], state['on']),
-      'last': {'index': Sent(state['last'], state['on'] & missed)},
+      'consensus': Masked(state['consensus'], state['on']),
+      'last': {'index': Masked(state['last'], state['on'] & missed)},
       'index': state['index'],
     }
-    return tuple(Down(shared=shared) for _ in ids)
+    return tuple(Download(shared=shared) for _ in ids)
 
   return Server(init, receive, send)

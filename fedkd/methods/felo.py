@@ -9,17 +9,17 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from fedkd import aggregate, local, stores
-from fedkd.errors import refuse_unknown
-from fedkd.exchange import exchange
+from fedkd import aggregate, local, servers
+from fedkd.errors import check_choice
 from fedkd.losses import KL_DIRECTIONS, masked_kl, masked_squared_error
-from fedkd.types import Client, Method, Sent, is_sent
+from fedkd.servers import features_and_logits
+from fedkd.types import Client, Masked, Method, is_masked
 
 UPLOADS = ('class_mean', 'per_sample')
 STORES = {
-  'cumulative': stores.class_mean_store,
-  'per_round': functools.partial(stores.class_mean_store, per_round=True),
-  'latest_per_client': functools.partial(stores.class_store, aggregate.mean),
+  'cumulative': servers.class_means,
+  'per_round': functools.partial(servers.class_means, per_round=True),
+  'latest_per_client': functools.partial(servers.latest_class_knowledge, aggregate.mean),
 }
 
 
@@ -65,19 +65,19 @@ def felo(
   Raises:
     ValueError: for an unknown choice, or 'per_sample' with another store than 'cumulative'.
   """
-  refuse_unknown('store', store, STORES)
-  refuse_unknown('upload', upload, UPLOADS)
+  check_choice('store', store, STORES)
+  check_choice('upload', upload, UPLOADS)
   if upload == 'per_sample' and store != 'cumulative':
     raise ValueError(f"store={store!r} needs upload='class_mean'; set store to 'cumulative'")
   if upload == 'per_sample':
-    logits, features = (functools.partial(stores.sample_store, limit) for limit in reversed(limits))
+    logits, features = (functools.partial(servers.buffered_class_means, limit) for limit in reversed(limits))
   else:
     logits = features = STORES[store]
   training = {'epochs': epochs, 'steps': steps, 'batch': batch, 'alpha': alpha, 'upload': upload}
   start = {'initial': initial, 'load_in_initial': load_in_initial, 'equal_weights': equal_weights}
   client = client_of(tx, **training, **start, kl_reduction=kl_reduction, kl_direction=kl_direction)
-  server = exchange(logits, features, feature_align, initial, load_in_initial)
-  return Method(client, server, lambda state, g: aggregate.as_rows(state.server['weights'][g]))
+  server = features_and_logits(logits, features, feature_align, initial, load_in_initial)
+  return Method(client, server, lambda state, g: servers.as_rows(state.server['weights'][g]))
 
 
 def narrowed(feature, width):
@@ -89,8 +89,8 @@ def client_of(
   tx, *, epochs, steps, batch, alpha, initial, load_in_initial, upload, equal_weights, kl_reduction, kl_direction
 ) -> Client:
   """The client of Felo and of Velo; arguments as in `felo`."""
-  refuse_unknown('kl_reduction', kl_reduction, ('batchmean', 'mean'))
-  refuse_unknown('kl_direction', kl_direction, KL_DIRECTIONS)
+  check_choice('kl_reduction', kl_reduction, ('batchmean', 'mean'))
+  check_choice('kl_direction', kl_direction, KL_DIRECTIONS)
   keeps = initial > 0 and not load_in_initial  # weights between turns
 
   def init(key, model, data, variables):
@@ -99,15 +99,15 @@ def client_of(
 
   def step(key, t, model, state, down, data):
     weights, means = down.shared['weights'], down.shared['knowledge']
-    feature, received = means['features'], means['logits']  # Sent, values [C, d] and [C, C]
-    own = state if keeps else jax.tree.map(lambda s: s.value, weights, is_leaf=is_sent)
-    begin = jax.tree.map(lambda s, own: jnp.where(s.valid, s.value, own), weights, own, is_leaf=is_sent)
+    feature, received = means['features'], means['logits']  # Masked, values [C, d] and [C, C]
+    own = state if keeps else jax.tree.map(lambda s: s.value, weights, is_leaf=is_masked)
+    begin = jax.tree.map(lambda s, own: jnp.where(s.valid, s.value, own), weights, own, is_leaf=is_masked)
     mine, (classes, width) = data.private, feature.value.shape
     places = mine.index.shape[0]
 
     def loss_fn(params, batch_stats, key, rows):
       index, place = rows
-      image, label = data.pool.image[index], data.pool.label[index]
+      image, label = data.pool.example[index], data.pool.label[index]
       logits, out, batch_stats = local.forward(model, params, batch_stats, key, image)
       f = narrowed(out['features'], width)
       ce = local.cross_entropy(logits, label) + local.penalty(out)
@@ -127,9 +127,9 @@ def client_of(
     )
     # Means over the passes that trained; what was not seen is not sent.
     seen = sums['count'] > 0
-    mean = lambda name: Sent(sums[name] / jnp.maximum(sums['count'], 1)[:, None], seen)
+    mean = lambda name: Masked(sums[name] / jnp.maximum(sums['count'], 1)[:, None], seen)
     label = jnp.arange(classes) if upload == 'class_mean' else data.pool.label[mine.index]
-    knowledge = {'features': mean('features'), 'logits': mean('logits'), 'label': Sent(label.astype(jnp.int32), seen)}
+    knowledge = {'features': mean('features'), 'logits': mean('logits'), 'label': Masked(label.astype(jnp.int32), seen)}
     after = local.variables(trained)
     up = {'weights': {**after, 'count': jnp.int32(1) if equal_weights else mine.size}, 'knowledge': knowledge}
     return (after if keeps else ()), up, local.report(sums)

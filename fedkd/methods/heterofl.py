@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedkd import aggregate, local
-from fedkd.types import Client, Down, Method, Sent, Server
+from fedkd import aggregate, examples, inference, local, servers
+from fedkd.types import Client, Download, Masked, Method, Server
 
 
 def heterofl(tx, epochs: int | None = 5, steps: int | None = None, batch=10, masked=True) -> Method:
@@ -20,7 +20,7 @@ def heterofl(tx, epochs: int | None = 5, steps: int | None = None, batch=10, mas
   have the class too; BatchNorm statistics are not: before anybody looks at a model they are gathered from all training
   images ("static BatchNorm").
 
-  A group's models must have parameters that are leading corners of those of the widest group. With a plan that seats
+  A group's models must have parameters that are leading corners of those of the widest group. With a plan that slots
   clients in a group of their choice (`plan.dynamic`), groups hold the same clients.
 
   Args:
@@ -33,22 +33,22 @@ def heterofl(tx, epochs: int | None = 5, steps: int | None = None, batch=10, mas
 
   def step(key, t, model, state, down, data):
     mine, pool = data.private, data.pool
-    present = jnp.zeros(model.classes, bool).at[pool.label[mine.index]].max(local.owned(mine))
+    present = jnp.zeros(model.classes, bool).at[pool.label[mine.index]].max(examples.owned(mine))
 
     def loss_fn(params, batch_stats, key, index):
-      logits, out, batch_stats = local.forward(model, params, batch_stats, key, pool.image[index])
+      logits, out, batch_stats = local.forward(model, params, batch_stats, key, pool.example[index])
       loss = local.cross_entropy(jnp.where(present | (not masked), logits, 0), pool.label[index])
       return loss + local.penalty(out), (batch_stats, local.tally(index, loss=loss))
 
-    shapes = jax.eval_shape(lambda image: model.init(key, image, False), pool.image[:1])
+    shapes = jax.eval_shape(lambda image: model.init(key, image, False), pool.example[:1])
     statistics = jax.tree.map(jnp.zeros_like, shapes.get('batch_stats', {}))
     learner = local.start({**down.shared, 'batch_stats': statistics}, tx)
     learner, sums = local.fit(key, learner, tx, loss_fn, mine.index, mine.size, batch, steps, epochs, t)
-    label = Sent(jnp.arange(model.classes, dtype=jnp.int32), present)
+    label = Masked(jnp.arange(model.classes, dtype=jnp.int32), present)
     return state, {'params': learner.params, 'label': label}, local.report(sums)
 
   def variables(state, g):
-    return aggregate.as_rows({name: state.server[name][g] for name in ('params', 'batch_stats')})
+    return servers.as_rows({name: state.server[name][g] for name in ('params', 'batch_stats')})
 
   client = Client(lambda key, model, data, variables: (), step)
   return Method(client, _corners(), variables, calibrate=_static_batch_norm)
@@ -67,9 +67,9 @@ def _corners() -> Server:
     widest = _widest(params)
     whole = params[widest]
     for group, part in zip(groups, params, strict=True):
-      _refuse_unrelated(group, part, groups[widest], whole)
+      _check_related(group, part, groups[widest], whole)
     model, pool = groups[0].model, data[0].pool
-    f = jnp.zeros((1, *local.feature_shape(model, variables[0], pool)))
+    f = jnp.zeros((1, *inference.feature_shape(model, variables[0], pool)))
     head = jax.eval_shape(lambda f: model.init(key, f, method='head'), f)['params']
     in_head = {path for path, _ in jax.tree_util.tree_flatten_with_path(head)[0]}
     return {
@@ -78,12 +78,12 @@ def _corners() -> Server:
       'head': jax.tree_util.tree_map_with_path(lambda path, _: jnp.asarray(path in in_head), whole),
     }
 
-  def receive(key, t, state, ups, ids):
+  def receive(key, t, state, uploads, ids):
     del key, t
     whole = state['params'][_widest(state['params'])]
     sums, holders = jax.tree.map(jnp.zeros_like, whole), jax.tree.map(jnp.zeros_like, whole)
-    for up, seats in zip(ups, ids, strict=True):
-      weight = (seats >= 0).astype(jnp.float32)
+    for up, slots in zip(uploads, ids, strict=True):
+      weight = (slots >= 0).astype(jnp.float32)
       classes = up['label'].valid * weight[:, None]  # [m, C]
 
       def held(leaf, in_head, weight=weight, classes=classes):
@@ -104,7 +104,7 @@ def _corners() -> Server:
     return {**state, 'params': tuple(jax.tree.map(_corner, whole, part) for part in state['params'])}, {}
 
   return Server(
-    init, receive, lambda key, t, state, ids: tuple(Down(shared={'params': part}) for part in state['params'])
+    init, receive, lambda key, t, state, ids: tuple(Download(shared={'params': part}) for part in state['params'])
   )
 
 
@@ -113,7 +113,7 @@ def _corner(whole, part):
   return whole[tuple(map(slice, part.shape))]
 
 
-def _refuse_unrelated(group, part, widest, whole):
+def _check_related(group, part, widest, whole):
   fits = jax.tree.structure(part) == jax.tree.structure(whole) and all(
     a.ndim == b.ndim and all(n <= m for n, m in zip(a.shape, b.shape, strict=True))
     for a, b in zip(jax.tree.leaves(part), jax.tree.leaves(whole), strict=True)
@@ -130,5 +130,5 @@ def _static_batch_norm(groups, state, data, which):
   found = list(state.server['batch_stats'])
   for g in which:
     variables = {'params': state.server['params'][g], 'batch_stats': found[g]}
-    found[g] = local.statistics(groups[g].model, variables, data[g].pool, data[g].everyone)
+    found[g] = inference.statistics(groups[g].model, variables, data[g].pool, data[g].everyone)
   return state._replace(server={**state.server, 'batch_stats': tuple(found)})

@@ -4,9 +4,9 @@ Private is IND in FedH2L's paper. AGG breaks the rules of federated learning on 
 architecture trains on all clients' data, with the same number of steps.
 """
 
-from fedkd import local
-from fedkd.aggregate import silent
-from fedkd.errors import refuse_unknown
+from fedkd import examples, local
+from fedkd.errors import check_choice
+from fedkd.servers import silent
 from fedkd.types import Client, Method
 
 
@@ -41,8 +41,8 @@ def private(tx, steps: int | None = 3, epochs: int | None = None, batch=50, keep
   Raises:
     ValueError: for other rows.
   """
-  refuse_unknown('rows', rows, local.OWN)
-  return _alone(tx, steps, epochs, batch, keep_optimizer, local.OWN[rows])
+  check_choice('rows', rows, examples.OWN)
+  return _alone(tx, steps, epochs, batch, keep_optimizer, examples.OWN[rows])
 
 
 def agg(
@@ -56,11 +56,11 @@ def agg(
   Raises:
     ValueError: for another scope.
   """
-  refuse_unknown('scope', scope, ('everyone', 'public'))
-  rows = local.known if scope == 'public' else lambda data: data.everyone
+  check_choice('scope', scope, ('everyone', 'public'))
+  rows = examples.known if scope == 'public' else lambda data: data.everyone
   return _alone(tx, steps, epochs, batch, keep_optimizer, rows)
 
 
 def public(tx, steps: int | None = 3, epochs: int | None = None, batch=50, keep_optimizer=True) -> Method:
   """Every client on the labelled public rows: the first phase of FedMD. Arguments as `private`, but `rows`."""
-  return _alone(tx, steps, epochs, batch, keep_optimizer, local.public)
+  return _alone(tx, steps, epochs, batch, keep_optimizer, examples.public)

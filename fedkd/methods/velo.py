@@ -9,12 +9,12 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedkd import aggregate, local, stores
-from fedkd.errors import refuse_unknown
-from fedkd.exchange import exchange
+from fedkd import local, servers
+from fedkd.errors import check_choice
 from fedkd.methods.felo import UPLOADS, client_of
 from fedkd.models.cvae import CVAE
-from fedkd.types import Down, Method, Server
+from fedkd.servers import features_and_logits
+from fedkd.types import Download, Method, Server
 
 
 def velo(
@@ -60,21 +60,21 @@ def velo(
     ValueError: for an unknown choice, an interval, epochs or a batch below 1, a lag other than 0 or 1, or a negative
       latent.
   """
-  refuse_unknown('upload', upload, UPLOADS)
-  refuse_unknown('vae_loss', vae_loss, LOSSES)
+  check_choice('upload', upload, UPLOADS)
+  check_choice('vae_loss', vae_loss, LOSSES)
   if interval < 1 or cvae_lag not in (0, 1):
     raise ValueError(f'interval={interval} must be at least 1, and cvae_lag={cvae_lag} 0 or 1')
   if min(cvae_epochs, cvae_batch, latent + 1) < 1:
     raise ValueError(f'{cvae_epochs=} and {cvae_batch=} must be at least 1, and {latent=} at least 0')
-  logits = stores.class_mean_store if upload == 'class_mean' else functools.partial(stores.sample_store, limits[1])
+  logits = servers.class_means if upload == 'class_mean' else functools.partial(servers.buffered_class_means, limits[1])
   features = functools.partial(
     generator, limits[0], initial, interval, cvae_lag, cvae_epochs, cvae_batch, cvae_rate, latent, vae_loss, relu
   )
   training = {'epochs': epochs, 'steps': steps, 'batch': batch, 'alpha': alpha, 'upload': upload}
   start = {'initial': initial, 'load_in_initial': load_in_initial, 'equal_weights': equal_weights}
   client = client_of(tx, **training, **start, kl_reduction=kl_reduction, kl_direction=kl_direction)
-  server = exchange(logits, features, feature_align, initial, load_in_initial)
-  return Method(client, server, lambda state, g: aggregate.as_rows(state.server['weights'][g]))
+  server = features_and_logits(logits, features, feature_align, initial, load_in_initial)
+  return Method(client, server, lambda state, g: servers.as_rows(state.server['weights'][g]))
 
 
 def elbo(feature, rebuilt, mean, log_variance):
@@ -112,7 +112,7 @@ def generator(limit, initial, interval, lag, epochs, batch, rate, latent, vae_lo
     nothing = {'cvae_reconstruction': jnp.float32(0), 'cvae_kl': jnp.float32(0)}
     cvae = {'batch_stats': {}, **net(classes).init(key, *blank, key, False)}
     return {
-      'store': stores.shelf(classes, limit, width),
+      'store': servers.class_buffer(classes, limit, width),
       'cvae': cvae,
       'known': jnp.zeros(classes, bool),
       'info': nothing,
@@ -121,7 +121,7 @@ def generator(limit, initial, interval, lag, epochs, batch, rate, latent, vae_lo
   def train(key, cvae, store):
     """(cvae, info) after passes over all that is stored, with a fresh optimizer."""
     classes, places = store['value'].shape[:2]
-    feature, held = store['value'].reshape(-1, width), stores.stored(store).reshape(-1)
+    feature, held = store['value'].reshape(-1, width), servers.stored(store).reshape(-1)
     rows = jnp.argsort(~held, stable=True)  # places of the shelf, `places` a class; what there is comes first
 
     def loss_fn(params, batch_stats, key, row):
@@ -135,9 +135,9 @@ def generator(limit, initial, interval, lag, epochs, batch, rate, latent, vae_lo
     info = local.report(sums)
     return local.variables(learner), {name: info[name] for name in ('cvae_reconstruction', 'cvae_kl')}
 
-  def receive(key, t, state, ups, ids):
+  def receive(key, t, state, uploads, ids):
     del ids
-    store = stores.put(state['store'], t, ups)
+    store = servers.push(state['store'], t, uploads)
     material = state['store'] if lag else store
     # For the round that comes. By the round alone: seeds that disagreed would all train, mapped together.
     due = (t + 1 >= first) & ((t + 1 - first) % interval == 0)
@@ -145,13 +145,13 @@ def generator(limit, initial, interval, lag, epochs, batch, rate, latent, vae_lo
     known = jnp.where(due, material['count'] > 0, state['known'])  # what it was trained on, no class that came later
     new = {'store': store, 'cvae': cvae, 'known': known, 'info': info}
     said = {name: jnp.where(jnp.any(known), value, jnp.nan) for name, value in info.items()}  # none before the first
-    return new, {**said, 'cvae_trained': due & jnp.any(known), 'knowledge_age': stores.shelf_age(t, store)}
+    return new, {**said, 'cvae_trained': due & jnp.any(known), 'knowledge_age': servers.buffer_age(t, store)}
 
   def send(key, t, state, ids):
     del t
     classes = state['store']['value'].shape[0]
     z = jax.random.normal(key, (classes, latent or width))
     drawn = net(classes).apply(state['cvae'], z, jnp.arange(classes), method='decode')
-    return tuple(Down(shared=stores.class_message(drawn, state['known'])) for _ in ids)
+    return tuple(Download(shared=servers.class_message(drawn, state['known'])) for _ in ids)
 
   return Server(init, receive, send)

@@ -5,17 +5,9 @@ For 224 pixels; smaller images, down to 63, through the adaptive average pool.
 
 import jax
 
-from fedkd.models.layers import (
-  Classifier,
-  Dropout,
-  TorchDense,
-  adaptive_average_pool,
-  flatten,
-  refuse_consumed,
-  torch_bias,
-  torch_kernel,
-)
-from fedkd.models.resnet import max_pool_3x3, scaled, square_conv
+from fedkd.models.base import Classifier
+from fedkd.models.layers import Dropout, adaptive_average_pool, check_map_size, flatten
+from fedkd.models.torch_layers import TorchDense, max_pool_3x3, scaled, square_conv, torch_bias, torch_kernel
 
 # torchvision's index, channels, kernel, stride, padding, a max pool after it.
 CONVS = (
@@ -56,7 +48,7 @@ class AlexNet(Classifier):
     self.drop = Dropout(self.dropout)
 
   def features(self, x, train):
-    refuse_consumed([n + 4 for n in x.shape[1:3]], (11, 11))
+    check_map_size([n + 4 for n in x.shape[1:3]], (11, 11))
     for at, *_, pooled in CONVS:
       x = getattr(self, f'features_{at}')(x)
       x = jax.nn.relu(max_pool_3x3(x, 0) if pooled else x)  # as the other way round, on a quarter of the numbers

@@ -8,8 +8,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from fedkd.errors import refuse_unknown
-from fedkd.models.layers import BatchNorm, Classifier, Conv, Dropout, average_pool, average_pool_same, flatten
+from fedkd.errors import check_choice
+from fedkd.models.base import Classifier
+from fedkd.models.layers import BatchNorm, Conv, Dropout, average_pool, average_pool_same, flatten
 
 INITIALISERS = {'lecun_normal': nn.initializers.lecun_normal, 'glorot_uniform': nn.initializers.glorot_uniform}
 
@@ -36,7 +37,7 @@ class _FedMDNet(Classifier):
 
   def __post_init__(self):
     super().__post_init__()
-    refuse_unknown('initialiser', self.initialiser, INITIALISERS)
+    check_choice('initialiser', self.initialiser, INITIALISERS)
     given, count = self.filters, len(self.shapes)
     whole = isinstance(given, tuple | list) and all(isinstance(n, int) and n > 0 for n in given)
     if not whole or len(given) != count:

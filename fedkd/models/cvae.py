@@ -7,8 +7,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from fedkd.models.layers import TorchDense
-from fedkd.models.resnet import norm
+from fedkd.models.torch_layers import TorchDense, norm
 
 
 class CVAE(nn.Module):

@@ -3,9 +3,9 @@
 import jax
 import jax.numpy as jnp
 
-from fedkd.errors import refuse_unknown
-from fedkd.models.layers import Classifier, TorchDense
-from fedkd.models.resnet import norm, run_stages, scaled, square_conv, stage
+from fedkd.errors import check_choice
+from fedkd.models.base import Classifier
+from fedkd.models.torch_layers import TorchDense, norm, run_stages, scaled, square_conv, stage
 
 # Blocks per stage, and the channels of the first; each further stage doubles them.
 SERVERS = {'resnet55': ((6, 6, 6), 16), 'resnet50': ((3, 4, 6, 3), 64)}
@@ -62,7 +62,7 @@ class GKTServer(Classifier):
   lowering: str = 'auto'
 
   def setup(self):
-    refuse_unknown('kind', self.kind, SERVERS)
+    check_choice('kind', self.kind, SERVERS)
     channels = SERVERS[self.kind][1]
     for i, count in enumerate(self.stages()):
       width, stride = scaled(channels * 2**i, self.width), 2 if i else 1

@@ -13,22 +13,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedkd.errors import refuse_unknown
+from fedkd.errors import check_choice
 
 # The winners of `launch/bench.py` (without `--quick`), per backend.
 AUTO_LOWERING = {'cpu': 'matmul'}
 THIN = (32, 16)  # at most so many numbers in a row of the kernel, and filters, for windows of several places
 TILE = 4  # so many
-
-
-# PyTorch's default initialisers of dense and convolution layers: U(-1/sqrt(fan_in), 1/sqrt(fan_in)) for both.
-torch_kernel = nn.initializers.variance_scaling(1 / 3, 'fan_in', 'uniform')
-
-
-def torch_bias(fan_in):
-  """The initialiser of a bias next to a kernel with `fan_in` inputs."""
-  bound = 1 / math.sqrt(fan_in)
-  return lambda key, shape, dtype=jnp.float32: jax.random.uniform(key, shape, dtype, -bound, bound)
 
 
 def _pad_amounts(padding, size, kernel, strides):
@@ -38,21 +28,21 @@ def _pad_amounts(padding, size, kernel, strides):
 
 
 @jax.custom_vjp
-def _settled(x):
+def _materialized(x):
   return x / jnp.where(x == x, 1.0, jnp.nan)
 
 
-_settled.defvjp(lambda x: (_settled(x), None), lambda _, grad: (_settled(grad),))
+_materialized.defvjp(lambda x: (_materialized(x), None), lambda _, grad: (_materialized(grad),))
 
 
-def settle(x):
+def materialize(x):
   """`x` itself, computed once and stored, and its gradient likewise; XLA:CPU has no other way to ask for it.
 
   XLA:CPU merges a producer into every consumer: the nine shifts of a convolution each recompute the pool, the dropout
   and the BatchNorm before them, up to 4 times the run time of a CNN (`launch/bench.py`). It ignores
   `optimization_barrier`, but never duplicates a division. Dividing by one is exact, and costs a pass.
   """
-  return _settled(x) if jax.default_backend() == 'cpu' else x
+  return _materialized(x) if jax.default_backend() == 'cpu' else x
 
 
 def _patches(x, kernel, strides, size):
@@ -64,7 +54,7 @@ def _patches(x, kernel, strides, size):
     stop = (i + (size[0] - 1) * strides[0] + 1, j + (size[1] - 1) * strides[1] + 1)
     return x[:, i : stop[0] : strides[0], j : stop[1] : strides[1], :]
 
-  x = settle(x)
+  x = materialize(x)
   taps = jnp.stack([jnp.stack([cut(i, j) for j in range(kernel[1])], 3) for i in range(kernel[0])], 3)
   return taps.reshape(-1, kernel[0] * kernel[1] * x.shape[-1])
 
@@ -80,7 +70,7 @@ def _tiled(x, kernel, strides, size):
   # A tile's window is a block of `step` columns and the beginnings of the next ones.
   blocks = tiles - 1 + -(-wide // step)
   x = jnp.pad(x[:, :, : blocks * step], ((0, 0), (0, 0), (0, max(0, blocks * step - x.shape[2])), (0, 0)))
-  x = settle(x).reshape(*x.shape[:2], blocks, step * c)
+  x = materialize(x).reshape(*x.shape[:2], blocks, step * c)
   rows = [x[:, i : i + (size[0] - 1) * strides[0] + 1 : strides[0]] for i in range(kh)]
   pieces = [row[:, :, j : j + tiles, : (wide - j * step) * c] for row in rows for j in range(-(-wide // step))]
   windows = jnp.concatenate(pieces, -1).reshape(-1, kh * wide * c)
@@ -137,9 +127,9 @@ class Conv(nn.Module):
 
   @nn.compact
   def __call__(self, x):
-    refuse_consumed(x.shape[1:3], self.kernel if self.padding == 'VALID' else (1, 1))
+    check_map_size(x.shape[1:3], self.kernel if self.padding == 'VALID' else (1, 1))
     kernel = self.param('kernel', self.kernel_init, (*self.kernel, x.shape[-1], self.filters)).astype(x.dtype)
-    refuse_unknown('lowering', self.lowering, ('auto', 'native', 'matmul'))
+    check_choice('lowering', self.lowering, ('auto', 'native', 'matmul'))
     lowering = self.lowering
     if lowering == 'auto':
       lowering = AUTO_LOWERING.get(jax.default_backend(), 'native')
@@ -153,16 +143,6 @@ class Conv(nn.Module):
     bias = self.param('bias', self.bias_init(math.prod(kernel.shape[:-1])), (self.filters,))
     bias = bias.astype(x.dtype)
     return y + (bias if self.bias_gradient else jax.lax.stop_gradient(bias))
-
-
-class TorchDense(nn.Module):
-  """A dense layer with PyTorch's default initialisation."""
-
-  units: int
-
-  @nn.compact
-  def __call__(self, x):
-    return nn.Dense(self.units, kernel_init=torch_kernel, bias_init=torch_bias(x.shape[-1]))(x)
 
 
 @jax.custom_vjp
@@ -266,7 +246,7 @@ class Dropout(nn.Module):
     if not train or keep == 2**32:
       return x
     kept = hashed_bits(self.make_rng('dropout'), x.shape) < jnp.uint32(keep)
-    return settle(jnp.where(kept, x * (2**32 / keep), 0))
+    return materialize(jnp.where(kept, x * (2**32 / keep), 0))
 
 
 def average_pool_same(x):
@@ -307,7 +287,7 @@ _larger.defvjp(lambda pairs: (_larger(pairs), pairs), _larger_pull)
 def max_pool(x):
   """2x2 maximum, stride 2, VALID: whole rows against whole rows first, since their numbers lie side by side."""
   b, h, w, c = x.shape
-  x = settle(x[:, : h // 2 * 2, : w // 2 * 2])
+  x = materialize(x[:, : h // 2 * 2, : w // 2 * 2])
   rows = _larger(x.reshape(b, h // 2, 2, w // 2 * 2 * c))
   return _larger(rows.reshape(b, h // 2, w // 2, 2, c))
 
@@ -318,7 +298,7 @@ def adaptive_average_pool(x, size):
   Window i of o over n numbers is floor(i * n / o) to ceil((i + 1) * n / o); windows overlap where o does not divide n,
   and repeat numbers where o exceeds n.
   """
-  refuse_consumed(x.shape[1:3])
+  check_map_size(x.shape[1:3])
   if x.shape[1:3] == tuple(size):
     return x
 
@@ -331,62 +311,7 @@ def adaptive_average_pool(x, size):
   return jnp.einsum('bhwc,ph,qw->bpqc', x, rows, columns)
 
 
-class Classifier(nn.Module):
-  """A network in two parts, `features(x, train) -> f` and `head(f) -> logits`; the contract is in `fedkd.models`."""
-
-  def __call__(self, x, train):
-    f = self.features(x, train)
-    return self.head(f), {'features': f}
-
-
-class Preprocessed(nn.Module):
-  """A network on raw images: normalisation, and in training augmentation, inside the step.
-
-  Images stay uint8 on the device and in `load`ed models. `mean` and `scale` broadcast against [H, W, c]:
-  x -> (x - mean) * scale.
-  """
-
-  net: nn.Module
-  mean: np.ndarray
-  scale: np.ndarray
-  crop: int = 0  # random crop after padding by so many pixels
-  flip: bool = False  # random horizontal flip
-
-  @property
-  def classes(self):
-    return self.net.classes
-
-  def prepare(self, x, train):
-    x = (x.astype(jnp.float32) - self.mean) * self.scale
-    if train and (self.crop or self.flip):
-      x = augment(self.make_rng('augment'), x, self.crop, self.flip)
-    return x
-
-  def features(self, x, train):
-    return self.net.features(self.prepare(x, train), train)
-
-  def head(self, f):
-    return self.net.head(f)
-
-  def __call__(self, x, train):
-    return self.net(self.prepare(x, train), train)
-
-
-def augment(key, x, crop, flip):
-  """Random crop (after zero padding by `crop` pixels) and horizontal flip of [B, H, W, c], each image its own."""
-  key_crop, key_flip = jax.random.split(key)
-  if flip:
-    turned = jax.random.bernoulli(key_flip, 0.5, (x.shape[0], 1, 1, 1))
-    x = jnp.where(turned, x[:, :, ::-1], x)
-  if crop:
-    padded = jnp.pad(x, ((0, 0), (crop, crop), (crop, crop), (0, 0)))
-    corner = jax.random.randint(key_crop, (x.shape[0], 2), 0, 2 * crop + 1)
-    cut = lambda image, at: jax.lax.dynamic_slice(image, (at[0], at[1], 0), x.shape[1:])
-    x = jax.vmap(cut)(padded, corner)
-  return x
-
-
-def refuse_consumed(size, kernel=(1, 1)):
+def check_map_size(size, kernel=(1, 1)):
   """Refuses a map that is smaller than the next kernel.
 
   Raises:
@@ -401,5 +326,5 @@ def refuse_consumed(size, kernel=(1, 1)):
 
 def flatten(x):
   """[B, H, W, c] -> [B, H * W * c]."""
-  refuse_consumed(x.shape[1:3])
+  check_map_size(x.shape[1:3])
   return x.reshape(x.shape[0], -1)

@@ -7,7 +7,9 @@ the paper names only LeNet.
 import jax
 import jax.numpy as jnp
 
-from fedkd.models.layers import Classifier, Conv, TorchDense, flatten, max_pool, torch_bias, torch_kernel
+from fedkd.models.base import Classifier
+from fedkd.models.layers import Conv, flatten, max_pool
+from fedkd.models.torch_layers import TorchDense, torch_bias, torch_kernel
 
 
 class LeNet(Classifier):

@@ -3,7 +3,8 @@
 import flax.linen as nn
 import jax
 
-from fedkd.models.layers import Classifier, flatten
+from fedkd.models.base import Classifier
+from fedkd.models.layers import flatten
 
 
 class MLP(Classifier):

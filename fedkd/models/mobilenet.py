@@ -7,8 +7,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from fedkd.models.layers import Classifier, Dropout, settle
-from fedkd.models.resnet import kaiming, norm, scaled, square_conv
+from fedkd.models.base import Classifier
+from fedkd.models.layers import Dropout, materialize
+from fedkd.models.torch_layers import kaiming, norm, scaled, square_conv
 
 # Expansion, channels, blocks, stride of the first.
 STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
@@ -27,7 +28,7 @@ class DepthwiseConv(nn.Module):
   def __call__(self, x):
     kernel = self.param('kernel', kaiming, (3, 3, 1, x.shape[-1]))
     height, width = ((n - 1) // self.stride * self.stride + 1 for n in x.shape[1:3])
-    x = settle(jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0))))
+    x = materialize(jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0))))
     cut = lambda i, j: x[:, i : i + height : self.stride, j : j + width : self.stride]
     return sum(cut(i, j) * kernel[i, j, 0] for i in range(3) for j in range(3))
 

@@ -6,8 +6,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from fedkd.models.layers import Classifier, TorchDense, torch_kernel
-from fedkd.models.resnet import norm, run_stages, scaled, square_conv
+from fedkd.models.base import Classifier
+from fedkd.models.torch_layers import TorchDense, norm, run_stages, scaled, square_conv, torch_kernel
 
 
 class _Norm(nn.Module):

@@ -4,106 +4,22 @@ Layers carry torchvision's names, with `_` before an index, so that `pretrained`
 torchvision networks share with them.
 """
 
-import functools
-
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from fedkd.errors import refuse_unknown
-from fedkd.models.layers import (
-  BatchNorm,
-  Classifier,
-  Conv,
-  GroupNorm,
+from fedkd.errors import check_choice
+from fedkd.models.base import Classifier
+from fedkd.models.torch_layers import (
+  NORMS,
   TorchDense,
-  refuse_consumed,
-  settle,
+  max_pool_3x3,
+  run_stages,
+  scaled,
+  square_conv,
+  stage,
   torch_kernel,
 )
-
-kaiming = nn.initializers.variance_scaling(2.0, 'fan_out', 'normal')
-norm = functools.partial(BatchNorm, momentum=0.9, epsilon=1e-5)  # PyTorch's defaults in Flax's terms
-NORMS = {'batch': norm, 'group': GroupNorm}
-
-
-def scaled(channels, width):
-  """`channels` times the width factor, rounded, at least 1.
-
-  Raises:
-    ValueError: for a factor that is not positive.
-  """
-  if width <= 0:
-    raise ValueError(f'width={width} must be positive; 1.0 is the published width')
-  return max(1, round(channels * width))
-
-
-def square_conv(filters, kernel=3, stride=1, padding=None, use_bias=False, kernel_init=kaiming, **fields):
-  """A `Conv` as PyTorch writes it: one number for both axes, `padding` on all four sides (default: half the kernel)."""
-  side = (kernel // 2 if padding is None else padding,) * 2
-  return Conv(filters, (kernel,) * 2, (stride,) * 2, (side, side), use_bias=use_bias, kernel_init=kernel_init, **fields)
-
-
-def max_pool_3x3(x, padding):
-  """3x3 maximum, stride 2, `padding` of minus infinity on all sides: three shifts along each axis, no window reduction.
-
-  Where several numbers of a window are equal the gradient is shared among them (PyTorch: the first gets it).
-
-  Raises:
-    ValueError: for a map smaller than the window.
-  """
-  sides = (padding, padding)
-  x = jnp.pad(x, ((0, 0), sides, sides, (0, 0)), constant_values=-jnp.inf)
-  refuse_consumed(x.shape[1:3], (3, 3))
-
-  def along(x, axis):
-    span = (x.shape[axis] - 3) // 2 * 2 + 1
-    cut = lambda start: jax.lax.slice_in_dim(x, start, start + span, 2, axis)
-    return jnp.maximum(jnp.maximum(cut(0), cut(1)), cut(2))
-
-  return along(along(settle(x), 1), 2)
-
-
-class Block(nn.Module):
-  """Convolutions, each normalised, added to their input, which a 1x1 convolution fits where the shape changes."""
-
-  shapes: tuple[tuple[int, int, int], ...]  # kernel, channels, stride
-  lowering: str
-  norm: str = 'batch'
-
-  @nn.compact
-  def __call__(self, x, train):
-    norm = NORMS[self.norm]
-    y = x
-    for i, (kernel, channels, stride) in enumerate(self.shapes, 1):
-      y = square_conv(channels, kernel, stride, lowering=self.lowering, name=f'conv{i}')(y)
-      y = norm(name=f'bn{i}')(y, train)
-      if i < len(self.shapes):
-        y = jax.nn.relu(y)
-    stride = max(stride for _, _, stride in self.shapes)
-    if stride > 1 or x.shape[-1] != channels:
-      x = square_conv(channels, 1, stride, lowering=self.lowering, name='downsample_0')(x)
-      x = norm(name='downsample_1')(x, train)
-    return jax.nn.relu(x + y)
-
-
-def stage(channels, count, stride, bottleneck, **fields):
-  """`count` blocks, the first with `stride`: two 3x3 convolutions, or 1x1, 3x3, 1x1 with four times the channels."""
-
-  def block(stride):
-    basic = ((3, channels, stride), (3, channels, 1))
-    wide = ((1, channels, 1), (3, channels, stride), (1, 4 * channels, 1))
-    return Block(wide if bottleneck else basic, **fields)
-
-  return [block(1 if i else stride) for i in range(count)]
-
-
-def run_stages(net, count, x, train):
-  """`x` through the blocks of `net.layer1`, `net.layer2`, and so on, `count` stages."""
-  for i in range(count):
-    for block in getattr(net, f'layer{i + 1}'):
-      x = block(x, train)
-  return x
 
 
 class ResNet(Classifier):
@@ -130,9 +46,9 @@ class ResNet(Classifier):
   lowering: str = 'auto'
 
   def setup(self):
-    refuse_unknown('stem', self.stem, ('imagenet', 'cifar'))
-    refuse_unknown('norm', self.norm, NORMS)
-    refuse_unknown('dtype', self.dtype, ('float32', 'bfloat16'))
+    check_choice('stem', self.stem, ('imagenet', 'cifar'))
+    check_choice('norm', self.norm, NORMS)
+    check_choice('dtype', self.dtype, ('float32', 'bfloat16'))
     kernel, stride = (7, 2) if self.stem == 'imagenet' else (3, 1)
     self.conv1 = square_conv(scaled(64, self.width), kernel, stride, lowering=self.lowering)
     self.bn1 = NORMS[self.norm]()

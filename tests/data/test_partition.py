@@ -3,10 +3,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedkd import build
 from fedkd import config as base
 from fedkd.data import partition, sources
 from fedkd.errors import ConfigError
+from fedkd.experiment import build
 
 PARTITIONERS = [partition.iid, partition.contiguous, partition.dirichlet, partition.shards]
 QUICK = settings(max_examples=60, deadline=None)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedkd.data import cache, partition, prepared, sources
+from fedkd.data import cache, partition, sources, tfds
 from fedkd.errors import ConfigError
 
 needs_tfds = pytest.mark.skipif(
@@ -444,7 +444,7 @@ def imitate(tmp_path, monkeypatch):
 
 
 def test_tfds_reads_every_block_in_order_and_keeps_names_of_the_classes_found(imitate, monkeypatch):
-  monkeypatch.setattr(prepared, 'BLOCK', 4)
+  monkeypatch.setattr(tfds, 'BLOCK', 4)
   x, y = random_images(10, 3, 2, 3), np.array([5, 2, 5, 2, 5, 2, 5, 2, 5, 5])
   imitate('some', (x, y), (x[:3], y[:3]), ['a', 'b', 'c', 'd', 'e', 'f'], (3, 2, 3))
   source = sources.load('some')

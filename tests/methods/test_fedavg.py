@@ -93,7 +93,7 @@ def test_per_group_is_separate_runs():
     one = made._replace(
       groups=made.groups[g : g + 1],
       data=made.data[g : g + 1],
-      plan=plan.Plan(both.who[g : g + 1]),
+      plan=plan.Plan(both.participants[g : g + 1]),
       state=State(made.state.client[g : g + 1], made.state.server[g : g + 1]),
       programs={},
     )

@@ -9,11 +9,11 @@ import optax
 import pytest
 
 from fedkd import ledger, local, losses, methods, models
+from fedkd.models.base import Preprocessed
 from fedkd.models.gkt import GKTServer
-from fedkd.models.layers import Preprocessed
-from fedkd.types import Data, Down, Group, Pool, Rows, Sent
+from fedkd.types import Data, Download, ExampleIndices, Group, Masked, Pool
 from helpers import CLASSES, assert_close, pool, preprocessed
-from servers import KEY, heard
+from lone_servers import KEY, heard
 
 CHANNELS, SIDE = 4, 2
 PLACES = 3, 4  # per group, rows of a client with padding
@@ -29,7 +29,7 @@ def fedgkt(tx=None, **how):
 
 
 def shapes(net, images):
-  return jax.eval_shape(lambda: net.init(KEY, images.image[:1], False))
+  return jax.eval_shape(lambda: net.init(KEY, images.example[:1], False))
 
 
 def test_equal_logits_cost_nothing():
@@ -47,7 +47,7 @@ def exchange():
   """(method whose server does not learn, its first state, its compiled `receive`); a batch is all that is received."""
   method, images = fedgkt(optax.sgd(0.0), batch=7), pool(SIDE)
   groups = tuple(Group(f'g{g}', NET, np.array([2 * g, 2 * g + 1])) for g in range(2))
-  data = tuple(Data(images, Rows(jnp.zeros((2, n), jnp.int32), None, None), None) for n in PLACES)
+  data = tuple(Data(images, ExampleIndices(jnp.zeros((2, n), jnp.int32), None, None), None) for n in PLACES)
   variables = (shapes(NET, images),) * 2
   state = jax.jit(lambda: method.server.init(KEY, groups, variables, data))()
   return method, state, jax.jit(method.server.receive)
@@ -57,24 +57,24 @@ def maps_of(client, t):
   return np.random.default_rng([client, t]).normal(size=(SIZES[client], SIDE, SIDE, CHANNELS)).astype(np.float32)
 
 
-def upload(t, seats, places):
-  """The messages of the clients `seats`; an empty seat and padding are junk that nobody sent."""
-  maps = np.full((len(seats), places, SIDE, SIDE, CHANNELS), 1e3, np.float32)
-  valid = np.zeros((len(seats), places), bool)
-  for m, client in enumerate(seats):
+def upload(t, slots, places):
+  """The messages of the clients `slots`; an empty slot and padding are junk that nobody sent."""
+  maps = np.full((len(slots), places, SIDE, SIDE, CHANNELS), 1e3, np.float32)
+  valid = np.zeros((len(slots), places), bool)
+  for m, client in enumerate(slots):
     if client >= 0:
       maps[m, : SIZES[client]], valid[m, : SIZES[client]] = maps_of(client, t), True
-  sent = lambda value: Sent(jnp.asarray(value), jnp.asarray(valid))
+  sent = lambda value: Masked(jnp.asarray(value), jnp.asarray(valid))
   return {
     'map': sent(maps),
-    'logits': sent(np.zeros((len(seats), places, CLASSES), np.float32)),
-    'label': sent(np.zeros((len(seats), places), np.int32)),
+    'logits': sent(np.zeros((len(slots), places, CLASSES), np.float32)),
+    'label': sent(np.zeros((len(slots), places), np.int32)),
   }
 
 
 def after(t, state, *ids):
-  receive, ups = exchange()[2], tuple(upload(t, seats, n) for seats, n in zip(ids, PLACES, strict=True))
-  return receive(jax.random.key(t), jnp.int32(t), state, ups, tuple(jnp.array(seats) for seats in ids))[0]
+  receive, uploads = exchange()[2], tuple(upload(t, slots, n) for slots, n in zip(ids, PLACES, strict=True))
+  return receive(jax.random.key(t), jnp.int32(t), state, uploads, tuple(jnp.array(slots) for slots in ids))[0]
 
 
 def answers(t, clients):
@@ -103,7 +103,7 @@ def test_logits_come_back_to_the_client_and_the_example():
   assert_known(blank, {})
   first = answers(0, [1, 3, 2])
   assert_known(after(0, blank, [1, -1], [3, 2]), first)
-  state = after(0, blank, [-1, 1], [2, 3])  # the same clients in other seats
+  state = after(0, blank, [-1, 1], [2, 3])  # the same clients in other slots
   assert_known(state, first)
   state = after(1, state, [0, -1], [-1, 2])  # the others keep what they were told
   assert_known(state, {**first, **answers(1, [0, 2])})
@@ -121,12 +121,12 @@ def test_two_passes_of_the_server_are_those_of_its_slow_twin():
     logits = up['logits']._replace(value=value(up['logits'].value.shape))
     return {**up, 'logits': logits, 'label': up['label']._replace(value=label)}
 
-  ups = tuple(with_knowledge(upload(0, seats, n)) for seats, n in zip(ids, PLACES, strict=True))
-  new = jax.jit(lambda state, ups: heard(server, state, ups, tuple(map(jnp.array, ids))))(state, ups)
+  uploads = tuple(with_knowledge(upload(0, slots, n)) for slots, n in zip(ids, PLACES, strict=True))
+  new = jax.jit(lambda state, uploads: heard(server, state, uploads, tuple(map(jnp.array, ids))))(state, uploads)
 
   flat = lambda arrays: np.concatenate([np.asarray(a).reshape(-1, *a.shape[2:]) for a in arrays])
-  maps, theirs, label = (flat([up[name].value for up in ups]) for name in ('map', 'logits', 'label'))
-  valid = flat([up['map'].valid for up in ups])
+  maps, theirs, label = (flat([up[name].value for up in uploads]) for name in ('map', 'logits', 'label'))
+  valid = flat([up['map'].valid for up in uploads])
   rows, params, stats = np.flatnonzero(valid), state['learner'].params, state['learner'].batch_stats
 
   @jax.jit
@@ -160,7 +160,7 @@ def test_two_passes_of_the_server_are_those_of_its_slow_twin():
 
 def test_a_client_is_evaluated_as_its_map_and_the_server_behind_it():
   method, state, _ = exchange()
-  image = pool(SIDE).image[:5]
+  image = pool(SIDE).example[:5]
   own = jax.jit(lambda: NET.init(jax.random.key(3), image, False))()
 
   @jax.jit
@@ -184,16 +184,16 @@ def test_a_turn_learns_from_known_logits_and_sends_every_example_in_order():
   temperature, alpha = 3.0, 0.5
   method, images = fedgkt(batch=8, temperature=temperature, alpha=alpha), pool(4)
   index = jnp.array([*range(20, 28), 7, 7], jnp.int32)
-  data = Data(images, Rows(index, jnp.int32(8), jnp.int32(0)), None)
+  data = Data(images, ExampleIndices(index, jnp.int32(8), jnp.int32(0)), None)
   target = np.random.default_rng(0).normal(size=(10, CLASSES)).astype(np.float32)
   known = jnp.arange(10) < 3
 
   @jax.jit
   def turn():
-    learner = method.client.init(KEY, NET, data, NET.init(KEY, images.image[:1], False))
-    before = local.forward(NET, learner.params, learner.batch_stats, KEY, images.image[index[:8]])[0]
-    after, up, info = method.client.step(KEY, 0, NET, learner, Down(own=Sent(jnp.asarray(target), known)), data)
-    logits, out = NET.apply(local.variables(after), images.image[index[:8]], False)
+    learner = method.client.init(KEY, NET, data, NET.init(KEY, images.example[:1], False))
+    before = local.forward(NET, learner.params, learner.batch_stats, KEY, images.example[index[:8]])[0]
+    after, up, info = method.client.step(KEY, 0, NET, learner, Download(own=Masked(jnp.asarray(target), known)), data)
+    logits, out = NET.apply(local.variables(after), images.example[index[:8]], False)
     return before, up, info, logits, out['features']
 
   before, up, info, logits, maps = turn()
@@ -213,7 +213,9 @@ def test_2500_examples_are_41_million_numbers_up_and_25000_down():
 
   def turn(image):
     data = Data(
-      Pool(image, jnp.zeros(4, jnp.int32)), Rows(jnp.zeros(rows, jnp.int32), jnp.int32(rows), jnp.int32(0)), None
+      Pool(image, jnp.zeros(4, jnp.int32)),
+      ExampleIndices(jnp.zeros(rows, jnp.int32), jnp.int32(rows), jnp.int32(0)),
+      None,
     )
     server = {'logits': (jnp.zeros((1, rows, 10)),), 'known': (jnp.zeros((1, rows), bool),)}
     down = method.server.send(KEY, 0, server, (jnp.zeros(1, jnp.int32),))[0]

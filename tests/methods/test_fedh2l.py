@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from fedkd import ledger, methods, models, plan
-from fedkd.types import Data, Down, Peers, Pool, Rows
+from fedkd.types import Data, Download, ExampleIndices, PeerMessages, Pool
 from helpers import CLASSES, EXAMPLES, GIVEN, assert_close, assert_same_bits, pool, preprocessed, problem, row
 
 RATE = 0.2
@@ -50,7 +50,7 @@ class Node:
   """Softmax regression in float64, whole batches, plain SGD."""
 
   def __init__(self, w, images, private, public, how):
-    x = (np.asarray(images.image, float).reshape(EXAMPLES, -1) - 128) / 64
+    x = (np.asarray(images.example, float).reshape(EXAMPLES, -1) - 128) / 64
     self.x, self.label = np.concatenate([x, np.ones((EXAMPLES, 1))], 1), np.asarray(images.label)
     self.w, self.how = w.astype(float), how
     self.mine = private[-GIVEN:]
@@ -175,8 +175,8 @@ def test_the_mean_over_teachers_not_their_sum():
     return client.step(jax.random.key(0), 0, model, state, down, data)[::2]
 
   def heard_from(*spoke):
-    wrap = lambda a: Peers(jnp.stack([a if s else a * 0 for s in (False, *spoke)]), jnp.array([False, *spoke]))
-    return after(state, Down(shared=jax.tree.map(wrap, teacher)))
+    wrap = lambda a: PeerMessages(jnp.stack([a if s else a * 0 for s in (False, *spoke)]), jnp.array([False, *spoke]))
+    return after(state, Download(shared=jax.tree.map(wrap, teacher)))
 
   (one, info), (three, other) = heard_from(True, False, False), heard_from(True, True, True)
   assert_close(one, three)
@@ -185,8 +185,8 @@ def test_the_mean_over_teachers_not_their_sum():
   np.testing.assert_allclose(info['kl'], other['kl'], rtol=1e-5)
   # A teacher who is always wrong has no weight, whatever it says; its labels still count.
   mute = {**teacher, 'accuracy': jnp.float32(0)}
-  wrap = lambda a: Peers(jnp.stack([a * 0, a]), jnp.array([False, True]))
-  says = lambda p: after(state, Down(shared=jax.tree.map(wrap, {**mute, 'posterior': p})))[0]['learner']
+  wrap = lambda a: PeerMessages(jnp.stack([a * 0, a]), jnp.array([False, True]))
+  says = lambda p: after(state, Download(shared=jax.tree.map(wrap, {**mute, 'posterior': p})))[0]['learner']
   assert_close(says(teacher['posterior']), says(teacher['posterior'][:, ::-1]))
   assert (
     np.abs(
@@ -201,7 +201,7 @@ def permuted(made, client):
   label = np.array(made.data[0].pool.label)
   rows = PARTS[client][-GIVEN:]
   label[rows] = (label[rows] + 1) % CLASSES
-  data = tuple(d._replace(pool=Pool(d.pool.image, jnp.asarray(label))) for d in made.data)
+  data = tuple(d._replace(pool=Pool(d.pool.example, jnp.asarray(label))) for d in made.data)
   return made._replace(data=data)
 
 
@@ -260,7 +260,7 @@ def numbers(counts):
 def test_payloads_of_the_paper(batch, classes, knowledge):
   method = methods.fedh2l(optax.sgd(0.1), batch=batch)
   model = preprocessed(models.MLP((), classes=classes))
-  rows = Rows(jnp.arange(40), jnp.int32(40), jnp.int32(1))
+  rows = ExampleIndices(jnp.arange(40), jnp.int32(40), jnp.int32(1))
 
   def turn(image, label):
     data = Data(Pool(image, label), rows, rows, rows._replace(size=jnp.int32(30)), rows)
@@ -300,8 +300,8 @@ def test_the_node_left_over_skips_the_exchange():
 
 
 def test_an_idle_peer_is_not_heard():
-  who = (np.array([[0, 1], [0, -1], [0, 1]], np.int32), np.array([[0], [0], [0]], np.int32))
-  made = problem(fedh2l(local_rows='own', batch=8), [LINEAR] * 2, SIZES, plan.Plan(who), PARTS, contested())
+  participants = (np.array([[0, 1], [0, -1], [0, 1]], np.int32), np.array([[0], [0], [0]], np.int32))
+  made = problem(fedh2l(local_rows='own', batch=8), [LINEAR] * 2, SIZES, plan.Plan(participants), PARTS, contested())
   _, report = made.run()
   examples = np.concatenate([np.asarray(i['examples']) for i in report.info], 1)
   np.testing.assert_array_equal(examples, [[8, 8, 8], [24, 0, 24], [16, 24, 16]])

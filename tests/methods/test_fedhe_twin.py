@@ -44,7 +44,7 @@ class Twin:
 
   def __init__(self, made, count_offset):
     self.count_offset = count_offset
-    self.x = (np.asarray(made.data[0].pool.image, float).reshape(EXAMPLES, -1) - 128) / 64
+    self.x = (np.asarray(made.data[0].pool.example, float).reshape(EXAMPLES, -1) - 128) / 64
     self.label = np.asarray(made.data[0].pool.label)
     self.weights, self.bias = [], []
     for client in made.state.client:
@@ -135,7 +135,7 @@ def test_the_class_sums_are_of_the_passes_that_trained():
   key_batch, _ = jax.random.split(jax.random.fold_in(key_turn, 0))
   rows = parts[0][np.asarray(local.draw(key_batch, mine.index.shape[1], mine.size[0], BATCH))]
   before = jax.tree.map(lambda a: a[0], made.state.client[0].params)
-  logits = made.groups[0].model.apply({'params': before}, jnp.asarray(images.image)[rows], False)[0]
+  logits = made.groups[0].model.apply({'params': before}, jnp.asarray(images.example)[rows], False)[0]
   label = np.asarray(images.label)[rows]
   for c in set(label):
     np.testing.assert_allclose(state.server['sum'][c], np.asarray(logits)[label == c].mean(0), rtol=1e-5, atol=1e-6)

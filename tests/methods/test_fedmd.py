@@ -8,7 +8,7 @@ import optax
 import pytest
 from hypothesis import given
 
-from fedkd import local, losses, methods, models, plan
+from fedkd import inference, local, losses, methods, models, plan
 from fedkd.methods.fedmd import stratified
 from fedkd.types import Data
 from helpers import CLASSES, EXAMPLES, assert_close, assert_same_bits, problem, row
@@ -83,7 +83,7 @@ def test_identical_parties_are_a_fixed_point(loss, monkeypatch):
   made = made_with(fedmd(digest_loss=loss), [2])
   state, report = made.run()
   one = row(made.state.client[0], 0)['learner']
-  logits = local.infer(made.groups[0].model, local.variables(one), made.data[0].pool.image, state.server['last'])
+  logits = inference.infer(made.groups[0].model, local.variables(one), made.data[0].pool.example, state.server['last'])
   np.testing.assert_allclose(state.server['consensus'], logits, rtol=1e-4, atol=1e-4)
   assert np.abs(report.info[0]['distill_loss']).max() < 1e-5
   if loss != 'mae':  # whose gradient jumps where rounding decides the sign
@@ -95,8 +95,8 @@ def test_one_party_hears_its_own_logits_and_the_gradient_is_zero():
   state, _ = made.run()
   learner = row(state.client[0], 0)['learner']
   consensus, index = state.server['consensus'], state.server['last']
-  model, image = made.groups[0].model, made.data[0].pool.image
-  logits = local.infer(model, local.variables(learner), image, index)
+  model, image = made.groups[0].model, made.data[0].pool.example
+  logits = inference.infer(model, local.variables(learner), image, index)
   np.testing.assert_allclose(consensus, logits, rtol=1e-5, atol=1e-5)
   digest = lambda params: jnp.mean(
     jax.vmap(losses.mae)(model.apply({'params': params}, image[index], False)[0], logits)
@@ -218,14 +218,14 @@ def test_the_revisit_continues_with_the_optimizer_of_the_phase_before_and_the_di
 
 
 def numbers(counts):
-  """{kind: numbers [rounds, seats]} of the first group."""
+  """{kind: numbers [rounds, slots]} of the first group."""
   return {kind: np.asarray(n) for kind, (n, _) in counts[0].items()}
 
 
 def test_the_ledger_counts_logits_and_rows_of_those_who_missed_them():
-  who = np.array([[0, 1], [0, 1], [-1, 1], [-1, 1], [0, 1], [0, -1]], np.int32)
-  _, report = problem(fedmd(), [LINEAR], [2], plan.Plan((who,))).run()
-  here = who >= 0
+  participants = np.array([[0, 1], [0, 1], [-1, 1], [-1, 1], [0, 1], [0, -1]], np.int32)
+  _, report = problem(fedmd(), [LINEAR], [2], plan.Plan((participants,))).run()
+  here = participants >= 0
   assert set(numbers(report.up)) == {'knowledge'}
   np.testing.assert_array_equal(numbers(report.up)['knowledge'], here * SUBSET * CLASSES)
   on, missed = np.arange(6) > 0, np.array([0, 0, 0, 0, 1, 0])  # client 0 was not there in round 3
@@ -235,12 +235,12 @@ def test_the_ledger_counts_logits_and_rows_of_those_who_missed_them():
 
 
 def test_absent_parties_and_silent_rounds_do_not_count():
-  who = np.array([[0, 1], [-1, 1], [-1, -1], [0, -1]], np.int32)
-  made = problem(fedmd(epochs=None, steps=1, weights=(0.0, 1.0)), [LINEAR], [2], plan.Plan((who,)))
-  logits = lambda state, client: local.infer(
+  participants = np.array([[0, 1], [-1, 1], [-1, -1], [0, -1]], np.int32)
+  made = problem(fedmd(epochs=None, steps=1, weights=(0.0, 1.0)), [LINEAR], [2], plan.Plan((participants,)))
+  logits = lambda state, client: inference.infer(
     made.groups[0].model,
     local.variables(row(state.client[0], client)['learner']),
-    made.data[0].pool.image,
+    made.data[0].pool.example,
     state.server['last'],
   )
   first, _ = made.run(2, length=4)

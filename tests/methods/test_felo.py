@@ -10,9 +10,9 @@ import pytest
 
 from fedkd import ledger, local, methods, models, plan
 from fedkd.methods.felo import STORES, narrowed
-from fedkd.types import Data, Down, Group, Pool, Rows, Sent
+from fedkd.types import Data, Download, ExampleIndices, Group, Masked, Pool
 from helpers import CLASSES, EXAMPLES, assert_close, assert_same_bits, pool, preprocessed, problem, row
-from servers import KEY
+from lone_servers import KEY
 
 NET = models.MLP((4,), classes=CLASSES)
 STEPS, BATCH, RATE = 2, 6, 0.1
@@ -31,7 +31,7 @@ def messages(model, side, **how):
   method, image = felo(**how), jax.ShapeDtypeStruct((4, side, side, 3), jnp.uint8)
 
   def turn(image):
-    data = Data(Pool(image, jnp.zeros(4, jnp.int32)), Rows(jnp.arange(4), jnp.int32(4), jnp.int32(0)), None)
+    data = Data(Pool(image, jnp.zeros(4, jnp.int32)), ExampleIndices(jnp.arange(4), jnp.int32(4), jnp.int32(0)), None)
     variables = {'batch_stats': {}, **model.init(KEY, image, False)}
     server = method.server.init(KEY, (Group('g', model, np.arange(1)),), (variables,), (data,))
     down = method.server.send(KEY, 0, server, (jnp.zeros(1, jnp.int32),))[0]
@@ -64,8 +64,8 @@ def turn_of(upload, rate=RATE):
   """(model, data, state, compiled turn of a client that has only class 2, from its download)."""
   method, model, images = felo(optax.sgd(rate), upload=upload, epochs=2, steps=None), preprocessed(NET), pool()
   index = np.concatenate([np.flatnonzero(np.asarray(images.label) == 2)[:10], [7, 7, 7]])  # the last three are padding
-  data = Data(images, Rows(jnp.asarray(index, jnp.int32), jnp.int32(10), jnp.int32(0)), None)
-  variables = {'batch_stats': {}, **model.init(KEY, images.image[:1], False)}
+  data = Data(images, ExampleIndices(jnp.asarray(index, jnp.int32), jnp.int32(10), jnp.int32(0)), None)
+  variables = {'batch_stats': {}, **model.init(KEY, images.example[:1], False)}
   step = jax.jit(lambda down: method.client.step(KEY, jnp.int32(0), model, variables, down, data))
   return model, data, variables, step
 
@@ -74,10 +74,10 @@ def download(variables, valid, hole=0.0):
   """A download without weights whose classes `valid` are known, and others `hole`."""
   valid = jnp.asarray(valid)
   rng = np.random.default_rng(0)
-  mean = lambda width: Sent(jnp.where(valid[:, None], rng.normal(size=(CLASSES, width)), hole), valid)
-  weights = jax.tree.map(lambda a: Sent(jnp.full_like(a, jnp.nan), jnp.zeros((), bool)), variables)
-  knowledge = {'features': mean(4), 'logits': mean(CLASSES), 'label': Sent(jnp.arange(CLASSES), valid)}
-  return Down({'weights': weights, 'knowledge': knowledge})
+  mean = lambda width: Masked(jnp.where(valid[:, None], rng.normal(size=(CLASSES, width)), hole), valid)
+  weights = jax.tree.map(lambda a: Masked(jnp.full_like(a, jnp.nan), jnp.zeros((), bool)), variables)
+  knowledge = {'features': mean(4), 'logits': mean(CLASSES), 'label': Masked(jnp.arange(CLASSES), valid)}
+  return Download({'weights': weights, 'knowledge': knowledge})
 
 
 def test_a_class_of_which_nothing_is_known_costs_nothing():
@@ -109,7 +109,7 @@ def test_per_sample_sends_every_example_once():
   up = jax.jit(lambda down: method.client.step(KEY, jnp.int32(0), model, variables, down, data)[1])(
     download(variables, [False] * CLASSES)
   )['knowledge']
-  logits, out = model.apply(variables, data.pool.image[data.private.index[:10]], False)
+  logits, out = model.apply(variables, data.pool.example[data.private.index[:10]], False)
   for sent in up.values():
     np.testing.assert_array_equal(sent.valid, np.arange(13) < 10)
   np.testing.assert_allclose(up['features'].value[:10], out['features'], rtol=1e-5, atol=1e-6)
@@ -131,7 +131,7 @@ def test_the_server_keeps_the_last_examples_of_a_class(method):
   shelves = {'logits': knowledge['logits'], 'features': knowledge['features']['4']}
   for g in (0, 1):
     variables, (images, private) = made.state.server['weights'][g], made.data[g][:2]
-    logits, out = made.groups[g].model.apply(variables, images.image, False)
+    logits, out = made.groups[g].model.apply(variables, images.example, False)
     for index, size in zip(private.index, private.size, strict=True):
       for i in np.asarray(index[:size]):
         said['logits'][images.label[i]].append(logits[i])
@@ -164,9 +164,9 @@ def contained(name):
   return problem(method, [NET], [3], PLANS['sampled'])
 
 
-@pytest.mark.parametrize('seats', PLANS)
-def test_without_distillation_it_is_fedavg_inside_each_architecture(seats):
-  felo_state, fedavg_state = (contained(n)._replace(plan=PLANS[seats]).run()[0] for n in ('felo', 'fedavg'))
+@pytest.mark.parametrize('slots', PLANS)
+def test_without_distillation_it_is_fedavg_inside_each_architecture(slots):
+  felo_state, fedavg_state = (contained(n)._replace(plan=PLANS[slots]).run()[0] for n in ('felo', 'fedavg'))
   assert_close(felo_state.server['weights'], fedavg_state.server, rtol=1e-6)
 
 
@@ -189,20 +189,20 @@ def groups_with(widths, each=2):
   images = pool(2)
   nets = [preprocessed(models.MLP((w,), classes=CLASSES)) for w in widths]
   groups = tuple(Group(f'g{g}', net, np.arange(g * each, (g + 1) * each)) for g, net in enumerate(nets))
-  variables = tuple({'batch_stats': {}, **net.init(KEY, images.image[:1], False)} for net in nets)
+  variables = tuple({'batch_stats': {}, **net.init(KEY, images.example[:1], False)} for net in nets)
   return groups, variables, tuple(Data(images, None, None) for _ in nets)
 
 
-def upload(rng, variables, width, seats):
-  """Random uploads of the seats of a group; an empty one is zeros, a client says something of some classes."""
-  valid = (rng.random((len(seats), CLASSES)) < 0.6) & (np.array(seats) >= 0)[:, None]
-  valid[:, 2] &= np.array(seats) == 1  # a class that only client 1 has
-  normal = lambda *shape: jnp.asarray(rng.normal(size=(len(seats), *shape)), jnp.float32)
-  sent = lambda width: Sent(jnp.where(valid[..., None], normal(CLASSES, width), 0), jnp.asarray(valid))
-  label = Sent(jnp.tile(jnp.arange(CLASSES), (len(seats), 1)), jnp.asarray(valid))
+def upload(rng, variables, width, slots):
+  """Random uploads of the slots of a group; an empty one is zeros, a client says something of some classes."""
+  valid = (rng.random((len(slots), CLASSES)) < 0.6) & (np.array(slots) >= 0)[:, None]
+  valid[:, 2] &= np.array(slots) == 1  # a class that only client 1 has
+  normal = lambda *shape: jnp.asarray(rng.normal(size=(len(slots), *shape)), jnp.float32)
+  sent = lambda width: Masked(jnp.where(valid[..., None], normal(CLASSES, width), 0), jnp.asarray(valid))
+  label = Masked(jnp.tile(jnp.arange(CLASSES), (len(slots), 1)), jnp.asarray(valid))
   weights = {
     **jax.tree.map(lambda a: normal(*a.shape), variables),
-    'count': jnp.asarray(rng.integers(1, 9, len(seats))),
+    'count': jnp.asarray(rng.integers(1, 9, len(slots))),
   }
   return {'weights': weights, 'knowledge': {'features': sent(width), 'logits': sent(CLASSES), 'label': label}}
 
@@ -229,26 +229,26 @@ def test_the_server_is_its_twin(store, align):
   for t in range(5):
     # Client 0 is never there, in round 1 nobody of the first group.
     ids = [[-1, 1 if t != 1 else -1]] + [[2 * g, 2 * g + 1] for g in range(1, len(widths))]
-    ups = tuple(upload(rng, v, w, seats) for v, w, seats in zip(variables, sent, ids, strict=True))
+    uploads = tuple(upload(rng, v, w, slots) for v, w, slots in zip(variables, sent, ids, strict=True))
     before = weights[0]
-    for g, (up, seats) in enumerate(zip(ups, ids, strict=True)):
+    for g, (up, slots) in enumerate(zip(uploads, ids, strict=True)):
       knowledge = up['knowledge']
-      for m, client in enumerate(seats):
+      for m, client in enumerate(slots):
         for c in np.flatnonzero(knowledge['label'].valid[m]):
           said.append((t, g, client, c, knowledge['features'].value[m, c], knowledge['logits'].value[m, c]))
-      heard_of = [m for m, client in enumerate(seats) if client >= 0]
+      heard_of = [m for m, client in enumerate(slots) if client >= 0]
       if heard_of:
         n = np.asarray(up['weights']['count'], float)[heard_of]
         trees = {name: row(up['weights'][name], heard_of) for name in ('params', 'batch_stats')}
         weights[g] = jax.tree.map(lambda a, n=n: np.average(a, 0, n).astype(np.float32), trees)
-    state, _ = receive(KEY, t, state, ups, tuple(jnp.array(seats) for seats in ids))
+    state, _ = receive(KEY, t, state, uploads, tuple(jnp.array(slots) for slots in ids))
     if t == 1:
       assert_same_bits(state['weights'][0], jax.tree.map(jnp.asarray, before))
     for g, down in enumerate(server.send(KEY, t + 1, state, tuple(map(jnp.array, ids)))):
       on = t + 1 >= INITIAL
       own, knowledge = down.shared['weights'], down.shared['knowledge']
-      assert all(bool(s.valid) == on for s in jax.tree.leaves(own, is_leaf=lambda s: isinstance(s, Sent)))
-      values = jax.tree.map(lambda s: s.value, own, is_leaf=lambda s: isinstance(s, Sent))
+      assert all(bool(s.valid) == on for s in jax.tree.leaves(own, is_leaf=lambda s: isinstance(s, Masked)))
+      values = jax.tree.map(lambda s: s.value, own, is_leaf=lambda s: isinstance(s, Masked))
       assert_close(values, weights[g], rtol=1e-5)
       for c in range(CLASSES):
         of_class = [entry for entry in said if entry[3] == c]
@@ -372,8 +372,8 @@ def test_felo_is_its_twin(direction, reduction, equal_weights):
   made = problem(method, [models.MLP((4,), classes=FOUR)], [3], plan.Plan((SEATS,)), parts, images, padding=3)
   twin = Twin(made, DIRECTIONS[direction], 1 / FOUR if reduction == 'mean' else 1, equal_weights)
   state, report = made.run()
-  for t, seats in enumerate(SEATS):
-    clients = seats[seats >= 0]
+  for t, slots in enumerate(SEATS):
+    clients = slots[slots >= 0]
     log = np.array(twin.round(t, clients, lambda t, k: batches(made, t, k)))
     np.testing.assert_allclose(report.info[0]['loss'][t, : len(clients)], log[:, 0], rtol=1e-4)
     np.testing.assert_allclose(report.info[0]['distill_loss'][t, : len(clients)], log[:, 1], rtol=1e-4, atol=1e-6)
@@ -425,6 +425,6 @@ def test_widths_that_do_not_fit_are_refused(align, widths, message):
 def test_features_that_are_no_vectors_are_refused():
   _, _, data = groups_with((4,))
   model = preprocessed(models.GKTClient(channels=2, classes=CLASSES))
-  shapes = jax.eval_shape(lambda: model.init(KEY, data[0].pool.image[:1], False))
+  shapes = jax.eval_shape(lambda: model.init(KEY, data[0].pool.example[:1], False))
   with pytest.raises(ValueError, match=r'features of g0 are no vectors but \(2, 2, 2\); choose another model'):
     felo().server.init(KEY, (Group('g0', model, np.arange(1)),), (shapes,), data)

@@ -9,9 +9,9 @@ import optax
 import pytest
 
 from fedkd import methods, models, plan
-from fedkd.types import Data, Group, Rows, Sent, State
+from fedkd.types import Data, ExampleIndices, Group, Masked, State
 from helpers import CLASSES, assert_close, assert_same_bits, pool, preprocessed, problem
-from servers import KEY, heard
+from lone_servers import KEY, heard
 
 SGD, STEPS, BATCH = optax.sgd(0.1, momentum=0.9), 2, 6
 WIDTHS = (8, 4, 3)
@@ -28,7 +28,7 @@ def corners(widths=WIDTHS):
   nets = [preprocessed(models.MLP((w,), classes=CLASSES)) for w in widths]
   groups = tuple(Group(f'g{g}', net, np.arange(2 * g, 2 * g + 2)) for g, net in enumerate(nets))
   variables = tuple(
-    {'batch_stats': {}, **net.init(jax.random.key(g), images.image[:1], False)} for g, net in enumerate(nets)
+    {'batch_stats': {}, **net.init(jax.random.key(g), images.example[:1], False)} for g, net in enumerate(nets)
   )
   data = tuple(Data(images, None, None) for _ in nets)
   server = heterofl().server
@@ -57,30 +57,30 @@ def test_only_the_last_layer_is_the_head():
   assert not jax.tree.reduce(jnp.logical_or, head['layers_0'])
 
 
-def uploads(rng, parts, ids, absent):
-  """Random parameters of the seats, which have all classes but `absent[client]`."""
+def uploads_of(rng, parts, ids, absent):
+  """Random parameters of the slots, which have all classes but `absent[client]`."""
 
-  def of_group(part, seats):
-    normal = lambda a: jnp.asarray(rng.normal(size=(len(seats), *a.shape)), jnp.float32)
-    valid = np.array([[k >= 0 and c not in absent.get(k, ()) for c in range(CLASSES)] for k in seats]).reshape(
+  def of_group(part, slots):
+    normal = lambda a: jnp.asarray(rng.normal(size=(len(slots), *a.shape)), jnp.float32)
+    valid = np.array([[k >= 0 and c not in absent.get(k, ()) for c in range(CLASSES)] for k in slots]).reshape(
       -1, CLASSES
     )
-    label = Sent(jnp.tile(jnp.arange(CLASSES), (len(seats), 1)), jnp.asarray(valid))
-    # An empty seat is zeros.
-    here = np.array(seats).reshape(-1) >= 0
+    label = Masked(jnp.tile(jnp.arange(CLASSES), (len(slots), 1)), jnp.asarray(valid))
+    # An empty slot is zeros.
+    here = np.array(slots).reshape(-1) >= 0
     mask = lambda a: jnp.where(here.reshape(-1, *[1] * (a.ndim - 1)), a, 0)
     return {'params': jax.tree.map(lambda a: mask(normal(a)), part), 'label': label}
 
-  return tuple(of_group(part, seats) for part, seats in zip(parts, ids, strict=True))
+  return tuple(of_group(part, slots) for part, slots in zip(parts, ids, strict=True))
 
 
-def twin(whole, ups, ids, head):
+def twin(whole, uploads, ids, head):
   """The aggregation, number by number: the plain mean over those who hold it."""
   new = np.array(whole)
   for at in np.ndindex(*new.shape):
     held = []
-    for up, valid, seats in zip(ups, *ids, strict=True):
-      for m, client in enumerate(seats):
+    for up, valid, slots in zip(uploads, *ids, strict=True):
+      for m, client in enumerate(slots):
         inside = all(i < n for i, n in zip(at, up.shape[1:], strict=True))
         if client >= 0 and inside and (not head or valid[m, at[-1]]):
           held.append(float(up[(m, *at)]))
@@ -91,8 +91,8 @@ def twin(whole, ups, ids, head):
 
 def test_corners_that_come_back_as_they_were_sent_change_nothing():
   server, state, _ = corners()
-  ids = tuple(jnp.array(seats, jnp.int32) for seats in IDS['all there'])
-  known = Sent(jnp.tile(jnp.arange(CLASSES), (2, 1)), jnp.ones((2, CLASSES), bool))
+  ids = tuple(jnp.array(slots, jnp.int32) for slots in IDS['all there'])
+  known = Masked(jnp.tile(jnp.arange(CLASSES), (2, 1)), jnp.ones((2, CLASSES), bool))
   back = lambda down: {'params': jax.tree.map(lambda a: jnp.stack([a, a]), down.shared['params']), 'label': known}
   new = heard(server, state, tuple(map(back, server.send(KEY, 0, state, ids))), ids)
   assert_close(new['params'], state['params'], rtol=1e-6)
@@ -100,9 +100,9 @@ def test_corners_that_come_back_as_they_were_sent_change_nothing():
 
 IDS = {
   'all there': ([0, 1], [2, 3], [4, 5]),
-  'an empty seat': ([-1, 1], [2, -1], [4, 5]),
+  'an empty slot': ([-1, 1], [2, -1], [4, 5]),
   'nobody with the whole': ([-1, -1], [2, 3], [4, -1]),
-  'a group without seats': ([], [2, 3], [4, 5]),
+  'a group without slots': ([], [2, 3], [4, 5]),
   'nobody': ([-1, -1], [-1, -1], [-1, -1]),
 }
 
@@ -112,14 +112,14 @@ def test_the_mean_is_the_twins(ids):
   server, state, _ = corners()
   # Class 2 is known to client 1 alone; client 4 has but one class.
   absent = {0: (2,), 2: (2,), 3: (2,), 4: (1, 2), 5: (2,)}
-  ups = uploads(np.random.default_rng(0), state['params'], ids, absent)
-  new = heard(server, state, ups, tuple(jnp.array(seats, jnp.int32) for seats in ids))
+  uploads = uploads_of(np.random.default_rng(0), state['params'], ids, absent)
+  new = heard(server, state, uploads, tuple(jnp.array(slots, jnp.int32) for slots in ids))
   assert_corners(new['params'])
-  valid = [np.asarray(up['label'].valid) for up in ups]
+  valid = [np.asarray(up['label'].valid) for up in uploads]
   for layer in ('layers_0', 'output'):
     for name in ('kernel', 'bias'):
       of = lambda tree, layer=layer, name=name: np.asarray(tree['net'][layer][name])
-      expected = twin(of(state['params'][0]), [of(up['params']) for up in ups], (valid, ids), layer == 'output')
+      expected = twin(of(state['params'][0]), [of(up['params']) for up in uploads], (valid, ids), layer == 'output')
       np.testing.assert_allclose(of(new['params'][0]), expected, rtol=1e-5, atol=1e-6)
   kernel = lambda state: np.asarray(state['params'][0]['net']['output']['kernel'])
   if 1 not in ids[0]:  # the head's column of a class that nobody has stays
@@ -170,8 +170,8 @@ def test_calibrate_finds_the_statistics_of_all_training_images_batch_by_batch():
   index = np.random.default_rng(0).integers(0, 90, size)
   model = preprocessed(models.PreActResNet(blocks=(1,), width=4 / 64, rate=0.5, classes=CLASSES))
   padded = jnp.asarray(np.append(index, [100] * 3), jnp.int32)
-  data = Data(images, None, Rows(padded, jnp.int32(size), jnp.int32(-1)))
-  variables = jax.jit(lambda: model.init(KEY, images.image[:1], False))()
+  data = Data(images, None, ExampleIndices(padded, jnp.int32(size), jnp.int32(-1)))
+  variables = jax.jit(lambda: model.init(KEY, images.example[:1], False))()
   before = State((), {name: (variables[name],) for name in ('params', 'batch_stats')})
   group = Group('g', model, np.arange(1))
   after = jax.jit(lambda state: heterofl().calibrate((group,), state, (data,), (0,)))(before)
@@ -181,7 +181,7 @@ def test_calibrate_finds_the_statistics_of_all_training_images_batch_by_batch():
   moments = []
   for start in (0, batch):
     some = index[np.arange(start, start + batch) % size]  # the last batch is filled from the beginning
-    x = np.pad((np.asarray(images.image, float)[some] - 128) / 64, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    x = np.pad((np.asarray(images.example, float)[some] - 128) / 64, ((0, 0), (1, 1), (1, 1), (0, 0)))
     y = sum(x[:, i : i + 4, j : j + 4] @ kernel[i, j] for i in range(3) for j in range(3)) / 0.5  # the scaler
     moments.append((y.mean((0, 1, 2)), y.var((0, 1, 2))))
   first = after.server['batch_stats'][0]['net']['layer1_0']['n1']['bn']

@@ -10,11 +10,11 @@ import numpy as np
 import optax
 import pytest
 
-from fedkd import methods, stores
+from fedkd import methods, servers
 from fedkd.methods.velo import LOSSES, code, elbo, generator
-from fedkd.types import Sent
+from fedkd.types import Masked
 from helpers import assert_close, assert_same_bits
-from servers import KEY, groups_of, said
+from lone_servers import KEY, groups_of, said
 
 CLASSES, WIDTH, INITIAL = 3, 4, 2
 SEATS = (jnp.array([0, 1]),)
@@ -181,7 +181,7 @@ def test_every_option_of_the_autoencoder_reaches_it(monkeypatch):
   module, told = sys.modules['fedkd.methods.velo'], []
   bind = inspect.signature(generator).bind
   monkeypatch.setattr(module, 'generator', lambda *args, **how: told.append(bind(*args, **how).arguments) or CLASSES)
-  monkeypatch.setattr(module, 'exchange', lambda logits, features, *rest: features(width=WIDTH))
+  monkeypatch.setattr(module.servers, 'features_and_logits', lambda logits, features, *rest: features(width=WIDTH))
   options = {'initial': 3, 'interval': 2, 'latent': 6, 'vae_loss': 'code', 'relu': True}
   cvae = {'lag': 1, 'epochs': 7, 'batch': 8, 'rate': 0.25}
   methods.velo(optax.sgd(0.1), limits=(10, 20), **options, **{f'cvae_{name}': value for name, value in cvae.items()})
@@ -213,9 +213,9 @@ def test_unknown_choices_are_refused(wrong, message):
 
 
 def test_features_per_example_are_kept_up_to_the_limit():
-  shelf = stores.shelf(CLASSES, 3, WIDTH)
+  shelf = servers.class_buffer(CLASSES, 3, WIDTH)
   label = jnp.zeros((1, 5), jnp.int32)
   valid = jnp.ones((1, 5), bool)
   value = jnp.arange(5.0)[None, :, None] * jnp.ones(WIDTH)
-  shelf = stores.put(shelf, 0, ({'knowledge': Sent(value, valid), 'label': Sent(label, valid)},))
+  shelf = servers.push(shelf, 0, ({'knowledge': Masked(value, valid), 'label': Masked(label, valid)},))
   assert sorted(np.asarray(shelf['value'][0, :, 0])) == [2, 3, 4]

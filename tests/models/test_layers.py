@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedkd import models
-from fedkd.models import layers
+from fedkd.models import base, layers
 
 KEY = jax.random.key(0)
 normal = lambda seed, *shape: jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
@@ -196,7 +196,7 @@ IMAGES = jnp.asarray(np.random.default_rng(0).integers(0, 256, (6, 6, 6, 1)), jn
 def test_preprocessed_normalises_raw_images():
   net = models.MLP((4,), classes=3)
   mean, scale = np.random.default_rng(1).random((6, 6, 1)).astype(np.float32) * 99, np.float32(1 / 255)
-  model = layers.Preprocessed(net, mean, scale)
+  model = base.Preprocessed(net, mean, scale)
   variables = model.init(KEY, IMAGES, False)
   assert model.classes == 3
   x = (np.asarray(IMAGES, np.float32) - mean) / 255
@@ -209,7 +209,7 @@ def test_preprocessed_normalises_raw_images():
 
 
 def test_augmentation_only_in_training():
-  model = layers.Preprocessed(models.MLP((4,), classes=3), np.float32(0), np.float32(1), crop=2, flip=True)
+  model = base.Preprocessed(models.MLP((4,), classes=3), np.float32(0), np.float32(1), crop=2, flip=True)
   variables = model.init(KEY, IMAGES, False)
   prepare = lambda train, seed: model.apply(
     variables, IMAGES, train, method='prepare', rngs={'augment': jax.random.key(seed)}
@@ -220,7 +220,7 @@ def test_augmentation_only_in_training():
 
 def test_flip_turns_about_half_of_the_images_and_nothing_else():
   x = normal(0, 400, 4, 5, 2)
-  y = np.asarray(layers.augment(KEY, x, 0, True))
+  y = np.asarray(base.augment(KEY, x, 0, True))
   same, turned = ((y == other).all((1, 2, 3)) for other in (np.asarray(x), np.asarray(x)[:, :, ::-1]))
   assert (same ^ turned).all()
   assert turned.mean() == pytest.approx(0.5, abs=0.1)
@@ -228,12 +228,12 @@ def test_flip_turns_about_half_of_the_images_and_nothing_else():
 
 def test_crop_shifts_and_fills_with_zeros():
   x = normal(0, 300, 4, 5, 2)
-  y = np.asarray(layers.augment(KEY, x, 1, False))
+  y = np.asarray(base.augment(KEY, x, 1, False))
   padded = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
   corners = [(i, j) for i in range(3) for j in range(3)]
-  hits = np.array([(padded[:, i : i + 4, j : j + 5] == y).all((1, 2, 3)) for i, j in corners])
-  assert (hits.sum(0) == 1).all()  # each image is one of the nine shifts
-  assert (hits.sum(1) > 15).all()  # and all nine happen
+  correct = np.array([(padded[:, i : i + 4, j : j + 5] == y).all((1, 2, 3)) for i, j in corners])
+  assert (correct.sum(0) == 1).all()  # each image is one of the nine shifts
+  assert (correct.sum(1) > 15).all()  # and all nine happen
 
 
 # Architectures.

@@ -7,7 +7,8 @@ import pytest
 from PIL import Image
 
 from configs import fedh2l
-from fedkd import build, models
+from fedkd import models
+from fedkd.experiment import build
 from fedkd.models import mobilenet
 from fedkd.models.layers import adaptive_average_pool
 from fedkd.models.mobilenet import DepthwiseConv

@@ -11,7 +11,7 @@ import pytest
 from fedkd import models
 from fedkd.errors import ConfigError
 from fedkd.models import pretrained
-from fedkd.models.layers import Preprocessed
+from fedkd.models.base import Preprocessed
 
 KEY = jax.random.key(0)
 CLASSES = 3

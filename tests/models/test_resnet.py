@@ -8,7 +8,8 @@ import pytest
 
 from fedkd import models
 from fedkd.models import layers
-from fedkd.models.resnet import ResNet, max_pool_3x3, scaled
+from fedkd.models.resnet import ResNet
+from fedkd.models.torch_layers import max_pool_3x3, scaled
 
 KEY = jax.random.key(0)
 NARROW = {'width': 1 / 32, 'classes': 3}  # 2, 4, 8, 16 channels

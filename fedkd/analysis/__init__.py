@@ -1,0 +1,31 @@
+"""From run directories to pandas, intervals, tables and figures.
+
+Names are imported when they are first used: pandas, SciPy and Matplotlib take seconds that a run need not wait for.
+"""
+
+import importlib
+
+_HOMES = {
+  'frames': ('read', 'by_seed'),
+  'statistics': ('interval', 'paired', 'spread', 'markdown'),
+  'figures': (
+    'curves',
+    'megabytes',
+    'clients',
+    'labels',
+    'collaboration',
+    'principal',
+    'components',
+    'save',
+    'save_figures',
+  ),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = sorted(_HOME_OF)
+
+
+def __getattr__(name):
+  if name not in _HOME_OF:
+    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+  return getattr(importlib.import_module(f'{__name__}.{_HOME_OF[name]}'), name)

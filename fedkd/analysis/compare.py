@@ -1,0 +1,39 @@
+"""Runs side by side: accuracy with interval, paired differences, worst client, megabytes."""
+
+import numpy as np
+import pandas as pd
+
+from fedkd import analysis
+from fedkd.analysis import results
+
+
+def table(runs, reference=None) -> pd.DataFrame:
+  """One row per run; `runs` is {label: summary}, `reference` a label or None for the private run's."""
+  if reference is None:
+    reference = next((label for label, run in runs.items() if run['method'] == 'private'), None)
+  lines = []
+  for label, run in runs.items():
+    final = 100 * np.array(run['final'])
+    sent = results.sent(run, 'bytes')
+    lines.append(
+      {
+        'run': label,
+        'accuracy %': analysis.spread(final),
+        'difference': _difference(run, runs.get(reference)) if label != reference else 'reference',
+        'worst client %': analysis.spread(100 * np.array(run['worst_client'])),
+        'MB up': f'{np.mean(sent["up"]) / 1e6:.3f}',
+        'MB down': f'{np.mean(sent["down"]) / 1e6:.3f}',
+        'seconds': f'{run["seconds"]:.0f}',
+      }
+    )
+  return pd.DataFrame(lines)
+
+
+def _difference(run, reference) -> str:
+  if reference is None:
+    return '-'
+  by_seed = lambda r: dict(zip(r['seeds'], r['final'], strict=True))
+  difference = 100 * analysis.paired(by_seed(run), by_seed(reference))
+  if not len(difference):
+    return 'no common seeds'
+  return ('+' if difference.mean() >= 0 else '') + analysis.spread(difference)

@@ -1,0 +1,153 @@
+"""From run directories to pandas, intervals and figures."""
+
+import itertools
+import json
+import pathlib
+
+import matplotlib
+import matplotlib.figure
+import numpy as np
+
+from fedkd.analysis.frames import by_seed, read
+
+# Okabe and Ito's colours, distinguishable with any colour vision; the markers differ too.
+COLOURS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#E69F00', '#56B4E9', '#000000', '#F0E442')
+MARKERS = 'osD^vP*X'
+
+
+def _axes(title, x, y):
+  figure = matplotlib.figure.Figure(figsize=(6.4, 4), layout='constrained')
+  axes = figure.add_subplot(title=title, xlabel=x, ylabel=y)
+  axes.grid(alpha=0.3)
+  axes.spines[['top', 'right']].set_visible(False)
+  return figure, axes
+
+
+def _band(axes, x, values, label, i):
+  """The mean over seeds of [seeds, points] as a line, their range as a band."""
+  colour, marker = COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]
+  every = max(1, len(x) // 10)
+  axes.plot(x, values.mean(0), color=colour, marker=marker, markersize=5, markevery=every, label=label)
+  axes.fill_between(x, values.min(0), values.max(0), color=colour, alpha=0.2, linewidth=0)
+
+
+def curves(frames, x='round', x_label='round', scale=1.0):
+  """Accuracy of several runs over rounds, turns or megabytes; `frames` is {label: frame of `read`}."""
+  figure, axes = _axes('Test accuracy, mean over clients', x_label, 'accuracy (%)')
+  for i, (label, frame) in enumerate(frames.items()):
+    _band(axes, by_seed(frame, x).mean(0) * scale, 100 * by_seed(frame, 'accuracy'), label, i)
+  axes.legend(frameon=False)
+  return figure
+
+
+def megabytes(frames):
+  """Accuracy over all megabytes sent and received so far by all clients; runs that send nothing as a dashed level."""
+  both = {k: f.assign(megabytes=(f['bytes_up'] + f['bytes_down']) / 1e6) for k, f in frames.items()}
+  talking = {k: f for k, f in both.items() if f['megabytes'].max() > 0}
+  figure = curves(talking or both, 'megabytes', 'megabytes sent and received by all clients')
+  axes = figure.axes[0]
+  for i, label in enumerate(k for k in both if talking and k not in talking):
+    final = 100 * by_seed(both[label], 'accuracy')[:, -1].mean()
+    colour = COLOURS[(len(talking) + i) % len(COLOURS)]
+    axes.axhline(final, color=colour, linestyle=('--', ':', '-.')[i % 3], label=f'{label} at its end (sends nothing)')
+  axes.legend(frameon=False)
+  return figure
+
+
+def clients(workdir, summary=None):
+  """Final accuracy of every client, mean and range over seeds, each architecture in its own colour.
+
+  `summary`: of the run, if `summary.json` is not written yet.
+  """
+  frame, summary = read(workdir), summary or json.loads((pathlib.Path(workdir) / 'summary.json').read_text())
+  final = 100 * by_seed(frame, 'accuracy_per_client')[:, -1]  # [seeds, K]
+  figure, axes = _axes(f'{summary["method"]}: test accuracy of each client', 'client', 'accuracy (%)')
+  sizes, names = [g['clients'] for g in summary['groups']], [g['name'] for g in summary['groups']]
+  in_order = all(g.get('first', a) == a for g, a in zip(summary['groups'], np.cumsum([0, *sizes]), strict=False))
+  if final.shape[1] != sum(sizes) or not in_order:  # a sample was evaluated: its clients are not told apart
+    sizes, names = [final.shape[1]], ['clients evaluated']
+  x, low, mean, high = np.arange(final.shape[1]), final.min(0), final.mean(0), final.max(0)
+  for i, (a, b) in enumerate(itertools.pairwise(np.cumsum([0, *sizes]))):
+    style = {'color': COLOURS[i % len(COLOURS)], 'marker': MARKERS[i % len(MARKERS)]}
+    error = [(mean - low)[a:b], (high - mean)[a:b]]
+    axes.errorbar(x[a:b], mean[a:b], yerr=error, linestyle='none', capsize=3, label=names[i], **style)
+  axes.legend(frameon=False, fontsize=8, ncols=3, loc='upper center', bbox_to_anchor=(0.5, -0.16))
+  axes.set_xticks(x if len(x) <= 20 else x[:: len(x) // 10])
+  return figure
+
+
+def labels(counts, seed):
+  """Training examples per client and class, int[K, C], as a map."""
+  figure, axes = _axes(f'Training examples per client and class (seed {seed})', 'client', 'class')
+  axes.grid(False)
+  image = axes.imshow(counts.T, aspect='auto', cmap='cividis', origin='lower', vmin=0)
+  figure.colorbar(image, label='examples')
+  return figure
+
+
+def collaboration(result, bounds):
+  """Accuracy of every model over the rounds of a result's last phase, its start as a dashed level (FedMD, Figure 2).
+
+  Args:
+    result: from `results.read`.
+    bounds: {label: result} whose final mean is drawn as a level.
+  """
+  rows = [row for row in result['curve'] if row['phase'] == result['curve'][-1]['phase']]
+  each = 100 * np.mean([row['accuracy_per_client'] for row in rows], 1)  # [evaluations, K], mean over seeds
+  figure, axes = _axes(f'{result["method"]}: {result["id"]} ({result["profile"]})', 'round', 'accuracy (%)')
+  for k, values in enumerate(each.T):
+    name = result['config']['groups'][k]['model'] if len(result['config']['groups']) == each.shape[1] else ''
+    colour, marker = COLOURS[k % len(COLOURS)], MARKERS[k % len(MARKERS)]
+    axes.plot([row['round'] for row in rows], values, color=colour, marker=marker, markersize=4, label=f'{k} {name}')
+  axes.axhline(each[0].mean(), color='0.4', linestyle='--', label='mean at the start')
+  for label, other in bounds.items():
+    axes.axhline(100 * np.mean(other['per_seed']['final']), color='0.4', linestyle='-.', label=f'{label}, mean')
+  axes.legend(frameon=False, fontsize=7, ncols=2)
+  return figure
+
+
+def principal(features) -> np.ndarray:
+  """The first two principal components [T, 2] of features [T, d]."""
+  centred = features - features.mean(0)
+  return centred @ np.linalg.svd(centred, full_matrices=False)[2][:2].T
+
+
+def components(points, label, domain, titles, domains):
+  """Principal components of features, one panel per method (FedH2L, Li et al., 2021, Figure 1).
+
+  Args:
+    points: list of [T, 2], one per panel.
+    label, domain: int[T]; classes are colours, domains markers.
+    titles: of the panels.
+    domains: names.
+  """
+  figure = matplotlib.figure.Figure(figsize=(3.4 * len(points), 3.6), layout='constrained')
+  for axes, each, title in zip(figure.subplots(1, len(points), squeeze=False)[0], points, titles, strict=True):
+    for d in range(len(domains)):
+      rows = domain == d
+      style = {'cmap': 'tab10', 'vmin': 0, 'vmax': 9, 's': 12, 'marker': MARKERS[d], 'alpha': 0.7, 'linewidths': 0}
+      dots = axes.scatter(each[rows, 0], each[rows, 1], c=label[rows], label=domains[d], **style)
+    axes.set(title=title, xlabel='first component', ylabel='second component')
+    axes.spines[['top', 'right']].set_visible(False)
+  axes.legend(frameon=False, fontsize=7, title='domain')
+  figure.colorbar(dots, ax=axes, label='class', ticks=range(10))
+  return figure
+
+
+def save(figure, path):
+  """Writes a PNG, atomically."""
+  path.parent.mkdir(parents=True, exist_ok=True)
+  partial = path.with_suffix('.tmp')
+  figure.savefig(partial, dpi=150, format='png')
+  partial.replace(path)
+
+
+def save_figures(workdir, counts, summary):
+  """Draws a finished run's `figures/`; `counts` are the first seed's labels per client, int[K, C]."""
+  workdir = pathlib.Path(workdir)
+  frame = read(workdir)
+  runs, folder = {frame['method'][0]: frame}, workdir / 'figures'
+  save(curves(runs), folder / 'accuracy_rounds.png')
+  save(megabytes(runs), folder / 'accuracy_megabytes.png')
+  save(clients(workdir, summary), folder / 'accuracy_clients.png')
+  save(labels(counts, frame['seed'][0]), folder / 'labels.png')

@@ -1,0 +1,33 @@
+"""A run's evaluations as a pandas DataFrame."""
+
+import json
+import pathlib
+
+import numpy as np
+import pandas as pd
+
+from fedkd import files
+from fedkd.errors import ConfigError
+
+
+def read(workdir, every_phase=False) -> pd.DataFrame:
+  """The evaluations of a run's last phase (or of every one), one line per evaluation and seed; lists over clients and
+  groups stay lists.
+
+  Raises:
+    ConfigError: if there are none.
+  """
+  workdir = pathlib.Path(workdir)
+  rows = files.read(workdir / 'metrics.jsonl')
+  if not rows:
+    raise ConfigError(f'{workdir} holds no evaluations (no metrics.jsonl); give the --workdir of a run')
+  rows = [row for row in rows if every_phase or row['phase'] == rows[-1]['phase']]
+  seeds = json.loads((workdir / 'config.json').read_text())['seeds']
+  pick = lambda value, s: value[s] if isinstance(value, list) else value
+  lines = [{'seed': seed, **{k: pick(v, s) for k, v in row.items()}} for row in rows for s, seed in enumerate(seeds)]
+  return pd.DataFrame(lines)
+
+
+def by_seed(frame, column) -> np.ndarray:
+  """A column of `read` as [seeds, evaluations, ...]."""
+  return np.array([np.stack(f[column].to_numpy()) for _, f in frame.groupby('seed')])

@@ -1,0 +1,141 @@
+"""A finished run as one self-contained JSON object, to be committed and compared."""
+
+import hashlib
+import json
+import pathlib
+
+import numpy as np
+
+from fedkd import files
+from fedkd.errors import ConfigError
+
+FIELDS = ('id', 'profile', 'method', 'config', 'config_sha256', 'seeds', 'per_seed', 'curve', 'turns')
+FIELDS += ('ledger', 'seconds', 'device', 'versions', 'commit', 'dirty', 'images')
+YOUNGER = ('curve', 'images')  # than the first results
+PER_SEED = ('start', 'final', 'worst_client', 'second_half_mean', 'best_', 'examples', 'state_sha256')
+CURVE = ('phase', 'method', 'round', 'accuracy', 'accuracy_local', 'accuracy_others', 'validation_accuracy', 'loss')
+CURVE += ('accuracy_per_group', 'kl', 'ce', 'violated', 'dual', 'cosine', 'global_phases')  # FedH2L's
+CURVE += ('knowledge_age', 'accuracy_public_per_client')
+# Where features differ in width also 'feature_age_512', and so on.
+BY_WIDTH = ('feature_age', 'cvae_reconstruction', 'cvae_kl')
+PER_CLIENT = 60  # evaluations of the last phase at most, for a curve of every client
+
+
+def summary(workdir) -> dict:
+  """A finished run's summary.
+
+  Raises:
+    ConfigError: if there is none.
+  """
+  path = pathlib.Path(workdir) / 'summary.json'
+  if not path.exists():
+    raise ConfigError(f'{workdir} holds no finished run (no summary.json); run it to its end first')
+  return json.loads(path.read_text())
+
+
+def sent(result, unit) -> dict:
+  """{'up', 'down'}: the 'numbers' or 'bytes' of all kinds and clients that a result or summary counts, float[seeds]."""
+  zeros = np.zeros(len(result['seeds']))
+  total = lambda kinds: sum((np.asarray(kind[unit]) for kind in kinds.values()), zeros)
+  return {way: total(result['ledger'][way]) for way in ('up', 'down')}
+
+
+def comparable(config) -> dict:
+  """A plain config without where its data lay, which says nothing about the result."""
+  return {**config, 'data': {**config['data'], 'dir': ''}}
+
+
+def _digest(config) -> str:
+  return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
+
+
+def shared(result, id, name, called) -> dict:
+  """A result as that of another row, whose config differs in its name alone, which is `called`."""
+  config = {**result['config'], 'name': called}
+  same = result.get('same_run', f'{result["id"]}/{result["method"]}')
+  return {**result, 'id': id, 'method': name, 'config': config, 'config_sha256': _digest(config), 'same_run': same}
+
+
+def of_run(workdir, id, profile, name=None) -> dict:
+  """The result of a finished run: config and its digest, per-seed numbers, curve, ledger, versions, commit.
+
+  Args:
+    workdir: the run.
+    id: the experiment it belongs to.
+    profile: of its config.
+    name: of its row in the table; None is its method.
+  """
+  run = summary(workdir)
+  config = comparable(json.loads((pathlib.Path(workdir) / 'config.json').read_text()))
+  found = {
+    'id': id,
+    'profile': profile,
+    'method': name or run['method'],
+    'config': config,
+    'config_sha256': _digest(config),
+    'per_seed': {key: value for key, value in run.items() if key.startswith(PER_SEED)},
+    'curve': _curve(workdir),
+    'images': run.get('images'),  # not of the first runs
+  }
+  return {field: found[field] if field in found else run[field] for field in FIELDS}
+
+
+def _curve(workdir) -> list:
+  """Every evaluation, accuracies to four digits."""
+  rows = files.read(pathlib.Path(workdir) / 'metrics.jsonl')
+  last = sum(row['phase'] == rows[-1]['phase'] for row in rows)
+  kept = CURVE + ('accuracy_per_client',) * (last <= PER_CLIENT)
+
+  def short(value):
+    if isinstance(value, list):
+      return [short(each) for each in value]
+    return round(value, 4) if isinstance(value, float) else value
+
+  return [{name: short(row[name]) for name in row if name in kept or name.startswith(BY_WIDTH)} for row in rows]
+
+
+def read(path) -> dict:
+  """A result from its file.
+
+  Raises:
+    ConfigError: if it is not JSON of this schema.
+  """
+  try:
+    found = json.loads(pathlib.Path(path).read_text())
+    missing = [field for field in FIELDS if field not in found and field not in YOUNGER]
+  except (ValueError, TypeError) as error:
+    raise ConfigError(f'{path} is not a result of this program ({error}); move it away') from error
+  if missing:
+    raise ConfigError(f'{path} has no {", ".join(missing)}, so it has another schema; move it away')
+  return found
+
+
+def headline(rows) -> dict:
+  """Headline accuracies per seed of the last phase: at its start and end, at the best validation accuracy of each
+  client, mean over the second half; with own test rows also their `local` and `others` parts.
+
+  Ties in validation go to the earlier round. `best` fields are missing without a validation split.
+  """
+  rows = [row for row in rows if row['phase'] == rows[-1]['phase']]
+  seeds = range(len(rows[-1]['accuracy']))
+  half = [r for r in rows if r['round'] > rows[-1]['round'] / 2] or rows[-1:]
+  out = {
+    'start': rows[0]['accuracy'],
+    'start_per_client': rows[0]['accuracy_per_client'],
+    'worst_client': rows[-1]['accuracy_worst'],
+    'second_half_mean': [float(np.mean([r['accuracy'][s] for r in half])) for s in seeds],
+    'second_half_mean_per_client': np.mean([r['accuracy_per_client'] for r in half], 0).tolist(),
+  }
+  kinds = [k for k in ('accuracy', 'accuracy_local', 'accuracy_others') if k in rows[-1]]
+  for kind in kinds:
+    name = kind.replace('accuracy', 'final')
+    out |= {name: rows[-1][kind], f'{name}_per_client': rows[-1][f'{kind}_per_client']}
+  if 'validation_accuracy' in rows[-1]:
+    score = np.array([r['validation_accuracy_per_client'] for r in rows])  # [evaluations, seeds, K]
+    best = score.argmax(0)
+    out['best_round'] = np.array([r['round'] for r in rows])[best].tolist()
+    for kind in kinds:
+      each = np.take_along_axis(np.array([r[f'{kind}_per_client'] for r in rows]), best[None], 0)[0]
+      name = kind.replace('accuracy', 'best_on_validation')
+      out |= {name: each.mean(1).tolist(), f'{name}_per_client': each.tolist()}
+  return out

@@ -1,0 +1,33 @@
+"""Intervals over seeds, and tables of them."""
+
+import numpy as np
+import scipy.stats
+
+
+def interval(values) -> tuple[float, float, float]:
+  """(mean, low, high): a 95 % Student t interval over seeds; below three seeds the range."""
+  values = np.asarray(values, float)
+  mean = values.mean()
+  if len(values) < 3:
+    return mean, values.min(), values.max()
+  half = scipy.stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
+  return mean, mean - half, mean + half
+
+
+def paired(one, other) -> np.ndarray:
+  """Differences over the seeds that both have, [common seeds]; `one` and `other` are {seed: value}."""
+  return np.array([one[seed] - other[seed] for seed in one if seed in other])
+
+
+def spread(values, unit='') -> str:
+  """'mean ± half width', or 'mean [low, high]' below three seeds."""
+  mean, low, high = interval(values)
+  if len(values) >= 3:
+    return f'{mean:.2f} ± {high - mean:.2f}{unit}'
+  return f'{mean:.2f} [{low:.2f}, {high:.2f}]{unit}' if len(values) > 1 else f'{mean:.2f}{unit}'
+
+
+def markdown(frame) -> str:
+  """A DataFrame of strings as a Markdown table."""
+  rows = [list(frame.columns), ['---'] * len(frame.columns), *frame.astype(str).values.tolist()]
+  return '\n'.join('| ' + ' | '.join(row) + ' |' for row in rows)

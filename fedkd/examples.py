@@ -1,0 +1,45 @@
+"""Who owns which examples: views of a client's `Data`."""
+
+import jax.numpy as jnp
+
+from fedkd.types import Data, ExampleIndices
+
+
+def unshared(data: Data) -> ExampleIndices:
+  """The rows that a client keeps to itself: all of its own where nobody shares."""
+  return data.private if data.shared is None else data.private._replace(size=data.private.size - data.shared.size)
+
+
+# What a method's argument `rows` may name.
+OWN = {'own': lambda data: data.private, 'unshared': unshared}
+
+
+def owned(rows: ExampleIndices):
+  """bool[n], which entries of a client's `rows` are no padding."""
+  return jnp.arange(rows.index.shape[0]) < rows.size
+
+
+def public(data: Data) -> ExampleIndices:
+  """The rows that everybody has.
+
+  Raises:
+    ValueError: if there are none.
+  """
+  if data.public is None:
+    raise ValueError('there are no public rows; set data.public to a data set, or data.public_share above 0')
+  return data.public
+
+
+def union(a: ExampleIndices, b: ExampleIndices) -> ExampleIndices:
+  """The rows of `a` and then those of `b`, with the id of `a`."""
+  place = jnp.arange(a.index.shape[0] + b.index.shape[0])
+  both = jnp.concatenate([a.index, b.index])
+  # Where a has padding, b moves up.
+  return ExampleIndices(
+    both[jnp.where(place < a.size, place, place - a.size + a.index.shape[0])], a.size + b.size, a.id
+  )
+
+
+def known(data: Data) -> ExampleIndices:
+  """All rows that a client has: those it keeps to itself, and everybody's."""
+  return union(unshared(data), public(data))

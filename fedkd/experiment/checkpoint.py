@@ -1,0 +1,130 @@
+"""Checkpoints of a whole run: Orbax for the files, a SHA-256 of the contents for trust.
+
+Orbax restores a flipped bit silently, so every checkpoint carries the digest of its leaves; one that does not
+match, or cannot be read at all, is passed over for the next older one.
+"""
+
+import contextlib
+import hashlib
+import json
+import logging
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+
+from fedkd.errors import ConfigError
+
+KEPT = 3  # checkpoints of a run
+
+
+def checksum(tree) -> str:
+  """SHA-256 over shape, dtype and bytes of the leaves, in tree order."""
+  sha = hashlib.sha256()
+  for leaf in jax.tree.leaves(tree):
+    leaf = np.asarray(leaf)
+    sha.update(f'{leaf.shape}{leaf.dtype}'.encode())
+    sha.update(np.ascontiguousarray(leaf).reshape(-1).view(np.uint8))  # no copy: states can be large
+  return sha.hexdigest()
+
+
+@contextlib.contextmanager
+def manager(directory, keep=KEPT, largest=0, tidy=True):
+  """The Orbax manager of a run's `checkpoints/`; saves are atomic and done when `save` returns.
+
+  `tidy`: clear away what a save that died has left; not for who only reads, since somebody may be saving.
+  `largest`: bytes of the largest array to save. Orbax compresses as many arrays at once as it may hold beside a state;
+  with 0 that is all of them.
+  """
+  # Orbax and absl report every save; a researcher's terminal shows progress instead.
+  logging.getLogger('absl').setLevel(logging.ERROR)
+  options = ocp.CheckpointManagerOptions(
+    max_to_keep=keep,
+    enable_async_checkpointing=False,
+    cleanup_tmp_directories=tidy,
+    create=False,
+    multiprocessing_options=_alone(),
+  )
+  handlers = {'digest': ocp.JsonCheckpointHandler(multiprocessing_options=_alone())}
+  gigabytes = {'save_concurrent_gb': 1 + largest // 10**9} if largest else {}
+  handlers['state'] = ocp.StandardCheckpointHandler(multiprocessing_options=_alone(), **gigabytes)
+  directory.mkdir(parents=True, exist_ok=True)  # as Orbax asks of a process that is alone
+  with ocp.CheckpointManager(directory.absolute(), options=options, item_handlers=handlers) as opened:
+    yield opened
+
+
+def _alone():
+  """A process reads and writes for itself; of several hosts `loop` lets only the first."""
+  me = jax.process_index()
+  return ocp.options.MultiprocessingOptions(primary_host=me, active_processes={me}, barrier_sync_key_prefix=f'host{me}')
+
+
+def _flat(leaves) -> dict:
+  """Leaves by number, so that restoring needs no knowledge of node types; without empty ones, which Orbax refuses."""
+  return {f'{i:05d}': leaf for i, leaf in enumerate(leaves) if leaf.size}
+
+
+def _seal(leaves, notes) -> str:
+  return hashlib.sha256((checksum(leaves) + json.dumps(notes, sort_keys=True)).encode()).hexdigest()
+
+
+def save(opened, step, state, notes):
+  """Saves a state and JSON-ready `notes` as `step`."""
+  # Orbax copies a NumPy array before it writes it. A JAX array on several devices it would write in parts, of which
+  # another host may have some.
+  in_one_place = lambda a: isinstance(a, jax.Array) and len(a.sharding.device_set) == 1
+  leaves = [a if in_one_place(a) else np.asarray(a) for a in jax.tree.leaves(state)]
+  tree = _flat(leaves)
+  seal = {'notes': notes, 'sha256': _seal(leaves, notes)}
+  opened.save(step, args=ocp.args.Composite(state=ocp.args.StandardSave(tree), digest=ocp.args.JsonSave(seal)))
+
+
+def read(opened, step, like):
+  """(state, notes) of one step; any exception means damage."""
+  found = opened.restore(step, args=ocp.args.Composite(digest=ocp.args.JsonRestore()))
+  leaves = [np.zeros(s.shape, s.dtype) for s in jax.tree.leaves(like)]
+  tree = opened.restore(step, args=ocp.args.Composite(state=ocp.args.StandardRestore(_flat(leaves)))).state
+  leaves = [np.asarray(tree.get(f'{i:05d}', leaf)) for i, leaf in enumerate(leaves)]
+  if _seal(leaves, found.digest['notes']) != found.digest['sha256']:
+    raise ValueError('its contents do not match their digest')
+  return jax.tree.unflatten(jax.tree.structure(like), leaves), found.digest['notes']
+
+
+def told(error) -> str:
+  """What an exception of `read` says, in one line."""
+  return str(error).strip().split('\n')[0][:120]
+
+
+def restore(opened, like, warn, tidy=True):
+  """The newest intact checkpoint; damaged newer ones are reported through `warn`.
+
+  Args:
+    opened: from `manager`.
+    like: step -> pytree of arrays or ShapeDtypeStructs with the structure of the state saved there.
+    warn: called with one sentence per damaged checkpoint.
+    tidy: delete damaged ones where there is an intact one, so that their numbers are free.
+
+  Returns:
+    (step, state, notes), or None if there is no checkpoint.
+
+  Raises:
+    ConfigError: if none can be read. None is deleted then: what has changed may be the program.
+  """
+  damaged = []
+  for step in sorted(opened.all_steps(), reverse=True):
+    try:
+      state, notes = read(opened, step, like(step))
+    except Exception as error:  # damage raises many types, depending on the file that is hit
+      reason = told(error)
+      warn(f'checkpoint {step} is damaged ({type(error).__name__}: {reason}); trying the next older one')
+      damaged.append(step)
+    else:
+      for later in damaged if tidy else ():
+        opened.delete(later)
+      return step, state, notes
+  if damaged:
+    raise ConfigError(
+      f'workdir={opened.directory.parent}: no checkpoint can be read ({reason}); undo what was changed in the method '
+      'or its models since, or choose another workdir'
+    )
+  return None

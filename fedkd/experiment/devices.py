@@ -1,0 +1,39 @@
+"""The devices of a run."""
+
+import contextlib
+
+import jax
+from jax.sharding import AxisType
+
+from fedkd.errors import ConfigError
+from fedkd.experiment import hosts
+from fedkd.sharding import AXIS
+
+
+def request(count):
+  """Lets a CPU count as several devices, `count` on all hosts together; has no effect once JAX's have started."""
+  if count > 1:
+    with contextlib.suppress(RuntimeError):
+      jax.config.update('jax_num_cpu_devices', max(1, count // hosts.count()))
+
+
+def mesh(count):
+  """The first `count` devices as a mesh; None for a single one, which needs no mesh.
+
+  Raises:
+    ConfigError: if there are fewer.
+  """
+  if count == hosts.count() == 1:
+    return None
+  if count % hosts.count():
+    raise ConfigError(f'devices={count} cannot be shared by {hosts.count()} hosts; set it to a multiple')
+  request(count)
+  found = jax.devices()
+  if hosts.count() > 1 and count != len(found):
+    raise ConfigError(f'devices={count} but {hosts.count()} hosts have {len(found)} together; set it to that')
+  if count > len(found):
+    raise ConfigError(
+      f'devices={count} but JAX has {len(found)} ({found[0].platform}); lower it, or on a CPU call '
+      f"jax.config.update('jax_num_cpu_devices', {count}) before anything else of JAX"
+    )
+  return jax.make_mesh((count,), (AXIS,), axis_types=(AxisType.Auto,), devices=found[:count])

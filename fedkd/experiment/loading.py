@@ -1,0 +1,91 @@
+"""What a run directory holds, brought back: its config, and its clients' models."""
+
+import bisect
+import itertools
+import pathlib
+
+import jax
+import numpy as np
+from ml_collections import ConfigDict
+
+from fedkd import config as configs
+from fedkd import files
+from fedkd.errors import ConfigError
+from fedkd.experiment import checkpoint, hosts
+from fedkd.experiment.build import build
+from fedkd.types import apply_model
+
+
+def read_config(workdir) -> ConfigDict:
+  """The config of a run directory; a field that is younger than the run has its default.
+
+  Raises:
+    ConfigError: if there is none.
+  """
+  path = pathlib.Path(workdir) / 'config.json'
+  if not path.exists():
+    raise ConfigError(f'workdir={workdir} holds no run (no config.json); give the --workdir of a run')
+  default, found = configs.default().to_dict(), files.read_json(path)
+  found['data'] = {**default['data'], **found['data']}
+  return ConfigDict(configs.freeze({**default, **found}))
+
+
+def load(workdir, client=0, seed=None):
+  """A trained client's model from a run's newest intact checkpoint.
+
+  Args:
+    workdir: of a run; its data set must be reachable, because the model carries its normalisation.
+    client: global number.
+    seed: one of the run's seeds; None is the first.
+
+  Returns:
+    (model, variables): `model.apply(variables, images, False)` gives (logits, {'features': ...}) for raw uint8
+    images [B, H, W, channels].
+
+  Raises:
+    ConfigError: for a directory without a run or checkpoint, or an unknown client or seed.
+  """
+  config = read_config(workdir)
+  seed = config.seeds[0] if seed is None else seed
+  if not 0 <= client < config.data.clients:
+    raise ConfigError(f'client={client} is unknown; the run has clients 0 to {config.data.clients - 1}')
+  if seed not in config.seeds:
+    raise ConfigError(f'seed={seed} is unknown; the run has seeds {", ".join(map(str, config.seeds))}')
+  config.devices = 1  # a checkpoint serves any number
+  parts = build(config, dry=not config.client_store, evaluate=np.array([client]))
+  with checkpoint.manager(pathlib.Path(workdir) / 'checkpoints', tidy=False) as saved:
+    found = restore(parts, saved, tidy=False)
+  if found is None:
+    raise ConfigError(f'workdir={workdir} holds no intact checkpoint; run the experiment first')
+  phase = parts.phases[phase_at(parts, found[0])[0]]
+  state = jax.tree.map(lambda a: a[config.seeds.index(seed)], phase.ready(found[1]))
+  g = next(i for i, group in enumerate(parts.groups) if client in group.ids)
+  if phase.method.predict is not apply_model:
+    files.warn(
+      f"{phase.label} is evaluated with its server's part too, which `load` leaves out: this is the client's own"
+    )
+  rows = phase.method.variables(state, g)
+  row = list(parts.groups[g].ids).index(client) if jax.tree.leaves(rows)[0].shape[0] > 1 else 0
+  return parts.groups[g].model, jax.tree.map(lambda a: a[row], rows)
+
+
+def phase_at(parts, step) -> tuple:
+  """(number of the phase of a state saved after `step` rounds, rounds of the phases before it); a phase's last state is
+  still its own."""
+  ends = list(itertools.accumulate(phase.rounds for phase in parts.phases))
+  number = bisect.bisect_left(ends, step)
+  return number, ends[number] - parts.phases[number].rounds
+
+
+def restore(parts, saved, tidy=True):
+  """(step, state, totals) of the newest intact checkpoint, or None; arguments as `checkpoint.restore`."""
+  phase_at = lambda step: parts.phases[phase_at(parts, step)[0]]
+  found = []
+  look = lambda: found.append(checkpoint.restore(saved, lambda step: phase_at(step).saved, files.warn, tidy))
+  hosts.run_on_primary(look)
+  found = found[0] if found else None
+  notes = hosts.broadcast_from_primary(found and (found[0], found[2]))
+  if not notes:
+    return None
+  phase = phase_at(notes[0])
+  return notes[0], phase.unpack(hosts.broadcast_arrays(found and found[1], phase.saved)), notes[1]

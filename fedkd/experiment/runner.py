@@ -1,0 +1,209 @@
+"""A run: `run` trains, phase after phase, and writes the run directory; `load` brings a client's model back."""
+
+import contextlib
+import os
+import pathlib
+import signal
+import time
+from concurrent import futures
+
+import jax
+import numpy as np
+
+from fedkd import analysis, files
+from fedkd import config as configs
+from fedkd.analysis import results
+from fedkd.data import partition, sources
+from fedkd.errors import ConfigError, StoppedError
+from fedkd.experiment import checkpoint, client_store, devices, hosts, loop, progress, warm_start
+from fedkd.experiment import totals as running
+from fedkd.experiment.build import build, owned
+from fedkd.experiment.loading import phase_at, restore
+from fedkd.experiment.provenance import environment, use_compilation_cache
+
+
+def run(config, workdir, show=True) -> dict:
+  """Runs an experiment, or continues it from its newest intact checkpoint.
+
+  Args:
+    config: ConfigDict (`fedkd.config.default` and a file of `configs/`).
+    workdir: the run directory; made if missing.
+    show: whether to report progress on the terminal.
+
+  Returns:
+    The run's summary, as in `summary.json`. A finished run returns it at once. Of several hosts (`hosts.join`), all of
+    which must call this, only the first reads and writes `workdir`.
+
+  Raises:
+    ConfigError: before anything is written or trained, also if `workdir` holds a run of another config.
+    DivergedError: at a loss that is not finite; the last checkpoint is kept.
+    HostError: where another host ends.
+    StoreError: where `client_store` cannot be read or written; the last checkpoint is kept.
+    StoppedError: on SIGINT or SIGTERM, after the chunk was finished and saved, or after compiling.
+  """
+  devices.request(config.devices)  # before the hosts speak
+  with hosts.together(), hosts.writing_to(workdir) as mine:
+    plain = configs.to_json(config)
+    hosts.check_agreement(lambda: {**configs.flatten(plain), 'the code': hosts.code(plain)})
+    return _run(config, mine, pathlib.Path(workdir).parent, show and hosts.is_primary())
+
+
+def _run(config, workdir, beside, show) -> dict:
+  if summary := hosts.run_on_primary(lambda: _finished(workdir, config)):
+    return summary
+  use_compilation_cache()
+  if config.client_store and hosts.count() > 1:
+    raise ConfigError(f"client_store={config.client_store!r} is for one host; start one, or set it to ''")
+  parts = build(config, beside)
+  source = parts.source
+  hosts.check_agreement(
+    lambda: {f'the data of {source.name}': checkpoint.checksum((source.train_image, source.train_label))[:12]}
+  )
+  if config.client_store:
+    client_store.claim(config.client_store, configs.to_json(config), workdir)
+  hosts.run_on_primary(lambda: _prepare(workdir, parts))
+  if not hosts.is_primary():  # what follows reads it
+    _prepare(workdir, parts)
+  largest = max(s.size * s.dtype.itemsize for s in jax.tree.leaves([phase.saved for phase in parts.phases]))
+  with (
+    checkpoint.manager(workdir / 'checkpoints', largest=largest) as saved,
+    progress.display(configs.label(config.method), sum(p.rounds for p in parts.phases), show) as display,
+    _signals() as stop,
+  ):
+    state, totals = _train(parts, workdir, saved, display, stop)
+  return _finish(parts, workdir, state, totals)
+
+
+def _finished(workdir, config) -> dict | None:
+  """The summary of a run that is finished; one of fewer rounds goes on."""
+  _check_same_config(workdir, configs.to_json(config))
+  path = workdir / 'summary.json'
+  summary = files.read_json(path) if path.exists() else {'rounds': -1}
+  return summary if summary['rounds'] == config.rounds else None
+
+
+def _check_same_config(workdir, config):
+  if not (workdir / 'config.json').exists():
+    return
+  changed = configs.differences(files.read_json(workdir / 'config.json'), config)
+  if changed:
+    raise ConfigError(
+      f'workdir={workdir} holds a run with another config ({"; ".join(changed)}); '
+      'choose another workdir, or undo the change'
+    )
+
+
+def _prepare(workdir, parts):
+  """Writes what is known before training.
+
+  Raises:
+    ConfigError: if the directory cannot be written.
+  """
+  files.make(workdir)
+  try:
+    _write_start(workdir, parts)
+  except OSError as error:
+    raise ConfigError(f'workdir={workdir} cannot be written ({error.strerror}); choose another') from error
+
+
+def _write_start(workdir, parts):
+  files.write_json(workdir / 'config.json', configs.to_json(parts.config))
+  lists = {}
+  for seed, split in zip(parts.config.seeds, parts.splits, strict=True):
+    lists[f'seed{seed}_public'] = split.public
+    for name in ('private', 'shared', 'validation', 'test'):
+      rows = getattr(split, name)
+      lists[f'seed{seed}_{name}'] = np.concatenate(rows)
+      lists[f'seed{seed}_{name}_sizes'] = np.array([len(r) for r in rows])
+  np.savez_compressed(workdir / 'split.npz', **lists)
+
+
+@contextlib.contextmanager
+def _signals():
+  """A list that receives the number of a SIGINT or SIGTERM instead of the program's death."""
+  got = []
+  try:
+    before = {s: signal.signal(s, lambda number, frame: got.append(number)) for s in (signal.SIGINT, signal.SIGTERM)}
+  except ValueError:  # not the main thread, which alone may handle signals
+    before = {}
+  try:
+    yield got
+  finally:
+    for number, handler in before.items():
+      signal.signal(number, handler)
+
+
+def _train(parts, workdir, saved, display, stop):
+  """All phases; returns the final (State, totals)."""
+  found = restore(parts, saved)
+  step, state, totals = found or (0, None, running.start(len(parts.config.seeds)))
+  first, start = phase_at(parts, step)
+  files.cut(workdir / 'metrics.jsonl', first, step - start if found else -1)
+  counts = sources.counts(parts.source)
+  display.say(f'{parts.source.name}: ' + ', '.join(f'{count:,} {what}' for what, count in counts.items()))
+  if found:
+    display.say(f'continuing from round {step}')
+  ended = step == start + parts.phases[first].rounds
+  _compile(parts.phases[first + ended :], display, stop)
+  writer = progress.tensorboard(workdir, step)
+  for number, phase in enumerate(parts.phases[first:], first):
+    fresh = step == start
+    if fresh:
+      state = phase.init(_handed(parts, workdir, number, state))
+    if step < start + phase.rounds:
+      this = loop.Loop(parts, number, start, workdir, saved, display, writer, stop)
+      state, totals = loop.rounds(this, state, totals, step - start, fresh)
+    start = step = start + phase.rounds
+  return state, totals
+
+
+def _compile(phases, display, stop):
+  """The programs of all phases to come, side by side, since XLA compiles one program mostly on one core.
+
+  They are lowered here, since JAX's contexts, such as `jax.default_matmul_precision`, are a thread's own. A signal that
+  came by the end stops the run; one that comes after the last line on the terminal lets it save a round first.
+  """
+  if not phases:
+    return
+  label, begun = phases[-1].label, time.monotonic()
+  display.say(f'{label}: compiling')
+  with futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+    lowered = (phase.lower() for phase in reversed(phases))  # the last is usually the largest
+    list(pool.map(lambda program: program.compile(), lowered))
+  if stops := loop.signals(stop):
+    raise StoppedError(stops[0], 'stopped by a signal while compiling; start again to continue')
+  display.say(f'{label}: compiled in {time.monotonic() - begun:.1f} s')
+
+
+def _handed(parts, workdir, number, state):
+  """What a phase starts from: the initial variables, or what the phase before left, which is kept for other runs."""
+  if number == 0:
+    return parts.variables
+  variables = parts.phases[number - 1].handover(state)
+  warm_start.write(workdir, number - 1, variables, [len(g.ids) for g in parts.groups])
+  return variables
+
+
+def _finish(parts, workdir, state, totals) -> dict:
+  """Writes `summary.json` and the figures."""
+  rows = files.read(workdir / 'metrics.jsonl')
+  config = parts.config
+  out = {
+    'name': config.name,
+    'method': parts.phases[-1].label,
+    'rounds': config.rounds,
+    'seeds': list(config.seeds),
+    'groups': [{'name': g.name, 'clients': len(g.ids), 'first': int(g.ids[0])} for g in parts.groups],
+    **results.headline(rows),
+    'ledger': {w: {kind: {'numbers': n, 'bytes': b} for kind, (n, b) in totals[w].items()} for w in ('up', 'down')},
+    'turns': rows[-1]['turns'][0],
+    'examples': totals['examples'],
+    'images': sources.counts(parts.source),
+    'seconds': totals['seconds'],
+    **environment(),
+    'state_sha256': parts.phases[-1].digest(state),
+  }
+  counts = partition.overview(owned(parts.splits[0]), parts.source.train_label, parts.source.classes)
+  analysis.save_figures(workdir, counts, out)
+  files.write_json(workdir / 'summary.json', out)  # last, because it says that the run is finished
+  return out

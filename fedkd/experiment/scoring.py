@@ -1,0 +1,99 @@
+"""What a run measures: its clients' models on the shared test set, on each other's test rows, on held-out rows."""
+
+import jax
+import numpy as np
+
+from fedkd.experiment import totals
+from fedkd.experiment.phase import evaluated_in
+
+EVAL_BLOCK = (100, 1000)  # images per call of the evaluation program: at least, where there are as many, and at most
+
+
+def subset(rows, limit) -> np.ndarray:
+  """A fixed random choice of `limit` of so many rows; all of them for 0."""
+  order = np.random.default_rng(0).permutation(rows)
+  return order[:limit] if 0 < limit < rows else np.arange(rows)
+
+
+def _block(parts) -> int:
+  """Images per call: one number for all that a run evaluates, because every other one would be compiled anew."""
+  (least, most), limit, source = EVAL_BLOCK, parts.config.eval_rows, parts.source
+  both = [lists for split in parts.splits for lists in (split.test, split.validation)]
+  public = len(source.public_test[1]) if source.public_test else 0
+  longest = max(len(source.test_label), public, *(sum(map(len, lists)) for lists in both))
+  if limit:
+    return min(most, longest, max(least, limit))
+  return -(-longest // -(-longest // most))  # as few calls as `most` allows, none of them mostly padding
+
+
+def _hits(parts, phase, state, images, labels, lists) -> tuple:
+  """Right answers on some rows of images, by who owns the rows.
+
+  Args:
+    images, labels: to take rows of.
+    lists: per seed, or once for all seeds, O lists of rows.
+
+  Returns:
+    (hits int[seeds, K, O], rows int[seeds or 1, O]).
+  """
+  seeds, block = jax.tree.leaves(state)[0].shape[0], _block(parts)
+  sizes = np.array([list(map(len, each)) for each in lists])
+  width = -(-sizes.sum(1).max() // block) * block
+  fill = lambda rows, value: np.pad(rows, (0, width - len(rows)), constant_values=value)
+  index = np.stack([fill(np.concatenate(each), 0) for each in lists])
+  owner = np.stack([fill(np.repeat(np.arange(len(n)), n), -1) for n in sizes])
+  full = lambda a: np.broadcast_to(a, (seeds, *a.shape[1:]))
+  correct = 0
+  for start in range(0, width, block):
+    rows, mine = index[:, start : start + block], owner[:, start : start + block]
+    label = np.where(mine >= 0, labels[rows], -1)  # no answer is -1
+    right = np.asarray(phase.correct(state, full(images[rows]), full(label)), np.float32)
+    # Sums of a block are exact in float32, for which NumPy has a fast matrix product.
+    correct = correct + (right @ (mine[..., None] == np.arange(sizes.shape[1])).astype(np.float32)).astype(int)
+  return correct, sizes
+
+
+def accuracy(parts, phase, state, limit) -> dict:
+  """The accuracy fields on test rows, at most `limit` of them (of each client's own, where clients have their own).
+
+  Clients with test rows of their own (domains) are tested on the rows of all (ACC in FedH2L, Li et al., 2021), on
+  their own (BWT), and on those of the others (FWT); each is pooled over images.
+  """
+  source, clients, groups = parts.source, parts.world.clients, len(parts.groups)
+  owner = evaluated_in(parts.groups, clients)
+  if len(source.test_label):
+    test = subset(len(source.test_label), limit)
+    correct, rows = _hits(parts, phase, state, source.test_image, source.test_label, [[test]])
+    return {'test_rows': len(test), **totals.accuracies(correct[..., 0], rows[:, 0], owner, groups)}
+  pick = lambda rows: rows[subset(len(rows), limit)]
+  lists = [list(map(pick, split.test)) for split in parts.splits]
+  correct, rows = _hits(parts, phase, state, source.train_image, source.train_label, lists)
+  own = correct[:, np.arange(len(clients)), clients]
+  out = totals.accuracies(correct.sum(-1), rows.sum(-1), owner, groups)
+  split = {
+    'local': own / rows[:, clients],
+    'others': (correct.sum(-1) - own) / (rows.sum(-1, keepdims=True) - rows[:, clients]),
+  }
+  for name, each in split.items():
+    out |= {f'accuracy_{name}': each.mean(1).tolist(), f'accuracy_{name}_per_client': each.tolist()}
+  return {'test_rows': int(rows.sum(-1).max()), **out}
+
+
+def public(parts, phase, state, limit) -> dict:
+  """Accuracy on the test set of the public data, at most `limit` of its rows."""
+  images, labels = parts.source.public_test
+  correct, rows = _hits(parts, phase, state, images, labels, [[subset(len(labels), limit)]])
+  each = correct[..., 0] / rows
+  return {'accuracy_public': each.mean(1).tolist(), 'accuracy_public_per_client': each.tolist()}
+
+
+def validation(parts, phase, state, limit) -> dict:
+  """Accuracy on the held-out rows of all clients together, at most `limit` of them; {} if nothing is held out."""
+  held = [np.concatenate(split.validation) for split in parts.splits]
+  if not min(map(len, held)):
+    return {}
+  pick = subset(min(map(len, held)), limit)
+  lists = [[rows[pick] if limit else rows] for rows in held]
+  correct, rows = _hits(parts, phase, state, parts.source.train_image, parts.source.train_label, lists)
+  each = correct[..., 0] / rows
+  return {'validation_accuracy': each.mean(1).tolist(), 'validation_accuracy_per_client': each.tolist()}

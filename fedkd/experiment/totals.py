@@ -1,0 +1,108 @@
+"""What a run adds up on the host: the ledger, losses and examples of finished rounds, and the rows made of them.
+
+Every value is a list over seeds. Totals are JSON-ready, because a checkpoint carries them.
+"""
+
+import numpy as np
+
+
+def start(seeds) -> dict:
+  """Totals before round 0. `up` and `down` are {kind: [numbers per seed, bytes per seed]}; `means` is {name: [sum per
+  seed, client turns per seed that have a value]} since the last evaluation; `last` describes the last round."""
+  zeros = [0.0] * seeds
+  return {'examples': zeros, 'seconds': 0.0, 'up': {}, 'down': {}, 'means': {}, 'last': {}, **of_phase(seeds)}
+
+
+def of_phase(seeds) -> dict:
+  """The totals that begin anew with each phase: client turns, and what early stopping remembers."""
+  return {'turns': [0] * seeds, 'stop': {}}
+
+
+def _counts(groups) -> dict:
+  """{kind: (numbers, bytes)} per group, each [seeds, rounds, m] -> {kind: int64[2, seeds, rounds]}."""
+  out = {}
+  for group in groups:
+    for kind, both in group.items():
+      out[kind] = out.get(kind, 0) + np.stack([np.sum(a, -1, dtype=np.int64) for a in both])
+  return out
+
+
+def add(totals, report, count, seconds) -> dict:
+  """Totals after `count` more rounds.
+
+  Args:
+    totals: before them.
+    report: `round.Report` on the host, leaves [seeds, length, m] (server's [seeds, length]).
+    count: rounds that were run, of `length`.
+    seconds: that they took.
+  """
+  slots = [np.asarray(ids)[:, :count] >= 0 for ids in report.ids]
+  infos = {}
+  for info, slotted in zip(report.info, slots, strict=True):
+    for name, values in info.items():
+      values = np.asarray(values, np.float64)[:, :count]
+      said = slotted & ~np.isnan(values)
+      both = np.stack([np.sum(values, (1, 2), where=said), said.sum((1, 2))])
+      infos[name] = infos.get(name, 0) + both
+  new = {**totals, 'seconds': totals['seconds'] + seconds, 'last': {}, 'means': dict(totals['means'])}
+  new['examples'] = (np.asarray(totals['examples']) + infos.pop('examples', [0])[0]).tolist()
+  new['turns'] = (np.asarray(totals['turns']) + sum(s.sum((1, 2)) for s in slots)).tolist()
+  for name, both in infos.items():
+    new['means'][name] = (np.asarray(totals['means'].get(name, 0.0)) + both).tolist()
+  speakers = np.maximum(sum(s[:, count - 1].sum(-1) for s in slots), 1)
+  for way in ('up', 'down'):
+    counted = _counts(getattr(report, way))
+    sums = {kind: a[:, :, :count].sum(-1) for kind, a in counted.items()}
+    new[way] = {kind: (np.asarray(totals[way].get(kind, 0)) + a).tolist() for kind, a in sums.items()}
+    last = sum(a[:, :, count - 1] for a in counted.values()) + np.zeros((2, len(new['examples'])))
+    for unit, values in zip(('numbers', 'bytes'), last, strict=True):
+      new['last'][f'{unit}_{way}_per_client'] = (values / speakers).tolist()
+  for name, values in report.server.items():
+    of_seeds = np.asarray(values)[:, count - 1].astype(float).tolist()
+    new['last'][name] = [None if np.isnan(value) else value for value in of_seeds]
+  return new
+
+
+def total(totals, way) -> np.ndarray:
+  """Everything sent one way so far, int64[2 (numbers, bytes), seeds]."""
+  return sum(np.asarray(a) for a in totals[way].values()) + np.zeros((2, len(totals['examples'])), np.int64)
+
+
+def first_bad_loss(report, count):
+  """(seed index, round of the chunk, client, loss) of the first loss that is not finite, or None."""
+  found = []
+  for ids, info in zip(report.ids, report.info, strict=True):
+    if 'loss' in info:
+      for s, t, slot in np.argwhere(~np.isfinite(np.asarray(info['loss'])[:, :count])):
+        found.append((t, int(np.asarray(ids)[s, t, slot]), s, float(info['loss'][s, t, slot])))
+  if not found:
+    return None
+  t, client, seed, loss = min(found)
+  return int(seed), int(t), client, loss
+
+
+def accuracies(correct, rows, owner, groups) -> dict:
+  """The accuracy fields of a row from right answers int[seeds, K] on `rows` [seeds] examples; `owner`: int[K], which of
+  so many `groups` each client is in. A group of which nobody is evaluated has no accuracy, None."""
+  each = correct / rows[:, None]
+  nobody = [None] * len(each)
+  per_group = [each[:, owner == g].mean(1).tolist() if np.any(owner == g) else nobody for g in range(groups)]
+  return {
+    'accuracy': each.mean(1).tolist(),
+    'accuracy_per_client': each.tolist(),
+    'accuracy_per_group': [list(row) for row in zip(*per_group, strict=True)],
+    'accuracy_std': each.std(1).tolist(),
+    'accuracy_p10': np.percentile(each, 10, axis=1).tolist(),
+    'accuracy_worst': each.min(1).tolist(),
+  }
+
+
+def row(totals) -> dict:
+  """The training and ledger fields of a row; losses are means over the client turns since the last evaluation that
+  have a value (not NaN), what the server says is of the last round; None for a seed without a value."""
+  mean = lambda sums, turns: [total / count if count else None for total, count in zip(sums, turns, strict=True)]
+  out = {name: mean(*both) for name, both in totals['means'].items()}
+  for way in ('up', 'down'):
+    for unit, values in zip(('numbers', 'bytes'), total(totals, way), strict=True):
+      out[f'{unit}_{way}'] = values.tolist()
+  return {**out, **totals['last'], 'examples': totals['examples'], 'seconds': totals['seconds']}

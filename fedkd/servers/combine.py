@@ -1,0 +1,46 @@
+"""Servers made of servers: one per key of a message, or silent at first."""
+
+import jax
+import jax.numpy as jnp
+
+from fedkd.types import Download, Masked, Server, is_masked
+
+
+def join(**servers) -> Server:
+  """Gives each top-level key of a message its own server: join(logits=class_mean_store(), weights=per_group(mean))."""
+
+  def init(key, groups, variables, data):
+    keys = jax.random.split(key, len(servers))
+    return {n: s.init(k, groups, variables, data) for k, (n, s) in zip(keys, servers.items(), strict=True)}
+
+  def receive(key, t, state, uploads, ids):
+    keys = jax.random.split(key, len(servers))
+    out = {
+      name: part.receive(k, t, state[name], tuple(up[name] for up in uploads), ids)
+      for k, (name, part) in zip(keys, servers.items(), strict=True)
+    }
+    return {name: new for name, (new, _) in out.items()}, {k: v for _, info in out.values() for k, v in info.items()}
+
+  def send(key, t, state, ids):
+    keys = jax.random.split(key, len(servers))
+    downs = {n: s.send(k, t, state[n], ids) for k, (n, s) in zip(keys, servers.items(), strict=True)}
+    return tuple(
+      Download(
+        {name: down[g].shared for name, down in downs.items()}, {name: down[g].own for name, down in downs.items()}
+      )
+      for g in range(len(ids))
+    )
+
+  return Server(init, receive, send)
+
+
+def after(start, weights) -> Server:
+  """`server`, silent in the rounds before `start`: every leaf it sends becomes a `Masked`, not valid until then."""
+
+  def send(key, t, state, ids):
+    def late(leaf):
+      return Masked(leaf.value, leaf.valid & (t >= start)) if is_masked(leaf) else Masked(leaf, jnp.asarray(t >= start))
+
+    return jax.tree.map(late, weights.send(key, t, state, ids), is_leaf=is_masked)
+
+  return weights._replace(send=send)

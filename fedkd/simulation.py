@@ -1,0 +1,242 @@
+"""A method on a federation as pure functions: the one assembly of clients, server and plan.
+
+The runner, the tests and the benchmark build on it, too.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedkd import inference, plan, round
+from fedkd.federation import Federation, initial_variables
+from fedkd.plan import Plan
+from fedkd.round import Report
+from fedkd.types import Method, PyTree, State, clients
+
+HORIZON = 1000  # rounds for which a plan is drawn
+
+
+class SimulationState(NamedTuple):
+  """All that outlives a round of a simulation."""
+
+  key: jax.Array  # the run's key, the same in every round
+  round: jax.Array  # int32[], rounds so far
+  client: tuple  # per group, leaves [n, ...]
+  server: PyTree
+  inbox: tuple | None = None  # what each client downloaded last, where the plan is stale
+
+  @property
+  def federated(self) -> State:
+    """What methods and servers have of it."""
+    return State(self.client, self.server, self.inbox)
+
+
+class Simulation(NamedTuple):
+  """Pure functions; all may be jitted, mapped over keys (seeds) and states, and differentiated where clients train for
+  a fixed number of steps.
+
+  init: (key, variables=None) -> state before the first round. `variables`: per group, instead of fresh ones.
+  round: state -> (state, Report) after one more round.
+  run: (state, rounds) -> (state, Report with leaves [rounds, ...]), as one program; `rounds` is a Python int.
+  accuracy: (state, x, y) -> float32[clients], of every client's model on shared examples.
+  validation_accuracy: state -> float32[clients] on the held-out rows of the federation; [clients, domains] if it has
+    domains.
+  model: (state, client) -> (module, variables): `module.apply(variables, x, False)` gives (logits, out) for raw
+    examples.
+  models: state -> a tuple of those of all clients.
+  """
+
+  init: Callable[..., SimulationState]
+  round: Callable[[SimulationState], tuple[SimulationState, Report]]
+  run: Callable[[SimulationState, int], tuple[SimulationState, Report]]
+  accuracy: Callable[[SimulationState, Any, Any], jax.Array]
+  validation_accuracy: Callable[[SimulationState], jax.Array]
+  model: Callable[[SimulationState, int], tuple]
+  models: Callable[[SimulationState], tuple]
+
+
+def simulation(
+  method: Method, federation: Federation, plan=None, *, clients_per_vmap: int | None = None, horizon: int = HORIZON
+) -> Simulation:
+  """A method on a federation.
+
+  Args:
+    method: from `fedkd.methods`, or your own. Its scalar hyperparameters may be traced.
+    federation: from `fedkd.federation`.
+    plan: from `fedkd.plan`, or a `Plan` of tables; None: everybody in every round.
+    clients_per_vmap: clients mapped at once; 1 is one after the other. None: what is fastest for the models on this
+      backend.
+    horizon: rounds for which the plan is drawn; after them it starts over.
+
+  Raises:
+    ValueError: if method, models, data and plan do not fit together, before anything is compiled.
+  """
+  who = tables(plan, federation.groups, horizon)
+  data, groups = federation.data(), federation.groups
+  example = jax.ShapeDtypeStruct(federation.pool.example.shape[1:], federation.pool.example.dtype)
+  fresh = lambda key: tuple(initial_variables(key, group.model, example) for group in groups)
+  width = clients_per_vmap or mapped_at_once(jax.eval_shape(fresh, jax.random.key(0)))
+  every = np.arange(clients(groups))
+  rows = inference.rows_of(groups, every)
+
+  @jax.jit
+  def init(key, variables=None):
+    if variables is None:
+      variables = jax.tree.map(lambda a: a[None], fresh(key))
+    key = jax.random.fold_in(key, 1)
+    return SimulationState(key, jnp.int32(0), *initial_state(key, method, federation, variables, who.stale))
+
+  def rounds(state, count):
+    after, report = round.run(
+      state.key, state.round, count, count, method, groups, state.federated, data, who.participants, width
+    )
+    return SimulationState(state.key, state.round + count, *after), report
+
+  run = jax.jit(rounds, static_argnums=1)
+
+  def one(state):
+    state, report = rounds(state, 1)
+    return state, jax.tree.map(lambda a: a[0], report)
+
+  def ready(state):
+    return calibrated(method, federation, state.federated, range(len(groups)))
+
+  @jax.jit
+  def correct(state, x, y):
+    return inference.correct_of_clients(method, groups, every, rows, 0, ready(state), x, y)
+
+  def accuracy(state, x, y):
+    x, y = jnp.asarray(x), jnp.asarray(y)
+    _check_examples(federation, x, y)
+    return jnp.mean(correct(state, x, y), 1, dtype=jnp.float32)
+
+  def validation_accuracy(state):
+    held, domain = federation.validation, federation.domain
+    if held is None:
+      raise ValueError('the federation has no validation rows; give fedkd.federation some, as validation=...')
+    x, y = federation.pool.example[held.index], federation.pool.label[held.index]
+    if domain is None:
+      return accuracy(state, x, y)
+    of = jnp.asarray(np.asarray(domain)[held.index][:, None] == np.arange(int(np.max(domain)) + 1), jnp.float32)
+    return correct(state, x, y).astype(jnp.float32) @ of / jnp.maximum(of.sum(0), 1)
+
+  def model(state, client):
+    if not 0 <= client < len(every):
+      raise ValueError(f'client={client} is unknown; the federation has clients 0 to {len(every) - 1}')
+    return model_of(method, groups, ready(state), client)
+
+  def models(state):
+    state = ready(state)
+    return tuple(model_of(method, groups, state, int(client)) for client in every)
+
+  made = Simulation(init, jax.jit(one), lambda s, rounds: run(s, _count(rounds)), accuracy, validation_accuracy, model, models)
+  jax.eval_shape(lambda key: made.round(made.init(key)), jax.random.key(0))  # what does not fit together ends here
+  return made
+
+
+def _count(rounds) -> int:
+  if not isinstance(rounds, int | np.integer) or rounds < 1:
+    raise ValueError(f'rounds={rounds!r} must be a whole number, at least 1')
+  return int(rounds)
+
+
+def tables(drawn, groups, horizon) -> Plan:
+  """A plan as tables for these groups.
+
+  Raises:
+    ValueError: for a plan for other clients.
+  """
+  sizes = [len(group.ids) for group in groups]
+  if drawn is None:
+    return plan.synchronous()(sizes, 1)
+  if not isinstance(drawn, Plan):
+    return drawn(sizes, horizon)
+  if len(drawn.participants) != len(sizes):
+    raise ValueError(
+      f'plan has tables for {len(drawn.participants)} groups, the federation has {len(sizes)} '
+      f'({", ".join(group.name for group in groups)}); give one per group'
+    )
+  for group, table in zip(groups, drawn.participants, strict=True):
+    if table.ndim != 2 or not len(table) or (table.size and int(table.max()) >= len(group.ids)):
+      raise ValueError(
+        f'plan: the table of group {group.name} is {list(table.shape)} and names row {int(table.max(initial=-1))}; give '
+        f'int32[rounds, slots] with rows of its {len(group.ids)} clients, 0 to {len(group.ids) - 1}, or -1'
+      )
+  return drawn
+
+
+# The winners of `launch/bench` (without `--quick`): clients mapped at once, by backend and kind of network.
+CLIENTS_PER_VMAP = {('cpu', 'convolution'): 1, ('cpu', 'dense'): 10}
+ON_ACCELERATORS = 100
+
+
+def mapped_at_once(params, axes=0) -> int:
+  """How many clients are mapped at once if nobody says otherwise, for models with such parameters (or their shapes).
+
+  `axes`: how many axes the leaves have in front of a single model's.
+  """
+  kind = 'convolution' if any(leaf.ndim - axes >= 4 for leaf in jax.tree.leaves(params)) else 'dense'
+  return CLIENTS_PER_VMAP.get((jax.default_backend(), kind), ON_ACCELERATORS)
+
+
+def initial_state(key, method: Method, federation: Federation, variables, stale=False) -> State:
+  """The state before the first round.
+
+  Args:
+    key: of the run (or phase).
+    variables: per group, leaves [1, ...] (all clients alike) or [n, ...].
+    stale: whether clients work on what they downloaded last.
+  """
+  states = first_clients(key, method, federation, variables)
+  server = first_server(key, method, federation, variables)
+  inbox = round.fill_inbox(jax.random.split(key, 3)[2], method, federation.groups, server) if stale else None
+  return State(states, server, inbox)
+
+
+def first_clients(key, method, federation, variables) -> tuple:
+  """The clients' states before their first update, per group; arguments as `initial_state`."""
+  key_client = jax.random.split(key, 3)[0]
+
+  def of_group(group, data, variables):
+    def one(row, initial):
+      own = round.of_client(data, row)
+      return method.client.init(jax.random.fold_in(key_client, own.private.id), group.model, own, initial)
+
+    rows, given = data.private.size.shape[0], jax.tree.leaves(variables)[0].shape[0]
+    if given == 1:
+      return jax.vmap(one, (0, None))(jnp.arange(rows), jax.tree.map(lambda a: jax.lax.squeeze(a, (0,)), variables))
+    if given < rows:  # clients that only pad the devices begin like the last
+      variables = jax.tree.map(lambda a: jnp.take(a, np.minimum(np.arange(rows), given - 1), 0), variables)
+    return jax.vmap(one)(jnp.arange(rows), variables)
+
+  return tuple(of_group(*each) for each in zip(federation.groups, federation.data(), variables, strict=True))
+
+
+def first_server(key, method, federation, variables):
+  """The server's state before the first round; arguments as `initial_state`."""
+  first = tuple(jax.tree.map(lambda a: jax.lax.index_in_dim(a, 0, keepdims=False), v) for v in variables)
+  return method.server.init(jax.random.split(key, 3)[1], federation.groups, first, federation.data())
+
+
+def calibrated(method: Method, federation: Federation, state: State, which) -> State:
+  """The state whose models of the groups numbered `which` may be evaluated (`Method.calibrate`)."""
+  return method.calibrate(federation.groups, state, federation.data(), which) if method.calibrate else state
+
+
+def model_of(method: Method, groups, state: State, client: int) -> tuple:
+  """(module, variables) that a client would deploy; one that sits in several groups has that of the first."""
+  g = next(g for g, group in enumerate(groups) if client in group.ids)
+  variables = method.variables(state, g)
+  row = list(groups[g].ids).index(client) if jax.tree.leaves(variables)[0].shape[0] > 1 else 0
+  return method.deployed(groups[g].model, jax.tree.map(lambda a: a[row], variables), state.server)
+
+
+def _check_examples(federation, x, y):
+  shape = federation.pool.example.shape[1:]
+  if x.shape[1:] != shape or y.shape != x.shape[:1]:
+    raise ValueError(
+      f'x is {list(x.shape)} and y {list(y.shape)}; give examples [T, {", ".join(map(str, shape))}] and labels [T]'
+    )

@@ -1,0 +1,1 @@
+"""Speed and memory, measured through the library's own code."""

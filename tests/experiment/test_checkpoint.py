@@ -1,0 +1,92 @@
+"""Checkpoints survive, or are recognised as damaged, whatever file is hit."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fedkd.errors import ConfigError
+from fedkd.experiment import checkpoint
+
+STATE = ({'a': jnp.arange(12.0).reshape(3, 4), 'b': ()}, jnp.int32(7), {'empty': jnp.zeros((0, 3))})
+NOTES = {'examples': [1.5], 'round': 3}
+
+
+def states(step):
+  return ({'a': STATE[0]['a'] + step, 'b': ()}, jnp.int32(step), STATE[2])
+
+
+def save_two(directory):
+  with checkpoint.manager(directory) as saved:
+    for step in (2, 4):
+      checkpoint.save(saved, step, states(step), {**NOTES, 'round': step})
+
+
+def restore(directory, warnings):
+  with checkpoint.manager(directory) as saved:
+    return checkpoint.restore(saved, lambda step: STATE, warnings.append)
+
+
+def test_round_trip(tmp_path):
+  save_two(tmp_path)
+  step, state, notes = restore(tmp_path, [])
+  assert (step, notes) == (4, {**NOTES, 'round': 4})
+  assert checkpoint.checksum(state) == checkpoint.checksum(states(4))
+  assert state[0]['b'] == ()
+
+
+def test_nothing_to_restore(tmp_path):
+  assert restore(tmp_path, []) is None
+
+
+def test_one_flipped_bit_or_a_cut_in_any_file_is_harmless_or_noticed(tmp_path):
+  """Either the newest checkpoint's content survives exactly, or the older one is used, with a warning."""
+  save_two(tmp_path / 'good')
+  files = [p.relative_to(tmp_path / 'good') for p in (tmp_path / 'good' / '4').rglob('*') if p.is_file()]
+  noticed = 0
+  for number, name in enumerate(files):
+    for kind in ('flip', 'cut'):
+      directory = tmp_path / f'{number}{kind}'
+      save_two(directory)
+      target = directory / name
+      if not target.exists():  # Orbax names its data files at random: take the one of the same place
+        target = sorted(p for p in (directory / name).parent.iterdir() if p.is_file())[0]
+      content = bytearray(target.read_bytes())
+      if not content:
+        continue
+      if kind == 'flip':
+        content[len(content) // 2] ^= 4
+      target.write_bytes(content if kind == 'flip' else content[: len(content) // 2])
+      warnings = []
+      step, state, notes = restore(directory, warnings)
+      assert checkpoint.checksum(state) == checkpoint.checksum(states(step))
+      assert notes['round'] == step
+      assert step == 4 or 'checkpoint 4 is damaged' in warnings[0]
+      noticed += step == 2
+  assert noticed >= 4
+
+
+def test_where_none_can_be_read_nothing_is_deleted(tmp_path):
+  """As after a change of the method: the shapes are others."""
+  save_two(tmp_path)
+  other = (*STATE[:2], {'empty': jnp.zeros((2, 3))})
+  with (
+    checkpoint.manager(tmp_path) as saved,
+    pytest.raises(ConfigError, match=r'no checkpoint can be read .*; undo what was changed in the method'),
+  ):
+    checkpoint.restore(saved, lambda step: other, lambda text: None)
+  assert restore(tmp_path, [])[0] == 4
+
+
+def test_who_only_reads_clears_nothing_away(tmp_path):
+  save_two(tmp_path)
+  (tmp_path / '4' / 'digest' / 'metadata').write_text('{')
+  with checkpoint.manager(tmp_path, tidy=False) as saved:
+    assert checkpoint.restore(saved, lambda step: STATE, lambda text: None, tidy=False)[0] == 2
+    assert sorted(saved.all_steps()) == [2, 4]
+
+
+def test_digest_sees_shape_dtype_and_value():
+  base = checkpoint.checksum([np.zeros(4, np.float32)])
+  assert base != checkpoint.checksum([np.zeros((2, 2), np.float32)])
+  assert base != checkpoint.checksum([np.zeros(4, np.int32)])
+  assert base != checkpoint.checksum([np.array([0, 0, 0, -0.0], np.float32)])

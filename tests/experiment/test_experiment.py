@@ -1,0 +1,527 @@
+"""A whole run: the run directory, resuming, seeds, bad input."""
+
+import contextlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+import runs
+from fedkd import aggregate, experiment, files, methods, plan
+from fedkd import config as configs
+from fedkd.errors import ConfigError, DivergedError, StoppedError
+from fedkd.experiment import build, checkpoint, progress, runner, scoring
+
+
+@pytest.fixture(scope='session')
+def images(tmp_path_factory):
+  return runs.save_images(tmp_path_factory.mktemp('images') / 'tiny.npz')
+
+
+@pytest.fixture(scope='session')
+def finished(images, tmp_path_factory):
+  """(workdir, summary) of six rounds of FedHe without a break, checkpoint every second round."""
+  workdir = tmp_path_factory.mktemp('finished') / 'run'
+  config = runs.config(images)
+  config.checkpoint_every = 2
+  return workdir, experiment.run(config, workdir, show=False)
+
+
+def metrics(workdir):
+  """The rows without what the clock decides."""
+  return [{k: v for k, v in row.items() if k != 'seconds'} for row in files.read(workdir / 'metrics.jsonl')]
+
+
+def test_the_run_directory_is_complete(finished):
+  workdir, summary = finished
+  assert {p.name for p in workdir.iterdir()} >= {
+    'config.json', 'split.npz', 'metrics.jsonl', 'tensorboard', 'checkpoints', 'figures', 'summary.json'
+  }  # fmt: skip
+  names = {'accuracy_rounds', 'accuracy_megabytes', 'accuracy_clients', 'labels'}
+  assert {p.stem for p in (workdir / 'figures').iterdir()} == names
+  assert [row['round'] for row in metrics(workdir)] == [0, 2, 4, 6]
+  assert [row['test_rows'] for row in metrics(workdir)] == [30, 30, 30, 90]
+  assert summary['final'] == metrics(workdir)[-1]['accuracy']
+  assert len(summary['state_sha256']) == 64
+  assert summary['images'] == {'train': 240, 'public': 0, 'test': 90, 'classes': 3}
+
+
+def test_the_split_is_saved_disjoint_and_complete(finished):
+  workdir, _ = finished
+  with np.load(workdir / 'split.npz') as split:
+    rows = np.concatenate([split['seed0_private'], split['seed0_validation']])
+    assert sorted(rows) == list(range(240))
+    assert split['seed0_validation_sizes'].tolist() == [6, 6, 6, 6]
+
+
+def test_the_ledger_counts_twelve_numbers_per_turn_of_three_classes(finished):
+  """C(C+1) numbers each way, none down during the cold start, which is one turn per client = round 0."""
+  workdir, summary = finished
+  numbers = {way: sum(k['numbers'][0] for k in summary['ledger'][way].values()) for way in ('up', 'down')}
+  assert summary['turns'] == 24
+  assert numbers == {'up': 24 * 12, 'down': 20 * 12}
+  assert metrics(workdir)[-1]['numbers_up'] == [24 * 12]
+  assert metrics(workdir)[-1]['bytes_up_per_client'] == [48]
+
+
+def test_a_finished_run_returns_its_summary_without_training(finished, monkeypatch):
+  workdir, summary = finished
+  monkeypatch.setattr(runner, 'build', None)
+  assert experiment.run(experiment.read_config(workdir), workdir, show=False) == summary
+
+
+def test_more_rounds_continue_to_the_same_bits(images, finished, tmp_path):
+  config = runs.config(images, rounds=3)
+  first = experiment.run(config, tmp_path, show=False)
+  config.rounds, config.eval_batch = 6, 7  # a run field may change, rounds may grow
+  second = experiment.run(config, tmp_path, show=False)
+  assert first['state_sha256'] != second['state_sha256'] == finished[1]['state_sha256']
+  assert [row['round'] for row in metrics(tmp_path)] == [0, 2, 3, 4, 6]
+
+
+def test_another_config_is_refused_and_named(finished):
+  workdir, _ = finished
+  config = experiment.read_config(workdir)
+  config.method.alpha = 2.0
+  config.rounds = 4
+  before = {p: p.stat().st_mtime_ns for p in workdir.rglob('*')}
+  with pytest.raises(ConfigError, match=r'method.alpha: 1.0 -> 2.0; rounds: 6 -> 4.*another workdir'):
+    experiment.run(config, workdir, show=False)
+  assert before == {p: p.stat().st_mtime_ns for p in workdir.rglob('*')}
+
+
+def test_a_damaged_checkpoint_falls_back_to_the_older_one(finished, tmp_path, capsys):
+  shutil.copytree(finished[0], tmp_path / 'run')
+  workdir = tmp_path / 'run'
+  (workdir / 'summary.json').unlink()
+  data = max((workdir / 'checkpoints' / '6' / 'state').rglob('d/*'), key=lambda p: p.stat().st_size)
+  content = bytearray(data.read_bytes())
+  content[len(content) // 2] ^= 1
+  data.write_bytes(content)
+  again = experiment.run(experiment.read_config(workdir), workdir, show=False)
+  assert 'checkpoint 6 is damaged' in capsys.readouterr().err
+  assert again['state_sha256'] == finished[1]['state_sha256']
+  assert metrics(workdir) == metrics(finished[0])
+
+
+def diverging(images, eval_every):
+  """A config whose steps are infinite from round 4 on; a checkpoint after every call."""
+  config = runs.config(images, rounds=8, method='private', steps=1)
+  config.groups = ({'model': 'MLP', 'clients': 4, 'hidden': (8,)},)
+  config.optimizer = configs.block(optax, 'sgd', learning_rate=1e3)
+  config.milestones, config.decay, config.checkpoint_every, config.eval_every = (4,), 1e38, 1, eval_every
+  return config
+
+
+@pytest.mark.parametrize(('eval_every', 'what'), [(3, 'the loss of client 0 became nan'), (1, 'a weight became')])
+def test_diverging_names_the_round_and_keeps_the_last_good_checkpoint(images, tmp_path, eval_every, what):
+  """With a call per round the weights are bad before a loss is."""
+  config = diverging(images, eval_every)
+  told = rf'{what}.* round \d of private.*; lower optimizer.learning_rate=1000.0; the checkpoint of round (\d) is kept'
+  with pytest.raises(DivergedError, match=told) as caught:
+    experiment.run(config, tmp_path, show=False)
+  assert not (tmp_path / 'summary.json').exists()
+  kept = int(re.search(told, str(caught.value)).group(1))
+  assert kept == {3: 3, 1: 4}[eval_every]
+  phase = build.build(config, dry=True).phases[0]
+  with checkpoint.manager(tmp_path / 'checkpoints', tidy=False) as saved:
+    step, state, _ = checkpoint.restore(saved, lambda step: phase.saved, pytest.fail)
+  assert step == kept
+  assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.client))
+
+
+@pytest.mark.parametrize('file', ['config.json', 'split.npz'])
+def test_a_work_directory_that_cannot_be_used_is_refused(images, tmp_path, file):
+  (tmp_path / 'run').mkdir()
+  if file == 'config.json':
+    (tmp_path / 'run' / file).write_text('{')
+  else:
+    (tmp_path / 'run' / file).mkdir()  # in the way
+  with pytest.raises(ConfigError, match=r'config\.json is damaged|cannot be written'):
+    experiment.run(runs.config(images, 'private'), tmp_path / 'run', show=False)
+
+
+def test_the_lowering_does_not_change_what_training_begins_with(images):
+  begun = []
+  for lowering in ('native', 'matmul'):
+    config = runs.config(images)
+    config.lowering = lowering
+    source = build.load_data(config)
+    groups = build.make_groups(config, source)
+    begun.append(build.initial_variables(groups[1:], (0,), source.train_image.shape[1:]))
+  jax.tree.map(np.testing.assert_array_equal, *begun)
+
+
+SEEDS = """
+import pathlib, sys
+import runs
+from fedkd import experiment
+
+images, folder = sys.argv[1], pathlib.Path(sys.argv[2])
+together = experiment.run(runs.config(images, seeds=(0, 3), rounds=2), folder / 'both', show=False)
+alone = experiment.run(runs.config(images, seeds=(3,), rounds=2), folder / 'one', show=False)
+assert together['final'][1] == alone['final'][0]
+"""
+
+
+def test_seeds_together_equal_seeds_alone(images, tmp_path):
+  # Two programs have the same bits with the fusion emitters that runs have, which `conftest` switches off.
+  flags = {'XLA_FLAGS': f'{os.environ["XLA_FLAGS"]} --xla_cpu_use_fusion_emitters=true'}
+  env = {**os.environ, **flags, 'PYTHONPATH': str(pathlib.Path(__file__).parents[1])}
+  subprocess.run([sys.executable, '-c', SEEDS, str(images), str(tmp_path)], env=env, check=True)
+  for client in (0, 3):
+    _, a = experiment.load(tmp_path / 'both', client, seed=3)
+    _, b = experiment.load(tmp_path / 'one', client)
+    jax.tree.map(np.testing.assert_array_equal, a, b)
+
+
+@pytest.mark.parametrize('net', ['MLP', pytest.param('TwoConv', marks=pytest.mark.slow)])
+def test_seeds_under_vmap_are_those_of_map_to_rounding(images, net):
+  """`vmap` is what `auto` chooses on an accelerator."""
+  made = []
+  for axis in ('map', 'vmap'):
+    config = runs.config(images, 'fedhe', seeds=(0, 3), rounds=3)
+    config.groups = ({'model': net, 'clients': 4, **({'hidden': (8,)} if net == 'MLP' else {'filters': (2, 2)})},)
+    config.optimizer, config.seed_axis = configs.block(optax, 'sgd', learning_rate=0.05), axis
+    config.plan = configs.block(plan, 'asynchronous', stale=True)
+    parts = build.build(config)
+    phase = parts.phases[0]
+    state, report = phase.run(phase.init(parts.variables), 0, phase.length)
+    numbers = [leaf for leaf in jax.tree.leaves((state, report)) if np.issubdtype(leaf.dtype, np.number)]
+    made.append(numbers)
+  for one, other in zip(*made, strict=True):
+    np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_a_loaded_client_repeats_its_accuracy(finished, images, tmp_path):
+  """Also one that was trained on more devices than there are."""
+  workdir = shutil.copytree(finished[0], tmp_path / 'run')
+  kept = json.loads((workdir / 'config.json').read_text())
+  (workdir / 'config.json').write_text(json.dumps({**kept, 'devices': 64}))
+  last = metrics(workdir)[-1]['accuracy_per_client'][0]
+  with np.load(images) as saved:
+    image, label = saved['x_test'], saved['y_test']
+  for client in (1, 2):
+    model, variables = experiment.load(workdir, client)
+    answer = np.argmax(model.apply(variables, image, False)[0], -1)
+    assert np.mean(answer == label) == pytest.approx(last[client], abs=1e-6)
+
+
+@pytest.mark.parametrize(('client', 'seed', 'match'), [(4, None, 'clients 0 to 3'), (0, 9, 'seeds 0')])
+def test_load_refuses_unknown_clients_and_seeds(finished, client, seed, match):
+  with pytest.raises(ConfigError, match=match):
+    experiment.load(finished[0], client, seed)
+
+
+def test_chunks_do_not_change_a_bit(images, finished):
+  parts = build.build(runs.config(images))
+  phase = parts.phases[0]
+  state = phase.init(parts.variables)
+  for start, count in ((0, 1), (1, 2), (3, 1), (4, 2)):
+    state, _ = phase.run(state, start, count)
+  again = experiment.checkpoint.digest((state.client, state.server))
+  assert again == finished[1]['state_sha256']
+
+
+def test_a_run_is_traced_once_whatever_its_chunks(images):
+  traces = []
+
+  def counted(tx, steps=2, batch=8):
+    method = methods.private(tx, steps, None, batch)
+    step = lambda *args: traces.append(1) or method.client.step(*args)
+    return method._replace(client=method.client._replace(step=step))
+
+  config = runs.config(images, method='private')
+  config.method = configs.block(methods, counted)
+  parts = build.build(config)
+  phase = parts.phases[0]
+  state = phase.init(parts.variables)
+  state, _ = phase.run(state, 0, 2)
+  first = len(traces)
+  state, _ = phase.run(state, 2, 1)
+  phase.run(state, 3, 2)
+  assert first == len(traces) == len(parts.groups)
+
+
+def test_programs_are_compiled_once_before_any_is_run(images, tmp_path, compiled, monkeypatch):
+  """Of all phases that are ahead, in the caller's context of JAX, also where clients may stop."""
+  real = scoring.accuracy
+  monkeypatch.setattr(scoring, 'accuracy', lambda *args: compiled.append('an evaluation') or real(*args))
+  config = runs.config(images, method='private', rounds=1)
+  config.groups = ({'model': 'MLP', 'clients': 4, 'hidden': (8,)},)
+  config.data.validation, config.early_stop.watch = 0.2, 'validation_accuracy'
+  config.before = ({'name': 'private', 'rounds': 1, 'steps': 2, 'batch': 4},)
+  with jax.default_matmul_precision('bfloat16'):
+    experiment.run(config, tmp_path / 'run', show=False)
+    assert compiled.count('jit(run)') == 2
+    assert 'jit(run)' not in compiled[compiled.index('an evaluation') :]
+    (tmp_path / 'run' / 'summary.json').unlink()
+    for late in (tmp_path / 'run' / 'checkpoints').glob('2*'):
+      shutil.rmtree(late)
+    compiled.clear()
+    experiment.run(config, tmp_path / 'run', show=False)
+  assert compiled.count('jit(run)') == 1
+
+
+def test_the_time_left_counts_from_the_first_update(monkeypatch, capsys):
+  now = iter((100.0, 120.0))
+  monkeypatch.setattr(progress.time, 'monotonic', lambda: next(now))
+  with progress.display('a run', 100) as display:
+    for at in (40, 50):
+      display.update(at, 7.0, {'accuracy': [0.5]})
+  assert [line.split('examples/s')[1].strip() for line in capsys.readouterr().out.splitlines()] == ['', '1:40 left']
+
+
+def test_a_signal_while_compiling_ends_the_run_before_it_trains(images, tmp_path, monkeypatch):
+  compile = jax.stages.Lowered.compile
+
+  def interrupted(program):
+    signal.raise_signal(signal.SIGTERM)
+    return compile(program)
+
+  monkeypatch.setattr(jax.stages.Lowered, 'compile', interrupted)
+  with pytest.raises(StoppedError, match='while compiling; start again to continue'):
+    experiment.run(runs.config(images), tmp_path / 'run', show=False)
+  assert not (tmp_path / 'run' / 'metrics.jsonl').exists() or not (tmp_path / 'run' / 'metrics.jsonl').read_text()
+
+
+def test_a_signal_once_it_has_compiled_lets_the_run_save_a_round(images, tmp_path, monkeypatch):
+  words = []
+
+  @contextlib.contextmanager
+  def display(*args):
+    def say(text):
+      words.append(text)
+      if 'compiled in' in text:
+        signal.raise_signal(signal.SIGTERM)
+
+    yield progress.Display(lambda *args: None, say)
+
+  monkeypatch.setattr(progress, 'display', display)
+  config = runs.config(images)
+  with pytest.raises(StoppedError, match='after round 1, which is saved; start again to continue'):
+    experiment.run(config, tmp_path / 'run')
+  monkeypatch.undo()
+  assert experiment.run(config, tmp_path / 'run', show=False)['rounds'] == config.rounds
+  assert 'compiled in' in words[-1]
+
+
+@pytest.mark.parametrize('eval_rows', [0, 13])
+def test_blocks_of_one_shape_find_the_same_right_answers(images, monkeypatch, eval_rows):
+  config = runs.config(images, rounds=2)
+  config.data.validation, config.eval_rows = 0.3, eval_rows
+  parts = build.build(config)
+  phase, shapes = parts.phases[0], []
+  phase = phase._replace(correct=lambda *args: shapes.append(args[1].shape) or parts.phases[0].correct(*args))
+  state, _ = phase.run(phase.init(parts.variables), 0, 2)
+  look = lambda: (
+    [scoring.accuracy(parts, phase, state, limit) for limit in (0, eval_rows)]
+    + [scoring.validation(parts, phase, state, eval_rows)]
+  )
+  whole = look()
+  monkeypatch.setattr(scoring, 'EVAL_BLOCK', (7, 40))  # of 90 test rows and 72 held out: the last block is not full
+  shapes.clear()
+  assert look() == whole
+  assert {shape[1] for shape in shapes} == {eval_rows or 30}
+
+
+def geometric_mean(rows, weight):
+  share = weight / weight.sum()
+  return jax.tree.map(lambda a: jax.numpy.tensordot(share, a, 1), rows)
+
+
+def test_a_rule_by_value_and_by_dotted_path(images, tmp_path):
+  by_value = runs.config(images, method='fedavg', rounds=2, rule=geometric_mean)
+  by_path = runs.config(images, method='fedavg', rounds=2, rule=f'{__name__}:geometric_mean')
+  plain = runs.config(images, method='fedavg', rounds=2, rule=aggregate.mean)
+  results = [experiment.run(c, tmp_path / str(i), show=False) for i, c in enumerate((by_value, by_path, plain))]
+  assert results[0]['state_sha256'] == results[1]['state_sha256']
+  assert results[0]['final'] == pytest.approx(results[2]['final'], abs=0.05)
+  saved = json.loads((tmp_path / '0' / 'config.json').read_text())
+  assert saved['method']['rule'] == f'{__name__}:geometric_mean'
+
+
+@pytest.mark.parametrize(
+  ('change', 'match'),
+  [
+    (lambda c: setattr(c, 'colour', 'red'), r"config has no field 'colour'; it has"),
+    (lambda c: c.update(rounds=0), r'rounds=0 must be at least 1'),
+    (lambda c: c.update(rounds=-3), r'rounds=-3 must be at least 1'),
+    (lambda c: c.update(seeds=(1, 1)), r'seeds=\(1, 1\) must be distinct'),
+    (lambda c: c.method.update(name='fedbest'), r"method.name='fedbest' is unknown; choose one of agg, fedavg"),
+    (lambda c: setattr(c.method, 'beta', 1), r"method fedhe has no field 'beta'; it has steps"),
+    (lambda c: c.data.update(name='no_such_set'), r'no_such_set.*npz:FILE'),
+    (
+      lambda c: c.data.update(partition='fair'),
+      r"data.partition='fair' is unknown; choose one of by_origin, contiguous",
+    ),
+    (lambda c: c.data.update(clients=5), r'groups have 4 clients but data.clients=5'),
+    (lambda c: c.groups[1].update(first=1), r'groups have 3 clients but data.clients=4; make them equal'),
+    (lambda c: c.groups[1].update(first=3), r'clients from 0 to 4 and leave some out; let `first` number them 0 to 3'),
+    (lambda c: c.data.update(classes=2), r'data.classes=2 is less than the 3 classes'),
+    (lambda c: c.update(lowering='fast'), r"lowering='fast' is unknown; choose one of auto"),
+    (lambda c: c.update(groups=({'model': 'Transformer', 'clients': 4},)), r'groups\[0\].model=.* choose one of MLP'),
+    (lambda c: c.update(groups=({'model': 'MLP', 'clients': 4, 'width': 3},)), r"has no field 'width'; it has hidden"),
+    (lambda c: c.update(groups=({'model': 'ThreeConv', 'clients': 4, 'filters': (2, 2, 2)},)) or tiny(c), r'too deep'),
+    (lambda c: many_clients(c), r'data.clients=300 is more than the 240 training examples'),
+    (lambda c: setattr(c, 'method', configs.block(methods, 'fedavg')), r'method.per_group=True'),
+    (lambda c: c.method.update(steps=None), r'steps or epochs'),
+    (lambda c: c.optimizer.update(name='adamm'), r"optimizer.name='adamm' is unknown"),
+  ],
+)
+def test_bad_input_is_one_sentence_before_anything_is_written(images, tmp_path, change, match):
+  config = runs.config(images)
+  config.unlock()
+  change(config)
+  if config.data.classes == -1:
+    config.data.classes = 0
+    config.data.name = f'npz:{runs.save_images(tmp_path / "small.npz", size=6)}'
+  with pytest.raises(ConfigError, match=match) as caught:
+    experiment.run(config, tmp_path / 'run', show=False)
+  assert '\n' not in str(caught.value)
+  assert not (tmp_path / 'run').exists()
+
+
+def tiny(config):
+  config.data.classes = -1  # marks that the images shall be 6x6
+
+
+def many_clients(config):
+  config.data.clients = 300
+  config.groups = ({'model': 'MLP', 'clients': 300},)
+
+
+def test_a_client_with_one_example_and_batchnorm_is_refused(images, tmp_path):
+  path = runs.save_images(tmp_path / 'few.npz', train=6, test=6)
+  config = runs.config(path)
+  config.data.validation = 0.0
+  with pytest.raises(ConfigError, match=r'single training example.*BatchNorm'):
+    experiment.run(config, tmp_path / 'run', show=False)
+
+
+def halved(tx, steps=2, batch=8):
+  """Private with half the steps, as a user's own method."""
+  return methods.private(tx, steps // 2, None, batch)
+
+
+def test_a_method_by_value_and_by_dotted_path(images, tmp_path):
+  by_value, by_path = runs.config(images, 'private'), runs.config(images, 'private')
+  by_value.method = configs.block(methods, halved)
+  by_path.method = configs.block(methods, f'{__name__}:halved')
+  results = [experiment.run(c, tmp_path / str(i), show=False) for i, c in enumerate((by_value, by_path))]
+  assert results[0]['state_sha256'] == results[1]['state_sha256']
+  assert results[0]['examples'] == [6 * 4 * 8]
+  assert results[0]['method'] == results[1]['method'] == 'halved'
+
+
+def wrong_tree(rows, weight):
+  del weight
+  return rows['params']
+
+
+def test_a_rule_with_the_wrong_result_is_refused_before_training(images, tmp_path):
+  with pytest.raises(ConfigError, match='method fedavg does not fit its models or messages'):
+    experiment.run(runs.config(images, 'fedavg', rule=wrong_tree), tmp_path / 'run', show=False)
+  assert not (tmp_path / 'run').exists()
+
+
+def mlps(images, *groups):
+  config = runs.config(images, 'private', 2)
+  config.groups = tuple({'model': 'MLP', **group} for group in groups)
+  return config
+
+
+def test_a_client_of_two_groups_is_evaluated_in_the_first_that_holds_it(images, tmp_path):
+  """Alone at work, the two clients of the wide net do in one group of four what they do in a group of their own."""
+  wide, narrow = {'clients': 2, 'hidden': (8,)}, {'clients': 2, 'hidden': (4,)}
+  apart = experiment.run(mlps(images, wide, narrow), tmp_path / 'apart', show=False)
+  both = mlps(images, narrow | {'first': 2}, wide | {'first': 0, 'clients': 4})  # 2 and 3 are in either
+  shared = experiment.run(both, tmp_path / 'both', show=False)
+  assert shared['final_per_client'] == apart['final_per_client']
+  per_group = [metrics(tmp_path / run)[-1]['accuracy_per_group'][0] for run in ('apart', 'both')]
+  assert per_group[1] == per_group[0][::-1]
+  assert [row['turns'] for row in metrics(tmp_path / 'both')] == [[0], [12]]
+  model, _ = experiment.load(tmp_path / 'both', 3)
+  assert model.net.hidden == (4,)
+
+
+@pytest.mark.slow
+def test_velo_continues_from_within_its_initial_phase_to_the_same_bits(images, tmp_path):
+  """Two seeds; the autoencoder first trains before round 3, every second round."""
+  cvae = {'interval': 2, 'cvae_epochs': 2, 'limits': (20, 20)}
+  config = runs.config(images, 'velo', 6, (0, 1), epochs=None, initial=3, feature_align='group', **cvae)
+  config.groups = ({'model': 'MLP', 'clients': 2, 'hidden': (8,)}, {'model': 'MLP', 'clients': 2, 'hidden': (4,)})
+  whole = experiment.run(config, tmp_path / 'whole', show=False)
+  config.rounds = 2
+  experiment.run(config, tmp_path / 'parts', show=False)
+  config.rounds = 6
+  assert experiment.run(config, tmp_path / 'parts', show=False)['state_sha256'] == whole['state_sha256']
+  rows = metrics(tmp_path / 'whole')
+  assert [row['cvae_trained_8'] for row in rows[1:]] == [[0.0, 0.0], [0.0, 0.0], [0.0, 0.0]]  # rounds 1, 3, 5
+  assert rows[1]['cvae_reconstruction_4'] == [None, None]
+  assert rows[2]['cvae_reconstruction_4'] > [0.0, 0.0]
+  assert rows[1]['numbers_down'] == [0, 0] < rows[2]['numbers_down']
+
+
+@pytest.mark.slow
+def test_heterofl_draws_widths_anew_and_is_evaluated_as_the_whole_network(images, tmp_path):
+  """Four clients in three groups; statistics of the part that `load` returns are those of all training images."""
+  config = runs.config(images, 'heterofl', 4, (0, 1), epochs=None)
+  net = {'model': 'PreActResNet', 'blocks': (1,), 'width': 0.0625, 'clients': 4, 'first': 0}
+  config.groups = tuple({**net, 'rate': rate} for rate in (1.0, 0.5, 0.25))
+  config.plan = configs.block(plan, 'dynamic', ratio=0.75)
+  config.eval_clients = 3
+  whole = experiment.run(config, tmp_path / 'whole', show=False)
+  config.rounds = 2
+  experiment.run(config, tmp_path / 'parts', show=False)
+  config.rounds = 4
+  assert experiment.run(config, tmp_path / 'parts', show=False)['state_sha256'] == whole['state_sha256']
+  last = metrics(tmp_path / 'whole')[-1]
+  assert last['turns'] == [12, 12]
+  assert len(last['accuracy_per_client'][0]) == 3
+  model, variables = experiment.load(tmp_path / 'whole', 2, seed=1)
+  with np.load(images) as saved:
+    answer = np.argmax(model.apply(variables, saved['x_test'], False)[0], -1)
+    assert np.mean(answer == saved['y_test']) == pytest.approx(last['accuracy'][1], abs=1e-6)
+  assert model.net.rate == 1.0
+
+
+def test_milestones_slow_every_optimizer_down(images, tmp_path):
+  """With decay 0 nothing moves from the milestone on."""
+  config = runs.config(images, 'private', 6)
+  config.milestones, config.decay = (4,), 0.0
+  config.groups = ({'model': 'MLP', 'clients': 4, 'hidden': (8,)},)  # without BatchNorm, whose statistics go on
+  experiment.run(config, tmp_path / 'run', show=False)
+  start, two, four, _ = (row['accuracy_per_client'] for row in metrics(tmp_path / 'run'))
+  assert start != two != four
+  _, after = experiment.load(tmp_path / 'run')
+  config.rounds = 4
+  experiment.run(config, tmp_path / 'short', show=False)
+  jax.tree.map(np.testing.assert_array_equal, after, experiment.load(tmp_path / 'short')[1])
+
+
+def test_the_config_of_an_older_run_is_read_with_the_defaults_of_younger_fields(finished, tmp_path):
+  old = json.loads((finished[0] / 'config.json').read_text())
+  del old['milestones'], old['data']['aligned']
+  (tmp_path / 'config.json').write_text(json.dumps(old))
+  assert configs.to_json(experiment.read_config(tmp_path)) == configs.to_json(experiment.read_config(finished[0]))
+
+
+def test_load_needs_neither_weights_nor_the_run_it_started_from(images, finished, tmp_path, monkeypatch):
+  """Nothing is compiled to know what shape a checkpoint has."""
+  monkeypatch.setattr('fedkd.experiment.build._with_weights', lambda *args: pytest.fail('made initial weights'))
+  monkeypatch.setattr('fedkd.experiment.warm_start.read', lambda *args: pytest.fail('read the other run'))
+  shutil.copytree(finished[0], tmp_path / 'run')
+  config = json.loads((tmp_path / 'run' / 'config.json').read_text())
+  config['init_from'], config['groups'][0]['weights'] = 'nobody@0', 'gone.npz'
+  (tmp_path / 'run' / 'config.json').write_text(json.dumps(config))
+  jax.tree.map(np.testing.assert_array_equal, experiment.load(tmp_path / 'run')[1], experiment.load(finished[0])[1])

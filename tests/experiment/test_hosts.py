@@ -1,0 +1,125 @@
+"""Two processes on one run, with two CPU devices each: the numbers of one process, to rounding."""
+
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import test_devices
+from test_devices import run
+
+from fedkd.errors import ConfigError
+from fedkd.experiment import hosts
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def address() -> str:
+  with socket.socket() as free:
+    free.bind(('localhost', 0))
+    return f'localhost:{free.getsockname()[1]}'
+
+
+def start(where, *argv, program=test_devices.PROGRAM):
+  """A process that joins, and then runs a program."""
+  joined = f'from fedkd import hosts\nhosts.join({where!r})\n{program}'
+  pipe = {'stdout': subprocess.PIPE, 'stderr': subprocess.PIPE, 'text': True}
+  return subprocess.Popen([sys.executable, '-c', joined, *map(str, argv)], cwd=ROOT, env=dict(os.environ), **pipe)
+
+
+def both(*argv, each=((), ()), program=test_devices.PROGRAM):
+  """The two processes of a run."""
+  at = address()
+  return [start(f'{at},2,{i}', *argv, *each[i], program=program) for i in (0, 1)]
+
+
+def outcomes(name, *runs):
+  """What the first host prints of runs; the second prints nothing of them."""
+  first, second = both(name, *runs)
+  (out, err), (silence, other) = first.communicate(), second.communicate()
+  assert (first.returncode, second.returncode) == (0, 0), err[:3000] + other[:3000]
+  assert 'compiled' in out
+  assert not [word for word in ('outcome', 'compil', 'round') if word in silence], silence
+  return test_devices.read(out)
+
+
+@pytest.mark.slow
+def test_two_hosts_change_nothing_but_rounding_and_go_on_where_they_stopped(tmp_path):
+  alone = test_devices.outcomes('fedavg', run(tmp_path / 'one', 1))
+  outcomes('fedavg', run(tmp_path / 'two', 4, 2))
+  test_devices.assert_alike(*outcomes('fedavg', run(tmp_path / 'two', 4)), *alone)
+
+
+@pytest.mark.slow
+def test_one_host_goes_on_where_two_stopped(tmp_path):
+  outcomes('fedavg', run(tmp_path / 'moved', 4, 2))
+  test_devices.assert_alike(*test_devices.outcomes('fedavg', run(tmp_path / 'moved', 1), run(tmp_path / 'one', 1)))
+
+
+EVERY = ['private', 'agg', 'fedhe', 'fedmd', 'fedh2l', 'felo', 'velo', 'heterofl']
+
+
+@pytest.mark.parametrize(
+  'name', [name if name == 'fedhe' else pytest.param(name, marks=pytest.mark.slow) for name in EVERY]
+)
+def test_every_method_on_two_hosts(tmp_path, name):
+  two, one = outcomes(name, run(tmp_path / 'two', 4)), test_devices.outcomes(name, run(tmp_path / 'one', 1))
+  test_devices.assert_alike(*two, *one)
+
+
+def test_hosts_that_disagree_are_refused_before_anything_is_written(tmp_path):
+  processes = both('fedavg', each=[(run(tmp_path / 'run', 4, rounds),) for rounds in (2, 3)])
+  errors = [process.communicate()[1] for process in processes]
+  for process, error in zip(processes, errors, strict=True):
+    assert process.returncode
+    assert 'ConfigError: rounds=3 on host 1, but 2 on host 0; start all hosts alike' in error
+  assert not (tmp_path / 'run').exists()
+
+
+@pytest.mark.slow
+def test_when_a_host_dies_the_other_ends_with_a_sentence(tmp_path):
+  command = [sys.executable, '-m', 'launch.main', '--config=configs/quickstart.py:smoke', '--config.rounds=100000']
+  command += [f'--workdir={tmp_path / "run"}', '--config.devices=4', '--config.eval_every=100000', '--config.seeds=0,']
+  at, pipe = address(), {'stdout': subprocess.PIPE, 'stderr': subprocess.PIPE, 'text': True}
+  first, second = (subprocess.Popen([*command, f'--hosts={at},2,{i}'], cwd=ROOT, **pipe) for i in (0, 1))
+  until = time.monotonic() + 120
+  while not list((tmp_path / 'run').glob('checkpoints/*/state')):
+    assert first.poll() is None, first.communicate()
+    assert time.monotonic() < until
+    time.sleep(0.1)
+  second.kill()
+  begun = time.monotonic()
+  _, error = first.communicate(timeout=60)
+  assert first.returncode == 3, error[-2000:]
+  assert 'fedkd: another host has ended' in error
+  assert 'the last checkpoint is kept, start all hosts again' in error
+  assert time.monotonic() - begun < 60
+  second.communicate()
+
+
+@pytest.mark.parametrize('where', ['here', 'localhost:1,2', 'localhost:1,two,0'])
+def test_hosts_are_named_in_full(where):
+  with pytest.raises(ConfigError, match=r"hosts='.*': .*; give HOST:PORT,COUNT,INDEX"):
+    hosts.join(where)
+
+
+def test_the_code_is_the_package_and_what_the_config_names(tmp_path, monkeypatch):
+  monkeypatch.syspath_prepend(tmp_path)
+  rule, config = tmp_path / 'rule_of_mine.py', {'method': {'rule': 'rule_of_mine:mean'}, 'data': {'name': 'npz:x'}}
+  rule.write_text('one')
+  before = hosts.code(config)
+  rule.write_text('two')
+  assert hosts.code(config) != before
+  assert hosts.code({}) == hosts.code({'data': {'name': 'folder:cinic10'}})
+
+
+def test_one_host_decides_for_itself():
+  assert hosts.count() == 1
+  assert hosts.is_primary()
+  assert hosts.gather([1, 'two']) == [[1, 'two']]
+  assert hosts.broadcast_from_primary({'a': None}) == {'a': None}
+  np.testing.assert_array_equal(hosts.broadcast_arrays(np.arange(3), None), np.arange(3))

@@ -1,0 +1,229 @@
+"""Runs of several phases: FedMD after transfer learning, branching, resuming, own test rows."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+import runs
+from fedkd import config as configs
+from fedkd import experiment, files, methods
+from fedkd.errors import ConfigError, StoppedError
+from fedkd.experiment import build
+
+
+def config(images, method='fedmd', seeds=(0,)):
+  out = runs.config(images, 'private', 3, seeds)
+  out.method = configs.block(methods, method, steps=2, batch=8, **({'epochs': None} if method == 'fedmd' else {}))
+  if method == 'fedmd':
+    out.method.update({'subset': 16, 'digest_batch': 8})
+    phase = {'steps': 2, 'batch': 8}
+    out.before = ({'name': 'public', 'rounds': 2, **phase}, {'name': 'private', 'rounds': 2, **phase})
+  out.data.public_share, out.eval_every, out.eval_rows = 0.2, 1, 0
+  out.groups = ({'model': 'MLP', 'clients': 2, 'hidden': (8,)}, {'model': 'MLP', 'clients': 2, 'hidden': (6,)})
+  return out
+
+
+@pytest.fixture(scope='module')
+def images(tmp_path_factory):
+  return runs.save_images(tmp_path_factory.mktemp('images') / 'tiny.npz')
+
+
+@pytest.fixture(scope='module')
+def finished(images, tmp_path_factory):
+  """(workdir, summary) of public, private, fedmd; a checkpoint after every round."""
+  workdir = tmp_path_factory.mktemp('phases') / 'fedmd'
+  made = config(images)
+  made.checkpoint_every = 1
+  return workdir, experiment.run(made, workdir, show=False)
+
+
+def rows_of(workdir):
+  return [{k: v for k, v in row.items() if k != 'seconds'} for row in files.read(workdir / 'metrics.jsonl')]
+
+
+def test_every_phase_is_evaluated_from_its_start(finished):
+  rows = rows_of(finished[0])
+  assert [(r['phase'], r['round']) for r in rows] == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)] + [
+    (2, i) for i in range(4)
+  ]
+  assert [r['method'] for r in rows] == ['public'] * 3 + ['private'] * 3 + ['fedmd'] * 4
+
+
+def test_models_carry_over_and_the_first_round_of_fedmd_only_exchanges(finished):
+  rows = rows_of(finished[0])
+  per_client = [r['accuracy_per_client'] for r in rows]
+  assert per_client[2] == per_client[3]
+  assert per_client[5] == per_client[6] == per_client[7]
+  assert per_client[7] != per_client[8]
+  assert finished[1]['start'] == rows[6]['accuracy']
+
+
+def test_only_the_last_phase_sends(finished):
+  rows = rows_of(finished[0])
+  assert [r['numbers_up'] for r in rows[:7]] == [[0]] * 7
+  assert rows[-1]['numbers_up'] == [3 * 4 * 16 * 3]  # rounds, clients, rows, classes
+
+
+def test_the_optimizer_of_the_private_phase_is_handed_to_the_revisit(images):
+  parts = build.build(config(images))
+  state = parts.phases[0].init(parts.variables)
+  state, _ = parts.phases[0].run(state, 0, 1)
+  private = parts.phases[1].init(parts.phases[0].handover(state))
+  private, _ = parts.phases[1].run(private, 0, 1)
+  fedmd = parts.phases[2].init(parts.phases[1].handover(private))
+  count = lambda opt: np.asarray(opt[0].count)
+  assert count(private.client[0].opt).tolist() == [[2, 2]]  # the steps of its own phase: a fresh optimizer
+  assert count(fedmd.client[0]['learner'].opt).tolist() == [[2, 2]]
+  assert count(fedmd.client[0]['digest_opt']).tolist() == [[0, 0]]
+
+
+@pytest.mark.parametrize('kept', [4, *(pytest.param(k, marks=pytest.mark.slow) for k in (1, 5, 6))])
+def test_a_run_resumes_in_any_phase_to_the_same_bits(finished, images, tmp_path, kept):
+  """Checkpoints are those of rounds 5, 6, 7 (three are kept); an earlier one is made by running again."""
+  workdir, summary = finished
+  again = tmp_path / 'fedmd'
+  made = config(images)
+  made.checkpoint_every = 1
+  if kept >= 5:
+    shutil.copytree(workdir, again)
+    for step in (6, 7):
+      if step > kept:
+        shutil.rmtree(again / 'checkpoints' / str(step))
+    (again / 'summary.json').unlink()
+  else:
+    stop_after(made, again, kept)
+  assert experiment.run(made, again, show=False)['state_sha256'] == summary['state_sha256']
+  assert rows_of(again) == rows_of(workdir)
+
+
+def stop_after(made, workdir, step):
+  """Runs until a signal arrives after `step` rounds."""
+  import signal
+
+  real, saves = experiment.checkpoint.save, []
+
+  def save(opened, at, state, totals):
+    real(opened, at, state, totals)
+    saves.append(at)
+    if at == step:
+      signal.raise_signal(signal.SIGTERM)
+
+  experiment.checkpoint.save = save
+  try:
+    with pytest.raises(StoppedError):
+      experiment.run(made, workdir, show=False)
+  finally:
+    experiment.checkpoint.save = real
+
+
+def test_a_run_branches_from_a_phase_of_another(finished, images):
+  workdir, _ = finished
+  made = config(images, 'agg')
+  made.init_from = 'fedmd@0'
+  experiment.run(made, workdir.parent / 'pooled', show=False)
+  assert rows_of(workdir.parent / 'pooled')[0]['accuracy_per_client'] == rows_of(workdir)[2]['accuracy_per_client']
+
+
+@pytest.mark.parametrize(
+  ('init_from', 'change', 'match'),
+  [
+    ('fedmd', {}, 'must be RUN@PHASE'),
+    ('nobody@0', {}, 'holds no run'),
+    ('fedmd@7', {}, 'phase 7 of that run is not finished'),
+    ('fedmd@0', {'seeds': (3,)}, r'other clients \(seeds'),
+    ('fedmd@0', {'data.public_share': 0.1}, 'data.public_share: 0.2 -> 0.1'),
+  ],
+)
+def test_a_wrong_branch_is_refused_and_nothing_is_written(finished, images, init_from, change, match):
+  made = config(images, 'agg')
+  made.init_from = init_from
+  for field, value in change.items():
+    made.update_from_flattened_dict({field: value})
+  with pytest.raises(ConfigError, match=match):
+    experiment.run(made, finished[0].parent / 'wrong', show=False)
+  assert not (finished[0].parent / 'wrong').exists()
+
+
+def test_a_branch_from_a_damaged_phase_is_refused(finished, images, tmp_path):
+  shutil.copytree(finished[0], tmp_path / 'fedmd')
+  data = max((tmp_path / 'fedmd' / 'phases' / '0' / 'state').rglob('d/*'), key=lambda p: p.stat().st_size)
+  content = bytearray(data.read_bytes())
+  content[len(content) // 2] ^= 1
+  data.write_bytes(content)
+  made = config(images, 'agg')
+  made.init_from = 'fedmd@0'
+  with pytest.raises(ConfigError, match=r'what that phase left is damaged \(.*\); run .*fedmd again'):
+    experiment.run(made, tmp_path / 'wrong', show=False)
+
+
+def test_a_phase_without_rounds_is_refused(images):
+  made = config(images)
+  made.before = ({'name': 'public', 'rounds': 0, 'steps': 1},)
+  with pytest.raises(ConfigError, match='rounds=0 of public must be at least 1'):
+    build.build(made)
+
+
+@pytest.mark.parametrize(
+  ('change', 'match'),
+  [
+    ({'data.public_share': 0.0}, r'no public rows; set data\.public'),
+    ({'method.subset': 500}, 'subset=500 of '),
+    ({'method.digest_loss': 'l1'}, "digest_loss='l1' is unknown"),
+  ],
+)
+def test_bad_public_data_is_one_sentence(images, change, match):
+  made = config(images)
+  made.update_from_flattened_dict(change)
+  with pytest.raises(ConfigError, match=match):
+    build.build(made)
+
+
+@pytest.fixture(scope='module')
+def domains(tmp_path_factory):
+  """(workdir, summary) of two domains of rotated digits with own test rows."""
+  made = configs.default()
+  made.method = configs.block(methods, 'fedh2l', batch=8)
+  made.groups = ({'model': 'MLP', 'clients': 4, 'hidden': (8,)},)
+  made.data.update({'name': 'rotated_mnist_5k', 'clients': 4, 'partition': 'by_origin', 'aligned': True})
+  made.data.update({'public_share': 0.1, 'test_share': 0.15})
+  made.rounds, made.eval_every, made.eval_rows = 3, 3, 0
+  workdir = tmp_path_factory.mktemp('domains') / 'run'
+  return workdir, experiment.run(made, workdir, show=False)
+
+
+def test_accuracy_is_pooled_from_own_and_others(domains):
+  """ACC = (BWT + 3 FWT) / 4 with four test sets of 150 (Li et al., 2021)."""
+  last = rows_of(domains[0])[-1]
+  own, others = (np.array(last[f'accuracy_{kind}_per_client']) for kind in ('local', 'others'))
+  np.testing.assert_allclose((own + 3 * others) / 4, last['accuracy_per_client'], rtol=1e-6)
+  assert last['test_rows'] == 600
+  np.testing.assert_allclose(np.array(own) * 150 % 1, 0, atol=1e-9)
+
+
+def test_own_test_rows_are_those_of_the_split(domains):
+  """Client 2's accuracy on its own rows, computed from the loaded model."""
+  workdir, _ = domains
+  made = experiment.read_config(workdir)
+  source = build.load_data(made)
+  with np.load(workdir / 'split.npz') as split:
+    sizes = np.cumsum([0, *split['seed0_test_sizes']])
+    rows = split['seed0_test'][sizes[2] : sizes[3]]
+  assert (source.origin[rows] == 2).all()
+  model, variables = experiment.load(workdir, 2)
+  answer = np.argmax(model.apply(variables, source.train_image[rows], False)[0], -1)
+  last = rows_of(workdir)[-1]['accuracy_local_per_client'][0][2]
+  assert np.mean(answer == source.train_label[rows]) == pytest.approx(last, abs=1e-6)
+
+
+def test_the_summary_selects_per_node(domains):
+  _, summary = domains
+  assert np.shape(summary['best_on_validation_local_per_client']) == (1, 4)
+  assert set(np.ravel(summary['best_round'])) <= {0, 3}
+
+
+def test_the_config_of_a_run_with_phases_is_read_back(finished):
+  read = experiment.read_config(finished[0])
+  assert read.before[0]['name'] == 'public'
+  assert json.loads((finished[0] / 'config.json').read_text())['before'][1]['rounds'] == 2

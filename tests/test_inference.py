@@ -1,0 +1,79 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fedkd import inference, models
+from fedkd.types import Client, Group, Method, Server, State, apply_model
+from helpers import pool, preprocessed, row
+
+IMAGES = pool()
+MODEL = preprocessed(models.MLP((8,), classes=3))
+
+
+def stack(clients, seed=0):
+  """Variables of that many clients, leaves [clients, ...]."""
+  keys = jax.random.split(jax.random.key(seed), clients)
+  return jax.vmap(lambda key: MODEL.init(key, IMAGES.example[:1], False))(keys)
+
+
+def in_numpy(variables, image, label):
+  logits = np.asarray(MODEL.apply(variables, image, False)[0])
+  return (logits.argmax(-1) == np.asarray(label)).mean()
+
+
+@pytest.mark.parametrize('count', [1, 7, 50, 53])
+@pytest.mark.parametrize('batch', [1, 7, 50, 500])
+def test_correct_counts_ragged_batches_exactly(count, batch):
+  image, label = IMAGES.example[:count], IMAGES.label[:count]
+  variables = row(stack(1), 0)
+  correct = inference.is_correct(MODEL, apply_model, variables, (), image, label, batch)
+  assert correct.dtype == bool
+  assert correct.shape == (count,)
+  assert np.mean(np.asarray(correct)) == in_numpy(variables, image, label)
+
+
+def method(variables, predict=apply_model):
+  return Method(Client(None, None), Server(None, None, None), lambda state, g: variables[g], predict)
+
+
+GROUPS = tuple(Group(f'g{g}', MODEL, np.arange(3 * g, 3 * g + 3, dtype=np.int32)) for g in range(2))
+
+
+def accuracy(method, rows, server=()):
+  found = inference.correct_predictions(method, GROUPS, State((), server), *IMAGES, rows, batch=50)
+  assert [(f.dtype, f.shape) for f in found] == [(bool, (len(k), len(IMAGES.label))) for k in rows]
+  return [np.asarray(f).mean(-1) for f in found]
+
+
+@pytest.mark.parametrize('rows', [([0, 1, 2], [0, 1, 2]), ([2], [1, 0]), (np.array([1, 1]), [2]), ([], [0])])
+def test_hits_are_those_of_the_asked_clients(rows):
+  variables = (stack(3), stack(3, 1))
+  found = accuracy(method(variables), rows)
+  for g, clients in enumerate(rows):
+    expected = [in_numpy(row(variables[g], client), *IMAGES) for client in clients]
+    np.testing.assert_allclose(found[g], expected, rtol=1e-6)
+  assert len(set(np.concatenate(accuracy(method(variables), ([0, 1, 2], [0, 1, 2]))))) > 3  # a test that can fail
+
+
+def test_one_model_for_all_is_evaluated_for_each():
+  variables = (stack(1), stack(1, 1))
+  found = accuracy(method(variables), ([0, 2], [1]))
+  expected = [in_numpy(row(v, 0), *IMAGES) for v in variables]
+  np.testing.assert_allclose(found[0], [expected[0]] * 2, rtol=1e-6)
+  np.testing.assert_allclose(found[1], [expected[1]], rtol=1e-6)
+
+
+def test_predict_sees_the_server():
+  predict = lambda model, variables, server, x: jnp.broadcast_to(server['logits'], (len(x), 3))
+  found = accuracy(method((stack(3), stack(1)), predict), ([0, 1], [0]), {'logits': jnp.array([0.0, 2.0, 1.0])})
+  for share in found:
+    np.testing.assert_allclose(share, np.mean(np.asarray(IMAGES.label) == 1), rtol=1e-6)
+
+
+def test_a_label_of_minus_one_is_padding():
+  label = jnp.where(jnp.arange(120) < 40, IMAGES.label, -1)
+  variables = row(stack(1), 0)
+  correct = inference.is_correct(MODEL, apply_model, variables, (), IMAGES.example, label, 50)
+  assert int(correct.sum()) == round(in_numpy(variables, IMAGES.example[:40], label[:40]) * 40)
+  assert not correct[40:].any()
