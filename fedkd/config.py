@@ -97,7 +97,8 @@ def resolve(name, module, field, takes=()):
       raise ConfigError(
         f'{field}={name!r} cannot be loaded ({error}); give module:function on the Python path'
       ) from error
-  choices = {n: f for n, f in vars(module).items() if n[0] != '_' and inspect.isfunction(f) and _takes(f, takes)}
+  public = getattr(module, '__all__', None) or [n for n in vars(module) if n[0] != '_']
+  choices = {n: f for n in public if inspect.isfunction(f := getattr(module, n)) and _takes(f, takes)}
   if name not in choices:
     raise ConfigError(f'{field}={name!r} is unknown; choose one of {", ".join(sorted(choices))}, or module:function')
   return choices[name]
@@ -112,8 +113,8 @@ def fields(function, exclude=()) -> dict:
   return {n: p.default for n, p in inspect.signature(function).parameters.items() if n not in exclude}
 
 
-TAKES = {methods: ('tx',), plan: ('sizes', 'rounds'), optax: ('learning_rate',)}  # the signature of a choice
-GIVEN = ('tx', 'sizes', 'rounds')  # what `build.build` passes in, not the config
+TAKES = {methods: ('tx',), plan: (), optax: ('learning_rate',)}  # the signature of a choice
+GIVEN = ('tx',)  # what `build.build` passes in, not the config
 FIELD = {methods: 'method', plan: 'plan', optax: 'optimizer'}  # the config block whose names a module resolves
 
 

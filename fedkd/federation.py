@@ -156,7 +156,9 @@ def group_names(nets) -> list[str]:
   names = [label(net, own) for net, own in zip(nets, fields, strict=True)]
   for name in {name for name in names if names.count(name) > 1}:
     same = [i for i, other in enumerate(names) if other == name]
-    differ = [k for k in fields[same[0]] if k not in ('parent', 'name') and not _equal(*(fields[i].get(k) for i in same))]
+    differ = [
+      k for k in fields[same[0]] if k not in ('parent', 'name') and not _equal(*(fields[i].get(k) for i in same))
+    ]
     for number, i in enumerate(same):
       more = ', '.join(f'{k}={fields[i][k]}' for k in differ) or f'({number + 1})'
       names[i] = f'{name} {more}'

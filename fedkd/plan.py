@@ -1,22 +1,30 @@
-"""Plans: who takes part in which round. Arrays drawn on the host from the plan's own seed, the same for every
-seed of a run. A longer plan of the same seed begins with the shorter one, so a run may be prolonged.
+"""Plans: who takes part in which round. A plan is a factory that closes over its hyperparameters and returns
+`(sizes, rounds) -> Plan`: tables drawn on the host, from the plan's own seed, for so many clients per group.
 
-Synchrony, sampling and asynchrony are the same thing to the round: a table of slots. A plan that slots one
-client at a time has one row per client turn.
+The tables are the same for every seed of a run, and a longer plan of the same seed begins with the shorter one, so
+that a run may be prolonged. Synchrony, sampling and asynchrony are the same thing to the round: a table of slots. A
+plan of one client at a time has one row per client update.
 """
 
+import functools
 import heapq
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+
+__all__ = ['asynchronous', 'dynamic', 'sampled', 'synchronous']
 
 
 class Plan(NamedTuple):
   """participants: per group int32[rounds, m], rows of the group, -1 an empty slot. stale: clients work on what they
   downloaded after their previous turn, not on the server's present state."""
 
-  participants: tuple
+  participants: tuple[np.ndarray, ...]
   stale: bool = False
+
+
+Planner = Callable[[Sequence[int], int], Plan]  # (clients per group, rounds) -> Plan
 
 
 def _assign_slots(chosen, sizes) -> tuple:
@@ -33,20 +41,24 @@ def _assign_slots(chosen, sizes) -> tuple:
   return tuple(tables)
 
 
-def synchronous(sizes, rounds, seed=0) -> Plan:
-  """Every client, every round. `sizes`: clients per group."""
+def synchronous(seed: int = 0) -> Planner:
+  """Every client, every round."""
   del seed
-  return Plan(tuple(np.tile(np.arange(n, dtype=np.int32), (rounds, 1)) for n in sizes))
+  return lambda sizes, rounds: Plan(tuple(np.tile(np.arange(n, dtype=np.int32), (rounds, 1)) for n in sizes))
 
 
-def sampled(sizes, rounds, seed=0, ratio=0.1) -> Plan:
+def sampled(ratio: float = 0.1, seed: int = 0) -> Planner:
   """floor(ratio * K) clients a round, uniformly without replacement over all groups.
 
   With ratio * K = 1, one uniformly chosen client per round: the schedule of Chan and Ngai's (2021) published code.
 
   Raises:
-    ValueError: if that selects nobody or more than everybody.
+    ValueError: from the planner, if that selects nobody or more than everybody.
   """
+  return functools.partial(_sampled, ratio, seed)
+
+
+def _sampled(ratio, seed, sizes, rounds) -> Plan:
   total = sum(sizes)
   many = int(ratio * total + 1e-9)
   if not 1 <= many <= total:
@@ -56,17 +68,21 @@ def sampled(sizes, rounds, seed=0, ratio=0.1) -> Plan:
   return Plan(_assign_slots([draw(t) for t in range(rounds)], sizes))
 
 
-def dynamic(sizes, rounds, seed=0, ratio=1.0) -> Plan:
+def dynamic(ratio: float = 1.0, seed: int = 0) -> Planner:
   """`sampled` clients, each of whom takes part in one group at random: the groups hold the same clients.
 
   The dynamic assignment of widths of Diao, Ding, Tarokh, 2021 ("a1-b1-c1-d1-e1").
 
   Raises:
-    ValueError: if the groups differ in size, or as `sampled`.
+    ValueError: from the planner, if the groups differ in size, or as `sampled`.
   """
+  return functools.partial(_dynamic, ratio, seed)
+
+
+def _dynamic(ratio, seed, sizes, rounds) -> Plan:
   if len(set(sizes)) != 1:
     raise ValueError(f'plan dynamic needs groups of the same clients, not of {", ".join(map(str, sizes))}; set first=0')
-  clients = sampled(sizes[:1], rounds, seed, ratio).participants[0]
+  clients = _sampled(ratio, seed, sizes[:1], rounds).participants[0]
   # As in `sampled`, a generator per round; another stream than that which drew the clients.
   group = np.stack(
     [np.random.default_rng([seed, t, 1]).integers(len(sizes), size=len(c)) for t, c in enumerate(clients)]
@@ -75,20 +91,22 @@ def dynamic(sizes, rounds, seed=0, ratio=1.0) -> Plan:
   return Plan(_assign_slots(chosen, sizes))
 
 
-def asynchronous(sizes, rounds, seed=0, spread=0.5, delay=0.0, dropout=0.0, stale=False) -> Plan:
+def asynchronous(
+  spread: float = 0.5, delay: float = 0.0, dropout: float = 0.0, stale: bool = False, seed: int = 0
+) -> Planner:
   """A virtual clock: every client works at its own speed, and the server hears one client per round.
 
   A client downloads, works for 1 / speed, waits a random transmission delay, uploads, and starts again.
   Nothing sleeps: the plan is the order in which uploads arrive.
 
+  A round is one upload that arrives, one client update.
+
   Args:
-    sizes: clients per group.
-    rounds: uploads that arrive (= client turns).
-    seed: of this plan.
     spread: standard deviation of log speed over clients; 0 means equal speeds.
     delay: mean of the exponential delay, in units of the median working time.
     dropout: probability that a finished turn is lost on the way.
     stale: whether clients work on their last download (taken when they started) or on the latest state.
+    seed: of this plan.
 
   Raises:
     ValueError: for a negative spread or delay, or a dropout outside [0, 1).
@@ -98,6 +116,10 @@ def asynchronous(sizes, rounds, seed=0, spread=0.5, delay=0.0, dropout=0.0, stal
       f'plan.spread={spread}, plan.delay={delay}, plan.dropout={dropout}: '
       'set spread and delay to at least 0 and dropout to at least 0 and below 1'
     )
+  return functools.partial(_asynchronous, spread, delay, dropout, stale, seed)
+
+
+def _asynchronous(spread, delay, dropout, stale, seed, sizes, rounds) -> Plan:
   total = sum(sizes)
   streams = [np.random.default_rng([seed, client]) for client in range(total)]
   work = [np.exp(-spread * stream.standard_normal()) for stream in streams]

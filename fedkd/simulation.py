@@ -132,7 +132,9 @@ def simulation(
     state = ready(state)
     return tuple(model_of(method, groups, state, int(client)) for client in every)
 
-  made = Simulation(init, jax.jit(one), lambda s, rounds: run(s, _count(rounds)), accuracy, validation_accuracy, model, models)
+  made = Simulation(
+    init, jax.jit(one), lambda s, rounds: run(s, _count(rounds)), accuracy, validation_accuracy, model, models
+  )
   jax.eval_shape(lambda key: made.round(made.init(key)), jax.random.key(0))  # what does not fit together ends here
   return made
 

@@ -89,7 +89,7 @@ def fresh(name):
   """The problem of a method, with everyone in every round."""
   nets, sizes = zip(*TABLE[name][1], strict=True)
   method = method_of(name)
-  return problem(method, nets, sizes, plan.synchronous(sizes, ROUNDS + STILL))
+  return problem(method, nets, sizes, plan.synchronous()(sizes, ROUNDS + STILL))
 
 
 @cache

@@ -39,7 +39,7 @@ def assert_prefix(short, long):
 
 @given(sizes_of_groups, st.integers(1, 6))
 def test_synchronous_seats_everybody(sizes, rounds):
-  made = plan.synchronous(sizes, rounds)
+  made = plan.synchronous()(sizes, rounds)
   assert_seats_in_range(made.participants, sizes, rounds)
   assert spoke(made.participants, sizes) == [set(range(sum(sizes)))] * rounds
   np.testing.assert_array_equal(plan.client_updates(made), sum(sizes))
@@ -49,7 +49,7 @@ def test_synchronous_seats_everybody(sizes, rounds):
 def test_sampled_picks_exactly_the_floor_of_the_ratio(sizes, rounds, seed, share):
   total = sum(sizes)
   ratio = max(share, 1 / total)
-  made = plan.sampled(sizes, rounds, seed, ratio)
+  made = plan.sampled(seed=seed, ratio=ratio)(sizes, rounds)
   assert_seats_in_range(made.participants, sizes, rounds)
   many = int(ratio * total + 1e-9)
   assert [len(clients) for clients in spoke(made.participants, sizes)] == [many] * rounds
@@ -58,11 +58,11 @@ def test_sampled_picks_exactly_the_floor_of_the_ratio(sizes, rounds, seed, share
 
 def test_sampled_counts_as_written():
   for clients, ratio, many in [(10, 0.1, 1), (10, 0.3, 3), (100, 0.29, 29), (10, 0.19, 1), (7, 1.0, 7)]:
-    assert plan.client_updates(plan.sampled([clients], 1, 0, ratio)) == many
+    assert plan.client_updates(plan.sampled(ratio=ratio)([clients], 1)) == many
 
 
 def test_sampled_varies_per_group_and_is_uniform():
-  made = plan.sampled([4, 6], 600, 1, 0.5)
+  made = plan.sampled(seed=1, ratio=0.5)([4, 6], 600)
   first = (made.participants[0] >= 0).sum(1)
   assert set(first) == {0, 1, 2, 3, 4}
   picks = np.bincount([c for clients in spoke(made.participants, [4, 6]) for c in clients])
@@ -72,28 +72,28 @@ def test_sampled_varies_per_group_and_is_uniform():
 @pytest.mark.parametrize('ratio', [0.0, 0.09, 1.11, -1.0])
 def test_sampled_refuses_bad_ratios(ratio):
   with pytest.raises(ValueError, match=r'plan.ratio=.*selects .* of 10 clients; set it between'):
-    plan.sampled([10], 5, 0, ratio)
+    plan.sampled(ratio=ratio)([10], 5)
 
 
 @given(sizes_of_groups, st.integers(1, 6), st.integers(0, 6), seeds)
 def test_a_longer_plan_begins_with_the_shorter(sizes, rounds, more, seed):
   for make in (
-    plan.synchronous,
-    lambda *args: plan.sampled(*args, ratio=1 / sum(sizes)),
-    lambda *args: plan.sampled(*args, ratio=max(0.5, 1 / sum(sizes))),
-    lambda *args: plan.asynchronous(*args, delay=0.5, dropout=0.3),
+    plan.synchronous(),
+    lambda *args: plan.sampled(ratio=1 / sum(sizes))(*args),
+    lambda *args: plan.sampled(ratio=max(0.5, 1 / sum(sizes)))(*args),
+    lambda *args: plan.asynchronous(delay=0.5, dropout=0.3)(*args),
   ):
     assert_prefix(make(sizes, rounds, seed), make(sizes, rounds + more, seed))
 
 
 def test_seeds_differ():
-  for make in (lambda seed: plan.sampled([10], 20, seed), lambda seed: plan.asynchronous([10], 20, seed)):
+  for make in (lambda seed: plan.sampled(seed=seed)([10], 20), lambda seed: plan.asynchronous(seed=seed)([10], 20)):
     assert (make(0).participants[0] != make(1).participants[0]).any()
 
 
 @given(sizes_of_groups, st.integers(1, 30), seeds, st.floats(0, 2), st.floats(0, 3), st.floats(0, 0.9))
 def test_asynchronous_hears_one_client_per_round(sizes, rounds, seed, spread, delay, dropout):
-  made = plan.asynchronous(sizes, rounds, seed, spread, delay, dropout, stale=True)
+  made = plan.asynchronous(seed=seed, spread=spread, delay=delay, dropout=dropout, stale=True)(sizes, rounds)
   assert made.stale
   assert_seats_in_range(made.participants, sizes, rounds)
   assert [len(clients) for clients in spoke(made.participants, sizes)] == [1] * rounds
@@ -102,7 +102,7 @@ def test_asynchronous_hears_one_client_per_round(sizes, rounds, seed, spread, de
 @pytest.mark.parametrize('spread', [0.0, 0.5, 1.0])
 def test_asynchronous_turns_are_proportional_to_speed(spread):
   sizes, rounds, seed = [3, 4], 2000, 5
-  participants = plan.asynchronous(sizes, rounds, seed, spread).participants
+  participants = plan.asynchronous(seed=seed, spread=spread)(sizes, rounds).participants
   turns = np.bincount([c for clients in spoke(participants, sizes) for c in clients], minlength=7)
   # A client's speed is the first number of its own stream; without delay or loss it turns speed * time often.
   speed = np.exp([spread * np.random.default_rng([seed, c]).standard_normal() for c in range(7)])
@@ -110,7 +110,9 @@ def test_asynchronous_turns_are_proportional_to_speed(spread):
 
 
 def test_dropout_is_fair_and_delay_evens_out_speeds():
-  count = lambda **options: np.bincount(plan.asynchronous([6], 6000, 3, **options).participants[0][:, 0], minlength=6)
+  count = lambda **options: np.bincount(
+    plan.asynchronous(seed=3, **options)([6], 6000).participants[0][:, 0], minlength=6
+  )
   np.testing.assert_allclose(count(spread=0.0, dropout=0.5), 1000, atol=150)
   assert np.ptp(count(spread=1.0, delay=20.0)) < np.ptp(count(spread=1.0)) / 2
 
@@ -118,27 +120,27 @@ def test_dropout_is_fair_and_delay_evens_out_speeds():
 @pytest.mark.parametrize('bad', [{'spread': -0.1}, {'delay': -1.0}, {'dropout': 1.0}, {'dropout': -0.1}])
 def test_asynchronous_refuses_what_cannot_be(bad):
   with pytest.raises(ValueError, match='set spread and delay to at least 0'):
-    plan.asynchronous([3], 5, 0, **bad)
+    plan.asynchronous(**bad)([3], 5)
 
 
 @given(st.integers(1, 6), st.integers(1, 4), st.integers(1, 6), st.integers(0, 4), seeds, st.floats(0, 1))
 def test_dynamic_seats_every_sampled_client_in_one_group(clients, groups, rounds, more, seed, share):
   sizes, ratio = [clients] * groups, max(share, 1 / clients)
-  made = plan.dynamic(sizes, rounds, seed, ratio)
+  made = plan.dynamic(seed=seed, ratio=ratio)(sizes, rounds)
   assert_seats_in_range(made.participants, sizes, rounds)
-  (sampled,) = plan.sampled([clients], rounds, seed, ratio).participants
+  (sampled,) = plan.sampled(seed=seed, ratio=ratio)([clients], rounds).participants
   for t in range(rounds):
     slotted = np.sort(np.concatenate([table[t][table[t] >= 0] for table in made.participants]))
     np.testing.assert_array_equal(slotted, np.sort(sampled[t][sampled[t] >= 0]))  # each of them, once
-  assert_prefix(made, plan.dynamic(sizes, rounds + more, seed, ratio))
+  assert_prefix(made, plan.dynamic(seed=seed, ratio=ratio)(sizes, rounds + more))
 
 
 def test_dynamic_groups_are_uniform():
-  participants = plan.dynamic([4] * 3, 600, 1, 0.5).participants
+  participants = plan.dynamic(seed=1, ratio=0.5)([4] * 3, 600).participants
   counts = np.array([(table >= 0).sum() for table in participants])
   np.testing.assert_allclose(counts, 400, atol=4 * np.sqrt(1200 * 2 / 9))
 
 
 def test_dynamic_refuses_groups_of_other_clients():
   with pytest.raises(ValueError, match=r'plan dynamic needs groups of the same clients, not of 2, 3; set first=0'):
-    plan.dynamic([2, 3], 5)
+    plan.dynamic()([2, 3], 5)

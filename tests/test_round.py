@@ -25,7 +25,7 @@ every_method = pytest.mark.parametrize('name', METHODS)
 
 def some(sizes, count=5):
   """A plan with two of four clients a round."""
-  return plan.sampled(sizes, count, 1, 0.5)
+  return plan.sampled(seed=1, ratio=0.5)(sizes, count)
 
 
 @cache
@@ -141,7 +141,7 @@ def test_fedhe_without_its_knowledge_loss_is_private():
 @pytest.mark.parametrize('name', METHODS)
 @pytest.mark.parametrize('chunk', [2, 3, 4])
 def test_width_of_the_map(name, chunk):
-  everyone = plan.synchronous([4], 3)
+  everyone = plan.synchronous()([4], 3)
   made = problem(METHODS[name], [NET], [4], everyone)
   assert_close(made.run(chunk=chunk), made.run(chunk=1))
 
@@ -157,7 +157,7 @@ def test_compiled_is_the_python_loop():
 
 
 def test_one_client_alone_is_local_training():
-  made = problem(methods.private(SGD, steps=2, batch=6), [NET], [1], plan.synchronous([1], 3))
+  made = problem(methods.private(SGD, steps=2, batch=6), [NET], [1], plan.synchronous()([1], 3))
   state, _ = made.run()
   data, model = made.data[0], made.groups[0].model
   learner = row(made.state.client[0], 0)
@@ -182,7 +182,7 @@ def test_one_trace_serves_every_start_and_count():
     return base_method.client.step(*args)
 
   method = base_method._replace(client=base_method.client._replace(step=step))
-  made = problem(method, [NET], [3], plan.sampled([3], 9, 0, 0.7))
+  made = problem(method, [NET], [3], plan.sampled(ratio=0.7)([3], 9))
   program = made.program(4)
   state, _ = program(made.state, 0, 4)
   once = len(traces)
@@ -245,7 +245,7 @@ def test_stale_clients_know_what_was_published_after_their_previous_turn(stale, 
 @pytest.mark.parametrize('chunk', [1, 2, 3])
 @pytest.mark.parametrize('stale', [False, True])
 def test_every_seat_has_its_own_row(chunk, stale):
-  made = problem(counter(), [NET, NET], [3, 2], plan.sampled([3, 2], 6, 0, 0.6)._replace(stale=stale))
+  made = problem(counter(), [NET, NET], [3, 2], plan.sampled(ratio=0.6)([3, 2], 6)._replace(stale=stale))
   state, report = made.run(chunk=chunk)
   turns = np.zeros(5, int)
   for ids, info in zip(report.ids, report.info, strict=True):
@@ -263,7 +263,7 @@ def test_reports_carry_the_exact_ledger():
   images = pool(classes=3)
   parts = [np.flatnonzero(np.asarray(images.label) < seen)[:12] for seen in (1, 2, 3)]
   made = problem(
-    methods.fedhe(SGD, steps=1, batch=12, cold_start=0.0), [NET], [3], plan.synchronous([3], 2), parts, images
+    methods.fedhe(SGD, steps=1, batch=12, cold_start=0.0), [NET], [3], plan.synchronous()([3], 2), parts, images
   )
   _, report = made.run()
   seen = np.array([1, 2, 3])

@@ -77,7 +77,7 @@ def build(config, beside='.', dry=False, evaluate=None) -> Experiment:
   for p, (block, method) in enumerate(zip(blocks, made, strict=True)):
     sizes = [len(g.ids) for g in groups]
     rhythm = config.plan if p == len(config.before) else {'name': 'synchronous'}
-    plan = configs.build_block(plans, rhythm, sizes=sizes, rounds=block['rounds'])
+    plan = _plan(rhythm, sizes, block['rounds'])
     keys = jnp.stack([jax.random.fold_in(jax.random.key(seed), 1 + p) for seed in config.seeds])
     common = (configs.label(block), method, plan, block['rounds'], keys, world, before, settings)
     try:
@@ -94,6 +94,15 @@ def build(config, beside='.', dry=False, evaluate=None) -> Experiment:
     if p < len(config.before):
       before = jax.eval_shape(one.handover, one.state)
   return Experiment(config, source, splits, groups, world, variables, tuple(phases), tuple(stops))
+
+
+def _plan(values, sizes, rounds):
+  try:
+    return configs.build_block(plans, values)(sizes, rounds)
+  except ConfigError:
+    raise
+  except ValueError as error:
+    raise ConfigError(f'plan {values["name"]} cannot be built: {error}') from error
 
 
 def _method(block, tx):

@@ -48,7 +48,7 @@ def seeds(case, config, row, budget):
   A round of seeds that are 'apart' is one round of every run, one after the other.
   """
   every = list(range(config.seeds))
-  once = plan.synchronous([case.clients] * len(case.nets), 1)
+  once = plan.synchronous()([case.clients] * len(case.nets), 1)
   runs, compiling = [], []
   for some in [[seed] for seed in every] if config.seed_axis == 'apart' else [every]:
     begun = time.perf_counter()
@@ -65,7 +65,7 @@ def seeds(case, config, row, budget):
 
 def asynchronous(case, config, row, budget):
   """(turns made per net, their seconds, compile seconds) of an asynchronous run, ended after `budget` seconds."""
-  table = plan.asynchronous([case.clients] * len(case.nets), case.turns)
+  table = plan.asynchronous()([case.clients] * len(case.nets), case.turns)
   begun = time.perf_counter()
   with deadline(row, 'compiling', CAP * len(case.nets)):
     one, state = compiled(case, config, [0], table, min(case.turns, phase.MOST_ROUNDS))

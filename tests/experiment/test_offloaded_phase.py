@@ -52,7 +52,7 @@ def on_disk(tmp_path_factory):
 
 def test_a_run_on_disk_has_the_numbers_of_one_in_memory(on_disk, in_memory):
   assert not any(
-    np.any(table == 1) for table in plan.sampled(CLIENTS, 7, 0, 0.4).participants[:1]
+    np.any(table == 1) for table in plan.sampled(ratio=0.4)(CLIENTS, 7).participants[:1]
   )  # client 1 never takes part
   for name in ('final', 'final_per_client', 'second_half_mean', 'ledger', 'examples', 'turns'):
     assert on_disk[0][name] == in_memory[0][name], name

@@ -164,7 +164,7 @@ ASYNCHRONOUS = TINY._replace(nets=(MLP((8,)), MLP((4,))), clients=1, method='fed
 
 def test_an_asynchronous_run_makes_the_turns_of_its_plan():
   turns, seconds, _ = phases.asynchronous(ASYNCHRONOUS, bench.Config(mapping='auto'), {'case': 'tiny'}, 100)
-  assert turns == [(each >= 0).sum() for each in plan.asynchronous([1, 1], 23).participants]
+  assert turns == [(each >= 0).sum() for each in plan.asynchronous()([1, 1], 23).participants]
   assert sum(turns) == 23
   assert seconds > 0
 
@@ -175,7 +175,7 @@ def test_an_asynchronous_run_ends_with_its_budget(monkeypatch):
   monkeypatch.setattr(phases, 'compiled', lambda *args: (one, None))
   turns, _, _ = phases.asynchronous(ASYNCHRONOUS, bench.Config(mapping='auto'), {'case': 'tiny'}, 0)
   assert calls == [(0, 8)]
-  assert turns == [(each[:8] >= 0).sum() for each in plan.asynchronous([1, 1], 23).participants]
+  assert turns == [(each[:8] >= 0).sum() for each in plan.asynchronous()([1, 1], 23).participants]
   calls.clear()
   assert sum(phases.asynchronous(ASYNCHRONOUS, bench.Config(), {'case': 'tiny'}, 100)[0]) == 23
   assert calls == [(0, 8), (8, 8), (16, 7)]

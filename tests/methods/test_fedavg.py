@@ -40,7 +40,7 @@ def averaged(learners, weight):
 @pytest.mark.parametrize('keep', [False, True])
 def test_the_server_holds_the_weighted_mean_of_locally_trained_models(keep):
   method = methods.fedavg(MOMENTUM, steps=STEPS, batch=BATCH, keep_optimizer=keep)
-  made = problem(method, [NET], [3], plan.synchronous([3], 3))
+  made = problem(method, [NET], [3], plan.synchronous()([3], 3))
   sizes = [len(part) for part in split(3)]
   assert len(set(sizes)) == 3  # n_k-weighted is not the plain mean
   opts = [row(made.state.client[0], r) for r in range(3)] if keep else None
@@ -60,7 +60,7 @@ def test_the_server_holds_the_weighted_mean_of_locally_trained_models(keep):
 def test_batch_norm_statistics_are_averaged_too():
   method = methods.fedavg(SGD, steps=STEPS, batch=BATCH)
   net = models.ThreeConv((4, 4, 4), classes=3)
-  made = problem(method, [net], [2], plan.synchronous([2], 1), images=pool(12))
+  made = problem(method, [net], [2], plan.synchronous()([2], 1), images=pool(12))
   state, _ = made.run()
   expected = averaged(trained_alone(made, 0, made.state.server), [len(part) for part in split(2)])
   assert_close(state.server['batch_stats'], expected['batch_stats'], rtol=1e-4)
@@ -78,7 +78,7 @@ def test_only_those_who_spoke_are_averaged():
 
 def test_the_median_rule():
   method = methods.fedavg(SGD, steps=STEPS, batch=BATCH, rule=aggregate.median)
-  made = problem(method, [NET], [3], plan.synchronous([3], 1))
+  made = problem(method, [NET], [3], plan.synchronous()([3], 1))
   trees = [local.variables(learner) for learner in trained_alone(made, 0, made.state.server)]
   state, _ = made.run()
   assert_close(state.server, jax.tree.map(lambda *a: np.median(np.stack(a), 0), *trees))
@@ -86,7 +86,7 @@ def test_the_median_rule():
 
 def test_per_group_is_separate_runs():
   method = methods.fedavg(SGD, steps=STEPS, batch=BATCH, per_group=True)
-  both = plan.sampled([2, 3], 4, 0, 0.6)
+  both = plan.sampled(ratio=0.6)([2, 3], 4)
   made = problem(method, [NET, OTHER], [2, 3], both)
   state, _ = made.run()
   for g in range(2):
@@ -105,13 +105,13 @@ def test_one_group_per_group_is_fedavg():
   states = []
   for per_group in (False, True):
     method = methods.fedavg(SGD, steps=STEPS, batch=BATCH, per_group=per_group)
-    states.append(problem(method, [NET], [3], plan.sampled([3], 3, 0, 0.7)).run()[0].server)
+    states.append(problem(method, [NET], [3], plan.sampled(ratio=0.7)([3], 3)).run()[0].server)
   assert_same_bits(states[1], (states[0],))
 
 
 def test_one_client_is_local_training():
-  fedavg = problem(methods.fedavg(SGD, steps=STEPS, batch=BATCH), [NET], [1], plan.synchronous([1], 4))
-  alone = problem(methods.private(SGD, steps=STEPS, batch=BATCH), [NET], [1], plan.synchronous([1], 4))
+  fedavg = problem(methods.fedavg(SGD, steps=STEPS, batch=BATCH), [NET], [1], plan.synchronous()([1], 4))
+  alone = problem(methods.private(SGD, steps=STEPS, batch=BATCH), [NET], [1], plan.synchronous()([1], 4))
   (state, report), (expected, expected_report) = fedavg.run(), alone.run()
   assert_same_bits(state.server, local.variables(row(expected.client[0], 0)))
   assert_close(report.info, expected_report.info)
@@ -119,7 +119,7 @@ def test_one_client_is_local_training():
 
 def test_different_architectures_are_refused_with_the_way_out():
   with pytest.raises(ValueError, match=r'different architectures \(g0, g1\).*method.per_group=True'):
-    problem(methods.fedavg(SGD), [NET, OTHER], [1, 1], plan.synchronous([1, 1], 1))
+    problem(methods.fedavg(SGD), [NET, OTHER], [1, 1], plan.synchronous()([1, 1], 1))
 
 
 def test_messages_are_the_model_and_the_number_of_examples():

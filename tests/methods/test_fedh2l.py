@@ -23,7 +23,7 @@ def fedh2l(tx=None, **how):
 
 def made_with(method, sizes=SIZES, rounds=5, parts=None, **how):
   parts = PARTS[: sum(sizes)] if parts is None else parts
-  return problem(method, [LINEAR] * len(sizes), sizes, plan.synchronous(sizes, rounds), parts, contested(), **how)
+  return problem(method, [LINEAR] * len(sizes), sizes, plan.synchronous()(sizes, rounds), parts, contested(), **how)
 
 
 def contested():

@@ -13,7 +13,7 @@ TURNS, STEPS, BATCH, RATE, ALPHA = 20, 3, 6, 0.05, 0.7
 CLASSES = 4  # nobody has the last one
 SIZES = [2, 1]
 COLD, REFRESH = 1, 3  # turns per client: published from turn 3 on, collapsed every nine turns
-PLAN = plan.asynchronous(SIZES, TURNS, seed=2, spread=0.3, delay=0.5)
+PLAN = plan.asynchronous(seed=2, spread=0.3, delay=0.5)(SIZES, TURNS)
 
 
 def skewed():
@@ -128,7 +128,7 @@ def test_the_class_sums_are_of_the_passes_that_trained():
   """One batch: the upload is the mean of the logits before the update."""
   images, parts = skewed()
   method = methods.fedhe(optax.sgd(RATE), steps=1, batch=BATCH, count_offset=0.0)
-  made = problem(method, [models.MLP((), classes=CLASSES)], [1], plan.synchronous([1], 1), parts[:1], images)
+  made = problem(method, [models.MLP((), classes=CLASSES)], [1], plan.synchronous()([1], 1), parts[:1], images)
   state, _ = made.run()
   key_turn = jax.random.fold_in(jax.random.split(jax.random.fold_in(made.key, 0), 3)[1], 0)
   mine = made.data[0].private

@@ -71,7 +71,7 @@ def fedmd(tx=None, **how):
 
 
 def made_with(method, sizes=(2, 1), rounds=4, **how):
-  return problem(method, [LINEAR] * len(sizes), sizes, plan.synchronous(sizes, rounds), **how)
+  return problem(method, [LINEAR] * len(sizes), sizes, plan.synchronous()(sizes, rounds), **how)
 
 
 @pytest.mark.parametrize('loss', ['mse', 'kl', 'mae'])

@@ -13,7 +13,7 @@ SIZES, STEPS, BATCH = [2], 3, 6
 
 
 def made_with(method, rounds=3):
-  return problem(method, [NET], SIZES, plan.synchronous(SIZES, rounds))
+  return problem(method, [NET], SIZES, plan.synchronous()(SIZES, rounds))
 
 
 def fedprox(mu, steps=STEPS):

@@ -148,7 +148,7 @@ def test_with_one_width_and_all_classes_it_is_fedavg_with_equal_weights():
 def test_absent_classes_get_no_gradient_where_they_are_masked(masked):
   images = pool()
   parts = [np.flatnonzero(np.asarray(images.label) < 2)[:12]]
-  made = problem(heterofl(masked=masked), [NET], [1], plan.synchronous([1], 1), parts)
+  made = problem(heterofl(masked=masked), [NET], [1], plan.synchronous()([1], 1), parts)
   model, data = made.groups[0].model, jax.tree.map(lambda a: a, made.data[0])
   mine = jax.tree.map(lambda a: a[0], data.private)
   down = made.method.server.send(KEY, 0, made.state.server, ((),))[0]
@@ -201,4 +201,4 @@ def test_calibrate_finds_the_statistics_of_all_training_images_batch_by_batch():
 )
 def test_unrelated_architectures_are_refused(nets):
   with pytest.raises(ValueError, match=r'g1 is no part of g0.*use one architecture with several values of rate'):
-    problem(heterofl(), nets, [1, 1], plan.synchronous([1, 1], 1))
+    problem(heterofl(), nets, [1, 1], plan.synchronous()([1, 1], 1))
