@@ -216,6 +216,8 @@ def run(
     (State, Report with a leading axis [length]; entries from `count` on are zeros).
   """
 
+  plan = tuple(map(jnp.asarray, plan))
+
   @jax.jit  # traced once, for its shapes and for its work
   def one(t, state):
     participants = tuple(table[(t - first) % table.shape[0]] for table in plan)

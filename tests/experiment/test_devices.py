@@ -53,7 +53,7 @@ import numpy as np
 from configs import quickstart
 from fedkd import config as base, experiment, methods, plan, round
 from fedkd.analysis import figures
-from fedkd.experiment import checkpoint, devices, hosts
+from fedkd.experiment import build, checkpoint, devices, hosts
 
 figures.save_figures = lambda *args: None  # as `conftest` does
 (name, _, stops), runs = sys.argv[1].partition(' '), [word.split(',') for word in sys.argv[2:]]
@@ -88,12 +88,12 @@ for folder, count, rounds in runs:
   summary = experiment.run(config, folder)
   # Once more for arrays that lie on devices would be once too much; lowering and compiling are an event each.
   assert (made.count('a trace'), made.count('jit(run)')) == (1, 2), made
-  hosts.tell(0)  # the first has saved
-  parts = experiment.build(config, dry=True)
+  hosts.broadcast_from_primary(0)  # the first has saved
+  parts = build.build(config, dry=True)
   with checkpoint.manager(pathlib.Path(folder) / 'checkpoints') as saved:
     step, state, _ = checkpoint.restore(saved, lambda step: parts.phases[0].saved, print)
   leaves = [np.asarray(a, float).ravel() for a in jax.tree.leaves(state) if a.dtype.kind == 'f']
-  if hosts.first():
+  if hosts.is_primary():
     counted = {**summary['ledger'], 'examples': summary['examples']}
     print('outcome', json.dumps([step, summary['final'], counted, np.concatenate(leaves).tolist()]))
 """

@@ -10,7 +10,7 @@ import runs
 from fedkd import config as configs
 from fedkd import experiment, files, methods
 from fedkd.errors import ConfigError, StoppedError
-from fedkd.experiment import build
+from fedkd.experiment import build, checkpoint
 
 
 def config(images, method='fedmd', seeds=(0,)):
@@ -102,7 +102,7 @@ def stop_after(made, workdir, step):
   """Runs until a signal arrives after `step` rounds."""
   import signal
 
-  real, saves = experiment.checkpoint.save, []
+  real, saves = checkpoint.save, []
 
   def save(opened, at, state, totals):
     real(opened, at, state, totals)
@@ -110,12 +110,12 @@ def stop_after(made, workdir, step):
     if at == step:
       signal.raise_signal(signal.SIGTERM)
 
-  experiment.checkpoint.save = save
+  checkpoint.save = save
   try:
     with pytest.raises(StoppedError):
       experiment.run(made, workdir, show=False)
   finally:
-    experiment.checkpoint.save = real
+    checkpoint.save = real
 
 
 def test_a_run_branches_from_a_phase_of_another(finished, images):
