@@ -157,7 +157,9 @@ def test_the_lowering_does_not_change_what_training_begins_with(images):
     config.lowering = lowering
     source = build.load_data(config)
     groups = build.make_groups(config, source)
-    begun.append(build.initial_variables(groups[1:], (0,), jax.ShapeDtypeStruct(source.train_image.shape[1:], np.uint8)))
+    begun.append(
+      build.initial_variables(groups[1:], (0,), jax.ShapeDtypeStruct(source.train_image.shape[1:], np.uint8))
+    )
   jax.tree.map(np.testing.assert_array_equal, *begun)
 
 

@@ -34,7 +34,7 @@ def models(workdir):
 def _narrow_windows():
   """So that a run of a few rounds has several windows, and clients that are in two of them."""
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr('fedkd.experiment.offloaded_phase.SEATS', 8)
+    patch.setattr('fedkd.experiment.offloaded_phase.SLOTS', 8)
     yield
 
 
