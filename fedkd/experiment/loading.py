@@ -79,13 +79,13 @@ def phase_at(parts, step) -> tuple:
 
 def restore(parts, saved, tidy=True):
   """(step, state, totals) of the newest intact checkpoint, or None; arguments as `checkpoint.restore`."""
-  phase_at = lambda step: parts.phases[phase_at(parts, step)[0]]
+  phase_of = lambda step: parts.phases[phase_at(parts, step)[0]]
   found = []
-  look = lambda: found.append(checkpoint.restore(saved, lambda step: phase_at(step).saved, files.warn, tidy))
+  look = lambda: found.append(checkpoint.restore(saved, lambda step: phase_of(step).saved, files.warn, tidy))
   hosts.run_on_primary(look)
   found = found[0] if found else None
   notes = hosts.broadcast_from_primary(found and (found[0], found[2]))
   if not notes:
     return None
-  phase = phase_at(notes[0])
+  phase = phase_of(notes[0])
   return notes[0], phase.unpack(hosts.broadcast_arrays(found and found[1], phase.saved)), notes[1]
