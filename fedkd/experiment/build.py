@@ -2,7 +2,6 @@
 
 import inspect
 import pathlib
-import zlib
 from typing import Any, NamedTuple
 
 import jax
@@ -16,6 +15,9 @@ from fedkd import plan as plans
 from fedkd.data import partition, sources, split, transforms
 from fedkd.errors import ConfigError
 from fedkd.experiment import devices, early_stopping, hosts, offloaded_phase, phase, warm_start
+from fedkd.experiment.programs import ExecutionOptions
+from fedkd.federation import Federation, everybodys, table
+from fedkd.federation import initial_variables as fresh_variables
 from fedkd.models import pretrained
 from fedkd.models.base import Preprocessed
 from fedkd.types import ExampleIndices, Group, Pool
@@ -31,7 +33,8 @@ class Experiment(NamedTuple):
   source: sources.Source
   splits: list  # per seed, of split.Split
   groups: tuple  # of Group
-  world: phase.Federation
+  federation: Federation  # with tables [seeds, ...]
+  evaluated: np.ndarray  # int[K], the clients to evaluate
   variables: tuple  # per group, what the first phase starts from, leaves [seeds, 1 or n, ...]
   phases: tuple  # of phase.Phase
   stops: tuple  # per phase, early_stopping.EarlyStop or None
@@ -62,24 +65,24 @@ def build(config, beside='.', dry=False, evaluate=None) -> Experiment:
   groups = make_groups(config, source)
   splits = [make_split(config, source, seed) for seed in config.seeds]
   stops = [_early_stop(block, p == len(config.before), config, source, splits) for p, block in enumerate(blocks)]
-  initial = lambda how=None: initial_variables(groups, config.seeds, source.train_image.shape[1:], how)
+  example = jax.ShapeDtypeStruct(source.train_image.shape[1:], source.train_image.dtype)
+  initial = lambda how=None: initial_variables(groups, config.seeds, example, how)
   # What runs once need not be fast, and LLVM takes seconds per architecture to make it so.
   cheap = {'xla_backend_optimization_level': 0} if jax.default_backend() == 'cpu' else None
   variables = jax.eval_shape(initial) if dry else _with_weights(config.groups, initial(cheap))
   _check_lone_examples(groups, variables, splits)
   if config.init_from and not dry:
     variables = warm_start.read(config, pathlib.Path(beside), variables)
-  world = _world(source, splits, groups, mesh, evaluated(config) if evaluate is None else evaluate)
-  if not dry:
-    world = sharding.replicate(world, mesh)
-  settings = phase.ExecutionOptions(config.seed_axis, config.chunk, config.eval_every, config.eval_batch)
+  federation = sharding.replicate(federate(source, splits, groups, mesh), None if dry else mesh)
+  watched = evaluated(config) if evaluate is None else evaluate
+  options = ExecutionOptions(config.seed_axis, config.chunk, config.eval_every, config.eval_batch)
   phases, before = [], variables
   for p, (block, method) in enumerate(zip(blocks, made, strict=True)):
     sizes = [len(g.ids) for g in groups]
     rhythm = config.plan if p == len(config.before) else {'name': 'synchronous'}
     plan = _plan(rhythm, sizes, block['rounds'])
     keys = jnp.stack([jax.random.fold_in(jax.random.key(seed), 1 + p) for seed in config.seeds])
-    common = (configs.label(block), method, plan, block['rounds'], keys, world, before, settings)
+    common = (configs.label(block), method, plan, block['rounds'], keys, federation, watched, before, options)
     try:
       if config.client_store:
         one = offloaded_phase.make(*common, config.client_store)
@@ -93,7 +96,7 @@ def build(config, beside='.', dry=False, evaluate=None) -> Experiment:
     phases.append(one)
     if p < len(config.before):
       before = jax.eval_shape(one.handover, one.state)
-  return Experiment(config, source, splits, groups, world, variables, tuple(phases), tuple(stops))
+  return Experiment(config, source, splits, groups, federation, watched, variables, tuple(phases), tuple(stops))
 
 
 def _plan(values, sizes, rounds):
@@ -279,22 +282,21 @@ def make_split(config, source, seed) -> split.Split:
   return protocol(source, parts, seed, *shares)
 
 
-def initial_variables(groups, seeds, image_shape, compiler_options=None) -> tuple:
-  """Initial {'params', 'batch_stats'} per group, leaves [seeds, 1, ...]: equal for one architecture and seed, whatever
-  the method or the grouping. `compiler_options`: as in `jax.jit`; none under a transformation.
+def initial_variables(groups, seeds, example, compiler_options=None) -> tuple:
+  """Initial {'params', 'batch_stats'} per group, leaves [seeds, 1, ...] (`federation.initial_variables`).
+
+  Args:
+    example: ShapeDtypeStruct of one example.
+    compiler_options: as in `jax.jit`; none under a transformation.
 
   Raises:
-    ConfigError: if an architecture cannot take images of this shape.
+    ConfigError: if an architecture cannot take such examples.
   """
-  image = jnp.zeros((1, *image_shape), jnp.uint8)
 
   def of_group(group):
-    init = lambda key: {'batch_stats': {}, **group.model.init(key, image, False)}
-    init = jax.jit(init, compiler_options=compiler_options)
-    keys = (jax.random.fold_in(jax.random.key(seed), 0) for seed in seeds)
-    name = repr(group.model.net.clone(lowering='auto'))  # how a convolution is computed is not who it is
+    init = jax.jit(lambda key: fresh_variables(key, group.model, example), compiler_options=compiler_options)
     try:
-      made = [init(jax.random.fold_in(key, zlib.crc32(name.encode()))) for key in keys]
+      made = [init(jax.random.key(seed)) for seed in seeds]
     except (ValueError, TypeError) as error:
       raise ConfigError(f'groups, {group.name}: {str(error).splitlines()[0]}') from error
     return jax.tree.map(lambda *a: jnp.stack(a)[:, None], *made)
@@ -343,37 +345,34 @@ def _stack(trees):
   return jax.tree.map(lambda *a: jnp.asarray(np.stack(a)), *trees)
 
 
-def _rows(lists, ids, mesh) -> ExampleIndices:
-  """Rows of the clients `ids`, leaves [seeds, n, ...], all seeds padded alike; `lists`: per seed, per client.
+def _tables(lists, ids, mesh) -> ExampleIndices:
+  """The rows of the clients `ids`, leaves [seeds, n, ...], all seeds padded alike; `lists`: per seed, per client.
 
   Clients that only make n a multiple of the devices own nothing and have numbers of their own.
   """
-  width = max(len(rows[c]) for rows in lists for c in ids)
   extra = sharding.rows(len(ids), mesh) - len(ids)
   every = np.concatenate([ids, PADDING_ID + np.arange(extra, dtype=np.int32)])
-  pad = lambda r: r._replace(index=np.pad(r.index, ((0, 0), (0, width - r.index.shape[1]))))
-  return _stack(
-    [pad(partition.rows([*(rows[c] for c in ids), *[np.zeros(0, np.int32)] * extra], every)) for rows in lists]
-  )
+  widest = [rows[c] for rows in lists for c in ids]
+  nothing = [np.zeros(0, np.int32)] * extra
+  return _stack([table([*(rows[c] for c in ids), *nothing], every, widest) for rows in lists])
 
 
-def _common(lists) -> ExampleIndices:
+def _everybodys(lists) -> ExampleIndices:
   """Rows that belong to no one client, leaves [seeds, ...]; `lists`: one array per seed."""
   width = max(map(len, lists))
-  return _stack(
-    [ExampleIndices(np.pad(m, (0, width - len(m))).astype(np.int32), np.int32(len(m)), np.int32(-1)) for m in lists]
-  )
+  tables = [everybodys(rows) for rows in lists]
+  return _stack([one._replace(index=np.pad(one.index, (0, width - len(one.index)))) for one in tables])
 
 
-def _world(source, splits, groups, mesh, evaluate) -> phase.Federation:
+def federate(source, splits, groups, mesh=None) -> Federation:
+  """The federation of a data set's splits, one per seed: tables have a leading axis [seeds]."""
   own, shared = [owned(s) for s in splits], [s.shared for s in splits]
   some = any(len(rows) for s in shared for rows in s)
-  return phase.Federation(
+  return Federation(
     groups,
     Pool(jnp.asarray(source.train_image), jnp.asarray(source.train_label)),
-    tuple(_rows(own, g.ids, mesh) for g in groups),
-    tuple(_rows(shared, g.ids, mesh) for g in groups) if some else None,
-    _common([np.concatenate(rows) for rows in own]),
-    _common([s.public for s in splits]) if some or source.public else None,
-    evaluate,
+    tuple(_tables(own, g.ids, mesh) for g in groups),
+    _everybodys([np.concatenate(rows) for rows in own]),
+    tuple(_tables(shared, g.ids, mesh) for g in groups) if some else None,
+    _everybodys([s.public for s in splits]) if some or source.public else None,
   )
