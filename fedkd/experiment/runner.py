@@ -201,7 +201,7 @@ def _finish(parts, workdir, state, totals) -> dict:
     'images': sources.counts(parts.source),
     'seconds': totals['seconds'],
     **environment(),
-    'state_sha256': parts.phases[-1].digest(state),
+    'state_sha256': parts.phases[-1].checksum(state),
   }
   counts = partition.overview(owned(parts.splits[0]), parts.source.train_label, parts.source.classes)
   analysis.save_figures(workdir, counts, out)
