@@ -231,7 +231,7 @@ def _check_clients(groups, clients):
 def _entry(entry, i) -> dict:
   if not isinstance(entry, dict | configs.ConfigDict) or 'model' not in entry:
     raise ConfigError(
-      f'groups[{i}] has no model: {configs.plain(entry)!r}; give {{"model": ..., "clients": ...}} with one of '
+      f'groups[{i}] has no model: {configs.to_json(entry)!r}; give {{"model": ..., "clients": ...}} with one of '
       f'{", ".join(models.__all__)}, or module:Class'
     )
   return dict(entry)

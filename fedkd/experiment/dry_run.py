@@ -60,7 +60,7 @@ def text(config) -> str:
       f'    down at most {_message(ledger.capacity(down))}',
     ]
   lines += [
-    f'  plan {config.plan.name}: {config.rounds:,} rounds, {turns:,} client updates, '
+    f'  plan {config.plan.name}: {config.rounds:,} rounds, {turns:,} client turns, '
     f'{sum(w.shape[1] for w in phase.plan.participants)} slots',
     f'  memory: states {_size(phase.state) / 1e6:,.1f} MB, training images {images / 1e6:,.1f} MB',
     *([f'  disk: clients {_on_disk(parts) / 1e6:,.1f} MB once all have taken part'] if config.client_store else []),

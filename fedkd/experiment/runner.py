@@ -28,7 +28,7 @@ def run(config, workdir, show=True) -> dict:
   Args:
     config: ConfigDict (`fedkd.config.default` and a file of `configs/`).
     workdir: the run directory; made if missing.
-    show: whether to report progress on the terminal.
+    show: whether to report progress on the terminal, or a `progress.Display` to report it to.
 
   Returns:
     The run's summary, as in `summary.json`. A finished run returns it at once. Of several hosts (`hosts.join`), all of
@@ -45,7 +45,7 @@ def run(config, workdir, show=True) -> dict:
   with hosts.together(), hosts.writing_to(workdir) as mine:
     plain = configs.to_json(config)
     hosts.check_agreement(lambda: {**configs.flatten(plain), 'the code': hosts.code(plain)})
-    return _run(config, mine, pathlib.Path(workdir).parent, show and hosts.is_primary())
+    return _run(config, mine, pathlib.Path(workdir).parent, hosts.is_primary() and show)
 
 
 def _run(config, workdir, beside, show) -> dict:
