@@ -11,22 +11,22 @@ from hypothesis import given
 from fedkd import aggregate, servers
 from fedkd.types import Download, Masked
 from helpers import assert_same_bits
-from lone_servers import KEY, ONE, groups_of, heard, said
+from lone_servers import KEY, ONE, groups_of, received, uploads_of
 
 trim = partial(aggregate.trimmed_mean, share=0.25)
 RULES = {'mean': aggregate.mean, 'median': aggregate.median, 'trimmed_mean': trim}
 JITTED = {name: jax.jit(rule) for name, rule in RULES.items()}
 every_rule = pytest.mark.parametrize('name', RULES)
-SEATS = 6  # one shape, one compilation
+SLOTS = 6  # one shape, one compilation
 
 
 @st.composite
 def uploads(draw):
-  """(rows [SEATS, 2, 3], weight [SEATS]) with at least one present row."""
+  """(rows [SLOTS, 2, 3], weight [SLOTS]) with at least one present row."""
   rng = np.random.default_rng(draw(st.integers(0, 2**31)))
-  weight = np.array(draw(st.lists(st.integers(0, 9), min_size=SEATS, max_size=SEATS)), np.float32)
-  weight[draw(st.integers(0, SEATS - 1))] = draw(st.integers(1, 9))
-  return rng.normal(size=(SEATS, 2, 3)).astype(np.float32) * 10, weight
+  weight = np.array(draw(st.lists(st.integers(0, 9), min_size=SLOTS, max_size=SLOTS)), np.float32)
+  weight[draw(st.integers(0, SLOTS - 1))] = draw(st.integers(1, 9))
+  return rng.normal(size=(SLOTS, 2, 3)).astype(np.float32) * 10, weight
 
 
 def in_numpy(name, rows, weight):
@@ -47,7 +47,7 @@ def test_rule_equals_numpy(name, upload):
 
 
 @every_rule
-@given(uploads(), st.permutations(range(SEATS)))
+@given(uploads(), st.permutations(range(SLOTS)))
 def test_rule_ignores_the_order(name, upload, order):
   rows, weight = upload
   order = np.array(order)
@@ -66,7 +66,7 @@ def test_absent_rows_do_not_matter(name, hole, upload):
 @every_rule
 @pytest.mark.parametrize('rows', [3, 8, 33])
 @pytest.mark.parametrize('empty', [1, 5, 30])
-def test_empty_seats_do_not_change_a_bit(name, rows, empty):
+def test_empty_slots_do_not_change_a_bit(name, rows, empty):
   rng = np.random.default_rng(rows * empty)
   slots = np.sort(rng.choice(rows + empty, rows, replace=False))
   value, weight = rng.normal(size=(rows, 10, 10)).astype(np.float32), rng.integers(1, 9, rows).astype(np.float32)
@@ -84,10 +84,10 @@ def test_identical_rows_stay_what_they_are(name, upload):
 
 
 @every_rule
-@given(uploads(), st.integers(0, SEATS - 1))
+@given(uploads(), st.integers(0, SLOTS - 1))
 def test_a_single_row_is_the_result(name, upload, slot):
   rows, weight = upload
-  alone = np.zeros(SEATS, np.float32)
+  alone = np.zeros(SLOTS, np.float32)
   alone[slot] = max(weight[slot], 1)
   assert_same_bits(JITTED[name](rows, alone), jnp.asarray(rows[slot]))
   assert_same_bits(JITTED[name](rows[:1], np.ones(1, np.float32)), jnp.asarray(rows[0]))
@@ -125,8 +125,8 @@ def weights(value, m=None):
 
 
 @every_rule
-def test_per_group_keeps_the_old_where_nobody_spoke(name):
-  server = servers.weights_per_group(RULES[name])
+def test_per_group_keeps_the_old_without_uploads(name):
+  server = servers.weights(RULES[name], per_group=True)
   old = (weights([1.0, 2.0]), weights([3.0]), weights([4.0]))
   state = server.init(KEY, groups_of(2, 2, 1), old, ())
   uploads = (
@@ -135,22 +135,22 @@ def test_per_group_keeps_the_old_where_nobody_spoke(name):
     {**weights(np.zeros((0, 1))), 'count': jnp.zeros(0, jnp.int32)},
   )
   ids = (jnp.array([-1, -1]), jnp.array([2, -1]), jnp.zeros(0, jnp.int32))
-  state = heard(server, state, uploads, ids)
+  state = received(server, state, uploads, ids)
   assert_same_bits(state, (old[0], weights([7.0]), old[2]))
   assert_same_bits(server.send(KEY, 0, state, ids), tuple(Download(shared=s) for s in state))
 
 
 @every_rule
-def test_server_pools_all_groups_and_keeps_the_old_in_silence(name):
+def test_server_pools_all_groups_and_keeps_the_old_without_uploads(name):
   server = servers.weights(RULES[name])
   old = weights([1.0])
   state = server.init(KEY, groups_of(2, 1), (old, old), ())
   uploads = ({**weights([[2.0], [np.nan]]), 'count': jnp.array([3, 3])}, {**weights([[4.0]]), 'count': jnp.array([1])})
-  assert_same_bits(heard(server, state, uploads, (jnp.array([-1, -1]), jnp.array([-1]))), old)
-  new = heard(server, state, uploads, (jnp.array([0, -1]), jnp.array([2])))
+  assert_same_bits(received(server, state, uploads, (jnp.array([-1, -1]), jnp.array([-1]))), old)
+  new = received(server, state, uploads, (jnp.array([0, -1]), jnp.array([2])))
   assert_same_bits(new, weights([2.5 if name == 'mean' else 3.0]))
   nobody = {**weights(np.zeros((0, 1))), 'count': jnp.zeros(0, jnp.int32)}
-  alone = heard(server, state, (nobody, uploads[1]), (jnp.zeros(0, jnp.int32), jnp.array([2])))
+  alone = received(server, state, (nobody, uploads[1]), (jnp.zeros(0, jnp.int32), jnp.array([2])))
   assert_same_bits(alone, weights([4.0]))
 
 
@@ -161,17 +161,17 @@ def test_server_refuses_different_architectures(other):
 
 
 def test_join_gives_each_key_its_own_server():
-  store, mean = servers.class_means(), servers.weights_per_group(aggregate.mean)
+  store, mean = servers.class_means(), servers.weights(per_group=True)
   server = servers.join(classes=store, weights=mean)
   groups, old = groups_of(1, 1), (weights([1.0]), weights([2.0]))
   state = server.init(KEY, groups, old, ())
   ids = (jnp.array([0]), jnp.array([1]))
-  knowledge = (said(np.ones((1, 2, 2))), said(np.full((1, 2, 2), 3.0)))
+  knowledge = (uploads_of(np.ones((1, 2, 2))), uploads_of(np.full((1, 2, 2), 3.0)))
   models = tuple({**weights([[v]]), 'count': jnp.array([2])} for v in (5.0, 6.0))
   uploads = tuple({'classes': k, 'weights': w} for k, w in zip(knowledge, models, strict=True))
   state, info = server.receive(KEY, 0, state, uploads, ids)
-  assert_same_bits(state['classes'], heard(store, store.init(KEY, groups, old, ()), knowledge, ids))
-  assert_same_bits(state['weights'], heard(mean, old, models, ids))
+  assert_same_bits(state['classes'], received(store, store.init(KEY, groups, old, ()), knowledge, ids))
+  assert_same_bits(state['weights'], received(mean, old, models, ids))
   assert int(info['known_classes']) == 2
   downs = server.send(KEY, 0, state, ids)
   for g, down in enumerate(downs):
@@ -189,17 +189,17 @@ def test_silent_says_nothing():
 @pytest.mark.parametrize('start', [0, 2])
 def test_after_is_silence_before_the_start(start):
   store = servers.class_means()
-  mean = servers.weights_per_group(aggregate.mean)
+  mean = servers.weights(per_group=True)
   plain = servers.join(classes=store, weights=mean)
   late = servers.after(start, plain)
   old = (weights([1.0]),)
   state = late.init(KEY, groups_of(1), old, ())
   assert_same_bits(state, plain.init(KEY, groups_of(1), old, ()))
-  knowledge = said([[[1.0, 2], [0, 0]]], [[True, False]])
+  knowledge = uploads_of([[[1.0, 2], [0, 0]]], [[True, False]])
   uploads = ({'classes': knowledge, 'weights': {**weights([[5.0]]), 'count': jnp.ones(1)}},)
-  state = heard(late, state, uploads)
+  state = received(late, state, uploads)
   assert_same_bits(
-    state, heard(plain, plain.init(KEY, groups_of(1), old, ()), uploads)
+    state, received(plain, plain.init(KEY, groups_of(1), old, ()), uploads)
   )  # it hears from the first round
   for t in range(4):
     on = np.array(t >= start)
