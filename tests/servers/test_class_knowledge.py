@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from fedkd import aggregate, servers
+from fedkd import aggregate, ledger, servers, types
 from fedkd.types import Masked
 from helpers import assert_same_bits
 from lone_servers import KEY, ONE, groups_of, received, uploads_of
@@ -286,3 +286,118 @@ def test_buffered_class_means_takes_messages_per_class_too():
   value, valid = published(server, state)
   np.testing.assert_array_equal(value, [[1.5, 1.5], [0, 0]])
   assert valid.all()
+
+
+# Means that weigh by examples, and widths that follow from the models.
+
+WEIGHTED = {
+  'running mean': servers.class_means(weighted=True),
+  'latest uploads': servers.latest_class_knowledge(aggregate.mean, weighted=True),
+}
+
+
+@pytest.mark.parametrize('server', WEIGHTED.values(), ids=WEIGHTED)
+def test_a_weighted_mean_counts_every_example_once(server):
+  state = server.init(KEY, groups_of(2, 1), (), ())
+  rng = np.random.default_rng(0)
+  value, count = rng.normal(size=(3, 2, 2)).astype(np.float32), np.array([[5, 0], [1, 2], [3, 7]])
+  valid = np.array([[True, False], [True, True], [True, True]])
+  holes = np.where(valid[..., None], value, np.nan)
+  uploads = tuple(uploads_of(holes[g], valid[g], np.where(valid, count, 99)[g]) for g in (slice(0, 2), slice(2, 3)))
+  state = received(server, state, uploads, (jnp.array([0, 1]), jnp.array([2])))
+  means, known = published(server, state)
+  assert known.all()
+  for c in range(2):
+    np.testing.assert_allclose(means[c], np.average(value[:, c], 0, count[:, c]), rtol=1e-5)
+  # Client 0 once more: the running mean has both of its uploads, the other only the last.
+  again = uploads_of(np.full((1, 2, 2), 4.0), [[True, False]], [[10, 0]])
+  state = received(
+    server,
+    state,
+    (again, uploads_of(np.zeros((0, 2, 2)), count=np.zeros((0, 2)))),
+    (jnp.array([0]), jnp.zeros(0, jnp.int32)),
+  )
+  total, many = np.sum(value[:, 0] * count[:, :1], 0), count[:, 0].sum()
+  if 'latest' in state:
+    total, many = total - 5 * value[0, 0], many - 5
+  np.testing.assert_allclose(published(server, state)[0][0], (total + 40) / (many + 10), rtol=1e-5)
+
+
+@pytest.mark.parametrize('server', WEIGHTED.values(), ids=WEIGHTED)
+def test_a_weighted_mean_needs_counts(server):
+  state = server.init(KEY, groups_of(1), (), ())
+  with pytest.raises(
+    ValueError, match=r'weighted=True needs a count in every message; send class_message\(value, valid'
+  ):
+    received(server, state, (uploads_of(np.ones((1, 2, 2))),))
+
+
+def test_the_ledger_counts_the_counts_of_a_message():
+  message = servers.class_message(jnp.ones((4, 3)), jnp.array([True, False, True, True]), jnp.arange(4))
+  assert {kind: int(numbers) for kind, (numbers, _) in ledger.count(message).items()} == {'knowledge': 9, 'labels': 6}
+
+
+class _Wide:
+  """A head of two classes, and features as wide as the example."""
+
+  classes = 2
+
+  def apply(self, variables, x, train):
+    return x[:, :2], {'features': x * variables}
+
+
+def wide_groups(*widths):
+  """(groups, variables, data) of models whose features are vectors of these widths."""
+  blank = types.ExampleIndices(None, None, None)
+  data = tuple(types.Data(types.Pool(jnp.ones((1, w)), jnp.zeros(1, jnp.int32)), blank, blank) for w in widths)
+  groups = tuple(types.Group(f'g{g}', _Wide(), np.array([g])) for g in range(len(widths)))
+  return groups, tuple(jnp.ones(()) for _ in widths), data
+
+
+BY_FEATURES = {
+  'running mean': (servers.class_means, lambda state: state['sum']),
+  'latest uploads': (partial(servers.latest_class_knowledge, aggregate.mean), lambda state: state['latest'][0]),
+  'buffer': (partial(servers.buffered_class_means, 3), lambda state: state['value'][:, 0]),
+}
+
+
+@pytest.mark.parametrize(('make', 'vectors'), BY_FEATURES.values(), ids=BY_FEATURES)
+def test_the_width_follows_from_the_models(make, vectors):
+  width = lambda *args, **how: vectors(make(**how).init(KEY, *args)).shape[-1]
+  assert width(*wide_groups(7, 7), of='features') == 7
+  assert width(*wide_groups(7, 9)) == 2  # logits
+  assert width(*wide_groups(7, 9), of='features', width=5) == 5
+  with pytest.raises(ValueError, match=r"of='features' but the groups' features differ in width \(g0: 7, g1: 9\)"):
+    width(*wide_groups(7, 9), of='features')
+  with pytest.raises(ValueError, match="of='feature' is unknown; choose one of logits, features"):
+    width(*wide_groups(7, 7), of='feature')
+
+
+def test_features_that_are_no_vectors_are_refused():
+  groups, variables, (data,) = wide_groups(6)
+  data = data._replace(pool=data.pool._replace(example=jnp.ones((1, 2, 3))))
+  with pytest.raises(ValueError, match=r'the features of g0 are no vectors but \(2, 3\)'):
+    servers.class_means(of='features').init(KEY, groups, variables, (data,))
+
+
+def test_a_rule_with_memory_takes_one_step_per_class_and_round():
+  """An exponential moving average of what the plain mean of the latest uploads would be."""
+
+  def update(rows, weight, last):
+    new = last / 2 + aggregate.mean(rows, weight) / 2
+    return new, new
+
+  server = servers.latest_class_knowledge(aggregate.Rule(lambda like: like, update))
+  plain = servers.latest_class_knowledge(aggregate.mean)
+  states, expected = [s.init(KEY, groups_of(2), (), ()) for s in (server, plain)], np.zeros((2, 2))
+  rng = np.random.default_rng(3)
+  for t in range(4):
+    valid = [[True, t > 1]]  # class 1 comes later: its memory has not moved before
+    upload = (uploads_of(rng.normal(size=(1, 2, 2)), valid),)
+    states = [
+      received(s, state, upload, (jnp.array([t % 2]),), t) for s, state in zip((server, plain), states, strict=True)
+    ]
+    (value, known), (means, _) = (published(s, state) for s, state in zip((server, plain), states, strict=True))
+    expected = np.where(known[:, None], expected / 2 + means / 2, expected)
+    np.testing.assert_allclose(value[known], expected[known], rtol=1e-5)
+    np.testing.assert_array_equal(published(server, states[0])[0], value)  # sending twice changes nothing
