@@ -1,19 +1,30 @@
-"""Server aggregation: rules over stacked uploads, and the servers of weights made of them.
+"""Aggregation rules: how a server makes one tree of the trees that clients upload.
 
-A rule is `rule(rows, weight) -> tree`: `rows` has leaves [m, ...], one row per upload, `weight` is
-float[m] >= 0, and a row of weight 0 is no upload at all (an empty slot, an absent class) and must not matter.
-With all weights 0 the result is unused.
+A rule is `rule(rows, weight) -> tree`: `rows` has leaves [m, ...], one row per upload, `weight` is float[m] >= 0, and
+the result has leaves [...]. A row of weight 0 is no upload at all (an empty slot, a class that the client has not seen)
+and must not matter, even if it is NaN. With all weights 0 the result is unused. A rule with memory is a `Rule`.
 """
+
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import optax
+
+from fedkd.rule import AnyRule as AnyRule
+from fedkd.rule import Rule
+from fedkd.rule import as_rule as as_rule
+from fedkd.rule import mapped as mapped
+from fedkd.types import PyTree
+
+__all__ = ['mean', 'median', 'trimmed_mean']  # what a config may name
 
 
 def _broadcast(weight, like):
   return weight.reshape(weight.shape + (1,) * (like.ndim - weight.ndim))
 
 
-def total(term, *rows):
+def total(term: Callable[..., PyTree], *rows: PyTree) -> PyTree:
   """The sum of `term(*row)` over the rows, one after the other.
 
   `jnp.sum` adds in an order that depends on the number of rows, so that an empty slot, or another grouping of
@@ -24,7 +35,7 @@ def total(term, *rows):
   return jax.lax.scan(lambda sums, row: (jax.tree.map(jnp.add, sums, term(*row)), None), zero, rows)[0]
 
 
-def mean(rows, weight):
+def mean(rows: PyTree, weight: jax.Array) -> PyTree:
   """Weighted mean (McMahan et al., 2017, Algorithm 1, with the weight n_k)."""
   share = weight / jnp.maximum(total(lambda w: w, weight), jnp.finfo(weight.dtype).tiny)
   return total(lambda row, s: jax.tree.map(lambda a: jnp.where(s > 0, a, 0) * s, row), rows, share)
@@ -36,14 +47,14 @@ def _sorted(rows, weight):
   return order, jnp.sum(weight > 0)
 
 
-def median(rows, weight):
+def median(rows: PyTree, weight: jax.Array) -> PyTree:
   """Coordinate-wise median of the present rows, each counted once (Yin et al., 2018)."""
   order, count = _sorted(rows, weight)
   low, high = jnp.maximum(count - 1, 0) // 2, count // 2
   return jax.tree.map(lambda a: (a[low] + a[high]) / 2, order)
 
 
-def trimmed_mean(rows, weight, share=0.1):
+def trimmed_mean(rows: PyTree, weight: jax.Array, share=0.1) -> PyTree:
   """Coordinate-wise mean without the floor(share * m) smallest and largest of the m present rows (Yin et al., 2018)."""
   order, count = _sorted(rows, weight)
   cut = jnp.minimum((share * count).astype(jnp.int32), (count - 1) // 2)
@@ -54,3 +65,36 @@ def trimmed_mean(rows, weight, share=0.1):
     return total(lambda row, k: jnp.where(k, row, 0), a, kept) / jnp.maximum(count - 2 * cut, 1)
 
   return jax.tree.map(reduce, order)
+
+
+def centred_clipping(radius: float, iterations: int = 1) -> Rule:
+  """Weighted mean of clipped distances from the last result (Karimireddy, He, Jaggi, "Learning from History for
+  Byzantine Robust Optimization", 2021, Eq. 1): v <- v + sum_i p_i (x_i - v) min(1, radius / |x_i - v|).
+
+  The first centre v is the initial weights, or zeros where knowledge is reduced; all leaves of a row together are one
+  vector.
+
+  Args:
+    radius: the longest distance that counts in full, in the units of the rows.
+    iterations: clipped means per call, each from the one before.
+
+  Raises:
+    ValueError: for a radius that is not positive, or less than one iteration.
+  """
+  if not radius > 0 or iterations < 1:
+    raise ValueError(f'radius={radius} must be positive, and iterations={iterations} at least 1')
+
+  def update(rows, weight, centre):
+    share = weight / jnp.maximum(total(lambda w: w, weight), jnp.finfo(weight.dtype).tiny)
+
+    def closer(_, centre):
+      def clipped(row, s):
+        away = jax.tree.map(lambda a, c: jnp.where(s > 0, a - c, 0), row, centre)
+        return optax.tree.scale(s * radius / jnp.maximum(optax.tree.norm(away), radius), away)
+
+      return jax.tree.map(jnp.add, centre, total(clipped, rows, share))
+
+    centre = jax.lax.fori_loop(0, iterations, closer, centre)
+    return centre, centre
+
+  return Rule(lambda like: like, update)

@@ -96,3 +96,56 @@ def scheduled(tx, milestones=(), decay=0.1) -> optax.GradientTransformation:
     return optax.tree.scale(factor(round), updates), state
 
   return optax.chain(tx, optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update))
+
+
+class ServerMoments(NamedTuple):
+  """First and second moments of the mean change, with the shapes of the parameters."""
+
+  mu: PyTree
+  nu: PyTree
+
+
+def fedadagrad(learning_rate, b1=0.0, tau=1e-3) -> optax.GradientTransformation:
+  """The server's optimizer of FedAdagrad (Reddi et al., "Adaptive Federated Optimization", 2021, Algorithm 2).
+
+  With D the mean change, m <- b1 m + (1 - b1) D and v <- v + D^2 from m = 0 and v = tau^2, the parameters move by
+  learning_rate * m / (sqrt(v) + tau). `optax.adagrad` differs: it adds its epsilon inside the root and has no momentum.
+
+  Args:
+    learning_rate: eta, or an optax schedule over rounds with uploads.
+    b1: decay of the first moment.
+    tau: degree of adaptivity.
+  """
+  return _adaptive(learning_rate, b1, tau, lambda v, square: v + square)
+
+
+def fedadam(learning_rate, b1=0.9, b2=0.99, tau=1e-3) -> optax.GradientTransformation:
+  """As `fedadagrad`, for FedAdam: v <- b2 v + (1 - b2) D^2.
+
+  `optax.adam` differs: it corrects the bias of both moments, and v begins at 0. Without momentum (b1=0),
+  `optax.rmsprop(learning_rate, b2, eps=tau, initial_scale=tau**2, eps_in_sqrt=False)` is the same.
+  """
+  return _adaptive(learning_rate, b1, tau, lambda v, square: b2 * v + (1 - b2) * square)
+
+
+def fedyogi(learning_rate, b1=0.9, b2=0.99, tau=1e-3) -> optax.GradientTransformation:
+  """As `fedadagrad`, for FedYogi: v <- v - (1 - b2) D^2 sign(v - D^2).
+
+  `optax.yogi` differs: it corrects the bias of both moments, and m and v both begin at 1e-6.
+  """
+  return _adaptive(learning_rate, b1, tau, lambda v, square: v - (1 - b2) * square * jnp.sign(v - square))
+
+
+def _adaptive(learning_rate, b1, tau, second) -> optax.GradientTransformation:
+  """Algorithm 2; `second`: (v, D^2) -> v."""
+
+  def init(params):
+    return ServerMoments(optax.tree.zeros_like(params), optax.tree.full_like(params, tau**2))
+
+  def update(grads, state, params=None):
+    del params
+    mu = optax.tree.update_moment(grads, state.mu, b1, 1)
+    nu = jax.tree.map(lambda v, g: second(v, jnp.square(g)), state.nu, grads)
+    return jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + tau), mu, nu), ServerMoments(mu, nu)
+
+  return optax.chain(optax.GradientTransformation(init, update), optax.scale_by_learning_rate(learning_rate))

@@ -22,12 +22,18 @@ def groups_of(*sizes, classes=2):
   return tuple(Group(f'g{g}', _Head(classes), i) for g, i in enumerate(ids))
 
 
-def said(value, valid=None):
-  """Uploads [m, C, width] of one group, a row per class."""
+def uploads_of(value, valid=None, count=None):
+  """Uploads [m, C, width] of one group, a row per class; `count`: the examples behind each."""
   value = jnp.asarray(value, jnp.float32)
   valid = jnp.ones(value.shape[:2], bool) if valid is None else jnp.asarray(valid)
-  return jax.vmap(servers.class_message)(value, valid)
+  return jax.vmap(servers.class_message)(value, valid, None if count is None else jnp.asarray(count))
 
 
-def heard(server, state, uploads, ids=ONE, t=0):
+def received(server, state, uploads, ids=ONE, t=0):
   return server.receive(KEY, t, state, uploads, ids)[0]
+
+
+def weights(value):
+  """Variables of a model with one parameter and one BatchNorm statistic, or uploads of several."""
+  value = jnp.asarray(value, jnp.float32)
+  return {'params': {'w': value}, 'batch_stats': {'mean': 10 * value}}

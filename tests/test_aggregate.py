@@ -1,3 +1,5 @@
+"""The laws of aggregation rules, and their values against NumPy."""
+
 from functools import partial
 from math import floor
 
@@ -8,25 +10,23 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from fedkd import aggregate, servers
-from fedkd.types import Download, Masked
-from helpers import assert_same_bits
-from lone_servers import KEY, ONE, groups_of, heard, said
+from fedkd import aggregate
+from helpers import assert_close, assert_same_bits
 
 trim = partial(aggregate.trimmed_mean, share=0.25)
 RULES = {'mean': aggregate.mean, 'median': aggregate.median, 'trimmed_mean': trim}
 JITTED = {name: jax.jit(rule) for name, rule in RULES.items()}
 every_rule = pytest.mark.parametrize('name', RULES)
-SEATS = 6  # one shape, one compilation
+SLOTS = 6  # one shape, one compilation
 
 
 @st.composite
 def uploads(draw):
-  """(rows [SEATS, 2, 3], weight [SEATS]) with at least one present row."""
+  """(rows [SLOTS, 2, 3], weight [SLOTS]) with at least one present row."""
   rng = np.random.default_rng(draw(st.integers(0, 2**31)))
-  weight = np.array(draw(st.lists(st.integers(0, 9), min_size=SEATS, max_size=SEATS)), np.float32)
-  weight[draw(st.integers(0, SEATS - 1))] = draw(st.integers(1, 9))
-  return rng.normal(size=(SEATS, 2, 3)).astype(np.float32) * 10, weight
+  weight = np.array(draw(st.lists(st.integers(0, 9), min_size=SLOTS, max_size=SLOTS)), np.float32)
+  weight[draw(st.integers(0, SLOTS - 1))] = draw(st.integers(1, 9))
+  return rng.normal(size=(SLOTS, 2, 3)).astype(np.float32) * 10, weight
 
 
 def in_numpy(name, rows, weight):
@@ -47,7 +47,7 @@ def test_rule_equals_numpy(name, upload):
 
 
 @every_rule
-@given(uploads(), st.permutations(range(SEATS)))
+@given(uploads(), st.permutations(range(SLOTS)))
 def test_rule_ignores_the_order(name, upload, order):
   rows, weight = upload
   order = np.array(order)
@@ -66,7 +66,7 @@ def test_absent_rows_do_not_matter(name, hole, upload):
 @every_rule
 @pytest.mark.parametrize('rows', [3, 8, 33])
 @pytest.mark.parametrize('empty', [1, 5, 30])
-def test_empty_seats_do_not_change_a_bit(name, rows, empty):
+def test_empty_slots_do_not_change_a_bit(name, rows, empty):
   rng = np.random.default_rng(rows * empty)
   slots = np.sort(rng.choice(rows + empty, rows, replace=False))
   value, weight = rng.normal(size=(rows, 10, 10)).astype(np.float32), rng.integers(1, 9, rows).astype(np.float32)
@@ -84,10 +84,10 @@ def test_identical_rows_stay_what_they_are(name, upload):
 
 
 @every_rule
-@given(uploads(), st.integers(0, SEATS - 1))
+@given(uploads(), st.integers(0, SLOTS - 1))
 def test_a_single_row_is_the_result(name, upload, slot):
   rows, weight = upload
-  alone = np.zeros(SEATS, np.float32)
+  alone = np.zeros(SLOTS, np.float32)
   alone[slot] = max(weight[slot], 1)
   assert_same_bits(JITTED[name](rows, alone), jnp.asarray(rows[slot]))
   assert_same_bits(JITTED[name](rows[:1], np.ones(1, np.float32)), jnp.asarray(rows[0]))
@@ -116,98 +116,62 @@ def test_one_liar_moves_the_mean_but_not_the_median_or_the_trimmed_mean():
   assert trim(rows, weight) == 3
 
 
-# Weights.
+# Centred clipping, whose memory is the last result.
 
 
-def weights(value, m=None):
-  value = jnp.asarray(value, jnp.float32)
-  return {'params': {'w': value}, 'batch_stats': {'mean': 10 * value}}
+def clipped_in_numpy(rows, weight, centre, radius, iterations):
+  share = weight / weight.sum()
+  for _ in range(iterations):
+    step = 0
+    for row, s in zip(rows, share, strict=True):
+      if s > 0:
+        away = row.astype(np.float64) - centre
+        step = step + s * away * min(1, radius / np.linalg.norm(away))
+    centre = centre + step
+  return centre
 
 
-@every_rule
-def test_per_group_keeps_the_old_where_nobody_spoke(name):
-  server = servers.weights_per_group(RULES[name])
-  old = (weights([1.0, 2.0]), weights([3.0]), weights([4.0]))
-  state = server.init(KEY, groups_of(2, 2, 1), old, ())
-  uploads = (
-    {**weights([[5.0, 5.0], [9.0, 9.0]]), 'count': jnp.array([3, 0])},
-    {**weights([[7.0], [np.nan]]), 'count': jnp.array([2, 5])},
-    {**weights(np.zeros((0, 1))), 'count': jnp.zeros(0, jnp.int32)},
-  )
-  ids = (jnp.array([-1, -1]), jnp.array([2, -1]), jnp.zeros(0, jnp.int32))
-  state = heard(server, state, uploads, ids)
-  assert_same_bits(state, (old[0], weights([7.0]), old[2]))
-  assert_same_bits(server.send(KEY, 0, state, ids), tuple(Download(shared=s) for s in state))
+@given(uploads(), st.sampled_from([0.5, 5.0, 100.0]), st.permutations(range(SLOTS)))
+def test_centred_clipping_equals_numpy_round_after_round(upload, radius, order):
+  rows, weight = upload
+  rule = aggregate.as_rule(aggregate.centred_clipping(radius, iterations=2))
+  start = np.ones((2, 3), np.float32)
+  state, turned, expected = rule.init(start), rule.init(start), start
+  holes = np.where((weight > 0)[:, None, None], rows, np.float32(np.nan))
+  for scale in (1, -0.5):
+    expected = clipped_in_numpy(rows * scale, weight, expected, radius, 2)
+    found, state = rule.update(holes * np.float32(scale), weight, state)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    assert_same_bits(found, state)
+    other, turned = rule.update(rows[np.array(order)] * np.float32(scale), weight[np.array(order)], turned)
+    np.testing.assert_allclose(other, found, rtol=1e-4, atol=1e-4)
 
 
-@every_rule
-def test_server_pools_all_groups_and_keeps_the_old_in_silence(name):
-  server = servers.weights(RULES[name])
-  old = weights([1.0])
-  state = server.init(KEY, groups_of(2, 1), (old, old), ())
-  uploads = ({**weights([[2.0], [np.nan]]), 'count': jnp.array([3, 3])}, {**weights([[4.0]]), 'count': jnp.array([1])})
-  assert_same_bits(heard(server, state, uploads, (jnp.array([-1, -1]), jnp.array([-1]))), old)
-  new = heard(server, state, uploads, (jnp.array([0, -1]), jnp.array([2])))
-  assert_same_bits(new, weights([2.5 if name == 'mean' else 3.0]))
-  nobody = {**weights(np.zeros((0, 1))), 'count': jnp.zeros(0, jnp.int32)}
-  alone = heard(server, state, (nobody, uploads[1]), (jnp.zeros(0, jnp.int32), jnp.array([2])))
-  assert_same_bits(alone, weights([4.0]))
+def test_centred_clipping_measures_all_leaves_together():
+  rule = aggregate.centred_clipping(1.0)
+  rows = {'a': jnp.array([[3.0]]), 'b': jnp.array([[4.0]])}  # 5 away
+  found, _ = rule.update(rows, jnp.ones(1), {'a': jnp.zeros(1), 'b': jnp.zeros(1)})
+  assert_close(found, {'a': jnp.array([0.6]), 'b': jnp.array([0.8])})
 
 
-@pytest.mark.parametrize('other', [weights([1.0, 2.0]), {**weights([1.0]), 'params': {'v': jnp.ones(1)}}])
-def test_server_refuses_different_architectures(other):
-  with pytest.raises(ValueError, match=r'different architectures \(g0, g1\).*set method.per_group=True'):
-    servers.weights(aggregate.mean).init(KEY, groups_of(1, 1), (weights([1.0]), other), ())
+def test_one_liar_moves_centred_clipping_by_its_share_of_the_radius():
+  rows, weight = np.array([1.0, 1, 1, 1, 1e6], np.float32), np.ones(5, np.float32)
+  found, _ = aggregate.centred_clipping(0.5).update(rows, weight, jnp.float32(1))
+  np.testing.assert_allclose(found, 1 + 0.5 / 5, rtol=1e-6)
 
 
-def test_join_gives_each_key_its_own_server():
-  store, mean = servers.class_means(), servers.weights_per_group(aggregate.mean)
-  server = servers.join(classes=store, weights=mean)
-  groups, old = groups_of(1, 1), (weights([1.0]), weights([2.0]))
-  state = server.init(KEY, groups, old, ())
-  ids = (jnp.array([0]), jnp.array([1]))
-  knowledge = (said(np.ones((1, 2, 2))), said(np.full((1, 2, 2), 3.0)))
-  models = tuple({**weights([[v]]), 'count': jnp.array([2])} for v in (5.0, 6.0))
-  uploads = tuple({'classes': k, 'weights': w} for k, w in zip(knowledge, models, strict=True))
-  state, info = server.receive(KEY, 0, state, uploads, ids)
-  assert_same_bits(state['classes'], heard(store, store.init(KEY, groups, old, ()), knowledge, ids))
-  assert_same_bits(state['weights'], heard(mean, old, models, ids))
-  assert int(info['known_classes']) == 2
-  downs = server.send(KEY, 0, state, ids)
-  for g, down in enumerate(downs):
-    assert isinstance(down.shared['classes']['knowledge'], Masked)
-    assert_same_bits(down.shared['weights'], state['weights'][g])
+def test_centred_clipping_mapped_is_one_rule_per_entry():
+  rule, rng = aggregate.as_rule(aggregate.centred_clipping(0.7)), np.random.default_rng(0)
+  rows, centre = rng.normal(size=(4, 3, 2)).astype(np.float32), rng.normal(size=(3, 2)).astype(np.float32)
+  weight = np.array([[1, 0, 2], [1, 0, 0], [0, 0, 1], [3, 0, 1]], np.float32)
+  found, state = aggregate.mapped(aggregate.centred_clipping(0.7)).update(rows, weight, centre)
+  for c in (0, 2):
+    alone, memory = rule.update(rows[:, c], weight[:, c], centre[c])
+    assert_close((found[c], state[c]), (alone, memory))
+  assert_same_bits(state[1], jnp.asarray(centre[1]))  # nothing was uploaded for it
 
 
-def test_silent_says_nothing():
-  server = servers.silent()
-  assert server.init(KEY, groups_of(1, 1), (), ()) == ()
-  assert server.receive(KEY, 0, (), ({}, {}), ONE * 2) == ((), {})
-  assert server.send(KEY, 0, (), ONE * 2) == (Download(), Download())
-
-
-@pytest.mark.parametrize('start', [0, 2])
-def test_after_is_silence_before_the_start(start):
-  store = servers.class_means()
-  mean = servers.weights_per_group(aggregate.mean)
-  plain = servers.join(classes=store, weights=mean)
-  late = servers.after(start, plain)
-  old = (weights([1.0]),)
-  state = late.init(KEY, groups_of(1), old, ())
-  assert_same_bits(state, plain.init(KEY, groups_of(1), old, ()))
-  knowledge = said([[[1.0, 2], [0, 0]]], [[True, False]])
-  uploads = ({'classes': knowledge, 'weights': {**weights([[5.0]]), 'count': jnp.ones(1)}},)
-  state = heard(late, state, uploads)
-  assert_same_bits(
-    state, heard(plain, plain.init(KEY, groups_of(1), old, ()), uploads)
-  )  # it hears from the first round
-  for t in range(4):
-    on = np.array(t >= start)
-    expected = plain.send(KEY, t, state, ONE)[0].shared
-    (down,) = late.send(KEY, jnp.int32(t), state, ONE)
-    assert down.own == {'classes': (), 'weights': ()}
-    for name in ('knowledge', 'label'):  # was a `Masked` and stays one
-      got, full = down.shared['classes'][name], expected['classes'][name]
-      assert_same_bits(got, Masked(full.value, full.valid & on))
-    late_weights = jax.tree.map(lambda a, on=on: Masked(a, jnp.asarray(on)), expected['weights'])
-    assert_same_bits(down.shared['weights'], late_weights)
+@pytest.mark.parametrize(('radius', 'iterations'), [(0.0, 1), (float('nan'), 1), (1.0, 0)])
+def test_centred_clipping_refuses_what_cannot_be(radius, iterations):
+  with pytest.raises(ValueError, match=rf'radius={radius} must be positive, and iterations={iterations} at least 1'):
+    aggregate.centred_clipping(radius, iterations)

@@ -1,12 +1,14 @@
 """FedAvg: McMahan, Moore, Ramage, Hampson, Aguera y Arcas, "Communication-Efficient Learning of Deep Networks
 from Decentralized Data", 2017, Algorithm 1."""
 
+import optax
+
 from fedkd import aggregate, local, servers
-from fedkd.types import Client, Method
+from fedkd.types import Client, Method, Server
 
 
-def averaging(tx, loss, steps, epochs, batch, rule, per_group, keep_optimizer) -> Method:
-  """Clients train the global model on `loss(model, data, received variables) -> loss_fn`; the server averages."""
+def averaging(tx, loss, steps, epochs, batch, keep_optimizer, server: Server) -> Method:
+  """Clients train the global model on `loss(model, data, received variables) -> loss_fn` for a server of weights."""
 
   def init(key, model, data, variables):
     del key, model, data
@@ -22,11 +24,7 @@ def averaging(tx, loss, steps, epochs, batch, rule, per_group, keep_optimizer) -
     up = {**local.variables(learner), 'count': mine.size}
     return (learner.opt if keep_optimizer else ()), up, local.report(sums)
 
-  if per_group:
-    return Method(
-      Client(init, step), servers.weights_per_group(rule), lambda state, g: servers.as_rows(state.server[g])
-    )
-  return Method(Client(init, step), servers.weights(rule), lambda state, g: servers.as_rows(state.server))
+  return Method(Client(init, step), server, lambda state, g: servers.global_model(state.server, g))
 
 
 def fedavg(
@@ -34,14 +32,18 @@ def fedavg(
   steps: int | None = 3,
   epochs: int | None = None,
   batch=50,
-  rule=aggregate.mean,
+  rule: aggregate.AnyRule = aggregate.mean,
   per_group=False,
   keep_optimizer=False,
+  server_tx: optax.GradientTransformation | None = None,
 ) -> Method:
   """Clients train the global model; the server averages what they return, weighted by n_k.
 
   Learned: the global variables, on the server. Sent: weights, BatchNorm statistics and n_k up, weights and
   statistics down. Averaged: both, by `rule`.
+
+  With `server_tx` it is FedAvgM (Hsu, Qi, Brown, 2019) or one of FedAdagrad, FedAdam and FedYogi (Reddi et al., 2021):
+  `fedavg(optax.sgd(0.1), server_tx=optimizers.fedadam(0.01))`.
 
   Args:
     tx: optax optimizer.
@@ -50,7 +52,9 @@ def fedavg(
     batch: examples per mini-batch.
     rule: aggregation rule (`fedkd.aggregate`), weighted by n_k.
     per_group: average inside each architecture instead of demanding a single one.
-    keep_optimizer: clients keep their optimizer state between turns (FedHe's FedAvg baseline); else fresh.
+    keep_optimizer: clients keep their optimizer state between updates (FedHe's FedAvg baseline); else fresh.
+    server_tx: optax optimizer of the server, which takes the mean change for a gradient (`servers.weights`); None
+      replaces the weights by the mean.
   """
   loss = lambda model, data, received: local.supervised(model, data.pool)
-  return averaging(tx, loss, steps, epochs, batch, rule, per_group, keep_optimizer)
+  return averaging(tx, loss, steps, epochs, batch, keep_optimizer, servers.weights(rule, server_tx, per_group))

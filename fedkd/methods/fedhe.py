@@ -6,7 +6,7 @@ Clients of any architecture exchange the mean logits of each class; no public da
 import jax
 import jax.numpy as jnp
 
-from fedkd import local, servers
+from fedkd import aggregate, local, servers
 from fedkd.losses import masked_squared_error
 from fedkd.types import Client, Method
 
@@ -20,7 +20,7 @@ def fedhe(
   count_offset=1.0,
   cold_start=1.0,
   refresh_every=10.0,
-  rule=None,
+  rule: aggregate.AnyRule | None = None,
   keep_optimizer=True,
 ) -> Method:
   """Class-mean logits as the only message.
@@ -36,7 +36,7 @@ def fedhe(
     alpha: weight of the knowledge loss (Eq. 13); 0 is Private.
     count_offset: delta in the client's mean, sum / (count + delta): 1 is Eq. 8 as printed, 0 the authors' code.
     cold_start: turns per client before anything is published.
-    refresh_every: turns per client between collapses of the store to its mean (the authors' code: 10); 0 never
+    refresh_every: updates per client between collapses of the server's sums to means (the authors' code: 10); 0 never
       (the paper).
     rule: None for the paper's running mean (Eqs. 9, 10); an aggregation rule reduces the clients' latest
       uploads, class by class, instead.

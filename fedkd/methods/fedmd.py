@@ -29,12 +29,13 @@ def fedmd(
   weights=(),
   keep_optimizer=True,
   rows='own',
+  rule: aggregate.AnyRule = aggregate.mean,
 ) -> Method:
   """Consensus on the logits of public images.
 
   Learned: every client's own model, with two persistent optimizer states, one for digesting and one for revisiting (it
   continues from the phase before). Sent: logits on a subset of the public rows up, their mean and the rows of the next
-  subset down. Averaged: logits, with the weights c_k.
+  subset down. Averaged: logits, by `rule`.
 
   Args:
     tx: optax optimizer.
@@ -45,9 +46,10 @@ def fedmd(
     epochs: passes over the client's own data per round ("revisit"); or
     steps: mini-batches.
     batch: examples per mini-batch of the revisit.
-    weights: c_k of every client; () is equal ones. Normalised over those who spoke.
+    weights: c_k of every client; () is equal ones. Normalised over the clients of a round.
     rows: of the revisit, 'own' or 'unshared': whether those that it gives to everybody are among them.
     keep_optimizer: whether the two optimizer states persist across rounds; else they are fresh in each.
+    rule: aggregation rule of the logits, weighted by c_k; the mean is the paper's.
 
   Raises:
     ValueError: for an unknown digest_loss, a batch or epoch below 1, without public rows, with fewer than `subset` of
@@ -95,7 +97,7 @@ def fedmd(
     return {'learner': learner, 'digest_opt': digest.opt}, up, both
 
   return Method(
-    Client(init, step), _consensus(subset, weights), lambda state, g: local.variables(state.client[g]['learner'])
+    Client(init, step), _consensus(subset, weights, rule), lambda state, g: local.variables(state.client[g]['learner'])
   )
 
 
@@ -120,8 +122,9 @@ def stratified(key, label, size, many):
   return jax.random.permutation(key_order, order[places])
 
 
-def _consensus(subset, weights) -> Server:
-  """The weighted mean of everybody's logits on a subset of the public rows, which the server draws."""
+def _consensus(subset, weights, rule) -> Server:
+  """The clients' logits on a subset of the public rows, which the server draws, reduced by `rule`."""
+  checked = aggregate.as_rule(rule)
 
   def init(key, groups, variables, data):
     del variables
@@ -140,6 +143,7 @@ def _consensus(subset, weights) -> Server:
       'heard': jnp.zeros(clients, bool),  # who was there when its rows were named
       'last': index,  # the rows of the consensus
       'index': index,  # the rows to report on next
+      'rule': checked.init(jnp.zeros((many, groups[0].model.classes))),
     }
 
   def receive(key, t, state, uploads, ids):
@@ -150,15 +154,18 @@ def _consensus(subset, weights) -> Server:
     present = every >= 0
     trust = jnp.asarray(weights or (1.0,) * state['heard'].shape[0], jnp.float32)
     weight = jnp.where(present, trust[every], 0.0)
+    logits = jnp.concatenate([up['logits'] for up in uploads])
+    consensus, memory = checked.update(logits, weight, state['rule'])
     new = {
-      'consensus': aggregate.mean(jnp.concatenate([up['logits'] for up in uploads]), weight),
+      'consensus': consensus,
       'on': jnp.ones((), bool),
       'heard': jnp.zeros_like(state['heard']).at[jnp.where(present, every, trust.shape[0])].set(True, mode='drop'),
       'last': state['index'],
       'index': public['index'][stratified(key, public['label'], public['size'], state['index'].shape[0])],
     }
-    spoke = jnp.any(weight > 0)
-    return {**state, **{name: jnp.where(spoke, value, state[name]) for name, value in new.items()}}, {}
+    some = jnp.any(weight > 0)
+    new = {name: jnp.where(some, value, state[name]) for name, value in new.items()}
+    return {**state, **new, 'rule': memory}, {}
 
   def send(key, t, state, ids):
     del key, t

@@ -3,7 +3,7 @@
 import jax
 import optax
 
-from fedkd import aggregate, local
+from fedkd import aggregate, local, servers
 from fedkd.methods.fedavg import averaging
 from fedkd.types import Method
 
@@ -14,9 +14,10 @@ def fedprox(
   epochs: int | None = None,
   batch=50,
   mu=0.01,
-  rule=aggregate.mean,
+  rule: aggregate.AnyRule = aggregate.mean,
   per_group=False,
   keep_optimizer=False,
+  server_tx: optax.GradientTransformation | None = None,
 ) -> Method:
   """FedAvg whose clients add mu / 2 * |w - w_global|^2 to their loss (Algorithm 2).
 
@@ -36,4 +37,4 @@ def fedprox(
 
     return loss_fn
 
-  return averaging(tx, loss, steps, epochs, batch, rule, per_group, keep_optimizer)
+  return averaging(tx, loss, steps, epochs, batch, keep_optimizer, servers.weights(rule, server_tx, per_group))

@@ -38,6 +38,8 @@ def felo(
   equal_weights=False,
   kl_reduction='batchmean',
   kl_direction='server',
+  rule: aggregate.AnyRule = aggregate.mean,
+  knowledge_rule: aggregate.AnyRule | None = None,
 ) -> Method:
   """Class means of features and logits for all, weights for one's own architecture.
 
@@ -61,23 +63,34 @@ def felo(
     equal_weights: whether clients of an architecture count alike; else by their number of examples.
     kl_reduction: 'batchmean', the definition; 'mean' divides by the number of classes too (the code's default).
     kl_direction: 'server', KL(received || own) as in the code, or 'client', as Eq. 1 is written.
+    rule: aggregation rule of the weights inside each architecture.
+    knowledge_rule: None for the means of `store`; an aggregation rule reduces the clients' latest features and logits,
+      class by class, instead ('latest_per_client' is `aggregate.mean`).
 
   Raises:
-    ValueError: for an unknown choice, or 'per_sample' with another store than 'cumulative'.
+    ValueError: for an unknown choice, 'per_sample' with another store than 'cumulative', or a `knowledge_rule` with
+      'per_sample' or 'per_round'.
   """
   check_choice('store', store, STORES)
   check_choice('upload', upload, UPLOADS)
   if upload == 'per_sample' and store != 'cumulative':
     raise ValueError(f"store={store!r} needs upload='class_mean'; set store to 'cumulative'")
-  if upload == 'per_sample':
+  if knowledge_rule is not None and (upload == 'per_sample' or store == 'per_round'):
+    raise ValueError(
+      f'knowledge_rule reduces the latest class means of every client, not upload={upload!r} with store={store!r}; set '
+      "upload='class_mean' and store='latest_per_client'"
+    )
+  if knowledge_rule is not None:
+    logits = features = functools.partial(servers.latest_class_knowledge, knowledge_rule)
+  elif upload == 'per_sample':
     logits, features = (functools.partial(servers.buffered_class_means, limit) for limit in reversed(limits))
   else:
     logits = features = STORES[store]
   training = {'epochs': epochs, 'steps': steps, 'batch': batch, 'alpha': alpha, 'upload': upload}
   start = {'initial': initial, 'load_in_initial': load_in_initial, 'equal_weights': equal_weights}
   client = client_of(tx, **training, **start, kl_reduction=kl_reduction, kl_direction=kl_direction)
-  server = features_and_logits(logits, features, feature_align, initial, load_in_initial)
-  return Method(client, server, lambda state, g: servers.as_rows(state.server['weights'][g]))
+  server = features_and_logits(logits, features, feature_align, initial, load_in_initial, rule)
+  return Method(client, server, lambda state, g: servers.global_model(state.server['weights'], g))
 
 
 def narrowed(feature, width):

@@ -12,15 +12,17 @@ from fedkd import aggregate, examples, inference, local, servers
 from fedkd.types import Client, Download, Masked, Method, Server
 
 
-def heterofl(tx, epochs: int | None = 5, steps: int | None = None, batch=10, masked=True) -> Method:
+def heterofl(
+  tx, epochs: int | None = 5, steps: int | None = None, batch=10, masked=True, rule: aggregate.AnyRule | None = None
+) -> Method:
   """Sub-networks of one network, averaged where they overlap.
 
   Learned: the parameters of the widest network, on the server. Sent: the corner of them that a client trains, both
-  ways, and up the numbers of its classes. Averaged: every parameter over those who hold it, in the head over those who
-  have the class too; BatchNorm statistics are not: before anybody looks at a model they are gathered from all training
+  ways, and up the numbers of its classes. Averaged: every parameter over the clients that hold it, in the head over
+  those that have the class too; BatchNorm statistics are not: before an evaluation they are gathered from all training
   images ("static BatchNorm").
 
-  A group's models must have parameters that are leading corners of those of the widest group. With a plan that slots
+  A group's models must have parameters that are leading corners of those of the widest group. With a plan that puts
   clients in a group of their choice (`plan.dynamic`), groups hold the same clients.
 
   Args:
@@ -29,6 +31,10 @@ def heterofl(tx, epochs: int | None = 5, steps: int | None = None, batch=10, mas
     steps: mini-batches.
     batch: examples per mini-batch.
     masked: whether a client's loss ignores classes that it has no example of: their logits are set to 0.
+    rule: None for the paper's mean; an aggregation rule reduces every number by itself instead (rows [m], with weight 1
+      for the clients that hold it), since no two numbers need have the same holders. So a rule that measures whole
+      uploads, as `aggregate.centred_clipping` does, measures single numbers here; and it needs all uploads at the size
+      of the widest network at once.
   """
 
   def step(key, t, model, state, down, data):
@@ -51,7 +57,7 @@ def heterofl(tx, epochs: int | None = 5, steps: int | None = None, batch=10, mas
     return servers.as_rows({name: state.server[name][g] for name in ('params', 'batch_stats')})
 
   client = Client(lambda key, model, data, variables: (), step)
-  return Method(client, _corners(), variables, calibrate=_static_batch_norm)
+  return Method(client, _corners(rule), variables, calibrate=_static_batch_norm)
 
 
 def _widest(params) -> int:
@@ -59,8 +65,9 @@ def _widest(params) -> int:
   return max(range(len(params)), key=lambda g: optax.tree.size(params[g]))
 
 
-def _corners() -> Server:
+def _corners(rule) -> Server:
   """Keeps every group's corner of one network; the widest is the network."""
+  by_number = None if rule is None else aggregate.mapped(rule)
 
   def init(key, groups, variables, data):
     params = tuple(v['params'] for v in variables)
@@ -76,36 +83,72 @@ def _corners() -> Server:
       'params': tuple(jax.tree.map(_corner, whole, part) for part in params),
       'batch_stats': tuple(v['batch_stats'] for v in variables),
       'head': jax.tree_util.tree_map_with_path(lambda path, _: jnp.asarray(path in in_head), whole),
+      'rule': () if rule is None else tuple(by_number.init(jnp.ravel(leaf)) for leaf in jax.tree.leaves(whole)),
     }
 
   def receive(key, t, state, uploads, ids):
     del key, t
-    whole = state['params'][_widest(state['params'])]
-    sums, holders = jax.tree.map(jnp.zeros_like, whole), jax.tree.map(jnp.zeros_like, whole)
-    for up, slots in zip(uploads, ids, strict=True):
-      weight = (slots >= 0).astype(jnp.float32)
-      classes = up['label'].valid * weight[:, None]  # [m, C]
-
-      def held(leaf, in_head, weight=weight, classes=classes):
-        """Who holds each number of a leaf [m, ...]."""
-        own = weight.reshape(-1, *[1] * (leaf.ndim - 1))
-        if leaf.shape[-1] == classes.shape[1]:  # the last axis of a head's parameters is the class
-          own = jnp.where(in_head, classes.reshape(-1, *[1] * (leaf.ndim - 2), classes.shape[1]), own)
-        return jnp.broadcast_to(own, leaf.shape)
-
-      each = jax.tree.map(held, up['params'], state['head'])
-      # Padding, not `at[corner].add`, which would be a scatter.
-      add = lambda old, new: old + jnp.pad(new, [(0, n - m) for n, m in zip(old.shape, new.shape, strict=True)])
-      products = aggregate.total(lambda p, w: jax.tree.map(jnp.multiply, p, w), up['params'], each)
-      sums = jax.tree.map(add, sums, products)
-      holders = jax.tree.map(add, holders, aggregate.total(lambda w: w, each))
-    mean = lambda s, h, old: jnp.where(h > 0, s / jnp.maximum(h, 1), old)
-    whole = jax.tree.map(mean, sums, holders, whole)
-    return {**state, 'params': tuple(jax.tree.map(_corner, whole, part) for part in state['params'])}, {}
+    whole, memory = state['params'][_widest(state['params'])], state['rule']
+    rows = [up['params'] for up in uploads]
+    held = [_holders(up, slots, state['head']) for up, slots in zip(uploads, ids, strict=True)]
+    if rule is None:
+      whole = _mean_of_holders(whole, rows, held)
+    else:
+      whole, memory = _by_rule(by_number, whole, rows, held, memory)
+    corners = tuple(jax.tree.map(_corner, whole, part) for part in state['params'])
+    return {**state, 'params': corners, 'rule': memory}, {}
 
   return Server(
     init, receive, lambda key, t, state, ids: tuple(Download(shared={'params': part}) for part in state['params'])
   )
+
+
+def _holders(upload, slots, head):
+  """Which rows of a group's upload hold each number: 1 or 0, leaves [m, ...] like those of its parameters."""
+  weight = (slots >= 0).astype(jnp.float32)
+  classes = upload['label'].valid * weight[:, None]  # [m, C]
+
+  def held(leaf, in_head):
+    own = weight.reshape(-1, *[1] * (leaf.ndim - 1))
+    if leaf.shape[-1] == classes.shape[1]:  # the last axis of a head's parameters is the class
+      own = jnp.where(in_head, classes.reshape(-1, *[1] * (leaf.ndim - 2), classes.shape[1]), own)
+    return jnp.broadcast_to(own, leaf.shape)
+
+  return jax.tree.map(held, upload['params'], head)
+
+
+def _mean_of_holders(whole, rows, held):
+  """Every number's mean over the rows that hold it; `whole` where none does. `rows`, `held`: trees per group."""
+  sums, holders = jax.tree.map(jnp.zeros_like, whole), jax.tree.map(jnp.zeros_like, whole)
+  # Padding, not `at[corner].add`, which would be a scatter.
+  add = lambda old, new: old + _padded(new, old.shape)
+  for group, each in zip(rows, held, strict=True):
+    products = aggregate.total(lambda p, w: jax.tree.map(jnp.multiply, p, w), group, each)
+    sums = jax.tree.map(add, sums, products)
+    holders = jax.tree.map(add, holders, aggregate.total(lambda w: w, each))
+  return jax.tree.map(lambda s, h, old: jnp.where(h > 0, s / jnp.maximum(h, 1), old), sums, holders, whole)
+
+
+def _by_rule(by_number, whole, rows, held, memory):
+  """(every number reduced by a mapped rule, the rule's states per leaf); arguments as in `_mean_of_holders`."""
+
+  def reduce(old, state, leaves, holders):
+    table = lambda parts: jnp.concatenate([_padded(a, (a.shape[0], *old.shape)).reshape(-1, old.size) for a in parts])
+    weight = table(holders)
+    new, state = by_number.update(table(leaves), weight, state)
+    return jnp.where(jnp.any(weight > 0, 0), new, old.reshape(-1)).reshape(old.shape), state
+
+  leaves, structure = jax.tree.flatten(whole)
+  per_leaf = lambda trees: zip(*map(jax.tree.leaves, trees), strict=True)
+  if not sum(jax.tree.leaves(tree)[0].shape[0] for tree in rows):  # no slots at all
+    return whole, memory
+  reduced = list(map(reduce, leaves, memory, per_leaf(rows), per_leaf(held)))
+  return jax.tree.unflatten(structure, [new for new, _ in reduced]), tuple(state for _, state in reduced)
+
+
+def _padded(corner, shape):
+  """A leading corner with zeros behind it, of the given shape."""
+  return jnp.pad(corner, [(0, n - m) for n, m in zip(shape, corner.shape, strict=True)])
 
 
 def _corner(whole, part):

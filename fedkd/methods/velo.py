@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedkd import local, servers
+from fedkd import aggregate, local, servers
 from fedkd.errors import check_choice
 from fedkd.methods.felo import UPLOADS, client_of
 from fedkd.models.cvae import CVAE
@@ -39,6 +39,8 @@ def velo(
   latent=0,
   vae_loss='elbo',
   relu=False,
+  rule: aggregate.AnyRule = aggregate.mean,
+  knowledge_rule: aggregate.AnyRule | None = None,
 ) -> Method:
   """Generated features and class-mean logits for all, weights for one's own architecture.
 
@@ -55,10 +57,12 @@ def velo(
     vae_loss: 'elbo', half the squared error plus KL, each summed over a vector and averaged over the batch (Eq. 2); or
       'code', the squared error averaged over all numbers, KL summed over all.
     relu: whether the decoder has a ReLU between its layers.
+    knowledge_rule: None for the running mean of the logits; an aggregation rule reduces the clients' latest logits,
+      class by class, instead. Features are generated, so no rule sees them.
 
   Raises:
-    ValueError: for an unknown choice, an interval, epochs or a batch below 1, a lag other than 0 or 1, or a negative
-      latent.
+    ValueError: for an unknown choice, an interval, epochs or a batch below 1, a lag other than 0 or 1, a negative
+      latent, or a `knowledge_rule` with 'per_sample'.
   """
   check_choice('upload', upload, UPLOADS)
   check_choice('vae_loss', vae_loss, LOSSES)
@@ -66,15 +70,24 @@ def velo(
     raise ValueError(f'interval={interval} must be at least 1, and cvae_lag={cvae_lag} 0 or 1')
   if min(cvae_epochs, cvae_batch, latent + 1) < 1:
     raise ValueError(f'{cvae_epochs=} and {cvae_batch=} must be at least 1, and {latent=} at least 0')
-  logits = servers.class_means if upload == 'class_mean' else functools.partial(servers.buffered_class_means, limits[1])
+  logits = _logits(upload, limits[1], knowledge_rule)
   features = functools.partial(
     generator, limits[0], initial, interval, cvae_lag, cvae_epochs, cvae_batch, cvae_rate, latent, vae_loss, relu
   )
   training = {'epochs': epochs, 'steps': steps, 'batch': batch, 'alpha': alpha, 'upload': upload}
   start = {'initial': initial, 'load_in_initial': load_in_initial, 'equal_weights': equal_weights}
   client = client_of(tx, **training, **start, kl_reduction=kl_reduction, kl_direction=kl_direction)
-  server = features_and_logits(logits, features, feature_align, initial, load_in_initial)
-  return Method(client, server, lambda state, g: servers.as_rows(state.server['weights'][g]))
+  server = features_and_logits(logits, features, feature_align, initial, load_in_initial, rule)
+  return Method(client, server, lambda state, g: servers.global_model(state.server['weights'], g))
+
+
+def _logits(upload, limit, rule):
+  """() -> the server of the logits."""
+  if rule is None:
+    return servers.class_means if upload == 'class_mean' else functools.partial(servers.buffered_class_means, limit)
+  if upload == 'per_sample':
+    raise ValueError("knowledge_rule reduces the latest class means of every client; set upload='class_mean'")
+  return functools.partial(servers.latest_class_knowledge, rule)
 
 
 def elbo(feature, rebuilt, mean, log_variance):
@@ -118,11 +131,11 @@ def generator(limit, initial, interval, lag, epochs, batch, rate, latent, vae_lo
       'info': nothing,
     }
 
-  def train(key, cvae, store):
-    """(cvae, info) after passes over all that is stored, with a fresh optimizer."""
-    classes, places = store['value'].shape[:2]
-    feature, held = store['value'].reshape(-1, width), servers.stored(store).reshape(-1)
-    rows = jnp.argsort(~held, stable=True)  # places of the shelf, `places` a class; what there is comes first
+  def train(key, cvae, buffer):
+    """(cvae, info) after passes over the whole buffer, with a fresh optimizer."""
+    classes, places = buffer['value'].shape[:2]
+    feature, held = buffer['value'].reshape(-1, width), servers.stored(buffer).reshape(-1)
+    rows = jnp.argsort(~held, stable=True)  # places of the buffer, `places` per class; the filled ones first
 
     def loss_fn(params, batch_stats, key, row):
       s, label = feature[row], row // places
@@ -137,15 +150,15 @@ def generator(limit, initial, interval, lag, epochs, batch, rate, latent, vae_lo
 
   def receive(key, t, state, uploads, ids):
     del ids
-    store = servers.push(state['store'], t, uploads)
-    material = state['store'] if lag else store
+    buffer = servers.push(state['store'], t, uploads)
+    material = state['store'] if lag else buffer
     # For the round that comes. By the round alone: seeds that disagreed would all train, mapped together.
     due = (t + 1 >= first) & ((t + 1 - first) % interval == 0)
     cvae, info = jax.lax.cond(due, lambda: train(key, state['cvae'], material), lambda: (state['cvae'], state['info']))
     known = jnp.where(due, material['count'] > 0, state['known'])  # what it was trained on, no class that came later
-    new = {'store': store, 'cvae': cvae, 'known': known, 'info': info}
+    new = {'store': buffer, 'cvae': cvae, 'known': known, 'info': info}
     said = {name: jnp.where(jnp.any(known), value, jnp.nan) for name, value in info.items()}  # none before the first
-    return new, {**said, 'cvae_trained': due & jnp.any(known), 'knowledge_age': servers.buffer_age(t, store)}
+    return new, {**said, 'cvae_trained': due & jnp.any(known), 'knowledge_age': servers.buffer_age(t, buffer)}
 
   def send(key, t, state, ids):
     del t

@@ -1,19 +1,11 @@
 """Servers: what is kept of the clients' messages, and what is sent of it. A server is a `types.Server`."""
 
-from fedkd.servers.class_knowledge import (
-  buffer_age,
-  buffered_class_means,
-  class_buffer,
-  class_means,
-  class_message,
-  latest_class_knowledge,
-  push,
-  stored,
-)
+from fedkd.servers.buffers import buffer_age, buffered_class_means, class_buffer, push, stored
+from fedkd.servers.class_knowledge import class_means, class_message, feature_width, latest_class_knowledge
 from fedkd.servers.combine import after, join
 from fedkd.servers.features_and_logits import features_and_logits
 from fedkd.servers.peer_to_peer import pairs, router
-from fedkd.servers.weights import as_rows, silent, weights, weights_per_group
+from fedkd.servers.weights import as_rows, global_model, silent, weights
 
 __all__ = [
   'after',
@@ -23,7 +15,9 @@ __all__ = [
   'class_buffer',
   'class_means',
   'class_message',
+  'feature_width',
   'features_and_logits',
+  'global_model',
   'join',
   'latest_class_knowledge',
   'pairs',
@@ -32,5 +26,4 @@ __all__ = [
   'silent',
   'stored',
   'weights',
-  'weights_per_group',
 ]

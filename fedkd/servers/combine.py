@@ -1,4 +1,4 @@
-"""Servers made of servers: one per key of a message, or silent at first."""
+"""Servers made of servers: one per key of a message, or one that sends nothing at first."""
 
 import jax
 import jax.numpy as jnp
@@ -6,8 +6,11 @@ import jax.numpy as jnp
 from fedkd.types import Download, Masked, Server, is_masked
 
 
-def join(**servers) -> Server:
-  """Gives each top-level key of a message its own server: join(logits=class_mean_store(), weights=per_group(mean))."""
+def join(**servers: Server) -> Server:
+  """Gives each top-level key of a message its own server: join(logits=class_means(), weights=weights(per_group=True)).
+
+  Its state is a dict with the same keys, and so are downloads.
+  """
 
   def init(key, groups, variables, data):
     keys = jax.random.split(key, len(servers))
@@ -34,13 +37,13 @@ def join(**servers) -> Server:
   return Server(init, receive, send)
 
 
-def after(start, weights) -> Server:
-  """`server`, silent in the rounds before `start`: every leaf it sends becomes a `Masked`, not valid until then."""
+def after(start: int, server: Server) -> Server:
+  """`server`, sending nothing in the rounds before `start`: every leaf becomes a `Masked`, invalid until then."""
 
   def send(key, t, state, ids):
     def late(leaf):
       return Masked(leaf.value, leaf.valid & (t >= start)) if is_masked(leaf) else Masked(leaf, jnp.asarray(t >= start))
 
-    return jax.tree.map(late, weights.send(key, t, state, ids), is_leaf=is_masked)
+    return jax.tree.map(late, server.send(key, t, state, ids), is_leaf=is_masked)
 
-  return weights._replace(send=send)
+  return server._replace(send=send)

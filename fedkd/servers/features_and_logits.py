@@ -1,75 +1,90 @@
 """The server of Felo and Velo: weights by architecture, class-wise logits of all, class-wise features by width."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 
-from fedkd import aggregate, inference, servers
+from fedkd.aggregate import AnyRule, mean
 from fedkd.errors import check_choice
+from fedkd.servers.class_knowledge import feature_width
+from fedkd.servers.combine import after, join
+from fedkd.servers.weights import weights
 from fedkd.types import Download, Server
 
+# A server of features reports under these names, since the server of logits reports under its own.
+FEATURE_METRICS = {'knowledge_age': 'feature_age'}
 
-def features_and_logits(logits, features, feature_align, initial, load_in_initial) -> Server:
-  """Weights by architecture; class-wise logits of all; class-wise features of all, or of those of equal width.
+
+def features_and_logits(
+  logits: Callable[[], Server],
+  features: Callable[..., Server],
+  feature_align: str,
+  initial: int,
+  load_in_initial: bool,
+  rule: AnyRule = mean,
+) -> Server:
+  """Weights by architecture; class-wise logits of all; class-wise features of all, or within each width.
 
   Args:
     logits: () -> the `Server` of the logits.
-    features: (width=) -> that of the features.
+    features: (width=) -> the `Server` of features of that width.
     feature_align, initial, load_in_initial: as in `felo`.
+    rule: of the weights.
   """
   check_choice('feature_align', feature_align, ('none', 'pool', 'group'))
-  knowledge = servers.after(initial, _knowledge(logits(), features, feature_align))
-  weights = servers.after(0 if load_in_initial else initial, servers.weights_per_group(aggregate.mean))
-  return servers.join(weights=weights, knowledge=knowledge)
+  knowledge = after(initial, _knowledge(logits(), features, feature_align))
+  return join(weights=after(0 if load_in_initial else initial, weights(rule, per_group=True)), knowledge=knowledge)
 
 
 def _knowledge(logits, features, feature_align) -> Server:
   """Messages {'features': Masked, 'logits': Masked, 'label': Masked}, widths of features by group."""
 
   def init(key, groups, variables, data):
-    widths = [_width(*each) for each in zip(groups, variables, data, strict=True)]
-    sent = [min(widths)] * len(widths) if feature_align == 'pool' else widths
-    _check_widths(groups, widths, sent, feature_align)
+    found = [feature_width(*each) for each in zip(groups, variables, data, strict=True)]
+    sent = [min(found)] * len(found) if feature_align == 'pool' else found
+    _check_widths(groups, found, sent, feature_align)
     key_logits, key_features = jax.random.split(key)
     return {
       'logits': logits.init(key_logits, groups, variables, data),
       'features': {str(w): features(width=w).init(key_features, groups, variables, data) for w in set(sent)},
-      'width': tuple(jnp.zeros(w) for w in sent),  # only their shapes are read
+      'width': tuple(jnp.zeros(w) for w in sent),  # of which only the shapes are read
     }
 
-  def part(uploads, name):
-    return tuple({'knowledge': up[name], 'label': up['label']} for up in uploads)
+  def widths(state):
+    """(The width of every group's features, the different ones in the order of the state's leaves.)
+
+    Widths must be static, which the shapes of a state are and its numbers are not; checkpoints have these leaves.
+    """
+    return [str(len(vector)) for vector in state['width']], sorted(state['features'])
 
   def receive(key, t, state, uploads, ids):
-    key_logits, *keys = jax.random.split(key, 1 + len(state['features']))
-    new, info = logits.receive(key_logits, t, state['logits'], part(uploads, 'logits'), ids)
-    state = {**state, 'logits': new, 'features': dict(state['features'])}
-    for key_features, width in zip(keys, sorted(state['features']), strict=True):
-      same = [g for g, up in enumerate(uploads) if str(up['features'].value.shape[-1]) == width]
-      some, slots = part([uploads[g] for g in same], 'features'), tuple(ids[g] for g in same)
+    sent, every = widths(state)
+    part = lambda g, name: {'knowledge': uploads[g][name], 'label': uploads[g]['label']}
+    key_logits, *keys = jax.random.split(key, 1 + len(every))
+    new, info = logits.receive(key_logits, t, state['logits'], tuple(part(g, 'logits') for g in range(len(ids))), ids)
+    learned = {}
+    for key_features, width in zip(keys, every, strict=True):
+      of = [g for g, own in enumerate(sent) if own == width]
+      some, slots = tuple(part(g, 'features') for g in of), tuple(ids[g] for g in of)
       server = features(width=int(width))
-      state['features'][width], more = server.receive(key_features, t, state['features'][width], some, slots)
-      more = {name.replace('knowledge', 'feature'): value for name, value in more.items()}  # not those of the logits
-      several = len(state['features']) > 1  # an autoencoder or store for each width
-      info = {**({f'{name}_{width}': value for name, value in more.items()} if several else more), **info}
-    return state, info
+      learned[width], metrics = server.receive(key_features, t, state['features'][width], some, slots)
+      suffix = f'_{width}' if len(every) > 1 else ''
+      info = {**{FEATURE_METRICS.get(name, name) + suffix: value for name, value in metrics.items()}, **info}
+    return {**state, 'logits': new, 'features': learned}, info
 
   def send(key, t, state, ids):
-    said = logits.send(key, t, state['logits'], ids)[0].shared
-    drawn = {w: features(width=int(w)).send(key, t, s, ids)[0].shared for w, s in state['features'].items()}
-    own = lambda g: drawn[str(state['width'][g].size)]['knowledge']
-    return tuple(
-      Download({'features': own(g), 'logits': said['knowledge'], 'label': said['label']}) for g in range(len(ids))
-    )
+    sent, every = widths(state)
+    of_logits = logits.send(key, t, state['logits'], ids)[0].shared
+    of_features = {w: features(width=int(w)).send(key, t, state['features'][w], ids)[0].shared for w in every}
+    message = lambda g: {
+      'features': of_features[sent[g]]['knowledge'],
+      'logits': of_logits['knowledge'],
+      'label': of_logits['label'],
+    }
+    return tuple(Download(shared=message(g)) for g in range(len(ids)))
 
   return Server(init, receive, send)
-
-
-def _width(group, variables, data) -> int:
-  """Numbers in the features that a group's model makes of an image."""
-  shape = inference.feature_shape(group.model, variables, data.pool)
-  if len(shape) != 1:
-    raise ValueError(f'groups: the features of {group.name} are no vectors but {shape}; choose another model')
-  return shape[0]
 
 
 def _check_widths(groups, widths, sent, feature_align):

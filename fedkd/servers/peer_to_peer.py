@@ -1,29 +1,34 @@
-"""Servers of peer-to-peer methods: they keep nothing but what was said last, and pass it on."""
+"""Servers of peer-to-peer methods: they keep the messages of the last round alone, and pass them on."""
+
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 
-from fedkd.types import Download, Masked, PeerMessages, Server, clients, is_masked
+from fedkd.types import Download, Masked, PeerMessages, PyTree, Server, clients, is_masked
 
 
 def _everyones(blank, groups):
-  """Nothing heard from anybody: `blank(groups)`, the empty message of one client, in a row per client."""
+  """One row per client of the empty message `blank(groups)`."""
   return jax.tree.map(lambda a: jnp.broadcast_to(a, (clients(groups), *a.shape)), blank(groups))
 
 
 def _collect(key, t, state, uploads, ids):
-  """The messages of this round, in a row per client; the others said nothing."""
+  """The messages of this round, one row per client; those of clients that sent none are invalid."""
   del key, t
   state = jax.tree.map(lambda s: s._replace(valid=jnp.zeros_like(s.valid)), state, is_leaf=is_masked)
   for up, slot in zip(uploads, ids, strict=True):
-    put = lambda a, new, slot=slot: a.at[jnp.where(slot >= 0, slot, a.shape[0])].set(new, mode='drop')
-    state = jax.tree.map(put, state, up)
+    place = lambda a, new, slot=slot: a.at[jnp.where(slot >= 0, slot, a.shape[0])].set(new, mode='drop')
+    state = jax.tree.map(place, state, up)
   return state, {}
 
 
-def router(blank) -> Server:
-  """Peer to peer: everybody hears what everybody else said last round. `blank(groups)`: a message with nothing in it,
-  a pytree of `Masked` with scalar `valid`."""
+def router(blank: Callable[[tuple], PyTree]) -> Server:
+  """Every client receives the messages that all others sent last round.
+
+  Args:
+    blank: groups -> the empty message of one client, a pytree of `Masked` with scalar `valid`.
+  """
 
   def send(key, t, state, ids):
     del key, t
@@ -32,8 +37,9 @@ def router(blank) -> Server:
   return Server(lambda key, groups, variables, data: _everyones(blank, groups), _collect, send)
 
 
-def pairs(blank) -> Server:
-  """Peer to peer: everybody hears one partner of a uniformly random matching; with an odd number one hears nobody."""
+def pairs(blank: Callable[[tuple], PyTree]) -> Server:
+  """Every client receives the message of one partner, by a matching drawn uniformly each round; of an odd number of
+  clients one has no partner. `blank` as in `router`."""
 
   def send(key, t, state, ids):
     del t
@@ -43,8 +49,8 @@ def pairs(blank) -> Server:
     partner = jnp.arange(count).at[order[:even]].set(order[:even].reshape(-1, 2)[:, ::-1].reshape(-1))
 
     def of(slot):
-      mine, alone = partner[slot], partner[slot] == slot
-      pick = lambda s: Masked(s.value[mine], s.valid[mine] & ~alone)
+      other, alone = partner[slot], partner[slot] == slot
+      pick = lambda s: Masked(s.value[other], s.valid[other] & ~alone)
       return Download(own=jax.tree.map(pick, state, is_leaf=is_masked))
 
     return tuple(of(jnp.maximum(slot, 0)) for slot in ids)

@@ -1,65 +1,117 @@
-"""Servers that hold weights: one model for all, or one per architecture."""
+"""Servers that hold weights: one model for all clients, or one per architecture."""
+
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 
-from fedkd.types import Download, Server
-
-
-def _reduce(rule, old, uploads, ids):
-  """The rule over uploads {..., 'count': [m]}, weighted by count; `old` where nobody uploaded."""
-  weight = jnp.where(ids >= 0, uploads['count'], 0).astype(jnp.float32)
-  if not weight.shape[0]:  # a group without slots; a rule need not know about no rows at all
-    return old
-  new = rule({key: value for key, value in uploads.items() if key != 'count'}, weight)
-  return jax.tree.map(lambda n, o: jnp.where(jnp.any(weight > 0), n, o).astype(o.dtype), new, old)
+from fedkd import aggregate, local
+from fedkd.types import Download, Group, PyTree, Server
 
 
-def weights_per_group(rule) -> Server:
-  """One set of variables per architecture: the rule over a group's uploads {'params', 'batch_stats', 'count'}."""
+class GlobalModel(NamedTuple):
+  """The state of one set of weights whose server optimizer, or rule, remembers something."""
 
-  def receive(key, t, state, uploads, ids):
-    del key, t
-    return tuple(_reduce(rule, *group) for group in zip(state, uploads, ids, strict=True)), {}
-
-  def send(key, t, state, ids):
-    del key, t, ids
-    return tuple(Download(shared=variables) for variables in state)
-
-  return Server(lambda key, groups, variables, data: tuple(variables), receive, send)
+  variables: PyTree  # {'params', 'batch_stats'}
+  opt: PyTree = ()
+  rule: PyTree = ()
 
 
-def weights(rule) -> Server:
-  """Holds one set of variables for all: the rule over all uploads {'params', 'batch_stats', 'count'}.
+def weights(
+  rule: aggregate.AnyRule = aggregate.mean,
+  tx: optax.GradientTransformation | None = None,
+  per_group: bool = False,
+) -> Server:
+  """Holds one set of variables, and replaces it by the rule over all uploads {'params', 'batch_stats', 'count'}.
+
+  With an optimizer the uploads only point the way (Reddi et al., "Adaptive Federated Optimization", 2021, Algorithm 1):
+  the parameters take one step of `tx` along the gradient `old - rule(uploads)`, while BatchNorm statistics are still
+  replaced. `optax.sgd(1.0)` is FedAvg, `optax.sgd(1.0, momentum=0.9)` FedAvgM (Hsu, Qi, Brown, 2019), and FedAdagrad,
+  FedAdam and FedYogi are in `fedkd.optimizers`. In a round without uploads nothing changes.
+
+  Args:
+    rule: aggregation rule (`fedkd.aggregate`), weighted by `count`.
+    tx: optax optimizer of the server; its schedules count rounds with uploads, `optimizers.scheduled` counts rounds.
+    per_group: one set of variables per architecture, by the uploads of that group, instead of one for all.
 
   Raises:
-    ValueError: at init, if the groups' variables differ in structure or shape.
+    ValueError: at init, if the groups' variables differ in structure or shape and `per_group` is False.
   """
+  checked = aggregate.as_rule(rule)
+  stateless = tx is None and not isinstance(rule, aggregate.Rule)  # the state is then the variables themselves
+
+  def start(variables):
+    opt = () if tx is None else tx.init(variables['params'])
+    return variables if stateless else GlobalModel(variables, opt, checked.init(variables))
 
   def init(key, groups, variables, data):
     del key, data
-    shapes = [jax.tree.map(jnp.shape, v) for v in variables]
-    if any(s != shapes[0] for s in shapes):
-      names = ', '.join(g.name for g in groups)
-      raise ValueError(
-        f'groups have different architectures ({names}), so their weights cannot be averaged; '
-        'set method.per_group=True to average inside each architecture, or use zoo=homo'
-      )
-    return variables[0]
+    if per_group:
+      return tuple(map(start, variables))
+    _check_one_architecture(groups, variables)
+    return start(variables[0])
+
+  def step(t, state, uploads, ids):
+    weight = jnp.where(ids >= 0, uploads['count'], 0).astype(jnp.float32)
+    if not weight.shape[0]:  # a group without slots; a rule need not know what to do without rows
+      return state
+    old = GlobalModel(state) if stateless else state
+    rows = {key: value for key, value in uploads.items() if key != 'count'}
+    reduced, memory = checked.update(rows, weight, old.rule)
+    new = GlobalModel(reduced, rule=memory) if tx is None else _optimized(t, tx, old, reduced)._replace(rule=memory)
+    kept = jax.tree.map(lambda n, o: jnp.where(jnp.any(weight > 0), n, o).astype(o.dtype), new, old)
+    return kept.variables if stateless else kept
 
   def receive(key, t, state, uploads, ids):
-    del key, t
-    return _reduce(rule, state, jax.tree.map(lambda *a: jnp.concatenate(a), *uploads), jnp.concatenate(ids)), {}
+    del key
+    if per_group:
+      return tuple(step(t, *each) for each in zip(state, uploads, ids, strict=True)), {}
+    return step(t, state, jax.tree.map(lambda *a: jnp.concatenate(a), *uploads), jnp.concatenate(ids)), {}
 
   def send(key, t, state, ids):
     del key, t
-    return tuple(Download(shared=state) for _ in ids)
+    return tuple(Download(shared=_variables(state, g)) for g in range(len(ids)))
 
   return Server(init, receive, send)
 
 
-def as_rows(variables):
-  """One set of variables as `Method.variables` wants it: leaves [1, ...], one model for the whole group."""
+def _optimized(t, tx, old, reduced) -> GlobalModel:
+  """One step of the server's optimizer along the negative mean change of the parameters."""
+  gradient = jax.tree.map(jnp.subtract, old.variables['params'], reduced['params'])
+  learner = local.Learner(**old.variables, opt=old.opt)
+  learner = local.update(learner, tx, gradient, reduced['batch_stats'], t)
+  return GlobalModel(local.variables(learner), learner.opt)
+
+
+def _variables(state, g):
+  """The variables of group `g` in a state of `weights`."""
+  one = state if isinstance(state, GlobalModel) or not isinstance(state, tuple) else state[g]
+  return one.variables if isinstance(one, GlobalModel) else one
+
+
+def _check_one_architecture(groups: tuple[Group, ...], variables):
+  shapes = [jax.tree.map(jnp.shape, v) for v in variables]
+  if any(s != shapes[0] for s in shapes):
+    names = ', '.join(g.name for g in groups)
+    raise ValueError(
+      f'groups have different architectures ({names}), so their weights cannot be averaged; '
+      'set method.per_group=True to average inside each architecture, or use zoo=homo'
+    )
+
+
+def global_model(state: PyTree, g: int) -> PyTree:
+  """What a method's `variables` returns for group `g` if `weights` holds its models: leaves [1, ...], one for all.
+
+  Args:
+    state: of the server `weights`.
+    g: number of the group.
+  """
+  return as_rows(_variables(state, g))
+
+
+def as_rows(variables: PyTree) -> PyTree:
+  """One set of variables as `Method.variables` returns it: leaves [1, ...], one model for the whole group."""
   return jax.tree.map(lambda a: a[None], variables)
 
 

@@ -13,7 +13,7 @@ from fedkd.models.base import Preprocessed
 from fedkd.models.gkt import GKTServer
 from fedkd.types import Data, Download, ExampleIndices, Group, Masked, Pool
 from helpers import CLASSES, assert_close, pool, preprocessed
-from lone_servers import KEY, heard
+from lone_servers import KEY, received
 
 CHANNELS, SIDE = 4, 2
 PLACES = 3, 4  # per group, rows of a client with padding
@@ -122,7 +122,7 @@ def test_two_passes_of_the_server_are_those_of_its_slow_twin():
     return {**up, 'logits': logits, 'label': up['label']._replace(value=label)}
 
   uploads = tuple(with_knowledge(upload(0, slots, n)) for slots, n in zip(ids, PLACES, strict=True))
-  new = jax.jit(lambda state, uploads: heard(server, state, uploads, tuple(map(jnp.array, ids))))(state, uploads)
+  new = jax.jit(lambda state, uploads: received(server, state, uploads, tuple(map(jnp.array, ids))))(state, uploads)
 
   flat = lambda arrays: np.concatenate([np.asarray(a).reshape(-1, *a.shape[2:]) for a in arrays])
   maps, theirs, label = (flat([up[name].value for up in uploads]) for name in ('map', 'logits', 'label'))

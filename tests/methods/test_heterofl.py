@@ -11,7 +11,7 @@ import pytest
 from fedkd import methods, models, plan
 from fedkd.types import Data, ExampleIndices, Group, Masked, State
 from helpers import CLASSES, assert_close, assert_same_bits, pool, preprocessed, problem
-from lone_servers import KEY, heard
+from lone_servers import KEY, received
 
 SGD, STEPS, BATCH = optax.sgd(0.1, momentum=0.9), 2, 6
 WIDTHS = (8, 4, 3)
@@ -94,7 +94,7 @@ def test_corners_that_come_back_as_they_were_sent_change_nothing():
   ids = tuple(jnp.array(slots, jnp.int32) for slots in IDS['all there'])
   known = Masked(jnp.tile(jnp.arange(CLASSES), (2, 1)), jnp.ones((2, CLASSES), bool))
   back = lambda down: {'params': jax.tree.map(lambda a: jnp.stack([a, a]), down.shared['params']), 'label': known}
-  new = heard(server, state, tuple(map(back, server.send(KEY, 0, state, ids))), ids)
+  new = received(server, state, tuple(map(back, server.send(KEY, 0, state, ids))), ids)
   assert_close(new['params'], state['params'], rtol=1e-6)
 
 
@@ -113,7 +113,7 @@ def test_the_mean_is_the_twins(ids):
   # Class 2 is known to client 1 alone; client 4 has but one class.
   absent = {0: (2,), 2: (2,), 3: (2,), 4: (1, 2), 5: (2,)}
   uploads = uploads_of(np.random.default_rng(0), state['params'], ids, absent)
-  new = heard(server, state, uploads, tuple(jnp.array(slots, jnp.int32) for slots in ids))
+  new = received(server, state, uploads, tuple(jnp.array(slots, jnp.int32) for slots in ids))
   assert_corners(new['params'])
   valid = [np.asarray(up['label'].valid) for up in uploads]
   for layer in ('layers_0', 'output'):

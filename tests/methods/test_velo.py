@@ -14,7 +14,7 @@ from fedkd import methods, servers
 from fedkd.methods.velo import LOSSES, code, elbo, generator
 from fedkd.types import Masked
 from helpers import assert_close, assert_same_bits
-from lone_servers import KEY, groups_of, said
+from lone_servers import KEY, groups_of, uploads_of
 
 CLASSES, WIDTH, INITIAL = 3, 4, 2
 SEATS = (jnp.array([0, 1]),)
@@ -33,7 +33,7 @@ def compiled(interval=1, lag=0):
 def uploads(t):
   """What two clients say in round t; nobody has class 2."""
   value = np.random.default_rng(t).normal(size=(2, CLASSES, WIDTH))
-  return (said(value, [[True, True, False], [True, False, False]]),)
+  return (uploads_of(value, [[True, True, False], [True, False, False]]),)
 
 
 @functools.cache
@@ -102,7 +102,7 @@ def test_a_class_that_comes_after_a_training_is_not_drawn_before_the_next():
   """Its code in the autoencoder is still what it was at random."""
   server, receive = compiled(interval=3)
   state = history(interval=3)[3][0]  # trained before round 2, due again before round 5
-  late = (said(np.ones((2, CLASSES, WIDTH)), [[False, False, True]] * 2),)
+  late = (uploads_of(np.ones((2, CLASSES, WIDTH)), [[False, False, True]] * 2),)
   for t, valid in ((3, False), (4, True)):
     state, info = receive(KEY, jnp.int32(t), state, late, SEATS)
     assert bool(info['cvae_trained']) == valid

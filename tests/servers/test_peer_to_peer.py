@@ -1,4 +1,4 @@
-"""Peer to peer: who hears whom."""
+"""Peer to peer: who receives whose message."""
 
 import hypothesis.strategies as st
 import jax
@@ -10,7 +10,7 @@ from hypothesis import given
 from fedkd import servers
 from fedkd.types import Masked, PeerMessages
 from helpers import assert_same_bits
-from lone_servers import KEY, groups_of, heard
+from lone_servers import KEY, groups_of, received
 
 SILENT = jnp.zeros((), bool)
 NOTHING = lambda groups: {'word': Masked(jnp.zeros(2), SILENT), 'number': Masked(jnp.zeros(()), SILENT)}
@@ -27,10 +27,10 @@ def conversation(server, *slots, sizes=(2, 3)):
   """The server's state after one round in which the clients `slots` of each group spoke."""
   state = server.init(KEY, groups_of(*sizes), (), ())
   ids = tuple(jnp.array(s, jnp.int32) for s in slots)
-  return heard(server, state, tuple(spoken(s) for s in ids), ids)
+  return received(server, state, tuple(spoken(s) for s in ids), ids)
 
 
-def test_router_tells_everybody_what_everybody_said_last():
+def test_router_sends_all_messages_of_the_last_round_to_every_client():
   server = servers.router(NOTHING)
   state = conversation(server, [1, -1], [4, 2, -1])
   ids = (jnp.array([0]), jnp.array([2, 3]))
@@ -42,18 +42,18 @@ def test_router_tells_everybody_what_everybody_said_last():
     for client in (1, 2, 4):
       np.testing.assert_array_equal(down.shared['word'].value[client], client)
       assert float(down.shared['number'].value[client]) == client
-  # The next round, what was not said again is gone.
-  state = heard(server, state, (spoken([0]), spoken([3])), (jnp.array([0]), jnp.array([3])))
+  # A message lasts one round.
+  state = received(server, state, (spoken([0]), spoken([3])), (jnp.array([0]), jnp.array([3])))
   np.testing.assert_array_equal(
     server.send(KEY, 1, state, ids)[0].shared['word'].valid, [True, False, False, True, False]
   )
 
 
 @pytest.mark.parametrize('make', [servers.router, servers.pairs])
-def test_peers_who_say_nothing_are_not_heard(make):
+def test_peers_without_a_message_are_invalid(make):
   server, ids = make(NOTHING), (jnp.array([0, 1]), jnp.array([2, 3, 4]))
   state = conversation(server, *ids)
-  state = heard(server, state, tuple(spoken(i, i < 0) for i in ids), ids)
+  state = received(server, state, tuple(spoken(i, i < 0) for i in ids), ids)
   for down in server.send(KEY, 0, state, ids):
     assert not any(leaf.valid.any() for leaf in (down.shared or down.own).values())
 
@@ -88,7 +88,7 @@ def test_pairs_are_random_and_do_not_depend_on_the_seats():
   assert_same_bits(some[1].own['word'].value[0], downs[1].own['word'].value[2])
 
 
-def test_a_partner_who_did_not_speak_is_not_heard():
+def test_a_partner_without_a_message_is_invalid():
   server = servers.pairs(NOTHING)
   state = conversation(server, [0], [-1], sizes=(1, 1))
   downs = server.send(KEY, 0, state, (jnp.array([0]), jnp.array([1])))

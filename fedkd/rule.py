@@ -1,0 +1,131 @@
+"""What an aggregation rule is, and the checks that every rule goes through before it runs.
+
+`fedkd.aggregate` has the rules; users find `Rule` there too.
+"""
+
+import functools
+import inspect
+import traceback
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+
+from fedkd.types import PyTree
+
+
+class PlainRule(Protocol):
+  """A rule without memory."""
+
+  def __call__(self, rows: PyTree, weight: jax.Array) -> PyTree:
+    """One tree [...] of the rows [m, ...] with the weights float[m]."""
+
+
+class Rule(NamedTuple):
+  """A rule with memory, a pair of pure functions as in optax; accepted wherever a plain rule is.
+
+  init: like -> state. `like` is a tree with the shapes of a result: the initial weights where weights are reduced,
+    zeros where knowledge is.
+  update: (rows, weight, state) -> (tree, state). Servers keep the state as it was where all weights are 0.
+  """
+
+  init: Callable[[PyTree], PyTree]
+  update: Callable[[PyTree, jax.Array, PyTree], tuple[PyTree, PyTree]]
+
+
+AnyRule = PlainRule | Rule
+
+
+def as_rule(rule: AnyRule) -> Rule:
+  """Any rule as a checked pair, which is what servers call; its results have the dtypes of the rows.
+
+  The state of a plain rule is `()`.
+
+  Raises:
+    ValueError: by `update`, from shapes alone and before anything is compiled, if the rule raises or returns anything
+      but a tree like one of its rows. The sentence names the rule as 'module:name', and its own line if that raised.
+  """
+  init, given = rule if isinstance(rule, Rule) else (_nothing, lambda rows, weight, state: (rule(rows, weight), state))
+
+  def update(rows, weight, state):
+    tree, after = jax.eval_shape(functools.partial(_returned, rule, given), rows, weight, state)
+    _check(rule, 'returned', tree, jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), rows))
+    _check(rule, 'returned a state with', after, state)
+    tree, after = given(rows, weight, state)
+    some = jnp.any(weight > 0)
+    tree = jax.tree.map(lambda new, row: jnp.asarray(new, row.dtype), tree, rows)
+    return tree, jax.tree.map(lambda new, old: jnp.where(some, new, old).astype(jnp.result_type(old)), after, state)
+
+  return Rule(init, update)
+
+
+def mapped(rule: AnyRule) -> Rule:
+  """A rule for every entry of axis 1 by itself: rows [m, n, ...] with weights [m, n] make a tree [n, ...].
+
+  A row may then weigh nothing in some entries alone: in the classes that a client has not seen, or the numbers that its
+  smaller model lacks.
+  """
+  one = as_rule(rule)
+  return Rule(jax.vmap(one.init), jax.vmap(one.update, in_axes=(1, 1, 0)))
+
+
+def name_of(rule: AnyRule) -> str:
+  """'module:name' of a rule, for messages."""
+  function = _function(rule)
+  name = getattr(function, '__qualname__', type(function).__qualname__)
+  module = getattr(function, '__module__', None) or type(function).__module__
+  return f'{module}:{name.partition(".<locals>")[0] if isinstance(rule, Rule) else name}'  # the factory of a pair
+
+
+def _nothing(like):
+  del like
+  return ()
+
+
+def _function(rule):
+  """The Python function behind a rule."""
+  function = rule.update if isinstance(rule, Rule) else rule
+  while isinstance(function, functools.partial):
+    function = function.func
+  return inspect.unwrap(function)
+
+
+def _returned(rule, update, *args):
+  """What a rule returns; an error in it becomes one sentence that ends with the rule's own line."""
+  try:
+    found = update(*args)
+  except Exception as error:
+    reason = (str(error).strip() or 'no message').splitlines()[0]
+    raise ValueError(f'rule {name_of(rule)} raised {type(error).__name__}: {reason}; {_line(rule, error)}') from error
+  if not (isinstance(found, tuple) and len(found) == 2):
+    raise ValueError(f'rule {name_of(rule)} has an update that returns no pair; let it return (tree, state)')
+  return found
+
+
+def _line(rule, error) -> str:
+  """Where a rule raised: the last line in its own file, since what it calls is seldom to blame."""
+  file = getattr(getattr(_function(rule), '__code__', None), 'co_filename', None)
+  frames = traceback.extract_tb(error.__traceback__)
+  frame = next((f for f in reversed(frames) if f.filename == file), frames[-1])
+  return f'{frame.filename.rpartition("/")[2]}, line {frame.lineno}: {frame.line}'
+
+
+def _check(rule, verb, found, expected):
+  """Refuses a tree whose paths or shapes are not the expected ones."""
+  found, expected = _shapes(found), _shapes(expected)
+  several = lambda paths: ', '.join(path or 'array' for path in paths[:3]) + ', ...' * (len(paths) > 3)
+  missing, extra = [p for p in expected if p not in found], [p for p in found if p not in expected]
+  if missing or extra:
+    reason = f'no {several(missing)}' if missing else f'{several(extra)}, which its rows do not have'
+    raise ValueError(f'rule {name_of(rule)} {verb} {reason}; let it return a tree like one of its rows')
+  for path, shape in expected.items():
+    if found[path] != shape:
+      where = f' for {path}' if path else ''
+      raise ValueError(f'rule {name_of(rule)} {verb} {list(found[path])}{where}, expected {list(shape)}')
+
+
+def _shapes(tree) -> dict:
+  """{path: shape} of the leaves."""
+  leaves = jax.tree_util.tree_leaves_with_path(tree)
+  return {jax.tree_util.keystr(path, simple=True, separator='.'): jnp.shape(leaf) for path, leaf in leaves}
