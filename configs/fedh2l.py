@@ -21,7 +21,7 @@ or posteriors with KL and labels.
 import itertools
 
 from fedkd import config as base
-from fedkd import methods, models, plan
+from fedkd import models
 
 VARIANTS = {
   '': {},
@@ -64,24 +64,22 @@ def method(config, name, variant, rounds, weights, classes):
   """Sets the method, the phases before it, and how many rounds it takes to make `rounds` local steps."""
   if name == 'fedh2l':
     # One round more, since the first hears nothing yet.
-    config.method, config.rounds = base.block(methods, name, batch=BATCH, **VARIANTS[variant]), rounds + 1
+    config.method, config.rounds = base.method(name, batch=BATCH, **VARIANTS[variant]), rounds + 1
   elif name == 'fedmd':
     epoch = {'steps': None, 'epochs': 1, 'batch': BATCH}
     transfer = max(1, min(20, rounds // 75))  # epochs of each phase; the paper says nothing
     config.before = ({'name': 'public', 'rounds': transfer, **epoch}, {'name': 'private', 'rounds': transfer, **epoch})
-    config.method = base.block(
-      methods, name, subset=4 * BATCH, digest_batch=4 * BATCH, epochs=None, steps=1, batch=BATCH
-    )
+    config.method = base.method(name, subset=4 * BATCH, digest_batch=4 * BATCH, epochs=None, steps=1, batch=BATCH)
     config.rounds = rounds + 1  # the first only exchanges
   elif name in ('fedavg', 'fedprox'):
     # As many numbers up as FedH2L sends: rounds * (B * C + 1) for all of its rounds.
     config.rounds = max(1, rounds * (BATCH * classes + 1) // weights)
-    config.method = base.block(methods, name, steps=rounds // config.rounds, batch=BATCH, keep_optimizer=True)
+    config.method = base.method(name, steps=rounds // config.rounds, batch=BATCH, keep_optimizer=True)
     config.eval_every = 1
   else:
     one_batch = {'steps': 1, 'batch': BATCH}
     values = {'private': one_batch, 'agg': {**one_batch, 'scope': 'public'}}
-    config.method = base.block(methods, name, **values.get(name, {}))
+    config.method = base.method(name, **values.get(name, {}))
 
 
 def get_config(arg=''):
@@ -106,7 +104,7 @@ def get_config(arg=''):
       'weight_decay': 1e-4 if digits else 1e-5,
     }
   )
-  config.plan = base.block(plan, 'synchronous')
+  config.plan = base.plan('synchronous')
   config.seeds, config.eval_every, config.eval_rows = (0, 1, 2), 50, 0
   nets = NETS[choice.setting]
   if choice.profile == 'smoke' and not digits:  # the others take many seconds to trace

@@ -18,7 +18,6 @@ RESULTS.md.
 
 from configs import fedhe_mnist
 from fedkd import config as base
-from fedkd import methods, plan
 
 # Table 2 of the paper: filters and dropout.
 TABLE_2 = (
@@ -86,7 +85,7 @@ def get_config(arg=''):
   config = base.default()
   config.name = f'fedmd_{choice.setting}'
   config.optimizer.eps = 1e-7  # Keras's
-  config.plan = base.block(plan, 'synchronous')
+  config.plan = base.plan('synchronous')
   config.data.partition, config.data.validation, config.data.clients = 'few', 0.0, 10
   config.data.update(data)
   if choice.setting == 'cifar_noniid':
@@ -117,13 +116,13 @@ def get_config(arg=''):
       {'name': 'public', 'rounds': passes, **epoch, 'batch': 128, **public},
       {'name': 'private', 'rounds': transfer, **epoch, 'batch': 32, **private},
     )
-    config.method = base.block(
-      methods, 'fedmd', subset=subset, digest_batch=digest_batch, epochs=revisit, batch=batch, weights=weights
+    config.method = base.method(
+      'fedmd', subset=subset, digest_batch=digest_batch, epochs=revisit, batch=batch, weights=weights
     )
     config.rounds = rounds + 1  # the first only exchanges
   else:
     scope = {'name': 'agg', 'scope': 'everyone'} if choice.method == 'pooled' else {'name': choice.method}
-    config.method = base.block(methods, **scope, **epoch, batch=32)
+    config.method = base.method(**scope, **epoch, batch=32)
     config.rounds = 2 * transfer
     config.init_from = 'fedmd@0'
     config.early_stop.update(private.get('early_stop', {}))

@@ -26,7 +26,6 @@ Results: RESULTS.md.
 import math
 
 from fedkd import config as base
-from fedkd import methods, plan
 
 ZOO = {'previous': (10, 14, 18, 22, 26), 'extreme': (10, 18, 26, 34, 50), 'homo': (18,), 'resnet18': (18,)}
 RATES = (1.0, 0.5, 0.25, 0.125, 0.0625)
@@ -60,26 +59,26 @@ def method(config, name, turn, ratio, interval, choice):
   fresh = {**turn, 'keep_optimizer': False}
   small = choice.profile in ('small', 'smoke')
   if name == 'felo':
-    config.method = base.block(methods, name, **turn, initial=initial, **align)
+    config.method = base.method(name, **turn, initial=initial, **align)
   elif name == 'velo':
     # Room for all class means of a run, up to the paper's 5000: a vector per class, client and round.
     limits = (min(5000, round(config.rounds * config.data.clients * ratio)), 50_000)
-    config.method = base.block(methods, name, **turn, initial=initial, **align, limits=limits, interval=interval)
+    config.method = base.method(name, **turn, initial=initial, **align, limits=limits, interval=interval)
   elif name == 'fedhe':
     special = {'count_offset': 0.0, 'cold_start': initial * ratio, 'refresh_every': 0.0}
-    config.method = base.block(methods, name, **fresh, **special)
+    config.method = base.method(name, **fresh, **special)
   elif name == 'fedmd':
     transfer = {'epochs': 1, 'steps': None, 'batch': turn['batch'], 'keep_optimizer': False}
     passes = 1 if choice.profile == 'smoke' else 5
     config.before = tuple({'name': phase, 'rounds': passes, **transfer} for phase in ('public', 'private'))
     config.before[1]['rows'] = 'unshared'  # the public tenth is no longer theirs
     config.data.public_share = 0.1
-    config.method = base.block(methods, name, **fresh, subset=0, digest_batch=turn['batch'], rows='unshared')
+    config.method = base.method(name, **fresh, subset=0, digest_batch=turn['batch'], rows='unshared')
     config.rounds += 1  # the first only exchanges
     config.milestones = tuple(m + 1 for m in config.milestones)
   elif name == 'fedgkt':
     config.groups = ({'model': 'GKTClient', 'clients': config.data.clients, 'width': 0.5 if small else 1.0},)
-    config.plan = base.block(plan, 'synchronous')
+    config.plan = base.plan('synchronous')
     config.optimizer = base.ConfigDict(
       {'name': 'fedkd.optimizers:amsgrad', 'learning_rate': 1e-3, 'weight_decay': 1e-4}
     )
@@ -88,28 +87,28 @@ def method(config, name, turn, ratio, interval, choice):
     server = {'small': {'server_blocks': (1, 1, 1)}, 'smoke': {'server_blocks': (1, 1)}}.get(choice.profile, {})
     server |= {'server_epochs': 1, 'server_width': 0.25} if small else {}
     batch = turn['batch'] if small else 256
-    config.method = base.block(methods, name, epochs=1, batch=batch, **server)
+    config.method = base.method(name, epochs=1, batch=batch, **server)
   elif name == 'heterofl':
     width = config.groups[0]['width'] / (2 if small else 1)
     net = {'model': 'PreActResNet', 'width': width, 'first': 0, 'clients': config.data.clients}
     blocks = {'small': {'blocks': (1, 1, 1, 1)}, 'smoke': {'blocks': (1, 1)}}.get(choice.profile, {})
     nets = [{**net, **blocks, 'rate': rate} for rate in RATES]
     if choice.widths == 'dynamic':
-      config.groups, config.plan = tuple(nets), base.block(plan, 'dynamic', ratio=ratio)
+      config.groups, config.plan = tuple(nets), base.plan('dynamic', ratio=ratio)
     else:
       sizes = [len(range(i, config.data.clients, len(nets))) for i in range(len(nets))]
       config.groups = tuple(
         {**n, 'clients': c, 'first': sum(sizes[:i])} for i, (n, c) in enumerate(zip(nets, sizes, strict=True))
       )
-    config.method = base.block(methods, name, **turn)
+    config.method = base.method(name, **turn)
   elif name == 'fedavg':
-    config.method = base.block(methods, name, **turn, per_group=choice.zoo not in ('homo', 'resnet18'))
+    config.method = base.method(name, **turn, per_group=choice.zoo not in ('homo', 'resnet18'))
   elif name == 'agg':
     rows = (config.data.rows or ROWS[choice.data][0]) // config.data.clients
     steps = turn['epochs'] * -(-rows // turn['batch'])
-    config.method = base.block(methods, name, steps=steps, batch=turn['batch'], keep_optimizer=False)
+    config.method = base.method(name, steps=steps, batch=turn['batch'], keep_optimizer=False)
   else:
-    config.method = base.block(methods, name, **(fresh if name == 'private' else {}))
+    config.method = base.method(name, **(fresh if name == 'private' else {}))
 
 
 def _number(field, text, kind):
@@ -172,7 +171,7 @@ def get_config(arg=''):
   ratio = _number('ratio', choice.ratio or (1.0 if everybody else 0.2), float)
   interval = _number('interval', choice.interval, int)
   interval = min(interval, 2) if choice.profile == 'smoke' else interval
-  config.plan = base.block(plan, 'sampled', ratio=ratio)
+  config.plan = base.plan('sampled', ratio=ratio)
   method(config, choice.method, {'steps': None, 'epochs': epochs, 'batch': batch}, ratio, interval, choice)
   if choice.profile == 'smoke':
     config.seeds, config.eval_rows = (0,), 200

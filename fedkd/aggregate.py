@@ -8,6 +8,8 @@ With all weights 0 the result is unused.
 import jax
 import jax.numpy as jnp
 
+__all__ = ['mean', 'median', 'trimmed_mean']  # what a config may name
+
 
 def _broadcast(weight, like):
   return weight.reshape(weight.shape + (1,) * (like.ndim - weight.ndim))

@@ -7,17 +7,15 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from fedkd import config as configs
-from fedkd import optimizers, sharding
+from fedkd import sharding
 from fedkd.data import partition, sources
 from fedkd.errors import ConfigError
 from fedkd.experiment import devices, hosts, offloaded_phase, phase, warm_start
-from fedkd.experiment.checks import make_early_stop as _early_stop
-from fedkd.experiment.parts import load_data, make_groups, make_split
-from fedkd.experiment.parts import make_method as _method
-from fedkd.experiment.parts import make_plan as _plan
+from fedkd.experiment.checks import make_early_stop
+from fedkd.experiment.groups import make_groups
+from fedkd.experiment.parts import load_data, make_method, make_plan, make_split
 from fedkd.models import pretrained
 from fedkd.types import ExampleIndices, Pool
 
@@ -52,20 +50,18 @@ def build(config, beside='.', dry=False, evaluate=None) -> Experiment:
   configs.check(config)
   mesh = devices.mesh(config.devices)  # before anything else starts JAX
   source = load_data(config)
-  tx = configs.build_block(optax, config.optimizer)
-  tx = optimizers.scheduled(tx, config.milestones, config.decay)  # rounds of a phase, of whichever it is
   blocks = [
     *({'rounds': 1, **dict(b)} for b in config.before),
     {**config.method, 'rounds': config.rounds, 'early_stop': config.early_stop},
   ]
-  made = [_method(block, tx) for block in blocks]
   groups = make_groups(config, source)
+  made = [make_method(block, config, groups) for block in blocks]
   splits = [make_split(config, source, seed) for seed in config.seeds]
-  stops = [_early_stop(block, p == len(config.before), config, source, splits) for p, block in enumerate(blocks)]
+  stops = [make_early_stop(block, p == len(config.before), config, source, splits) for p, block in enumerate(blocks)]
   initial = lambda how=None: initial_variables(groups, config.seeds, source.train_image.shape[1:], how)
   # What runs once need not be fast, and LLVM takes seconds per architecture to make it so.
   cheap = {'xla_backend_optimization_level': 0} if jax.default_backend() == 'cpu' else None
-  variables = jax.eval_shape(initial) if dry else _with_weights(config.groups, initial(cheap))
+  variables = jax.eval_shape(initial) if dry else _with_weights(configs.entries(config), initial(cheap))
   _check_lone_examples(groups, variables, splits)
   if config.init_from and not dry:
     variables = warm_start.read(config, pathlib.Path(beside), variables)
@@ -77,7 +73,7 @@ def build(config, beside='.', dry=False, evaluate=None) -> Experiment:
   for p, (block, method) in enumerate(zip(blocks, made, strict=True)):
     sizes = [len(g.ids) for g in groups]
     rhythm = config.plan if p == len(config.before) else {'name': 'synchronous'}
-    plan = _plan(rhythm, sizes, block['rounds'])
+    plan = make_plan(rhythm, sizes, block['rounds'])
     keys = jnp.stack([jax.random.fold_in(jax.random.key(seed), 1 + p) for seed in config.seeds])
     common = (configs.label(block), method, plan, block['rounds'], keys, world, before, settings)
     try:

@@ -20,11 +20,10 @@ def make_early_stop(block, last, config, source, splits) -> early_stopping.Early
       f'early_stop.watch={fields.get("watch")!r} is unknown; choose one of {", ".join(early_stopping.WATCH)}'
     )
   early = early_stopping.EarlyStop(**fields)
-  if early.patience < 1:
-    raise ConfigError(f'early_stop.patience={early.patience} must be at least 1')
-  if not 0 <= early.min_delta < 1:
+  configs.check_whole('early_stop.patience', early.patience, 1)
+  if not isinstance(early.min_delta, int | float) or not 0 <= early.min_delta < 1:
     raise ConfigError(
-      f'early_stop.min_delta={early.min_delta} must be at least 0 and below 1; accuracies are fractions'
+      f'early_stop.min_delta={early.min_delta!r} must be at least 0 and below 1; accuracies are fractions'
     )
   held = min(sum(map(len, split.validation)) for split in splits)
   if early.watch == 'validation_accuracy' and not held:

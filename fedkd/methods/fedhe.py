@@ -3,6 +3,8 @@
 Clients of any architecture exchange the mean logits of each class; no public data, no weights.
 """
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 
@@ -20,7 +22,7 @@ def fedhe(
   count_offset=1.0,
   cold_start=1.0,
   refresh_every=10.0,
-  rule=None,
+  rule: Callable | None = None,
   keep_optimizer=True,
 ) -> Method:
   """Class-mean logits as the only message.

@@ -19,10 +19,9 @@ import time
 
 import matplotlib.figure
 import numpy as np
-import optax
 
 from fedkd import config as base
-from fedkd import experiment, files, methods, plan
+from fedkd import experiment, files
 from launch.bench import report
 
 PARTICIPANTS, ROWS_EACH, STRETCH, TEST = 100, 10, 5, 200
@@ -40,9 +39,9 @@ def config_of(folder, row):
   config = base.default()
   config.data.name, config.data.normalise, config.data.validation = f'npz:{path}', 'unit', 0.0
   config.data.clients, config.groups = row['clients'], ({'model': 'LeNet', 'clients': row['clients']},)
-  config.method = base.block(methods, row['method'], steps=3, batch=10)
-  config.optimizer = base.block(optax, 'adam', learning_rate=1e-3)
-  config.plan = base.block(plan, 'sampled', ratio=PARTICIPANTS / row['clients'])
+  config.method = base.method(row['method'], steps=3, batch=10)
+  config.optimizer = base.optimizer('adam', learning_rate=1e-3)
+  config.plan = base.plan('sampled', ratio=PARTICIPANTS / row['clients'])
   config.rounds, config.eval_every = row['rounds'], STRETCH
   config.eval_clients, config.eval_rows, config.devices = 10, TEST, row['devices']
   config.checkpoint_every = STRETCH
