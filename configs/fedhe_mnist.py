@@ -87,7 +87,7 @@ def fedmd(config, profile):
 
 
 def get_config(arg=''):
-  choice = base.parse(arg, method='fedhe', zoo='hetero', plan='')
+  choice = base.parse(arg, method='fedhe', zoo='hetero', plan='', clients='')
   config = base.default()
   config.name = f'fedhe_mnist_{choice.zoo}'
   config.method = method('fedhe' if choice.method == 'fedmd' else choice.method, choice.zoo)
@@ -97,17 +97,19 @@ def get_config(arg=''):
   config.data.validation = 0.0  # the paper has none
   config.data.public_share = 0.1  # FedMD's public set; to the other methods these rows are their own
   config.seeds = (0, 1, 2)
-  config.groups = zoo(choice.zoo)
+  clients = config.data.clients = base.number('clients', choice.clients or 10, int, least=1)
+  config.groups = zoo(choice.zoo, clients)
   # One uniformly chosen client per round, as published. FedAvg needs everybody at once: a tenth of the rounds.
   name = choice.plan or ('synchronous' if choice.method == 'fedavg' else 'sampled')
-  config.plan = base.plan(name)
-  turns = config.data.clients if name == 'synchronous' else 1
+  config.plan = base.plan(name, **({'ratio': 1 / clients} if name == 'sampled' else {}))
+  turns = clients if name == 'synchronous' else 1
   config.rounds, config.eval_every = 50_000 // turns, 1000 // turns
   if choice.profile != 'paper':
     config.data.validation = 0.1
-    config.groups = zoo(choice.zoo, width={'small': 0.125, 'smoke': 0.03}[choice.profile])
+    config.groups = zoo(choice.zoo, clients, {'small': 0.125, 'smoke': 0.03}[choice.profile])
     if choice.profile == 'smoke' and choice.zoo != 'homo':  # one net of either kind
-      config.groups = tuple({**group, 'clients': 5} for group in config.groups[::5])
+      config.groups = config.groups[::5]
+      base.spread(config, clients)
     config.rounds, config.eval_every = {'small': (1500 // turns, 150 // turns), 'smoke': (20, 10)}[choice.profile]
   if choice.method == 'fedmd':
     fedmd(config, choice.profile)
@@ -115,4 +117,4 @@ def get_config(arg=''):
     config.seeds = (0,)
     config.eval_rows = 200
     config.data.name = 'mnist_5k'
-  return config
+  return base.finish(config, choice)

@@ -80,7 +80,7 @@ def zoo(setting, table, width=1.0) -> tuple:
 
 def get_config(arg=''):
   words = {'setting': tuple(SETTINGS), 'weights': ('uniform', 'paper'), 'zoo': ('', 'table1', 'table2')}
-  choice = base.parse(arg, method='fedmd', superclasses=tuple(SUPERCLASSES), **words)
+  choice = base.parse(arg, method='fedmd', clients='', superclasses=tuple(SUPERCLASSES), **words)
   data, (digest_batch, revisit, batch, rounds) = SETTINGS[choice.setting]
   config = base.default()
   config.name = f'fedmd_{choice.setting}'
@@ -104,6 +104,8 @@ def get_config(arg=''):
     config.groups = tuple({**net, 'clients': 2} for net in (nets[0], nets[5]))
     config.data.update({'name': 'mnist_5k', 'public': 'mnist_5k', 'label': 'label', 'partition': 'few'})
     config.data.keep, config.data.clients, config.data.per_class, config.eval_rows = (0, 1, 2, 3, 4, 5), 4, 3, 200
+  if choice.clients:
+    base.spread(config, base.number('clients', choice.clients, int, least=1))
   epoch = {'steps': None, 'epochs': 1}
   transfer = TRANSFER if choice.profile != 'smoke' else 2
   public, private = {}, {}
@@ -127,4 +129,4 @@ def get_config(arg=''):
     config.init_from = 'fedmd@0'
     config.early_stop.update(private.get('early_stop', {}))
     config.eval_every = 1 if private else 5
-  return config
+  return base.finish(config, choice)

@@ -20,7 +20,7 @@ NETS = (
 
 
 def get_config(arg=''):
-  choice = base.parse(arg, ('small', 'smoke'), method='fedhe', zoo=('hetero', 'homo'), plan='synchronous')
+  choice = base.parse(arg, ('small', 'smoke'), method='fedhe', zoo=('hetero', 'homo'), plan='synchronous', clients='')
   config = base.default()
   config.name = 'quickstart'
   config.method = fedhe_mnist.method(choice.method, choice.zoo)
@@ -34,4 +34,4 @@ def get_config(arg=''):
   config.rounds, config.eval_every, config.eval_rows = 60, 20, 250
   if choice.profile == 'smoke':
     config.seeds, config.rounds, config.eval_every, config.eval_rows = (0,), 4, 2, 100
-  return config
+  return base.finish(config, choice)

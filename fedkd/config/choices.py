@@ -160,10 +160,10 @@ def block(kind: Kind, name: Any, values: dict, missing: bool = False) -> ConfigD
 
 
 def _type(parameter) -> type:
-  """The type of an optional argument, from its annotation (`int | None`); any without one."""
+  """The type of an optional argument, from its annotation (`int | None`); any, where that leaves it open."""
   annotation = parameter.annotation
-  known = (annotation, *typing.get_args(annotation))
-  return next((a for a in known if a in (int, float, str, bool)), object)
+  known = {a for a in (annotation, *typing.get_args(annotation)) if a in (int, float, str, bool)}
+  return known.pop() if len(known) == 1 else object
 
 
 def _takes_function(parameter) -> bool:

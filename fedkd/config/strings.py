@@ -63,8 +63,8 @@ def number(field: str, text: Any, kind: type = float, least: float = -math.inf) 
 
 def finish(config: ConfigDict, choice: ConfigDict) -> ConfigDict:
   """The config with what every config string may say: `optimizer=NAME`, and `clients=N` where the file takes it."""
-  if choice.get('clients'):
-    spread(config, number('clients', choice.clients, int, least=1))
+  if choice.get('clients') and (clients := number('clients', choice.clients, int, least=1)) != config.data.clients:
+    spread(config, clients)
   if choice.optimizer:
     choose(config, 'optimizer', choice.optimizer)
   return config

@@ -61,7 +61,7 @@ def text(config) -> str:
     ]
   lines += [
     f'  plan {config.plan.name}: {config.rounds:,} rounds, {turns:,} client turns, '
-    f'{sum(w.shape[1] for w in phase.plan.who)} slots',
+    f'{sum(w.shape[1] for w in phase.plan.participants)} slots',
     f'  memory: states {_size(phase.state) / 1e6:,.1f} MB, training images {images / 1e6:,.1f} MB',
     *([f'  disk: clients {_on_disk(parts) / 1e6:,.1f} MB once all have taken part'] if config.client_store else []),
     f'  training examples per client: {min(map(len, own)):,} to {max(map(len, own)):,}',
