@@ -145,7 +145,7 @@ def block(kind: Kind, name: Any, values: dict, missing: bool = False) -> ConfigD
   """A config block, as `method`. `missing`: whether a value without default may be given later."""
   _, parameters = factory(kind, name)
   check_known(values, parameters, f'{kind.field} {_own_name(name)}')
-  out = ConfigDict({'name': config_dict.FieldReference(name, field_type=object)}, convert_dict=False)
+  out = ConfigDict({'name': name}, convert_dict=False)
   for key, parameter in parameters.items():
     value = values.get(key, parameter.default)
     if value is inspect.Parameter.empty and not missing:

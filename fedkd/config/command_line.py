@@ -49,7 +49,7 @@ def parse(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> l
   Raises:
     ConfigError: for a config that cannot be made, or a flag that cannot be, in one sentence.
   """
-  argv = _config_first(list(argv))
+  argv = _config_first(_joined(argv))
   flag_values['config'].parser.argv[:] = argv
   try:
     return flag_values(argv)
@@ -57,12 +57,20 @@ def parse(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> l
     raise _innermost(error) from error
 
 
+def _joined(argv):
+  """`--config.FIELD VALUE` as `--config.FIELD=VALUE`: a flag that takes any value would not look at the next word."""
+  out = []
+  for word in argv:
+    if out and re.fullmatch(r'--?config(\.[^=]+)?', out[-1]) and not word.startswith('--'):
+      out[-1] += f'={word}'
+    else:
+      out.append(word)
+  return out
+
+
 def _config_first(argv):
-  at = next((i for i, word in enumerate(argv) if re.match(r'--?config(=|$)', word)), None)
-  if at is None:
-    return argv
-  end = at + 1 if '=' in argv[at] else at + 2
-  return [*argv[:1], *argv[at:end], *argv[1:at], *argv[end:]]
+  at = next((i for i, word in enumerate(argv) if re.match(r'--?config=', word)), 0)
+  return [*argv[:1], argv[at], *argv[1:at], *argv[at + 1 :]] if at else argv
 
 
 def _innermost(error) -> ConfigError:
@@ -76,13 +84,9 @@ def _innermost(error) -> ConfigError:
 
 
 def overrides(argv: Sequence[str]) -> dict[str, str]:
-  """{field: text} of every `--config.FIELD=VALUE`, `--config.FIELD VALUE`, `--config.FIELD` and `--noconfig.FIELD`."""
-  found = {}
-  for word, after in zip(argv, [*argv[1:], ''], strict=True):
-    if match := re.match(r'--?(?:no)?config\.([^=]+)(=?)(.*)', word, re.DOTALL):
-      field, equals, value = match.groups()
-      found[field] = value if equals else after
-  return found
+  """{field: text} of every `--config.FIELD=VALUE`, `--config.FIELD` and `--noconfig.FIELD`."""
+  matches = (re.fullmatch(r'--?(?:no)?config\.([^=]+)=?(.*)', word, re.DOTALL) for word in argv)
+  return {match[1]: match[2] for match in matches if match}
 
 
 def prepare(config: ConfigDict, given: dict[str, str]) -> ConfigDict:

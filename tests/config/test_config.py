@@ -65,6 +65,12 @@ def test_unknown_names_are_refused_with_the_choices(make, match):
     ({'seeds': (0, 1.5)}, r'seeds=\(0, 1.5\) has 1.5, which is no whole number'),
     ({'milestones': ('x',)}, r"milestones=\('x',\) has 'x', .* write for example --config.milestones=1,2"),
     ({'data': {'size': -1}}, r'data.size=-1 must not be negative'),
+    ({'rounds': -1}, r'rounds=-1 must be at least 1'),
+    ({'rounds': None}, r'rounds=None must be a whole number, as 100'),
+    ({'seeds': (True,)}, r'seeds=\(True,\) has True, which is no whole number'),
+    ({'data': {'validation': None}}, r'data.validation=None must be a number, as 0.1'),
+    ({'data': {'flip': None}}, r'data.flip=None must be True or False, as False'),
+    ({'name': None}, r"name=None must be text, as 'experiment'"),
   ],
 )
 def test_values_that_cannot_be_are_refused(change, match):
