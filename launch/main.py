@@ -10,22 +10,22 @@ import functools
 import gc
 
 from absl import app, flags, logging
-from ml_collections import config_flags
 
 from fedkd import errors
+from fedkd.config import command_line
 from launch import exits
 
 _WORKDIR = flags.DEFINE_string('workdir', None, 'The run directory.')
 _DRY_RUN = flags.DEFINE_bool('dry_run', False, 'Print parameters, message sizes and memory, and exit.')
 _HOSTS = flags.DEFINE_string('hosts', '', 'HOST:PORT,COUNT,INDEX: this process is one of several (launch/cluster.sh).')
 _PROFILE_DIR = flags.DEFINE_string('profile_dir', None, "Write a trace of the run there, for JAX's profiler.")
-_CONFIG = config_flags.DEFINE_config_file('config', None, 'The experiment, with its profile.')
+_CONFIG = command_line.define()
 
 
 def parse(argv):
   """Flags, or exit 2 with one sentence."""
   try:
-    rest = flags.FLAGS(argv)
+    rest = command_line.parse(argv)
     if len(rest) > 1:
       raise errors.ConfigError(f'argument {rest[1]!r} is not a flag; write --config.FIELD=VALUE')
     if _CONFIG.value is None:
@@ -33,9 +33,8 @@ def parse(argv):
     if _WORKDIR.value is None and not _DRY_RUN.value:
       raise errors.ConfigError('give --workdir, the run directory, as in --workdir=runs/try')
     return rest
-  except (flags.Error, ValueError, TypeError, KeyError, AttributeError, OSError) as error:
-    # A config file's own error arrives inside a traceback; its last sentence is the message.
-    return exits.refuse(' '.join(str(error).rpartition('ConfigError: ')[2].split()))
+  except errors.ConfigError as error:
+    return exits.refuse(error)
 
 
 def collect_less_garbage():

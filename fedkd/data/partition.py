@@ -12,6 +12,9 @@ import numpy as np
 
 from fedkd.errors import ConfigError
 
+# What a config may name.
+__all__ = ['by_origin', 'contiguous', 'dirichlet', 'few', 'few_by_origin', 'iid', 'shards', 'writers']
+
 # One stream of random numbers per purpose, so that a seed never draws the same numbers for two of them.
 IID, DIRICHLET, SHARDS, HOLD_OUT, SHARES, FEW, FEW_BY_ORIGIN, WRITERS = range(8)
 MOST_REDRAWS = 1000

@@ -8,6 +8,8 @@ import numpy as np
 
 from fedkd.models import base
 
+__all__ = ['imagenet', 'mean_image', 'standard', 'unit']  # what a config may name
+
 # Per channel, of images scaled to [0, 1]: (mean, standard deviation).
 PUBLISHED = {
   # Diao et al., HeteroFL, 2021 (code)

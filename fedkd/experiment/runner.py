@@ -49,6 +49,7 @@ def run(config, workdir, show=True) -> dict:
 
 
 def _run(config, workdir, beside, show) -> dict:
+  configs.check(config)
   if summary := hosts.run_on_primary(lambda: _finished(workdir, config)):
     return summary
   use_compilation_cache()

@@ -18,10 +18,9 @@ import tempfile
 import time
 
 import numpy as np
-import optax
 
 from fedkd import config as base
-from fedkd import experiment, methods, plan
+from fedkd import experiment
 from fedkd.experiment import progress
 from launch.bench import report
 
@@ -40,9 +39,9 @@ def config_of(folder, row):
   config = base.default()
   config.data.name, config.data.normalise, config.data.validation = f'npz:{path}', 'unit', 0.0
   config.data.clients, config.groups = row['clients'], ({'model': 'LeNet', 'clients': row['clients']},)
-  config.method = base.block(methods, row['method'], steps=3, batch=10)
-  config.optimizer = base.block(optax, 'adam', learning_rate=1e-3)
-  config.plan = base.block(plan, 'sampled', ratio=PARTICIPANTS / row['clients'])
+  config.method = base.method(row['method'], steps=3, batch=10)
+  config.optimizer = base.optimizer('adam', learning_rate=1e-3)
+  config.plan = base.plan('sampled', ratio=PARTICIPANTS / row['clients'])
   config.rounds, config.eval_every = row['rounds'], STRETCH
   config.eval_clients, config.eval_rows, config.devices = 10, TEST, row['devices']
   config.checkpoint_every = STRETCH

@@ -64,7 +64,7 @@ round.run = lambda *args: made.append('a trace') or traced(*args)
 config = quickstart.get_config('smoke')
 config.groups = ({'model': 'MLP', 'clients': 5, 'hidden': (8,)}, {'model': 'MLP', 'clients': 3, 'hidden': (4,)})
 config.data.clients, config.data.public_share, config.eval_rows = 8, 0.2, 100
-config.optimizer = base.block(base.optax, 'sgd', learning_rate=0.05)
+config.optimizer = base.optimizer('sgd', learning_rate=0.05)
 options = {'fedavg': {'per_group': True}, 'fedprox': {'per_group': True}}
 options['felo'] = {'initial': 1, 'epochs': 1, 'feature_align': 'pool'}
 options |= {'fedmd': {'subset': 16, 'digest_batch': 8}, 'heterofl': {'epochs': 1}, 'fedh2l': {'batch': 8}}
@@ -74,12 +74,12 @@ if name == 'fedgkt':
   config.groups = ({'model': 'GKTClient', 'clients': 8, 'channels': 4},)
   options[name] = {'epochs': 1, 'server_blocks': (1,), 'server_width': 0.125, 'server_epochs': 1}
   config.optimizer.learning_rate = 0.005  # its server makes many more steps, in which rounding grows
-config.method = base.block(methods, name, **options.get(name, {}))
-stale = base.block(plan, 'asynchronous', stale=True)
-config.plan = stale if name == 'fedhe' else base.block(plan, 'sampled', ratio=0.7)
+config.method = base.method(name, **options.get(name, {}))
+stale = base.plan('asynchronous', stale=True)
+config.plan = stale if name == 'fedhe' else base.plan('sampled', ratio=0.7)
 config.eval_every, config.checkpoint_every, config.seeds = 1, 1, (0, 1)
 if stops:  # who has learned no more, two images of a hundred, in a round leaves
-  config.plan, config.early_stop.watch = base.block(plan, 'synchronous'), 'accuracy'
+  config.plan, config.early_stop.watch = base.plan('synchronous'), 'accuracy'
   config.early_stop.patience, config.early_stop.min_delta = 1, 0.015
 for folder, count, rounds in runs:
   config.devices, config.rounds = int(count), int(rounds)

@@ -6,7 +6,7 @@ import pytest
 
 from configs import quickstart
 from fedkd import config as base
-from fedkd import experiment, methods, plan
+from fedkd import experiment, plan
 from fedkd.errors import ConfigError, StoreError
 from fedkd.experiment import client_store, dry_run
 
@@ -19,8 +19,8 @@ def config_of(store='', method='fedhe', rounds=7, **options):
   sizes = zip(CLIENTS, ((8,), (4,)), strict=True)
   config.groups = tuple({'model': 'MLP', 'clients': n, 'hidden': hidden} for n, hidden in sizes)
   config.data.clients, config.eval_rows, config.eval_clients = sum(CLIENTS), 50, 4
-  config.method = base.block(methods, method, **options)
-  config.plan = base.block(plan, 'sampled', ratio=0.4)
+  config.method = base.method(method, **options)
+  config.plan = base.plan('sampled', ratio=0.4)
   config.rounds, config.eval_every, config.seeds, config.client_store = rounds, 3, (0, 1), str(store)
   return config
 
@@ -154,7 +154,7 @@ def test_a_full_disk_ends_the_run_and_keeps_its_checkpoint(tmp_path, monkeypatch
   [
     (lambda c: c.update(devices=2), 'devices=2 does not go with client_store; set it to 1'),
     (lambda c: c.update(before=({'name': 'private', 'rounds': 1},)), 'before=.* does not go with client_store'),
-    (lambda c: setattr(c, 'plan', base.block(plan, 'asynchronous', stale=True)), 'set plan.stale=False'),
+    (lambda c: setattr(c, 'plan', base.plan('asynchronous', stale=True)), 'set plan.stale=False'),
   ],
 )
 def test_what_does_not_go_with_a_store_is_refused(tmp_path, change, message):
