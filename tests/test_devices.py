@@ -47,7 +47,7 @@ PROGRAM = """
 import json, pathlib, sys
 import jax
 import numpy as np
-from configs import quickstart
+from configs import fedhe_digits
 from fedkd import analysis, checkpoint, config as base, devices, experiment, hosts, methods, plan, round
 
 analysis.figures = lambda *args: None  # as `conftest` does
@@ -56,7 +56,7 @@ devices.ask_for(max(int(count) for _, count, _ in runs))
 made, traced = [], round.run
 jax.monitoring.register_event_duration_secs_listener(lambda name, _, fun_name='', **more: made.append(fun_name))
 round.run = lambda *args: made.append('a trace') or traced(*args)
-config = quickstart.get_config('smoke')
+config = fedhe_digits.get_config('smoke')
 config.groups = ({'model': 'MLP', 'clients': 5, 'hidden': (8,)}, {'model': 'MLP', 'clients': 3, 'hidden': (4,)})
 config.data.clients, config.data.public_share, config.eval_rows = 8, 0.2, 100
 config.optimizer = base.block(base.optax, 'sgd', learning_rate=0.05)
