@@ -2,7 +2,7 @@
 
   python -m launch.main --config=configs/quickstart.py:method=fedh2l --workdir=runs/fedh2l
 
-Nothing is downloaded. `small`: 75 rounds of one batch of 32, a tenth of the images public; one to two minutes a method
+Nothing is downloaded. `small`: 75 rounds of one batch of 32, a tenth of the images public; one to three minutes each
 on two cores, most of them compilation. `smoke`: seconds of training. `method` as in `configs/fedh2l.py`, or fedhe.
 
 Measured with `small` (2-core CPU, seeds 0, 1, 2), test accuracy, differences paired with private:
