@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from configs import fedh2l, fedhe_cifar10, fedhe_mnist, fedmd, felo, quickstart
+from configs import fedh2l, fedhe_cifar10, fedhe_digits, fedhe_mnist, fedmd, felo, quickstart
 from fedkd import config as base
 from fedkd import models, optimizers
 from fedkd.data import sources
@@ -50,7 +50,7 @@ def test_optional_hyperparameters_keep_their_type():
       r"config string has 'speed=9'; use a profile \(paper, small, smoke\) or zoo=",
     ),
     (lambda: fedhe_mnist.get_config('zoo=mixed'), r"zoo='mixed' is unknown; choose one of hetero, homo"),
-    (lambda: quickstart.get_config('zoo=mixed'), r"zoo='mixed' is unknown; choose one of hetero, homo"),
+    (lambda: fedhe_digits.get_config('zoo=mixed'), r"zoo='mixed' is unknown; choose one of hetero, homo"),
   ],
 )
 def test_unknown_names_are_refused_with_the_choices(make, match):
@@ -143,7 +143,7 @@ def test_the_paper_profile_has_the_papers_numbers():
   assert (config.data.name, config.data.partition, config.data.normalise) == ('cifar10', 'contiguous', 'mean_image')
 
 
-@pytest.mark.parametrize('module', [fedhe_mnist, fedhe_cifar10, quickstart])
+@pytest.mark.parametrize('module', [fedhe_mnist, fedhe_cifar10, fedhe_digits])
 @pytest.mark.parametrize('method', ['private', 'agg', 'fedavg', 'fedhe'])
 def test_every_config_names_its_clients_and_the_same_turns_for_every_method(module, method):
   config = module.get_config(f'small,method={method}')
@@ -154,8 +154,20 @@ def test_every_config_names_its_clients_and_the_same_turns_for_every_method(modu
 
 
 @pytest.mark.parametrize(('method', 'steps'), [('fedhe', 2), ('felo', None), ('fedh2l', None)])
-def test_the_quickstart_sets_the_steps_of_methods_that_count_them(method, steps):
-  assert quickstart.get_config(f'method={method}').method.get('steps') == steps
+def test_fedhe_on_digits_sets_the_steps_of_methods_that_count_them(method, steps):
+  assert fedhe_digits.get_config(f'method={method}').method.get('steps') == steps
+
+
+@pytest.mark.parametrize('profile', ['small', 'smoke'])
+def test_the_quickstart_gives_every_method_the_same_local_batches(profile):
+  names = ('private', 'agg', 'fedhe', 'fedmd', 'fedh2l')
+  one, *others = (quickstart.get_config(f'{profile},method={name}') for name in names)
+  assert [(c.method.get('steps', 1), c.method.batch) for c in (one, *others)] == [(1, 32)] * 5
+  # FedMD's first round only exchanges, and FedH2L's first hears nothing.
+  assert [c.rounds - one.rounds for c in others] == [0, 0, 1, 1]
+  for other in others:
+    for field in ('groups', 'seeds', 'optimizer', 'data', 'eval_every'):
+      assert other[field] == one[field]
 
 
 def test_the_paper_profile_of_felo_is_heterofls_training():

@@ -50,7 +50,7 @@ PROGRAM = """
 import json, pathlib, sys
 import jax
 import numpy as np
-from configs import quickstart
+from configs import fedhe_digits
 from fedkd import config as base, experiment, methods, plan, round
 from fedkd.analysis import figures
 from fedkd.experiment import build, checkpoint, devices, hosts
@@ -61,7 +61,7 @@ devices.request(max(int(count) for _, count, _ in runs))
 made, traced = [], round.run
 jax.monitoring.register_event_duration_secs_listener(lambda name, _, fun_name='', **more: made.append(fun_name))
 round.run = lambda *args: made.append('a trace') or traced(*args)
-config = quickstart.get_config('smoke')
+config = fedhe_digits.get_config('smoke')
 config.groups = ({'model': 'MLP', 'clients': 5, 'hidden': (8,)}, {'model': 'MLP', 'clients': 3, 'hidden': (4,)})
 config.data.clients, config.data.public_share, config.eval_rows = 8, 0.2, 100
 config.optimizer = base.optimizer('sgd', learning_rate=0.05)

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from configs import quickstart
+from configs import fedhe_digits
 from fedkd import config as base
 from fedkd import experiment, plan
 from fedkd.errors import ConfigError, StoreError
@@ -15,7 +15,7 @@ LOOKED_AT = ((0, 0), (1, 1), (7, 1))
 
 
 def config_of(store='', method='fedhe', rounds=7, **options):
-  config = quickstart.get_config('smoke')
+  config = fedhe_digits.get_config('smoke')
   sizes = zip(CLIENTS, ((8,), (4,)), strict=True)
   config.groups = tuple({'model': 'MLP', 'clients': n, 'hidden': hidden} for n, hidden in sizes)
   config.data.clients, config.eval_rows, config.eval_clients = sum(CLIENTS), 50, 4
