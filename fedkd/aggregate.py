@@ -19,8 +19,6 @@ from fedkd.types import PyTree
 
 __all__ = ['mean', 'median', 'trimmed_mean']  # what a config may name
 
-__all__ = ['mean', 'median', 'trimmed_mean']  # what a config may name
-
 
 def _broadcast(weight, like):
   return weight.reshape(weight.shape + (1,) * (like.ndim - weight.ndim))
@@ -56,7 +54,7 @@ def median(rows: PyTree, weight: jax.Array) -> PyTree:
   return jax.tree.map(lambda a: (a[low] + a[high]) / 2, order)
 
 
-def trimmed_mean(rows: PyTree, weight: jax.Array, share=0.1) -> PyTree:
+def trimmed_mean(rows: PyTree, weight: jax.Array, share: float = 0.1) -> PyTree:
   """Coordinate-wise mean without the floor(share * m) smallest and largest of the m present rows (Yin et al., 2018)."""
   order, count = _sorted(rows, weight)
   cut = jnp.minimum((share * count).astype(jnp.int32), (count - 1) // 2)

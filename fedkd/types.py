@@ -24,9 +24,9 @@ class Pool(NamedTuple):
 class ExampleIndices(NamedTuple):
   """Examples that somebody owns: the first `size` entries of `index` are rows of the pool, the rest padding."""
 
-  index: jax.Array  # int32[n_max]
-  size: jax.Array  # int32[]
-  id: jax.Array  # int32[], global number of the client; -1 for examples that belong to no one client
+  index: jax.Array | np.ndarray  # type: ignore[assignment]  # int32[n_max]; hides tuple.index
+  size: jax.Array | np.ndarray  # int32[]
+  id: jax.Array | np.ndarray  # int32[], global number of the client; -1 for examples that belong to no one client
 
 
 class Data(NamedTuple):
@@ -196,13 +196,13 @@ class Calibrate(Protocol):
   ) -> State: ...
 
 
-def own_model(model, variables, server_state):
+def own_model(model: nn.Module, variables: dict, server_state: PyTree) -> tuple[nn.Module, dict]:
   """The default `Method.deployed`: the client's own model."""
   del server_state
   return model, variables
 
 
-def apply_model(model, variables, server_state, x):
+def apply_model(model: nn.Module, variables: dict, server_state: PyTree, x: jax.Array) -> jax.Array:
   """The default `Method.predict`: logits [B, C] of `model` on raw examples `x` [B, ...]."""
   del server_state
   return model.apply(variables, x, False)[0]

@@ -1,13 +1,23 @@
 """FedAvg: McMahan, Moore, Ramage, Hampson, Aguera y Arcas, "Communication-Efficient Learning of Deep Networks
 from Decentralized Data", 2017, Algorithm 1."""
 
+from collections.abc import Callable
+
 import optax
 
 from fedkd import aggregate, local, servers
 from fedkd.types import Client, Method, Server
 
 
-def averaging(tx, loss, steps, epochs, batch, keep_optimizer, server: Server) -> Method:
+def averaging(
+  tx: optax.GradientTransformation,
+  loss: Callable[..., local.LossFn],
+  steps: int | None,
+  epochs: int | None,
+  batch: int,
+  keep_optimizer: bool,
+  server: Server,
+) -> Method:
   """Clients train the global model on `loss(model, data, received variables) -> loss_fn` for a server of weights."""
 
   def init(key, model, data, variables):
@@ -28,13 +38,13 @@ def averaging(tx, loss, steps, epochs, batch, keep_optimizer, server: Server) ->
 
 
 def fedavg(
-  tx,
+  tx: optax.GradientTransformation,
   steps: int | None = 3,
   epochs: int | None = None,
-  batch=50,
+  batch: int = 50,
   rule: aggregate.AnyRule = aggregate.mean,
-  per_group=False,
-  keep_optimizer=False,
+  per_group: bool = False,
+  keep_optimizer: bool = False,
   server_tx: optax.GradientTransformation | None = None,
 ) -> Method:
   """Clients train the global model; the server averages what they return, weighted by n_k.

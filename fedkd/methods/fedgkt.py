@@ -8,6 +8,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from fedkd import examples, inference, local
 from fedkd.losses import kl
@@ -17,17 +18,17 @@ from fedkd.types import Client, Download, Masked, Method, Server, clients
 
 
 def fedgkt(
-  tx,
+  tx: optax.GradientTransformation,
   epochs: int | None = 1,
   steps: int | None = None,
-  batch=256,
-  alpha=1.0,
-  temperature=3.0,
-  server='resnet55',
-  server_blocks=(),
-  server_width=1.0,
-  server_epochs=20,
-  server_alpha=0.0,
+  batch: int = 256,
+  alpha: float = 1.0,
+  temperature: float = 3.0,
+  server: str = 'resnet55',
+  server_blocks: tuple[int, ...] = (),
+  server_width: float = 1.0,
+  server_epochs: int = 20,
+  server_alpha: float = 0.0,
 ) -> Method:
   """A network cut in two: maps of every example up, the server's logits for them down.
 
@@ -40,7 +41,7 @@ def fedgkt(
     epochs: passes over the client's data per round; or
     steps: mini-batches.
     batch: examples per mini-batch, of clients and server.
-    alpha: weight of a client's knowledge loss, once there are logits of the server.
+    alpha: weight of a client's knowledge loss, once there are logits of the server. May be traced.
     temperature: of the knowledge losses.
     server: 'resnet55' (the authors' code) or 'resnet50' (for clients with 64 channels).
     server_blocks: per stage of the server, if not the published.

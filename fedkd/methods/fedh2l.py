@@ -8,6 +8,7 @@ hold R - 1 global phases.
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from fedkd import examples, local, servers
 from fedkd.errors import check_choice
@@ -19,16 +20,16 @@ PROJECTIONS = {'qp': projection.qp, 'none': projection.none, 'pcgrad': projectio
 
 
 def fedh2l(
-  tx,
-  batch=32,
-  interval=1,
-  project='qp',
-  kl=True,
-  labels=True,
-  local_rows='all',
-  trust='accuracy',
-  pairs=False,
-  separate_optimizers=False,
+  tx: optax.GradientTransformation,
+  batch: int = 32,
+  interval: int = 1,
+  project: str = 'qp',
+  kl: bool = True,
+  labels: bool = True,
+  local_rows: str = 'all',
+  trust: str = 'accuracy',
+  pairs: bool = False,
+  separate_optimizers: bool = False,
 ) -> Method:
   """Mutual distillation with projected gradients.
 

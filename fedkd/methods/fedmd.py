@@ -7,6 +7,7 @@ subset. Round 0 only reports, so that R + 1 rounds are the paper's R.
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from fedkd import aggregate, examples, inference, local, losses
 from fedkd.errors import check_choice
@@ -17,18 +18,18 @@ LOSSES = {'mae': losses.mae, 'mse': losses.mse, 'kl': losses.kl}
 
 
 def fedmd(
-  tx,
-  subset=5000,
-  digest_epochs=1,
-  digest_batch=256,
-  digest_loss='mae',
-  temperature=1.0,
+  tx: optax.GradientTransformation,
+  subset: int = 5000,
+  digest_epochs: int = 1,
+  digest_batch: int = 256,
+  digest_loss: str = 'mae',
+  temperature: float = 1.0,
   epochs: int | None = 2,
   steps: int | None = None,
-  batch=5,
-  weights=(),
-  keep_optimizer=True,
-  rows='own',
+  batch: int = 5,
+  weights: tuple[float, ...] = (),
+  keep_optimizer: bool = True,
+  rows: str = 'own',
   rule: aggregate.AnyRule = aggregate.mean,
 ) -> Method:
   """Consensus on the logits of public images.
@@ -42,7 +43,7 @@ def fedmd(
     subset: public rows per round, new ones each round, every label in proportion; 0 is all rows.
     digest_epochs, digest_batch: passes over the subset, and examples per mini-batch.
     digest_loss: 'mae' (the authors' code), 'mse', or 'kl' at `temperature`.
-    temperature: of 'kl'.
+    temperature: of 'kl'; may be traced.
     epochs: passes over the client's own data per round ("revisit"); or
     steps: mini-batches.
     batch: examples per mini-batch of the revisit.
@@ -101,7 +102,7 @@ def fedmd(
   )
 
 
-def stratified(key, label, size, many):
+def stratified(key: jax.Array, label: jax.Array, size: jax.Array, many: int) -> jax.Array:
   """`many` of the positions 0..size-1 at random, every label in proportion to its share, to within one example.
 
   Args:

@@ -5,18 +5,21 @@ weights.
 """
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from fedkd import aggregate, local, servers
 from fedkd.errors import check_choice
 from fedkd.losses import KL_DIRECTIONS, masked_kl, masked_squared_error
 from fedkd.servers import features_and_logits
-from fedkd.types import Client, Masked, Method, is_masked
+from fedkd.types import Client, Masked, Method, Server, is_masked
 
 UPLOADS = ('class_mean', 'per_sample')
-STORES = {
+STORES: dict[str, Callable[..., Server]] = {
   'cumulative': servers.class_means,
   'per_round': functools.partial(servers.class_means, per_round=True),
   'latest_per_client': functools.partial(servers.latest_class_knowledge, aggregate.mean),
@@ -24,20 +27,20 @@ STORES = {
 
 
 def felo(
-  tx,
+  tx: optax.GradientTransformation,
   epochs: int | None = 5,
   steps: int | None = None,
-  batch=10,
-  alpha=0.5,
-  initial=5,
-  load_in_initial=False,
-  store='cumulative',
-  upload='class_mean',
-  limits=(5000, 50000),
-  feature_align='none',
-  equal_weights=False,
-  kl_reduction='batchmean',
-  kl_direction='server',
+  batch: int = 10,
+  alpha: float = 0.5,
+  initial: int = 5,
+  load_in_initial: bool = False,
+  store: str = 'cumulative',
+  upload: str = 'class_mean',
+  limits: tuple[int, int] = (5000, 50000),
+  feature_align: str = 'none',
+  equal_weights: bool = False,
+  kl_reduction: str = 'batchmean',
+  kl_direction: str = 'server',
   rule: aggregate.AnyRule = aggregate.mean,
   knowledge_rule: aggregate.AnyRule | None = None,
 ) -> Method:
@@ -47,13 +50,13 @@ def felo(
   mean feature and mean logits, both ways. Averaged: weights inside each architecture, features and logits over all.
 
   Args:
-    tx: optax optimizer, fresh in every turn.
-    epochs: passes over the client's data per turn; or
+    tx: optax optimizer, fresh in every client update.
+    epochs: passes over the client's data per client update; or
     steps: mini-batches.
     batch: examples per mini-batch.
-    alpha: weight of the knowledge loss MSE + KL (Eq. 1).
+    alpha: weight of the knowledge loss MSE + KL (Eq. 1). May be traced.
     initial: rounds of initial training, in which no knowledge is received and the loss is cross-entropy alone; clients
-      then go on from their own weights, which they keep between turns.
+      then go on from their own weights, which they keep between updates.
     load_in_initial: whether they start from the averaged weights in those rounds too, as in all later ones.
     store: what the server averages: 'cumulative' (everything, as printed), 'per_round', or 'latest_per_client'.
     upload: 'class_mean' (the paper), or 'per_sample' (the 2022 code: a feature and logits for every example).
@@ -80,31 +83,44 @@ def felo(
       f'knowledge_rule reduces the latest class means of every client, not upload={upload!r} with store={store!r}; set '
       "upload='class_mean' and store='latest_per_client'"
     )
+  logits: Callable[..., Server]
+  features: Callable[..., Server]
   if knowledge_rule is not None:
     logits = features = functools.partial(servers.latest_class_knowledge, knowledge_rule)
   elif upload == 'per_sample':
     logits, features = (functools.partial(servers.buffered_class_means, limit) for limit in reversed(limits))
   else:
     logits = features = STORES[store]
-  training = {'epochs': epochs, 'steps': steps, 'batch': batch, 'alpha': alpha, 'upload': upload}
-  start = {'initial': initial, 'load_in_initial': load_in_initial, 'equal_weights': equal_weights}
+  training: dict[str, Any] = {'epochs': epochs, 'steps': steps, 'batch': batch, 'alpha': alpha, 'upload': upload}
+  start: dict[str, Any] = {'initial': initial, 'load_in_initial': load_in_initial, 'equal_weights': equal_weights}
   client = client_of(tx, **training, **start, kl_reduction=kl_reduction, kl_direction=kl_direction)
   server = features_and_logits(logits, features, feature_align, initial, load_in_initial, rule)
   return Method(client, server, lambda state, g: servers.global_model(state.server['weights'], g))
 
 
-def narrowed(feature, width):
+def narrowed(feature: jax.Array, width: int) -> jax.Array:
   """Features [B, d] as means of neighbours [B, width] ('pool'); themselves where the widths agree already."""
   return feature.reshape(feature.shape[0], width, -1).mean(-1)
 
 
 def client_of(
-  tx, *, epochs, steps, batch, alpha, initial, load_in_initial, upload, equal_weights, kl_reduction, kl_direction
+  tx: optax.GradientTransformation,
+  *,
+  epochs: int | None,
+  steps: int | None,
+  batch: int,
+  alpha: float,
+  initial: int,
+  load_in_initial: bool,
+  upload: str,
+  equal_weights: bool,
+  kl_reduction: str,
+  kl_direction: str,
 ) -> Client:
   """The client of Felo and of Velo; arguments as in `felo`."""
   check_choice('kl_reduction', kl_reduction, ('batchmean', 'mean'))
   check_choice('kl_direction', kl_direction, KL_DIRECTIONS)
-  keeps = initial > 0 and not load_in_initial  # weights between turns
+  keeps = initial > 0 and not load_in_initial  # weights between updates
 
   def init(key, model, data, variables):
     del key, model, data

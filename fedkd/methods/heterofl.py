@@ -13,7 +13,12 @@ from fedkd.types import Client, Download, Masked, Method, Server
 
 
 def heterofl(
-  tx, epochs: int | None = 5, steps: int | None = None, batch=10, masked=True, rule: aggregate.AnyRule | None = None
+  tx: optax.GradientTransformation,
+  epochs: int | None = 5,
+  steps: int | None = None,
+  batch: int = 10,
+  masked: bool = True,
+  rule: aggregate.AnyRule | None = None,
 ) -> Method:
   """Sub-networks of one network, averaged where they overlap.
 
@@ -26,8 +31,8 @@ def heterofl(
   clients in a group of their choice (`plan.dynamic`), groups hold the same clients.
 
   Args:
-    tx: optax optimizer, fresh in every turn.
-    epochs: passes over the client's data per turn; or
+    tx: optax optimizer, fresh in every client update.
+    epochs: passes over the client's data per client update; or
     steps: mini-batches.
     batch: examples per mini-batch.
     masked: whether a client's loss ignores classes that it has no example of: their logits are set to 0.

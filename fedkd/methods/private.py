@@ -4,6 +4,8 @@ Private is IND in FedH2L's paper. AGG breaks the rules of federated learning on 
 architecture trains on all clients' data, with the same number of steps.
 """
 
+import optax
+
 from fedkd import examples, local
 from fedkd.errors import check_choice
 from fedkd.servers import silent
@@ -27,7 +29,14 @@ def _alone(tx, steps, epochs, batch, keep_optimizer, rows) -> Method:
   return Method(Client(init, step), silent(), lambda state, g: local.variables(state.client[g]))
 
 
-def private(tx, steps: int | None = 3, epochs: int | None = None, batch=50, keep_optimizer=True, rows='own') -> Method:
+def private(
+  tx: optax.GradientTransformation,
+  steps: int | None = 3,
+  epochs: int | None = None,
+  batch: int = 50,
+  keep_optimizer: bool = True,
+  rows: str = 'own',
+) -> Method:
   """Every client alone on its own data.
 
   Args:
@@ -46,7 +55,12 @@ def private(tx, steps: int | None = 3, epochs: int | None = None, batch=50, keep
 
 
 def agg(
-  tx, steps: int | None = 3, epochs: int | None = None, batch=50, keep_optimizer=True, scope='everyone'
+  tx: optax.GradientTransformation,
+  steps: int | None = 3,
+  epochs: int | None = None,
+  batch: int = 50,
+  keep_optimizer: bool = True,
+  scope: str = 'everyone',
 ) -> Method:
   """Every client's architecture on more than its own data; arguments as `private`, but `rows`, and
 
@@ -61,6 +75,12 @@ def agg(
   return _alone(tx, steps, epochs, batch, keep_optimizer, rows)
 
 
-def public(tx, steps: int | None = 3, epochs: int | None = None, batch=50, keep_optimizer=True) -> Method:
+def public(
+  tx: optax.GradientTransformation,
+  steps: int | None = 3,
+  epochs: int | None = None,
+  batch: int = 50,
+  keep_optimizer: bool = True,
+) -> Method:
   """Every client on the labelled public rows: the first phase of FedMD. Arguments as `private`, but `rows`."""
   return _alone(tx, steps, epochs, batch, keep_optimizer, examples.public)

@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from fedkd.types import PyTree
+
 
 def _ratio(a, b):
   """a / b, and 0 where b is 0, in the value and in every gradient."""
@@ -24,7 +26,7 @@ def _add(a, scale, b):
   return jax.tree.map(lambda x, y: x + scale * y, a, b)
 
 
-def qp(grad, reference, margin=0.0, ridge=0.0) -> tuple:
+def qp(grad: PyTree, reference: PyTree, margin: float = 0.0, ridge: float = 0.0) -> tuple[PyTree, dict]:
   """The nearest direction to `grad` that does not work against `reference`.
 
   FedH2L (Li et al., 2021, Eqs. 9-15): min |g - grad|^2 subject to <g, reference> >= 0 has one constraint, so its dual
@@ -40,12 +42,12 @@ def qp(grad, reference, margin=0.0, ridge=0.0) -> tuple:
   return _add(grad, dual, reference), _info(grad, reference, inner, dual)
 
 
-def none(grad, reference) -> tuple:
+def none(grad: PyTree, reference: PyTree) -> tuple[PyTree, dict]:
   """`grad` as it is; the info says what a projection would have met."""
   return grad, _info(grad, reference, optax.tree.vdot(grad, reference), jnp.float32(0))
 
 
-def pcgrad(grad, reference) -> tuple:
+def pcgrad(grad: PyTree, reference: PyTree) -> tuple[PyTree, dict]:
   """The sum of both gradients, each projected against the other where they disagree (Yu et al., 2020, code).
 
   PCGrad's projection of `grad` is that of `qp`; what differs is that `reference` is projected too, and added.

@@ -4,6 +4,7 @@ Felo whose server does not average the features: a conditional variational autoe
 """
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,27 +19,27 @@ from fedkd.types import Download, Method, Server
 
 
 def velo(
-  tx,
+  tx: optax.GradientTransformation,
   epochs: int | None = 5,
   steps: int | None = None,
-  batch=10,
-  alpha=0.5,
-  initial=5,
-  load_in_initial=False,
-  upload='class_mean',
-  limits=(5000, 50000),
-  feature_align='none',
-  equal_weights=False,
-  kl_reduction='batchmean',
-  kl_direction='server',
-  interval=1,
-  cvae_lag=0,
-  cvae_epochs=10,
-  cvae_batch=50,
-  cvae_rate=1e-3,
-  latent=0,
-  vae_loss='elbo',
-  relu=False,
+  batch: int = 10,
+  alpha: float = 0.5,
+  initial: int = 5,
+  load_in_initial: bool = False,
+  upload: str = 'class_mean',
+  limits: tuple[int, int] = (5000, 50000),
+  feature_align: str = 'none',
+  equal_weights: bool = False,
+  kl_reduction: str = 'batchmean',
+  kl_direction: str = 'server',
+  interval: int = 1,
+  cvae_lag: int = 0,
+  cvae_epochs: int = 10,
+  cvae_batch: int = 50,
+  cvae_rate: float = 1e-3,
+  latent: int = 0,
+  vae_loss: str = 'elbo',
+  relu: bool = False,
   rule: aggregate.AnyRule = aggregate.mean,
   knowledge_rule: aggregate.AnyRule | None = None,
 ) -> Method:
@@ -74,8 +75,8 @@ def velo(
   features = functools.partial(
     generator, limits[0], initial, interval, cvae_lag, cvae_epochs, cvae_batch, cvae_rate, latent, vae_loss, relu
   )
-  training = {'epochs': epochs, 'steps': steps, 'batch': batch, 'alpha': alpha, 'upload': upload}
-  start = {'initial': initial, 'load_in_initial': load_in_initial, 'equal_weights': equal_weights}
+  training: dict[str, Any] = {'epochs': epochs, 'steps': steps, 'batch': batch, 'alpha': alpha, 'upload': upload}
+  start: dict[str, Any] = {'initial': initial, 'load_in_initial': load_in_initial, 'equal_weights': equal_weights}
   client = client_of(tx, **training, **start, kl_reduction=kl_reduction, kl_direction=kl_direction)
   server = features_and_logits(logits, features, feature_align, initial, load_in_initial, rule)
   return Method(client, server, lambda state, g: servers.global_model(state.server['weights'], g))
@@ -90,7 +91,9 @@ def _logits(upload, limit, rule):
   return functools.partial(servers.latest_class_knowledge, rule)
 
 
-def elbo(feature, rebuilt, mean, log_variance):
+def elbo(
+  feature: jax.Array, rebuilt: jax.Array, mean: jax.Array, log_variance: jax.Array
+) -> tuple[jax.Array, jax.Array]:
   """Negative evidence lower bound of a batch, up to a constant (Eq. 2): (half the squared error, KL to N(0, I)).
 
   Args:
@@ -104,7 +107,9 @@ def elbo(feature, rebuilt, mean, log_variance):
   return 0.5 * jnp.sum(jnp.square(feature - rebuilt), -1).mean(), jnp.sum(kl, -1).mean()
 
 
-def code(feature, rebuilt, mean, log_variance):
+def code(
+  feature: jax.Array, rebuilt: jax.Array, mean: jax.Array, log_variance: jax.Array
+) -> tuple[jax.Array, jax.Array]:
   """The authors' loss: squared error averaged over all numbers, KL summed over the batch; as `elbo`."""
   return jnp.mean(jnp.square(feature - rebuilt)), elbo(feature, rebuilt, mean, log_variance)[1] * len(feature)
 
@@ -112,7 +117,19 @@ def code(feature, rebuilt, mean, log_variance):
 LOSSES = {'elbo': elbo, 'code': code}
 
 
-def generator(limit, initial, interval, lag, epochs, batch, rate, latent, vae_loss, relu, width=None) -> Server:
+def generator(
+  limit: int,
+  initial: int,
+  interval: int,
+  lag: int,
+  epochs: int,
+  batch: int,
+  rate: float,
+  latent: int,
+  vae_loss: str,
+  relu: bool,
+  width: int,
+) -> Server:
   """Keeps features and sends, for every class it has, one that its autoencoder draws: new ones each round, the same for
   all clients. Arguments as in `velo`; width: numbers per feature."""
   tx, first = optax.adam(rate), max(initial, 1 + lag)  # with nothing stored there is nothing to learn

@@ -4,13 +4,15 @@ A message is {'knowledge': `Masked`, 'label': `Masked`}, either one vector per c
 example. The vectors are logits, or features where a server says `of='features'`.
 """
 
+from collections.abc import Sequence
+
 import jax
 import jax.numpy as jnp
 
 from fedkd import inference
 from fedkd.aggregate import AnyRule, mapped, total
 from fedkd.errors import check_choice
-from fedkd.types import Download, Group, Masked, PyTree, Server, clients
+from fedkd.types import Data, Download, Group, Masked, Server, clients
 
 
 def class_message(value: jax.Array, valid: jax.Array, count: jax.Array | None = None) -> dict:
@@ -25,7 +27,7 @@ def class_message(value: jax.Array, valid: jax.Array, count: jax.Array | None = 
   return message if count is None else {**message, 'count': Masked(count.astype(jnp.int32), valid)}
 
 
-def feature_width(group: Group, variables: PyTree, data) -> int:
+def feature_width(group: Group, variables: dict, data: Data) -> int:
   """Numbers in the feature vector that a group's model computes for one example; its variables and `Data`.
 
   Raises:
@@ -37,7 +39,9 @@ def feature_width(group: Group, variables: PyTree, data) -> int:
   return shape[0]
 
 
-def vector_width(of, width, groups, variables, data) -> int:
+def vector_width(
+  of: str, width: int | None, groups: Sequence[Group], variables: Sequence[dict], data: Sequence[Data]
+) -> int:
   """Numbers per vector that a server of logits or features keeps; arguments as in `class_means` and `Server.init`."""
   check_choice('of', of, ('logits', 'features'))
   if width is not None:
@@ -61,8 +65,8 @@ def _amounts(upload, weighted) -> jax.Array:
   return jnp.where(valid, upload['count'].value, 0)
 
 
-def age(t, since, count):
-  """Rounds since upload, averaged over what is kept of a class and then over the classes that are not empty."""
+def age(t: jax.Array, since: jax.Array, count: jax.Array) -> jax.Array:
+  """Rounds since upload, averaged over the entries kept of a class and then over the non-empty classes."""
   known = count > 0
   age = jnp.where(known, t - since / jnp.maximum(count, 1), 0)
   return jnp.sum(age) / jnp.maximum(jnp.sum(known), 1)
