@@ -19,9 +19,10 @@ or posteriors with KL and labels.
 """
 
 import itertools
+from typing import NamedTuple
 
 from fedkd import config as base
-from fedkd import methods, models, plan
+from fedkd import models
 
 VARIANTS = {
   '': {},
@@ -60,28 +61,67 @@ def groups(nets, width) -> tuple:
   return tuple({**net, **fields(net), 'clients': len(list(same))} for net, same in itertools.groupby(nets))
 
 
-def method(config, name, variant, rounds, weights, classes):
-  """Sets the method, the phases before it, and how many rounds it takes to make `rounds` local steps."""
-  if name == 'fedh2l':
-    # One round more, since the first hears nothing yet.
-    config.method, config.rounds = base.block(methods, name, batch=BATCH, **VARIANTS[variant]), rounds + 1
-  elif name == 'fedmd':
-    epoch = {'steps': None, 'epochs': 1, 'batch': BATCH}
-    transfer = max(1, min(20, rounds // 75))  # epochs of each phase; the paper says nothing
-    config.before = ({'name': 'public', 'rounds': transfer, **epoch}, {'name': 'private', 'rounds': transfer, **epoch})
-    config.method = base.block(
-      methods, name, subset=4 * BATCH, digest_batch=4 * BATCH, epochs=None, steps=1, batch=BATCH
-    )
-    config.rounds = rounds + 1  # the first only exchanges
-  elif name in ('fedavg', 'fedprox'):
+class Setting(NamedTuple):
+  """What the methods' settings depend on."""
+
+  variant: str
+  rounds: int  # local steps of a client
+  weights: int  # numbers in a model's weights
+  classes: int
+
+
+# One function a method: it sets `config.method`, `config.rounds` for so many local steps, and phases that come before.
+
+
+def _fedh2l(config, setting):
+  # One round more, since the first hears nothing yet.
+  config.method = base.method('fedh2l', batch=BATCH, **VARIANTS[setting.variant])
+  config.rounds = setting.rounds + 1
+
+
+def _fedmd(config, setting):
+  epoch = {'steps': None, 'epochs': 1, 'batch': BATCH}
+  transfer = max(1, min(20, setting.rounds // 75))  # epochs of each phase; the paper says nothing
+  config.before = ({'name': 'public', 'rounds': transfer, **epoch}, {'name': 'private', 'rounds': transfer, **epoch})
+  config.method = base.method('fedmd', subset=4 * BATCH, digest_batch=4 * BATCH, epochs=None, steps=1, batch=BATCH)
+  config.rounds = setting.rounds + 1  # the first only exchanges
+
+
+def _averaged(name):
+  def settings(config, setting):
     # As many numbers up as FedH2L sends: rounds * (B * C + 1) for all of its rounds.
-    config.rounds = max(1, rounds * (BATCH * classes + 1) // weights)
-    config.method = base.block(methods, name, steps=rounds // config.rounds, batch=BATCH, keep_optimizer=True)
+    config.rounds = max(1, setting.rounds * (BATCH * setting.classes + 1) // setting.weights)
+    steps = setting.rounds // config.rounds
+    config.method = base.method(name, steps=steps, batch=BATCH, keep_optimizer=True)
     config.eval_every = 1
+
+  return settings
+
+
+def _private(config, setting):
+  config.method, config.rounds = base.method('private', steps=1, batch=BATCH), setting.rounds
+
+
+def _agg(config, setting):
+  config.method, config.rounds = base.method('agg', steps=1, batch=BATCH, scope='public'), setting.rounds
+
+
+METHODS = {
+  'fedh2l': _fedh2l,
+  'fedmd': _fedmd,
+  'fedavg': _averaged('fedavg'),
+  'fedprox': _averaged('fedprox'),
+  'private': _private,
+  'agg': _agg,
+}
+
+
+def method(config, name, setting):
+  """Sets the method and what else it needs; one that is not in the table has its own defaults."""
+  if name in METHODS:
+    METHODS[name](config, setting)
   else:
-    one_batch = {'steps': 1, 'batch': BATCH}
-    values = {'private': one_batch, 'agg': {**one_batch, 'scope': 'public'}}
-    config.method = base.block(methods, name, **values.get(name, {}))
+    config.method, config.rounds = base.method(name), setting.rounds
 
 
 def get_config(arg=''):
@@ -106,7 +146,7 @@ def get_config(arg=''):
       'weight_decay': 1e-4 if digits else 1e-5,
     }
   )
-  config.plan = base.block(plan, 'synchronous')
+  config.plan = base.plan('synchronous')
   config.seeds, config.eval_every, config.eval_rows = (0, 1, 2), 50, 0
   nets = NETS[choice.setting]
   if choice.profile == 'smoke' and not digits:  # the others take many seconds to trace
@@ -131,7 +171,6 @@ def get_config(arg=''):
     rounds, config.seeds, config.eval_every = 4, (0,), 2
     config.data.name, config.data.normalise = 'rotated_mnist_5k', 'unit'
     config.data.protocol, config.data.size = 'shares', 0 if digits else 64
-  config.rounds = rounds
   weights = {'rmnist': 61_706, 'pacs': 11_180_103, 'officehome': 11_209_857}[family]
-  method(config, choice.method, choice.variant, rounds, weights, CLASSES[family])
-  return config
+  method(config, choice.method, Setting(choice.variant, rounds, weights, CLASSES[family]))
+  return base.finish(config, choice)

@@ -31,10 +31,7 @@ At this length FedHe is not to be told from Private on these iid splits. The pap
 has 98.5 against 98 (hetero) and 98.9 against 98.4 (homo). That profile has not been run here.
 """
 
-import optax
-
 from fedkd import config as base
-from fedkd import methods, plan
 
 # FedMD's Table 1 = FedHe's Table II: filters and dropout of models 0-9.
 TWO_CONV = (((128, 256), 0.2), ((128, 384), 0.2), ((128, 512), 0.2), ((256, 256), 0.3), ((256, 512), 0.4))
@@ -70,7 +67,7 @@ def method(name, zoo):
     'fedhe': {'count_offset': 0.0},  # as the authors' code; Eq. 8 prints 1
     'fedavg': {'keep_optimizer': True, 'per_group': zoo != 'homo'},
   }
-  return base.block(methods, name, **special.get(name, {}))
+  return base.method(name, **special.get(name, {}))
 
 
 def fedmd(config, profile):
@@ -84,33 +81,35 @@ def fedmd(config, profile):
   ]
   config.before = tuple({'name': name, 'rounds': passes, **epoch} for name in ('public', 'private'))
   config.before[1]['rows'] = 'unshared'  # the rest is public, and divided no more
-  config.method = base.block(methods, 'fedmd', subset=subset, epochs=None, steps=steps, batch=50, rows='unshared')
-  config.plan = base.block(plan, 'synchronous')
+  config.method = base.method('fedmd', subset=subset, epochs=None, steps=steps, batch=50, rows='unshared')
+  config.plan = base.plan('synchronous')
   config.rounds, config.eval_every = rounds + 1, max(1, rounds // 5)
 
 
 def get_config(arg=''):
-  choice = base.parse(arg, method='fedhe', zoo='hetero', plan='')
+  choice = base.parse(arg, method='fedhe', zoo='hetero', plan='', clients='')
   config = base.default()
   config.name = f'fedhe_mnist_{choice.zoo}'
   config.method = method('fedhe' if choice.method == 'fedmd' else choice.method, choice.zoo)
-  config.optimizer = base.block(optax, 'adam', learning_rate=1e-3, eps=1e-7)  # Keras's epsilon
+  config.optimizer = base.optimizer('adam', learning_rate=1e-3, eps=1e-7)  # Keras's epsilon
   config.data.name = 'mnist'
   config.data.partition = 'contiguous'
   config.data.validation = 0.0  # the paper has none
   config.data.public_share = 0.1  # FedMD's public set; to the other methods these rows are their own
   config.seeds = (0, 1, 2)
-  config.groups = zoo(choice.zoo)
+  clients = config.data.clients = base.number('clients', choice.clients or 10, int, least=1)
+  config.groups = zoo(choice.zoo, clients)
   # One uniformly chosen client per round, as published. FedAvg needs everybody at once: a tenth of the rounds.
   name = choice.plan or ('synchronous' if choice.method == 'fedavg' else 'sampled')
-  config.plan = base.block(plan, name)
-  turns = config.data.clients if name == 'synchronous' else 1
+  config.plan = base.plan(name, **({'ratio': 1 / clients} if name == 'sampled' else {}))
+  turns = clients if name == 'synchronous' else 1
   config.rounds, config.eval_every = 50_000 // turns, 1000 // turns
   if choice.profile != 'paper':
     config.data.validation = 0.1
-    config.groups = zoo(choice.zoo, width={'small': 0.125, 'smoke': 0.03}[choice.profile])
+    config.groups = zoo(choice.zoo, clients, {'small': 0.125, 'smoke': 0.03}[choice.profile])
     if choice.profile == 'smoke' and choice.zoo != 'homo':  # one net of either kind
-      config.groups = tuple({**group, 'clients': 5} for group in config.groups[::5])
+      config.groups = config.groups[::5]
+      base.spread(config, clients)
     config.rounds, config.eval_every = {'small': (1500 // turns, 150 // turns), 'smoke': (20, 10)}[choice.profile]
   if choice.method == 'fedmd':
     fedmd(config, choice.profile)
@@ -118,4 +117,4 @@ def get_config(arg=''):
     config.seeds = (0,)
     config.eval_rows = 200
     config.data.name = 'mnist_5k'
-  return config
+  return base.finish(config, choice)

@@ -18,7 +18,6 @@ RESULTS.md.
 
 from configs import fedhe_mnist
 from fedkd import config as base
-from fedkd import methods, plan
 
 # Table 2 of the paper: filters and dropout.
 TABLE_2 = (
@@ -81,12 +80,12 @@ def zoo(setting, table, width=1.0) -> tuple:
 
 def get_config(arg=''):
   words = {'setting': tuple(SETTINGS), 'weights': ('uniform', 'paper'), 'zoo': ('', 'table1', 'table2')}
-  choice = base.parse(arg, method='fedmd', superclasses=tuple(SUPERCLASSES), **words)
+  choice = base.parse(arg, method='fedmd', clients='', superclasses=tuple(SUPERCLASSES), **words)
   data, (digest_batch, revisit, batch, rounds) = SETTINGS[choice.setting]
   config = base.default()
   config.name = f'fedmd_{choice.setting}'
   config.optimizer.eps = 1e-7  # Keras's
-  config.plan = base.block(plan, 'synchronous')
+  config.plan = base.plan('synchronous')
   config.data.partition, config.data.validation, config.data.clients = 'few', 0.0, 10
   config.data.update(data)
   if choice.setting == 'cifar_noniid':
@@ -105,6 +104,8 @@ def get_config(arg=''):
     config.groups = tuple({**net, 'clients': 2} for net in (nets[0], nets[5]))
     config.data.update({'name': 'mnist_5k', 'public': 'mnist_5k', 'label': 'label', 'partition': 'few'})
     config.data.keep, config.data.clients, config.data.per_class, config.eval_rows = (0, 1, 2, 3, 4, 5), 4, 3, 200
+  if choice.clients:
+    base.spread(config, base.number('clients', choice.clients, int, least=1))
   epoch = {'steps': None, 'epochs': 1}
   transfer = TRANSFER if choice.profile != 'smoke' else 2
   public, private = {}, {}
@@ -117,15 +118,15 @@ def get_config(arg=''):
       {'name': 'public', 'rounds': passes, **epoch, 'batch': 128, **public},
       {'name': 'private', 'rounds': transfer, **epoch, 'batch': 32, **private},
     )
-    config.method = base.block(
-      methods, 'fedmd', subset=subset, digest_batch=digest_batch, epochs=revisit, batch=batch, weights=weights
+    config.method = base.method(
+      'fedmd', subset=subset, digest_batch=digest_batch, epochs=revisit, batch=batch, weights=weights
     )
     config.rounds = rounds + 1  # the first only exchanges
   else:
     scope = {'name': 'agg', 'scope': 'everyone'} if choice.method == 'pooled' else {'name': choice.method}
-    config.method = base.block(methods, **scope, **epoch, batch=32)
+    config.method = base.method(**scope, **epoch, batch=32)
     config.rounds = 2 * transfer
     config.init_from = 'fedmd@0'
     config.early_stop.update(private.get('early_stop', {}))
     config.eval_every = 1 if private else 5
-  return config
+  return base.finish(config, choice)

@@ -23,10 +23,9 @@ most 5000. With `widths=fixed` read accuracy_per_group: its first entry is the w
 Results: RESULTS.md.
 """
 
-import math
+from typing import NamedTuple
 
 from fedkd import config as base
-from fedkd import methods, plan
 
 ZOO = {'previous': (10, 14, 18, 22, 26), 'extreme': (10, 18, 26, 34, 50), 'homo': (18,), 'resnet18': (18,)}
 RATES = (1.0, 0.5, 0.25, 0.125, 0.0625)
@@ -49,78 +48,129 @@ def groups(zoo, clients, width, profile, align) -> tuple:
     nets = [{**net, **wide(net)} for net in nets]
   if profile == 'smoke':
     nets = [{**net, 'blocks': (1, 1)} for net in {net['model']: net for net in (nets[0], nets[-1])}.values()]
-  return tuple({**net, 'clients': len(range(i, clients, len(nets)))} for i, net in enumerate(nets))
+  dealt = [{**net, 'clients': len(range(i, clients, len(nets)))} for i, net in enumerate(nets)]
+  return tuple(group for group in dealt if group['clients'])
 
 
-def method(config, name, turn, ratio, interval, choice):
-  """Sets the method, with the local training `turn` in common, and what else it needs."""
-  initial = {'paper': 5, 'light': 5, 'small': 5, 'smoke': 2}[choice.profile]
-  align = choice.align or ('pool' if choice.zoo == 'extreme' else 'none')
-  align = {'feature_align': 'none' if align == 'linear' else align}
-  fresh = {**turn, 'keep_optimizer': False}
-  small = choice.profile in ('small', 'smoke')
-  if name == 'felo':
-    config.method = base.block(methods, name, **turn, initial=initial, **align)
-  elif name == 'velo':
-    # Room for all class means of a run, up to the paper's 5000: a vector per class, client and round.
-    limits = (min(5000, round(config.rounds * config.data.clients * ratio)), 50_000)
-    config.method = base.block(methods, name, **turn, initial=initial, **align, limits=limits, interval=interval)
-  elif name == 'fedhe':
-    special = {'count_offset': 0.0, 'cold_start': initial * ratio, 'refresh_every': 0.0}
-    config.method = base.block(methods, name, **fresh, **special)
-  elif name == 'fedmd':
-    transfer = {'epochs': 1, 'steps': None, 'batch': turn['batch'], 'keep_optimizer': False}
-    passes = 1 if choice.profile == 'smoke' else 5
-    config.before = tuple({'name': phase, 'rounds': passes, **transfer} for phase in ('public', 'private'))
-    config.before[1]['rows'] = 'unshared'  # the public tenth is no longer theirs
-    config.data.public_share = 0.1
-    config.method = base.block(methods, name, **fresh, subset=0, digest_batch=turn['batch'], rows='unshared')
-    config.rounds += 1  # the first only exchanges
-    config.milestones = tuple(m + 1 for m in config.milestones)
-  elif name == 'fedgkt':
-    config.groups = ({'model': 'GKTClient', 'clients': config.data.clients, 'width': 0.5 if small else 1.0},)
-    config.plan = base.block(plan, 'synchronous')
-    config.optimizer = base.ConfigDict(
-      {'name': 'fedkd.optimizers:amsgrad', 'learning_rate': 1e-3, 'weight_decay': 1e-4}
-    )
-    config.milestones, config.data.crop, config.data.flip = (), 0, False
-    config.seed_axis = 'map'  # a seed's maps take gigabytes
-    server = {'small': {'server_blocks': (1, 1, 1)}, 'smoke': {'server_blocks': (1, 1)}}.get(choice.profile, {})
-    server |= {'server_epochs': 1, 'server_width': 0.25} if small else {}
-    batch = turn['batch'] if small else 256
-    config.method = base.block(methods, name, epochs=1, batch=batch, **server)
-  elif name == 'heterofl':
-    width = config.groups[0]['width'] / (2 if small else 1)
-    net = {'model': 'PreActResNet', 'width': width, 'first': 0, 'clients': config.data.clients}
-    blocks = {'small': {'blocks': (1, 1, 1, 1)}, 'smoke': {'blocks': (1, 1)}}.get(choice.profile, {})
-    nets = [{**net, **blocks, 'rate': rate} for rate in RATES]
-    if choice.widths == 'dynamic':
-      config.groups, config.plan = tuple(nets), base.block(plan, 'dynamic', ratio=ratio)
-    else:
-      sizes = [len(range(i, config.data.clients, len(nets))) for i in range(len(nets))]
-      config.groups = tuple(
-        {**n, 'clients': c, 'first': sum(sizes[:i])} for i, (n, c) in enumerate(zip(nets, sizes, strict=True))
-      )
-    config.method = base.block(methods, name, **turn)
-  elif name == 'fedavg':
-    config.method = base.block(methods, name, **turn, per_group=choice.zoo not in ('homo', 'resnet18'))
-  elif name == 'agg':
-    rows = (config.data.rows or ROWS[choice.data][0]) // config.data.clients
-    steps = turn['epochs'] * -(-rows // turn['batch'])
-    config.method = base.block(methods, name, steps=steps, batch=turn['batch'], keep_optimizer=False)
+class Setting(NamedTuple):
+  """What the methods' settings depend on."""
+
+  choice: base.ConfigDict  # the words of the config string
+  training: dict  # epochs and batch of a client's update
+  ratio: float  # of the clients, in a round
+  interval: int  # rounds between two trainings of Velo's autoencoder
+
+  @property
+  def small(self) -> bool:
+    """Whether the profile is one of the narrow ones."""
+    return self.choice.profile in ('small', 'smoke')
+
+  @property
+  def initial(self) -> int:
+    """Rounds of initial training."""
+    return 2 if self.choice.profile == 'smoke' else 5
+
+
+# One function a method: it sets `config.method`, and what else the method needs.
+
+
+def _knowledge(setting) -> dict:
+  """What Felo and Velo have in common."""
+  align = setting.choice.align or ('pool' if setting.choice.zoo == 'extreme' else 'none')
+  return {**setting.training, 'initial': setting.initial, 'feature_align': 'none' if align == 'linear' else align}
+
+
+def _felo(config, setting):
+  config.method = base.method('felo', **_knowledge(setting))
+
+
+def _velo(config, setting):
+  # Room for all class means of a run, up to the paper's 5000: a vector per class, client and round.
+  limits = (min(5000, round(config.rounds * config.data.clients * setting.ratio)), 50_000)
+  config.method = base.method('velo', **_knowledge(setting), limits=limits, interval=setting.interval)
+
+
+def _fedhe(config, setting):
+  start = {'count_offset': 0.0, 'cold_start': setting.initial * setting.ratio, 'refresh_every': 0.0}
+  config.method = base.method('fedhe', **setting.training, keep_optimizer=False, **start)
+
+
+def _fedmd(config, setting):
+  batch = setting.training['batch']
+  transfer = {'epochs': 1, 'steps': None, 'batch': batch, 'keep_optimizer': False}
+  passes = 1 if setting.choice.profile == 'smoke' else 5
+  config.before = tuple({'name': phase, 'rounds': passes, **transfer} for phase in ('public', 'private'))
+  config.before[1]['rows'] = 'unshared'  # the public tenth is no longer theirs
+  config.data.public_share = 0.1
+  config.method = base.method(
+    'fedmd', **setting.training, keep_optimizer=False, subset=0, digest_batch=batch, rows='unshared'
+  )
+  config.rounds += 1  # the first only exchanges
+  config.milestones = tuple(m + 1 for m in config.milestones)
+
+
+def _fedgkt(config, setting):
+  small = setting.small
+  config.groups = ({'model': 'GKTClient', 'clients': config.data.clients, 'width': 0.5 if small else 1.0},)
+  config.plan = base.plan('synchronous')
+  config.optimizer = base.ConfigDict({'name': 'fedkd.optimizers:amsgrad', 'learning_rate': 1e-3, 'weight_decay': 1e-4})
+  config.milestones, config.data.crop, config.data.flip = (), 0, False
+  config.seed_axis = 'map'  # a seed's maps take gigabytes
+  server = {'small': {'server_blocks': (1, 1, 1)}, 'smoke': {'server_blocks': (1, 1)}}.get(setting.choice.profile, {})
+  server |= {'server_epochs': 1, 'server_width': 0.25} if small else {}
+  config.method = base.method('fedgkt', epochs=1, batch=setting.training['batch'] if small else 256, **server)
+
+
+def _heterofl(config, setting):
+  clients, width = config.data.clients, config.groups[0]['width'] / (2 if setting.small else 1)
+  blocks = {'small': {'blocks': (1, 1, 1, 1)}, 'smoke': {'blocks': (1, 1)}}.get(setting.choice.profile, {})
+  net = {'model': 'PreActResNet', 'width': width, 'first': 0, 'clients': clients, **blocks}
+  config.groups = tuple({**net, 'rate': rate} for rate in RATES)
+  if setting.choice.widths == 'dynamic':
+    config.plan = base.plan('dynamic', ratio=setting.ratio)
   else:
-    config.method = base.block(methods, name, **(fresh if name == 'private' else {}))
+    sizes = [len(range(i, clients, len(RATES))) for i in range(len(RATES))]
+    config.groups = tuple(
+      {**group, 'clients': size, 'first': sum(sizes[:i])}
+      for i, (group, size) in enumerate(zip(config.groups, sizes, strict=True))
+    )
+  config.method = base.method('heterofl', **setting.training)
 
 
-def _number(field, text, kind):
-  try:
-    found = kind(text)
-    if math.isfinite(found):
-      return found
-  except (ValueError, OverflowError):
-    pass
-  what = 'whole number' if kind is int else 'number'
-  raise base.ConfigError(f'{field}={text!r} is no {what}; write for example {field}=1')
+def _fedavg(config, setting):
+  config.method = base.method('fedavg', **setting.training, per_group=setting.choice.zoo not in ('homo', 'resnet18'))
+
+
+def _private(config, setting):
+  config.method = base.method('private', **setting.training, keep_optimizer=False)
+
+
+def _agg(config, setting):
+  rows = (config.data.rows or ROWS[setting.choice.data][0]) // config.data.clients
+  batch = setting.training['batch']
+  steps = setting.training['epochs'] * -(-rows // batch)
+  config.method = base.method('agg', steps=steps, batch=batch, keep_optimizer=False)
+
+
+METHODS = {
+  'felo': _felo,
+  'velo': _velo,
+  'fedhe': _fedhe,
+  'fedmd': _fedmd,
+  'fedgkt': _fedgkt,
+  'heterofl': _heterofl,
+  'fedavg': _fedavg,
+  'private': _private,
+  'agg': _agg,
+}
+
+
+def method(config, setting):
+  """Sets the method and what else it needs; one that is not in the table has its own defaults."""
+  if setting.choice.method in METHODS:
+    METHODS[setting.choice.method](config, setting)
+  else:
+    config.method = base.method(setting.choice.method)
 
 
 def _check_idle_words(choice):
@@ -147,6 +197,7 @@ def get_config(arg=''):
     zoo=tuple(ZOO),
     ratio='',
     interval='1',
+    clients='',
     align='',
     widths=('dynamic', 'fixed'),
   )
@@ -155,7 +206,8 @@ def get_config(arg=''):
   config = base.default()
   config.name = f'felo_{choice.data}_{choice.split}_{choice.zoo}'
   config.data.name = 'cifar10' if choice.data == 'cifar10' else 'folder:cinic10'
-  config.data.rows, config.data.clients = rows, clients or ROWS[choice.data][1]
+  clients = base.number('clients', choice.clients, int, least=1) if choice.clients else clients or ROWS[choice.data][1]
+  config.data.rows, config.data.clients = rows, clients
   config.data.partition, config.data.concentration = ('iid' if choice.split == 'iid' else 'dirichlet'), 0.5
   config.data.normalise, config.data.crop, config.data.flip = 'standard', 4, True
   config.data.validation = 0.0  # the paper has none; its headline is a mean over rounds
@@ -169,13 +221,13 @@ def get_config(arg=''):
   else:
     config.optimizer = base.ConfigDict({'name': 'fedkd.optimizers:adam', 'learning_rate': rate, 'weight_decay': 5e-4})
   everybody = choice.profile in ('small', 'smoke') or (choice.zoo == 'homo' and choice.split != 'iid')
-  ratio = _number('ratio', choice.ratio or (1.0 if everybody else 0.2), float)
-  interval = _number('interval', choice.interval, int)
+  ratio = base.number('ratio', choice.ratio or (1.0 if everybody else 0.2))
+  interval = base.number('interval', choice.interval, int)
   interval = min(interval, 2) if choice.profile == 'smoke' else interval
-  config.plan = base.block(plan, 'sampled', ratio=ratio)
-  method(config, choice.method, {'steps': None, 'epochs': epochs, 'batch': batch}, ratio, interval, choice)
+  config.plan = base.plan('sampled', ratio=ratio)
+  method(config, Setting(choice, {'steps': None, 'epochs': epochs, 'batch': batch}, ratio, interval))
   if choice.profile == 'smoke':
     config.seeds, config.eval_rows = (0,), 200
     config.data.name, config.data.crop, config.data.flip = 'mnist_5k', 0, False
     config.data.rows = 500
-  return config
+  return base.finish(config, choice)

@@ -1,38 +1,50 @@
-"""The first run: ten clients with five different CNNs on 5 000 real MNIST images that need no download.
+"""The first run: four clients, four networks, the same 1 000 real MNIST digits turned by 0, 20, 40 and 60 degrees.
 
-  python -m launch.main --config=configs/quickstart.py:method=fedhe --workdir=runs/fedhe
+  python -m launch.main --config=configs/quickstart.py:method=fedh2l --workdir=runs/fedh2l
 
-Two minutes for three seeds on two cores, compilation included. Measured (2-core CPU, seeds 0, 1, 2): Private
-83.18 ± 2.98 %, FedHe 83.56 ± 3.16 %, AGG 85.17 ± 8.55 %; FedHe minus Private, paired, +0.38 ± 3.32 points. With three
-batches a turn at a learning rate of 3e-3, half as long again, it was +1.24 ± 1.17.
+Nothing is downloaded. `small`: 75 rounds of one batch of 32, a tenth of the images public; one to three minutes each
+on two cores, most of them compilation. `smoke`: seconds of training. `method` as in `configs/fedh2l.py`, or fedhe.
+
+Measured with `small` (2-core CPU, seeds 0, 1, 2), test accuracy, differences paired with private:
+
+| method | accuracy % | difference | worst client % | MB up | MB down |
+| --- | --- | --- | --- | --- | --- |
+| private | 58.46 ± 1.37 | reference | 49.56 ± 7.29 | 0.000 | 0.000 |
+| agg | 70.93 ± 4.36 | +12.47 ± 3.59 | 64.44 ± 7.52 | 0.000 | 0.000 |
+| fedh2l | 81.67 ± 4.03 | +23.21 ± 2.90 | 79.00 ± 6.51 | 0.429 | 1.271 |
+| fedmd | 66.35 ± 5.17 | +7.89 ± 4.44 | 51.67 ± 20.75 | 1.556 | 1.692 |
+| fedh2l, method.kl=False | 79.46 ± 4.87 | +21.00 ± 3.98 | 74.89 ± 9.92 | 0.429 | 1.271 |
+| private, method.steps=4 | 62.61 ± 5.11 | +4.15 ± 3.75 | 54.11 ± 8.63 | 0.000 | 0.000 |
+| agg, method.steps=4 | 82.04 ± 3.49 | +23.58 ± 2.42 | 79.39 ± 5.80 | 0.000 | 0.000 |
+
+FedH2L passes over four batches a round, one of its own and one of each peer; with as many, AGG has as much. What the
+peers' public labels teach is most of the gain; soft labels add 2.21 ± 1.42 points (paired). The learning rate of 3e-3
+was better on validation than 1e-3 for all three methods after 75 rounds and more.
 """
 
-from configs import fedhe_mnist
+from configs import fedh2l
 from fedkd import config as base
-from fedkd import plan
 
-NETS = (
+NETS = (  # one for each angle
+  {'model': 'LeNet'},
   {'model': 'TwoConv', 'filters': (8, 16)},
-  {'model': 'TwoConv', 'filters': (16, 24)},
-  {'model': 'ThreeConv', 'filters': (8, 16, 32)},
-  {'model': 'ThreeConv', 'filters': (16, 16, 24)},
-  {'model': 'ThreeConv', 'filters': (16, 24, 32)},
+  {'model': 'MLP', 'hidden': (256,)},
+  {'model': 'MLP', 'hidden': (128, 64)},
 )
+WEIGHTS = 61_706  # LeNet's, by which `fedh2l.method` sets the rounds of FedAvg
 
 
 def get_config(arg=''):
-  choice = base.parse(arg, ('small', 'smoke'), method='fedhe', zoo=('hetero', 'homo'), plan='synchronous')
-  config = base.default()
+  choice = base.parse(arg, ('small', 'smoke'), method='fedh2l', optimizer='')
+  config = fedh2l.get_config('smoke,setting=rmnist_hetero')
   config.name = 'quickstart'
-  config.method = fedhe_mnist.method(choice.method, choice.zoo)
-  config.plan = base.block(plan, choice.plan)
-  if config.method.get('steps'):
-    config.method.steps = 2
-  config.optimizer.learning_rate = 6e-3  # at 1e-3 sixty such rounds of these narrow nets are far from done
-  nets = NETS if choice.zoo == 'hetero' else (NETS[-1],)
-  config.groups = tuple({**net, 'clients': 10 // len(nets)} for net in nets)
-  config.seeds = (0, 1, 2)
-  config.rounds, config.eval_every, config.eval_rows = 60, 20, 250
-  if choice.profile == 'smoke':
-    config.seeds, config.rounds, config.eval_every, config.eval_rows = (0,), 4, 2, 100
-  return config
+  config.groups = fedh2l.groups(NETS, 1.0)
+  config.optimizer.learning_rate = 3e-3
+  if choice.profile == 'small':
+    config.seeds, config.rounds, config.eval_every = (0, 1, 2), 75, 15
+  else:
+    config.rounds = 4
+  fedh2l.method(config, choice.method, '', config.rounds, WEIGHTS, 10)
+  if choice.method == 'fedhe':  # as much local work as the others
+    config.method.update(steps=1, batch=fedh2l.BATCH)
+  return base.finish(config, choice)

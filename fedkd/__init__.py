@@ -1,3 +1,44 @@
-"""fedkd: federated learning by knowledge distillation across clients whose models differ, in JAX."""
+"""Federated learning by knowledge distillation across clients whose models differ in architecture.
+
+The door: clients from arrays, a method on them, rounds.
+
+  import fedkd, jax, optax
+
+  federation = fedkd.federation(x, y, parts, models)
+  simulation = fedkd.simulation(fedkd.methods.fedhe(optax.adam(1e-3), steps=3, batch=32), federation)
+  state = simulation.init(jax.random.key(0))
+  state, report = simulation.run(state, rounds=100)
+  simulation.accuracy(state, x_test, y_test)
+"""
+
+from fedkd import aggregate, ledger, losses, methods, models, optimizers, plan, servers
+from fedkd.federation import Federation, federation
+from fedkd.round import Report
+from fedkd.simulation import Simulation, SimulationState, simulation
+from fedkd.types import Client, Data, Download, Group, Masked, Method, Server
 
 __version__ = '0.1.0'
+
+__all__ = [
+  'Client',
+  'Data',
+  'Download',
+  'Federation',
+  'Group',
+  'Masked',
+  'Method',
+  'Report',
+  'Server',
+  'Simulation',
+  'SimulationState',
+  'aggregate',
+  'federation',
+  'ledger',
+  'losses',
+  'methods',
+  'models',
+  'optimizers',
+  'plan',
+  'servers',
+  'simulation',
+]

@@ -1,5 +1,8 @@
 """The errors that end a run in one sentence."""
 
+import difflib
+from collections.abc import Iterable
+
 
 class ConfigError(ValueError):
   """Bad input; the message names the field, the value and the remedy."""
@@ -33,3 +36,18 @@ def check_choice(field, value, choices):
   """
   if value not in choices:
     raise ValueError(f'{field}={value!r} is unknown; choose one of {", ".join(choices)}')
+
+
+def check_known(names: Iterable[str], known: Iterable[str], what: str) -> None:
+  """Refuses a name that is none of the `known` ones.
+
+  Raises:
+    ConfigError: with the nearest, and all that there are. `what` has them.
+  """
+  known = list(known)
+  for name in names:
+    if name not in known:
+      near = difflib.get_close_matches(str(name), known, 1)
+      raise ConfigError(
+        f'{what} has no field {name!r}; it has {", ".join(known) or "none"}' + (f'; is it {near[0]!r}?' if near else '')
+      )

@@ -83,17 +83,18 @@ def federation(
   _check_heads(groups, x, y)
   if domains is not None:
     domains = _rows_of_labels('domains', domains, len(y))
-  per_group = lambda lists: tuple(table([lists[k] for k in group.ids], group.ids, lists) for group in groups)
-  together = lambda rows: None if rows is None else everybodys(rows)
+  on_device = lambda tree: jax.tree.map(jnp.asarray, tree)
+  per_group = lambda lists: on_device(tuple(table([lists[k] for k in g.ids], g.ids, lists) for g in groups))
+  together = lambda rows: None if rows is None else on_device(everybodys(rows))
   return Federation(
     groups,
     Pool(jnp.asarray(x), jnp.asarray(y, jnp.int32)),
     per_group(parts),
-    everybodys(np.concatenate(parts)),
+    together(np.concatenate(parts)),
     None if shared is None else per_group(shared),
     together(public),
     together(validation),
-    domains,
+    None if domains is None else jnp.asarray(domains),
   )
 
 

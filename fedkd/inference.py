@@ -1,41 +1,40 @@
-"""Evaluation: every client's model on shared rows, in inference mode."""
+"""Inference mode: correct predictions of stacked models, logits and features of one, statistics for BatchNorm."""
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+
+from fedkd.models.base import check_features
+from fedkd.types import Method, Predict, State
 
 
-def is_correct(model, predict, variables, server_state, image, label, batch=0):
-  """Which answers of one model are right.
+def is_correct(model, predict: Predict, variables, server_state, x, y, batch: int = 0) -> jax.Array:
+  """Which predictions of one model are correct.
 
   Args:
-    model, predict: as in `Method`.
-    variables: of one client.
-    server_state: for `predict`.
-    image: uint8[T, H, W, channels].
-    label: int32[T].
-    batch: images per forward pass; 0: `inference_batch`.
+    model, predict, variables, server_state: as in `types.Predict`.
+    x: raw examples [T, ...].
+    y: int32[T], labels; -1 is padding, for which nothing is correct.
+    batch: examples per forward pass; 0: `inference_batch`.
 
   Returns:
     bool[T].
   """
-  rows, batch = image.shape[0], batch or inference_batch()
+  rows, batch = x.shape[0], batch or inference_batch()
   batch = -(-rows // -(-rows // batch))  # as many passes as `batch` asks for, all alike
   pad = -rows % batch
-  image = jnp.pad(image, [(0, pad)] + [(0, 0)] * (image.ndim - 1)).reshape(-1, batch, *image.shape[1:])
-  answer = jax.lax.map(lambda x: jnp.argmax(predict(model, variables, server_state, x), -1), image)
-  return answer.reshape(-1)[:rows] == label
+  x = jnp.pad(x, [(0, pad)] + [(0, 0)] * (x.ndim - 1)).reshape(-1, batch, *x.shape[1:])
+  predicted = jax.lax.map(lambda x: jnp.argmax(predict(model, variables, server_state, x), -1), x)
+  return predicted.reshape(-1)[:rows] == y
 
 
-def correct_predictions(method, groups, state, image, label, rows, batch=0):
-  """Which answers of clients on shared rows are right.
+def correct_predictions(method: Method, groups, state: State, x, y, rows, batch: int = 0) -> tuple:
+  """Which predictions of clients on shared examples are correct.
 
   Args:
-    method: `Method`.
-    groups: tuple of `Group`.
-    state: `State`.
-    image, label: the rows, uint8[T, H, W, channels] and int32[T]; a label of -1 is padding.
-    rows: per group int[k], which clients of the group (rows of it) to look at.
-    batch: as in `correct`.
+    x, y: raw examples [T, ...] and labels int32[T]; a label of -1 is padding.
+    rows: per group int[k], the clients of the group (rows of it) to evaluate.
+    batch: as in `is_correct`.
 
   Returns:
     per group bool[k, T].
@@ -47,19 +46,42 @@ def correct_predictions(method, groups, state, image, label, rows, batch=0):
     chosen = jnp.zeros(1, jnp.int32) if one_for_all else jnp.asarray(rows[g], jnp.int32)
 
     def one(row):
-      mine = jax.tree.map(lambda a: a[row], variables)
-      return is_correct(group.model, method.predict, mine, state.server, image, label, batch)
+      model, own = method.deployed(group.model, jax.tree.map(lambda a: a[row], variables), state.server)
+      return is_correct(model, method.predict, own, state.server, x, y, batch)
 
-    shape = (len(rows[g]), len(label))
+    shape = (len(rows[g]), len(y))
     return jnp.broadcast_to(jax.lax.map(one, chosen), shape) if len(rows[g]) else jnp.zeros(shape, bool)
 
   return tuple(of_group(g, group) for g, group in enumerate(groups))
 
 
+def evaluated_in(groups, clients) -> np.ndarray:
+  """The group int[K] in which each of `clients` is evaluated: the first that holds it."""
+  return np.argmax([np.isin(clients, g.ids) for g in groups], 0)
+
+
+def evaluated_rows(groups, clients) -> list:
+  """Per group int[k], the rows of those of `clients` that are evaluated in it."""
+  owner = evaluated_in(groups, clients)
+  return [np.searchsorted(group.ids, clients[owner == g]) for g, group in enumerate(groups)]
+
+
+def correct_of_clients(method: Method, groups, clients, rows, batch, state: State, x, y) -> jax.Array:
+  """`correct_predictions` bool[K, T] of the `clients`, in their order; `rows`: where those of each group lie in
+  `state`."""
+  found = jnp.concatenate(correct_predictions(method, groups, state, x, y, rows, batch))
+  return found[np.argsort(np.argsort(evaluated_in(groups, clients), kind='stable'))]
+
+
 def feature_shape(model, variables, pool) -> tuple:
-  """The shape of what a model calls the features of one image; from shapes alone."""
-  image = jax.ShapeDtypeStruct((1, *pool.example.shape[1:]), pool.example.dtype)
-  return jax.eval_shape(lambda v, x: model.apply(v, x, False)[1]['features'], variables, image).shape[1:]
+  """The shape of the features of one example; from shapes alone.
+
+  Raises:
+    ValueError: for a model that returns logits alone.
+  """
+  check_features(model)
+  example = jax.ShapeDtypeStruct((1, *pool.example.shape[1:]), pool.example.dtype)
+  return jax.eval_shape(lambda v, x: model.apply(v, x, False)[1]['features'], variables, example).shape[1:]
 
 
 def inference_batch() -> int:

@@ -1,12 +1,17 @@
 """Optimizers as PyTorch has them, used as `fedkd.optimizers:NAME`, and learning rates that follow the round."""
 
+import functools
+import operator
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
+from fedkd.schedules import Schedule
 from fedkd.types import PyTree
+
+__all__ = ['adam', 'amsgrad', 'scheduled', 'sgd']
 
 
 class AmsgradState(NamedTuple):
@@ -18,7 +23,7 @@ class AmsgradState(NamedTuple):
   nu_max: PyTree
 
 
-def scale_by_amsgrad(b1=0.9, b2=0.999, eps=1e-8) -> optax.GradientTransformation:
+def scale_by_amsgrad(b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) -> optax.GradientTransformation:
   """AMSGrad (Reddi, Kale, Kumar, 2018) with the arithmetic of PyTorch's Adam(amsgrad=True).
 
   PyTorch takes the maximum over the uncorrected second moments and corrects it afterwards; `optax.scale_by_amsgrad`
@@ -43,7 +48,9 @@ def scale_by_amsgrad(b1=0.9, b2=0.999, eps=1e-8) -> optax.GradientTransformation
   return optax.GradientTransformation(init, update)
 
 
-def amsgrad(learning_rate, b1=0.9, b2=0.999, eps=1e-8, weight_decay=0.0) -> optax.GradientTransformation:
+def amsgrad(
+  learning_rate: float | Schedule, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8, weight_decay: float = 0.0
+) -> optax.GradientTransformation:
   """PyTorch's Adam(amsgrad=True): weight decay is added to the gradient, before the moments.
 
   Args:
@@ -57,7 +64,9 @@ def amsgrad(learning_rate, b1=0.9, b2=0.999, eps=1e-8, weight_decay=0.0) -> opta
   )
 
 
-def sgd(learning_rate, momentum=0.9, weight_decay=5e-4, clip=1.0) -> optax.GradientTransformation:
+def sgd(
+  learning_rate: float | Schedule, momentum: float = 0.9, weight_decay: float = 5e-4, clip: float = 1.0
+) -> optax.GradientTransformation:
   """SGD as HeteroFL trains (Diao, Ding, Tarokh, 2021): the norm of all gradients is clipped, then weights decay.
 
   Args:
@@ -71,29 +80,27 @@ def sgd(learning_rate, momentum=0.9, weight_decay=5e-4, clip=1.0) -> optax.Gradi
   )
 
 
-def adam(learning_rate, weight_decay=5e-4) -> optax.GradientTransformation:
+def adam(learning_rate: float | Schedule, weight_decay: float = 5e-4) -> optax.GradientTransformation:
   """PyTorch's Adam: weight decay is added to the gradient, before the moments."""
   return optax.chain(optax.add_decayed_weights(weight_decay), optax.adam(learning_rate))
 
 
-def scheduled(tx, milestones=(), decay=0.1) -> optax.GradientTransformation:
-  """`tx` with updates `decay` times as large from each milestone on.
+def scheduled(tx: optax.GradientTransformation, *factors: Schedule) -> optax.GradientTransformation:
+  """`tx` with its updates times a factor that depends on the round.
 
   Time is the round, which `local.fit` hands to the optimizer, not the optimizer's own steps: clients that are seldom
-  drawn, or start afresh every turn, slow down with the others.
+  drawn, or start afresh every time, slow down with the others.
 
   Args:
     tx: optax optimizer.
-    milestones: rounds, in any order.
-    decay: factor.
+    *factors: schedules, round -> factor (`fedkd.schedules`, or one of optax); several are multiplied, none is `tx`.
   """
-  if not milestones:
+  if not factors:
     return tx
-  factor = optax.piecewise_constant_schedule(1.0, {int(m): decay for m in milestones})
 
   def update(updates, state, params=None, *, round=0, **_):
     del params
-    return optax.tree.scale(factor(round), updates), state
+    return optax.tree.scale(functools.reduce(operator.mul, (factor(round) for factor in factors)), updates), state
 
   return optax.chain(tx, optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update))
 

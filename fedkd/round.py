@@ -1,4 +1,4 @@
-"""The round: send, let the seated clients work, receive. The only loop body of fedkd; it names no method."""
+"""The round: send, let the participants work, receive. The only loop over clients and rounds; it names no method."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from fedkd import ledger, sharding
-from fedkd.types import Data, Download, State
+from fedkd.types import Data, Download, Method, State
 
 
 class Report(NamedTuple):
@@ -40,14 +40,14 @@ def of_client(data, row) -> Data:
   return data._replace(private=private, shared=shared)
 
 
-def client_updates(key, t, client, group, state, view, shared, own, data, participants, chunk):
-  """The turns of one group's slots: chunks of `chunk` slots in sequence, mapped inside a chunk.
+def client_updates(key, t, client, group, state, view, shared, own, data, participants, clients_per_vmap):
+  """The updates of one group's slots: `clients_per_vmap` of them at once, one such chunk after the other.
 
   A client's row is fetched and stored inside the loop: gathering all rows first would cost two more copies
   of the group. A chunk of empty slots is skipped, so that one program serves every sampling pattern.
 
   Args:
-    key: randomness of this round's client turns; a client folds in its global number.
+    key: randomness of this round's client updates; a client folds in its global number.
     t: int32[], the round.
     client: `Client`.
     group: `Group`.
@@ -57,48 +57,71 @@ def client_updates(key, t, client, group, state, view, shared, own, data, partic
     own: leaves [m, ...].
     data: `Data` of the group.
     participants: int32[m], rows of the group, -1 for an empty slot.
-    chunk: slots mapped at once; 1 means no vmap at all.
+    clients_per_vmap: 1 means no vmap at all.
 
   Returns:
-    (state, (up, info, counts up, counts down)), the latter with leaves [m, ...].
+    (state, (upload, info, counts up, counts down)), the latter with leaves [m, ...].
+
+  Raises:
+    ValueError: if the step returns another state than it got.
   """
   slots = participants.shape[0]
-  chunk = max(1, min(chunk, slots))
-  pad = -slots % chunk
-  participants = jnp.pad(participants, (0, pad), constant_values=-1).reshape(-1, chunk)
-  own = jax.tree.map(lambda a: jnp.pad(a, [(0, pad)] + [(0, 0)] * (a.ndim - 1)).reshape(-1, chunk, *a.shape[1:]), own)
+  width = max(1, min(clients_per_vmap, slots))
+  pad = -slots % width
+  participants = jnp.pad(participants, (0, pad), constant_values=-1).reshape(-1, width)
+  own = jax.tree.map(lambda a: jnp.pad(a, [(0, pad)] + [(0, 0)] * (a.ndim - 1)).reshape(-1, width, *a.shape[1:]), own)
   rows = data.private.size.shape[0]
 
   @jax.jit  # traced once, for its shapes and for its work
-  def turn(row, own, state):
-    mine, down = of_client(data, row), view(shared, own)
-    key_client = jax.random.fold_in(key, mine.private.id)
-    state, up, info = client.step(key_client, t, group.model, state, down, mine)
-    return state, (up, info, ledger.count(up), ledger.count(down, mine.private.id))
+  def update(row, own, state):
+    examples, download = of_client(data, row), view(shared, own)
+    key_client = jax.random.fold_in(key, examples.private.id)
+    state, upload, info = client.step(key_client, t, group.model, state, download, examples)
+    return state, (upload, info, ledger.count(upload), ledger.count(download, examples.private.id))
 
   def one_by_one(state, slot):
-    participants, own = jax.tree.map(lambda a: a[0], slot)
-    row = jnp.maximum(participants, 0)
+    participant, own = jax.tree.map(lambda a: a[0], slot)
+    row = jnp.maximum(participant, 0)
     fetched = fetch(state, row)
-    shape = jax.eval_shape(turn, row, own, fetched)[1]
+    after, shape = jax.eval_shape(update, row, own, fetched)
+    _check_state(group, fetched, after)
     idle = lambda: (fetched, jax.tree.map(jnp.zeros_like, shape))
-    changed, out = jax.lax.cond(participants >= 0, lambda: turn(row, own, fetched), idle)
+    changed, out = jax.lax.cond(participant >= 0, lambda: update(row, own, fetched), idle)
     return store(state, row, changed), jax.tree.map(lambda a: a[None], out)
 
   def together(state, slot):
-    participants, own = slot
-    row = jnp.maximum(participants, 0)
-    work = lambda: jax.vmap(turn)(row, own, jax.tree.map(lambda a: a[row], state))
-    idle = lambda: jax.tree.map(jnp.zeros_like, jax.eval_shape(work))
-    changed, out = jax.lax.cond(jnp.any(participants >= 0), work, idle)
+    participant, own = slot
+    row = jnp.maximum(participant, 0)
+    fetched = jax.tree.map(lambda a: a[row], state)
+    work = lambda: jax.vmap(update)(row, own, fetched)
+    shape = jax.eval_shape(work)
+    _check_state(group, fetched, shape[0])
+    idle = lambda: jax.tree.map(jnp.zeros_like, shape)
+    changed, out = jax.lax.cond(jnp.any(participant >= 0), work, idle)
     # Empty slots write out of bounds, which is dropped: row 0 may have its own slot in this chunk.
-    target = jnp.where(participants >= 0, participants, rows)
+    target = jnp.where(participant >= 0, participant, rows)
     state = jax.tree.map(lambda a, new: a.at[target].set(new, mode='drop'), state, changed)
-    present = lambda a: jnp.where((participants >= 0).reshape(-1, *[1] * (a.ndim - 1)), a, jnp.zeros_like(a))
+    present = lambda a: jnp.where((participant >= 0).reshape(-1, *[1] * (a.ndim - 1)), a, jnp.zeros_like(a))
     return state, jax.tree.map(present, out)
 
-  state, out = jax.lax.scan(one_by_one if chunk == 1 else together, state, (participants, own))
+  state, out = jax.lax.scan(one_by_one if width == 1 else together, state, (participants, own))
   return state, jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:])[:slots], out)
+
+
+def _check_state(group, before, after):
+  """Refuses a step whose state cannot go into the next round."""
+  if jax.tree.structure(before) != jax.tree.structure(after):
+    raise ValueError(
+      f'the state that a client of {group.name} returns is {jax.tree.structure(after)}, and was '
+      f'{jax.tree.structure(before)}; let Client.init and Client.step return the same structure'
+    )
+  for (path, old), new in zip(jax.tree_util.tree_leaves_with_path(before), jax.tree.leaves(after), strict=True):
+    if (old.shape, old.dtype) != (new.shape, new.dtype):
+      raise ValueError(
+        f'the state that a client of {group.name} returns has {new.dtype}{list(new.shape)} at '
+        f'{jax.tree_util.keystr(path) or "its root"}, and had {old.dtype}{list(old.shape)}; let Client.init and '
+        'Client.step agree'
+      )
 
 
 def spread(down, slots) -> Download:
@@ -112,7 +135,7 @@ def fill_inbox(key, method, groups, server):
   return tuple(spread(down, len(g.ids)) for g, down in zip(groups, downs, strict=True))
 
 
-def round(key, t, method, groups, state, data, participants, chunk=1, mesh=None):
+def round(key, t, method: Method, groups, state: State, data, participants, clients_per_vmap: int = 1, mesh=None):
   """One round.
 
   Args:
@@ -123,8 +146,8 @@ def round(key, t, method, groups, state, data, participants, chunk=1, mesh=None)
     state: `State`.
     data: tuple of `Data`, one per group.
     participants: per group int32[m], rows of the group, -1 for an empty slot.
-    chunk: slots mapped at once, as in `turns`.
-    mesh: devices over which the clients are spread; slots are then in the order of `devices.slot`.
+    clients_per_vmap: as in `client_updates`.
+    mesh: devices over which the clients are spread; slots are then in the order of `sharding.assign_slots`.
 
   Returns:
     (State, Report).
@@ -140,7 +163,9 @@ def round(key, t, method, groups, state, data, participants, chunk=1, mesh=None)
       view, shared, own = _as_kept, (), jax.tree.map(lambda a, rows=participants[g]: a[rows], downs[g])
 
     def work(key, t, state, shared, own, data, participants, group=group, view=view):
-      return client_updates(key, t, method.client, group, state, view, shared, own, data, participants, chunk)
+      return client_updates(
+        key, t, method.client, group, state, view, shared, own, data, participants, clients_per_vmap
+      )
 
     work = sharding.over_clients(mesh, data[g].private.size.shape[0], work)
     client, out = work(key_client, t, state.client[g], shared, own, data[g], participants[g])
@@ -167,20 +192,36 @@ def _deliver(box, down, rows):
   return jax.tree.map(put, box, spread(down, rows.shape[0]))
 
 
-def run(key, start, count, length, method, groups, state, data, plan, chunk=1, mesh=None, first=0):
-  """Rounds start .. start+count-1 as one program; `start` and `count` are traced, so one compilation serves all.
+def run(
+  key,
+  start,
+  count,
+  length: int,
+  method: Method,
+  groups,
+  state: State,
+  data,
+  plan,
+  clients_per_vmap=1,
+  mesh=None,
+  first=0,
+):
+  """Rounds start .. start+count-1 as one program; `start` and `count` may be traced: one compilation serves all.
 
   Args:
     length: static upper bound of `count`.
-    plan: per group int32[rounds, m], from round `first` on.
+    plan: per group int32[rounds, m], from round `first` on; after its last round it starts over.
 
   Returns:
     (State, Report with a leading axis [length]; entries from `count` on are zeros).
   """
 
+  plan = tuple(map(jnp.asarray, plan))
+
   @jax.jit  # traced once, for its shapes and for its work
   def one(t, state):
-    return round(key, t, method, groups, state, data, tuple(w[t - first] for w in plan), chunk, mesh)
+    participants = tuple(table[(t - first) % table.shape[0]] for table in plan)
+    return round(key, t, method, groups, state, data, participants, clients_per_vmap, mesh)
 
   def body(i, carry):
     state, reports = carry

@@ -80,7 +80,7 @@ def simulation(
   fresh = lambda key: tuple(initial_variables(key, group.model, example) for group in groups)
   width = clients_per_vmap or mapped_at_once(jax.eval_shape(fresh, jax.random.key(0)))
   every = np.arange(clients(groups))
-  rows = inference.rows_of(groups, every)
+  rows = inference.evaluated_rows(groups, every)
 
   @jax.jit
   def init(key, variables=None):
@@ -164,7 +164,7 @@ def tables(drawn, groups, horizon) -> Plan:
   for group, table in zip(groups, drawn.participants, strict=True):
     if table.ndim != 2 or not len(table) or (table.size and int(table.max()) >= len(group.ids)):
       raise ValueError(
-        f'plan: the table of group {group.name} is {list(table.shape)} and names row {int(table.max(initial=-1))}; give '
+        f'plan: the table of group {group.name} is {list(table.shape)} with rows to {int(table.max(initial=-1))}; give '
         f'int32[rounds, slots] with rows of its {len(group.ids)} clients, 0 to {len(group.ids) - 1}, or -1'
       )
   return drawn

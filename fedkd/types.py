@@ -4,70 +4,59 @@ Everything is a NamedTuple of pure functions or of arrays. A method is written f
 server; `fedkd.round` maps it over the slots of each group and names no method.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
 
+import flax.linen as nn
 import jax
 import numpy as np
 
 PyTree = Any
 
 
-class Client(NamedTuple):
-  """What one client does. The round maps both functions over the clients of a group.
+class Pool(NamedTuple):
+  """All training examples of a run, on the device once. Clients, seeds and views hold row numbers of it."""
 
-  init: (key, model, data, variables) -> state. `variables` are the initial ones of its architecture, or those an
-    earlier phase left it with, then with 'opt', the state of the optimizer that trained them (if one did). `()` is a
-    legal state.
-  step: (key, t, model, state, down, data) -> (state, up, info). One turn in round `t`: `down` is what it
-    receives, `up` what it sends, `info` a dict of scalars for the human reader (`loss` and `examples` are
-    expected; NaN: this turn has no such number).
+  example: jax.Array  # [N, ...] of any dtype: uint8 images, float vectors, integer tokens
+  label: jax.Array  # int32[N]
+
+
+class ExampleIndices(NamedTuple):
+  """Examples that somebody owns: the first `size` entries of `index` are rows of the pool, the rest padding."""
+
+  index: jax.Array  # int32[n_max]
+  size: jax.Array  # int32[]
+  id: jax.Array  # int32[], global number of the client; -1 for examples that belong to no one client
+
+
+class Data(NamedTuple):
+  """What a client sees: the pool, its own examples, and everyone's (only upper bounds may use those).
+
+  Held for a whole group, the leaves of `private` and `shared` have a leading axis [n].
   """
 
-  init: Callable[..., PyTree]
-  step: Callable[..., tuple]
+  pool: Pool
+  private: ExampleIndices  # all examples of the client; those it gives to everybody are the last of them
+  everyone: ExampleIndices
+  shared: ExampleIndices | None = None  # what it gives to everybody; None: nobody gives any
+  public: ExampleIndices | None = None  # what everybody has: a public set, or all that clients share; None: nothing
 
 
-class Server(NamedTuple):
-  """What the server does; a peer-to-peer method's server is a router.
+class Group(NamedTuple):
+  """Clients of one architecture, stacked on axis 0 of their states."""
 
-  init: (key, groups, variables, data) -> state. `variables[g]` are group g's initial ones, without a
-    client axis. Called once; the place to look at models and shapes, and to refuse them (ValueError).
-  receive: (key, t, state, uploads, ids) -> (state, info). Per group `uploads[g]` has leaves [m, ...] and `ids[g]`
-    int32[m] holds global client numbers, -1 for an empty slot, whose upload is zeros; m may be 0.
-  send: (key, t, state, ids) -> tuple of Down, one per group.
-  """
-
-  init: Callable[..., PyTree]
-  receive: Callable[..., tuple]
-  send: Callable[..., tuple]
+  name: str
+  model: Any  # a Flax linen module on raw examples, `models.base.Preprocessed`
+  ids: np.ndarray  # int32[n], global client numbers
 
 
-def apply_model(model, variables, server_state, x):
-  """The default `Method.predict`: logits [B, C] of `model` on raw images `x` [B, H, W, channels]."""
-  del server_state
-  return model.apply(variables, x, False)[0]
-
-
-class Method(NamedTuple):
-  """A federated method.
-
-  variables: (state, g) -> {'params', 'batch_stats'} with leaves [n, ...], or [1, ...] where one model
-    serves the whole group: the model that a client of group g would use now.
-  predict: (model, variables, server_state, x) -> logits [B, C].
-  calibrate: (groups, State, data, which) -> State, what is left to do before anybody looks at the models of the groups
-    numbered `which` (at an evaluation, or the end); training goes on from the state before. None: nothing.
-  """
-
-  client: Client
-  server: Server
-  variables: Callable[..., PyTree]
-  predict: Callable[..., jax.Array] = apply_model
-  calibrate: Callable[..., PyTree] | None = None
+def clients(groups: Sequence[Group]) -> int:
+  """How many clients there are, by their highest number: a client may sit in several groups."""
+  return max(int(g.ids.max(initial=-1)) for g in groups) + 1
 
 
 class Download(NamedTuple):
-  """A download. `shared` has no client axis (stored once); `own` has leaves [m, ...], a row per slot.
+  """What the server sends. `shared` has no client axis (stored once); `own` has leaves [m, ...], a row per slot.
 
   A client's step sees the same type with its own row.
   """
@@ -86,7 +75,7 @@ class Masked(NamedTuple):
   valid: jax.Array
 
 
-def is_masked(leaf) -> bool:
+def is_masked(leaf: Any) -> bool:
   """Whether a node of a message is a `Masked`, as `is_leaf` of `jax.tree.map` asks."""
   return isinstance(leaf, Masked)
 
@@ -101,52 +90,130 @@ class PeerMessages(NamedTuple):
   valid: jax.Array
 
 
-class Pool(NamedTuple):
-  """All training examples of a run, on the device once. Clients, seeds and views hold row numbers of it."""
-
-  example: jax.Array  # [N, ...] of any dtype: uint8 images, float vectors, integer tokens
-  label: jax.Array  # int32[N]
-
-
-class ExampleIndices(NamedTuple):
-  """Examples that somebody owns: the first `size` entries of `index` are rows of the pool, the rest padding."""
-
-  index: jax.Array  # int32[n_max]
-  size: jax.Array  # int32[]
-  id: jax.Array  # int32[], global number of the client; -1 for rows that belong to no one client
-
-
-class Data(NamedTuple):
-  """What a client sees: the images, its own rows, and everyone's rows (only upper bounds may use those).
-
-  Held for a whole group, the leaves of `private` and `shared` have a leading axis [n].
-  """
-
-  pool: Pool
-  private: ExampleIndices  # all rows of the client; those it gives to everybody are the last of them
-  everyone: ExampleIndices
-  shared: ExampleIndices | None = None  # the rows it gives to everybody; None: nobody gives any
-  public: ExampleIndices | None = (
-    None  # rows that everybody has: a public set, or what all clients share; None: there are none
-  )
-
-
-class Group(NamedTuple):
-  """Clients of one architecture, stacked on axis 0 of their states."""
-
-  name: str
-  model: Any  # flax.linen.Module taking raw images
-  ids: np.ndarray  # int32[n], global client numbers
-
-
-def clients(groups) -> int:
-  """How many clients there are, by their highest number: a client may sit in several groups."""
-  return max(int(g.ids.max(initial=-1)) for g in groups) + 1
-
-
 class State(NamedTuple):
-  """All that outlives a round. `inbox` (stale plans only) holds each client's last download."""
+  """What methods and servers keep between rounds. `inbox` (stale plans only) holds each client's last download."""
 
   client: tuple  # per group, leaves [n, ...]
   server: PyTree
-  inbox: tuple | None = None  # per group Down with leaves [n, ...]
+  inbox: tuple | None = None  # per group Download with leaves [n, ...]
+
+
+class ClientInit(Protocol):
+  """(key, model, data, variables) -> the client's state, of which `()` is a legal one.
+
+  `variables` are the initial {'params', 'batch_stats'} of its architecture, or those an earlier phase left it with,
+  then with 'opt', the state of the optimizer that trained them (if one did).
+  """
+
+  def __call__(self, key: jax.Array, model: nn.Module, data: Data, variables: dict, /) -> PyTree: ...
+
+
+class ClientStep(Protocol):
+  """(key, t, model, state, download, data) -> (state, upload, info): one client update in round `t`.
+
+  `info` is a dict of scalars for the human reader (`loss` and `examples` are expected; NaN: this update has no such
+  number).
+  """
+
+  def __call__(
+    self, key: jax.Array, t: jax.Array, model: nn.Module, state: PyTree, download: Download, data: Data, /
+  ) -> tuple[PyTree, PyTree, dict]: ...
+
+
+class Client(NamedTuple):
+  """What one client does. The round maps both functions over the clients of a group."""
+
+  init: ClientInit
+  step: ClientStep
+
+
+class ServerInit(Protocol):
+  """(key, groups, variables, data) -> the server's state.
+
+  `variables[g]` are group g's initial ones, without a client axis; `data[g]` has the axis [n]. Called once: the place
+  to look at models and shapes, and to refuse them (ValueError).
+  """
+
+  def __call__(
+    self, key: jax.Array, groups: tuple[Group, ...], variables: tuple[dict, ...], data: tuple[Data, ...], /
+  ) -> PyTree: ...
+
+
+class ServerReceive(Protocol):
+  """(key, t, state, uploads, ids) -> (state, info).
+
+  Per group `uploads[g]` has leaves [m, ...] and `ids[g]` int32[m] holds global client numbers, -1 for an empty slot,
+  whose upload is zeros; m may be 0.
+  """
+
+  def __call__(
+    self, key: jax.Array, t: jax.Array, state: PyTree, uploads: tuple[PyTree, ...], ids: tuple[jax.Array, ...], /
+  ) -> tuple[PyTree, dict]: ...
+
+
+class ServerSend(Protocol):
+  """(key, t, state, ids) -> a `Download` per group."""
+
+  def __call__(
+    self, key: jax.Array, t: jax.Array, state: PyTree, ids: tuple[jax.Array, ...], /
+  ) -> tuple[Download, ...]: ...
+
+
+class Server(NamedTuple):
+  """What the server does; a peer-to-peer method's server is a router."""
+
+  init: ServerInit
+  receive: ServerReceive
+  send: ServerSend
+
+
+class Variables(Protocol):
+  """(state, g) -> {'params', 'batch_stats'} with leaves [n, ...], or [1, ...] where one model serves the whole group:
+  the models that the clients of group g would use now."""
+
+  def __call__(self, state: State, g: int, /) -> dict: ...
+
+
+class Deployed(Protocol):
+  """(model, variables, server_state) -> (module, variables): what a client would use, where that is not its own model
+  alone."""
+
+  def __call__(self, model: nn.Module, variables: dict, server_state: PyTree, /) -> tuple[nn.Module, dict]: ...
+
+
+class Predict(Protocol):
+  """(module, variables, server_state, x) -> logits [B, C] of a deployed module on raw examples `x` [B, ...]."""
+
+  def __call__(self, model: nn.Module, variables: dict, server_state: PyTree, x: jax.Array, /) -> jax.Array: ...
+
+
+class Calibrate(Protocol):
+  """(groups, state, data, which) -> state, applied to a copy of the state before the models of the groups numbered
+  `which` are evaluated; training goes on from the state before."""
+
+  def __call__(
+    self, groups: tuple[Group, ...], state: State, data: tuple[Data, ...], which: Sequence[int], /
+  ) -> State: ...
+
+
+def own_model(model, variables, server_state):
+  """The default `Method.deployed`: the client's own model."""
+  del server_state
+  return model, variables
+
+
+def apply_model(model, variables, server_state, x):
+  """The default `Method.predict`: logits [B, C] of `model` on raw examples `x` [B, ...]."""
+  del server_state
+  return model.apply(variables, x, False)[0]
+
+
+class Method(NamedTuple):
+  """A federated method. Its factory closes over the hyperparameters, whose scalars may be traced."""
+
+  client: Client
+  server: Server
+  variables: Variables
+  predict: Predict = apply_model
+  calibrate: Calibrate | None = None
+  deployed: Deployed = own_model

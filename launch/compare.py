@@ -1,4 +1,5 @@
-"""Compares runs: accuracy with interval, paired difference to a reference, worst client, megabytes, seconds.
+"""Compares runs: accuracy with interval, paired difference to a reference, worst client, megabytes, seconds; also the
+command `fedkd compare`.
 
 python -m launch.compare RUN RUN ... [--reference=RUN] [--out=DIR] [--results=results/ID/PROFILE]
 
@@ -21,16 +22,6 @@ _RESULTS = flags.DEFINE_string('results', None, 'ID/PROFILE folder for one JSON 
 _OUT = flags.DEFINE_string('out', None, 'Where table.csv, table.md and the figures go.')
 
 
-def labelled(paths) -> dict:
-  """{label: path}, each run once; a label is as much of the end of a path as tells the runs apart."""
-  paths = list(dict.fromkeys(pathlib.Path(path).absolute() for path in paths))
-  for length in range(1, max(len(path.parts) for path in paths) + 1):
-    labels = ['/'.join(path.parts[-length:]) for path in paths]
-    if len(set(labels)) == len(paths):
-      break
-  return dict(zip(labels, paths, strict=True))
-
-
 def write_results(paths, folder):
   """One JSON per run and method.
 
@@ -50,8 +41,8 @@ def main(argv):
   """Prints the table and writes the files."""
   with exits.codes():
     if len(argv) < 2:
-      raise ConfigError('no run given; write python -m launch.compare RUN RUN ...')
-    paths = labelled([*argv[1:], *([_REFERENCE.value] if _REFERENCE.value else [])])
+      raise ConfigError('no run given; name at least one run directory, as in runs/private runs/fedhe')
+    paths = compare.labelled([*argv[1:], *([_REFERENCE.value] if _REFERENCE.value else [])])
     runs = {label: results.summary(path) for label, path in paths.items()}
     reference = _REFERENCE.value and pathlib.Path(_REFERENCE.value).absolute()
     frame = compare.table(runs, next((label for label, path in paths.items() if path == reference), None))
@@ -70,4 +61,4 @@ def main(argv):
 
 
 if __name__ == '__main__':
-  app.run(main)
+  app.run(main, flags_parser=exits.parse)

@@ -26,3 +26,13 @@ def codes():
     refuse(error, 3)
   except errors.StoppedError as error:
     refuse(error, 128 + error.signum)
+
+
+def parse(argv) -> list:
+  """absl's flags; the arguments that are none. An unknown flag, or a value that one does not take, ends the program."""
+  from absl import flags
+
+  try:
+    return flags.FLAGS(argv)
+  except flags.Error as error:
+    return refuse(' '.join(str(error).split()))

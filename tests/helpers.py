@@ -8,9 +8,10 @@ import numpy as np
 
 from fedkd import inference
 from fedkd import round as rounds
-from fedkd.experiment import phase
+from fedkd.federation import Federation, everybodys, table
 from fedkd.models.base import Preprocessed
-from fedkd.types import Data, ExampleIndices, Group, Method, Pool, State
+from fedkd.simulation import initial_state
+from fedkd.types import ExampleIndices, Group, Method, Pool, State
 
 CLASSES = 3
 EXAMPLES = 120
@@ -77,19 +78,11 @@ def split(clients, rows=20):
   return [np.arange(end - size, end) % EXAMPLES for size, end in zip(sizes, ends, strict=True)]
 
 
-def rows_of(parts, ids, n_max) -> ExampleIndices:
-  """The `ExampleIndices` of clients `ids`, padded with the row number 7 to `n_max`."""
-  index = np.full((len(ids), n_max), 7, np.int32)
-  for row, client in enumerate(ids):
-    index[row, : len(parts[client])] = parts[client]
-  size = np.array([len(parts[client]) for client in ids], np.int32)
-  return ExampleIndices(jnp.asarray(index), jnp.asarray(size), jnp.asarray(ids, jnp.int32))
-
-
-def everybodys(parts) -> ExampleIndices:
-  """The rows of all clients, one after the other."""
-  rows = np.concatenate(parts)
-  return ExampleIndices(jnp.asarray(rows, jnp.int32), jnp.int32(len(rows)), jnp.int32(-1))
+def padded(rows, n_max) -> ExampleIndices:
+  """A table of rows padded with the row number 7 to `n_max` columns."""
+  index = np.full((len(rows.size), n_max), 7, np.int32)
+  index[:, : rows.index.shape[1]] = np.where(np.arange(rows.index.shape[1]) < rows.size[:, None], rows.index, 7)
+  return ExampleIndices(*map(jnp.asarray, (index, rows.size, rows.id)))
 
 
 def preprocessed(net):
@@ -113,19 +106,18 @@ def problem(method, nets, sizes, plan, parts=None, images=None, padding=0, seed=
   )
   n_max = max(map(len, parts)) + padding
   given = [part[-max(1, min(GIVEN, len(part) // 2)) :] for part in parts]
-  everyone, public = everybodys(parts), everybodys(given)
-  data = tuple(
-    Data(images, rows_of(parts, g.ids, n_max), everyone, rows_of(given, g.ids, GIVEN), public) for g in groups
-  )
+  of = lambda lists, width: tuple(padded(table([lists[k] for k in g.ids], g.ids), width) for g in groups)
+  everybody = lambda lists: jax.tree.map(jnp.asarray, everybodys(np.concatenate(lists)))
+  federation = Federation(groups, images, of(parts, n_max), everybody(parts), of(given, GIVEN), everybody(given))
   key = jax.random.key(seed)
 
-  def begin(data):
+  def begin(tables):
     key_model, key_state = jax.random.split(jax.random.fold_in(key, 2**31 - 1))
     first = lambda g: {'batch_stats': {}, **g.model.init(key_model, images.example[:1], False)}
     variables = tuple(jax.tree.map(lambda a: a[None], first(g)) for g in groups)
-    return phase.initial_state(key_state, method, groups, data, variables, plan.stale)
+    return initial_state(key_state, method, Federation(groups, images, *tables), variables, plan.stale)
 
-  return Problem(method, groups, data, plan, jax.jit(begin)(data), key, {})
+  return Problem(method, groups, federation.data(), plan, jax.jit(begin)(federation[2:]), key, {})
 
 
 def assert_same_bits(a, b):

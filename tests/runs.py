@@ -3,7 +3,6 @@
 import numpy as np
 
 from fedkd import config as base
-from fedkd import methods, plan
 
 
 def save_images(path, seed=0, train=240, test=90, size=12, classes=3):
@@ -24,8 +23,8 @@ def config(images, method='fedhe', rounds=6, seeds=(0,), plan_name='synchronous'
   """Four clients, an MLP and a narrow two-conv CNN (BatchNorm, dropout), on the images of `save_images`."""
   out = base.default()
   out.name = 'tiny'
-  out.method = base.block(methods, method, **{'steps': 2, 'batch': 8, **method_values})
-  out.plan = base.block(plan, plan_name)
+  out.method = base.method(method, **{'steps': 2, 'batch': 8, **method_values})
+  out.plan = base.plan(plan_name)
   out.groups = (
     {'model': 'MLP', 'clients': 2, 'hidden': (8,)},
     {'model': 'TwoConv', 'clients': 2, 'filters': (2, 2)},

@@ -2,13 +2,13 @@
 
 import pytest
 
-from configs import quickstart
+from configs import fedhe_digits
 from fedkd import experiment
 
 
 @pytest.mark.parametrize('method', [pytest.param('private', marks=pytest.mark.slow), 'fedhe'])
 def test_four_clients_learn_mnist_5k(method, tmp_path):
-  config = quickstart.get_config(f'small,method={method}')
+  config = fedhe_digits.get_config(f'small,method={method}')
   config.groups = (
     {'model': 'TwoConv', 'clients': 2, 'filters': (4, 8)},
     {'model': 'ThreeConv', 'clients': 2, 'filters': (8, 8, 16)},

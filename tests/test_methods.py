@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from fedkd import aggregate, methods, models, optimizers, plan
+from fedkd import aggregate, methods, models, optimizers, plan, schedules
 from fedkd.local import Learner
 from helpers import CLASSES, assert_close, assert_same_bits, pool, preprocessed, problem, row
 
@@ -21,7 +21,7 @@ LARGE, SMALL = models.MLP((8,), classes=CLASSES), models.MLP((6,), classes=CLASS
 CONV = models.TwoConv((4, 4), classes=CLASSES)  # with BatchNorm and dropout
 HALF = models.MLP((4,), classes=CLASSES)
 ONE, TWO = ((LARGE, 5),), ((LARGE, 2), (SMALL, 3))
-TX = optimizers.scheduled(optax.adam(1e-2), (ROUNDS,), 0.0)
+TX = optimizers.scheduled(optax.adam(1e-2), schedules.milestones((ROUNDS,), 0.0))
 LOCAL = {'tx': TX, 'steps': 2, 'batch': 8}
 PEERS = {'tx': TX, 'batch': 8}
 FELO = {**LOCAL, 'epochs': None, 'initial': 2}

@@ -10,6 +10,7 @@ import optax
 import pytest
 
 from fedkd.optimizers import adam, amsgrad, scheduled, sgd
+from fedkd.schedules import milestones, step
 from helpers import assert_same_bits
 
 CASES = json.loads((pathlib.Path(__file__).parent / 'golden' / 'amsgrad.json').read_text())['cases']
@@ -111,20 +112,25 @@ def updates_in(tx, rounds):
 
 
 def test_a_scheduled_rate_falls_at_each_milestone_whenever_a_client_is_drawn():
-  tx = scheduled(optax.sgd(1.0), (5, 2), 0.1)
+  tx = scheduled(optax.sgd(1.0), milestones((5, 2), 0.1))
   rounds = [0, 1, 1, 1, 2, 3, 4, 5, 9]
   np.testing.assert_allclose(updates_in(tx, rounds), [-1] * 4 + [-0.1] * 3 + [-0.01] * 2, rtol=1e-5)
   np.testing.assert_allclose(updates_in(tx, [7, 0, 3]), [-0.01, -1, -0.1], rtol=1e-5)  # the round, not the steps
 
 
-def test_without_a_round_or_milestones_nothing_is_scheduled():
+def test_without_a_round_or_a_schedule_nothing_is_scheduled():
   plain = optax.sgd(1.0)
-  assert scheduled(plain, ()) is plain
-  tx = scheduled(plain, (2,))
+  assert scheduled(plain) is plain
+  tx = scheduled(plain, milestones((2,)))
   assert_same_bits(tx.update(jnp.ones(2), tx.init(jnp.ones(2)))[0], -jnp.ones(2))
 
 
 def test_momentum_goes_on_at_the_rate_of_the_round():
   """The factor is on the update, as in PyTorch: what was accumulated before counts with the new rate."""
-  tx = scheduled(optax.sgd(1.0, momentum=0.5), (1,), 0.1)
+  tx = scheduled(optax.sgd(1.0, momentum=0.5), milestones((1,), 0.1))
   np.testing.assert_allclose(updates_in(tx, [0, 1, 1]), [-1, -0.15, -0.175], rtol=1e-5)
+
+
+def test_several_schedules_are_multiplied():
+  tx = scheduled(optax.sgd(1.0), step(2, 0.5), milestones((3,), 0.1))
+  np.testing.assert_allclose(updates_in(tx, range(5)), [-1, -1, -0.5, -0.05, -0.025], rtol=1e-6)

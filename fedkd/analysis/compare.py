@@ -1,10 +1,22 @@
 """Runs side by side: accuracy with interval, paired differences, worst client, megabytes."""
 
+import pathlib
+
 import numpy as np
 import pandas as pd
 
 from fedkd import analysis
 from fedkd.analysis import results
+
+
+def labelled(paths) -> dict:
+  """{label: path}, each run once; a label is as much of the end of a path as tells the runs apart."""
+  paths = list(dict.fromkeys(pathlib.Path(path).absolute() for path in paths))
+  for length in range(1, max(len(path.parts) for path in paths) + 1):
+    labels = ['/'.join(path.parts[-length:]) for path in paths]
+    if len(set(labels)) == len(paths):
+      break
+  return dict(zip(labels, paths, strict=True))
 
 
 def table(runs, reference=None) -> pd.DataFrame:

@@ -11,7 +11,9 @@ clients.
 import numpy as np
 
 from fedkd.errors import ConfigError
-from fedkd.types import ExampleIndices
+
+# What a config may name.
+__all__ = ['by_origin', 'contiguous', 'dirichlet', 'few', 'few_by_origin', 'iid', 'shards', 'writers']
 
 # One stream of random numbers per purpose, so that a seed never draws the same numbers for two of them.
 IID, DIRICHLET, SHARDS, HOLD_OUT, SHARES, FEW, FEW_BY_ORIGIN, WRITERS = range(8)
@@ -259,23 +261,6 @@ def _hold_out_one(part, share, rng) -> tuple:
   chosen = np.zeros(len(part), bool)
   chosen[rng.permutation(len(part))[:count]] = True
   return part[~chosen], part[chosen]
-
-
-def rows(parts, ids) -> ExampleIndices:
-  """The parts of a group of clients as one padded table.
-
-  Args:
-    parts: list of n arrays int[n_k], the rows of the clients `ids`, in that order.
-    ids: n global client numbers.
-
-  Returns:
-    Rows of index int32[n, n_max] padded with 0, size int32[n], id int32[n].
-  """
-  size = np.array([len(part) for part in parts], np.int32)
-  index = np.zeros((len(parts), size.max(initial=0)), np.int32)
-  for row, part in zip(index, parts, strict=True):
-    row[: len(part)] = part
-  return ExampleIndices(index, size, np.asarray(ids, np.int32))
 
 
 def overview(parts, labels, classes) -> np.ndarray:

@@ -10,6 +10,8 @@ import numpy as np
 from fedkd.data import partition
 from fedkd.errors import ConfigError
 
+__all__ = ['pacs_paper', 'shares']  # what a config may name
+
 
 class Split(NamedTuple):
   """Ascending row numbers int64[...] of the training arrays, in lists with one entry per client."""

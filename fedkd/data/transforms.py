@@ -6,6 +6,10 @@ import re
 
 import numpy as np
 
+from fedkd.models import base
+
+__all__ = ['imagenet', 'mean_image', 'standard', 'unit']  # what a config may name
+
 # Per channel, of images scaled to [0, 1]: (mean, standard deviation).
 PUBLISHED = {
   # Diao et al., HeteroFL, 2021 (code)
@@ -27,9 +31,7 @@ def mean_image(train_image, name) -> tuple:
     Mean float32[H, W, c] in units of 0..255, and scale float32[c], 1/255.
   """
   del name
-  total = train_image.sum(axis=0, dtype=np.uint64)  # exact, and NumPy converts it piece by piece
-  mean = (total / len(train_image)).astype(np.float32)
-  return mean, np.full(train_image.shape[-1:], 1 / 255, np.float32)
+  return base.mean_image(train_image)
 
 
 def standard(train_image, name) -> tuple:

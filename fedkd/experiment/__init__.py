@@ -6,9 +6,15 @@ Names are imported when they are first used, so that a refused config does not w
 
 import importlib
 
-_HOMES = {'run': 'runner', 'load': 'loading', 'read_config': 'loading', 'environment': 'provenance'}
+_HOMES = {
+  'run': 'runner',
+  'load': 'loading',
+  'load_all': 'loading',
+  'read_config': 'loading',
+  'environment': 'provenance',
+}
 
-__all__ = ['environment', 'load', 'read_config', 'run']
+__all__ = ['environment', 'load', 'load_all', 'read_config', 'run']
 
 
 def __getattr__(name):

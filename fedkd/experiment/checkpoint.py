@@ -11,7 +11,6 @@ import logging
 
 import jax
 import numpy as np
-import orbax.checkpoint as ocp
 
 from fedkd.errors import ConfigError
 
@@ -36,6 +35,8 @@ def manager(directory, keep=KEPT, largest=0, tidy=True):
   `largest`: bytes of the largest array to save. Orbax compresses as many arrays at once as it may hold beside a state;
   with 0 that is all of them.
   """
+  import orbax.checkpoint as ocp  # here and below: half a second that a refused config need not wait for
+
   # Orbax and absl report every save; a researcher's terminal shows progress instead.
   logging.getLogger('absl').setLevel(logging.ERROR)
   options = ocp.CheckpointManagerOptions(
@@ -55,6 +56,8 @@ def manager(directory, keep=KEPT, largest=0, tidy=True):
 
 def _alone():
   """A process reads and writes for itself; of several hosts `loop` lets only the first."""
+  import orbax.checkpoint as ocp
+
   me = jax.process_index()
   return ocp.options.MultiprocessingOptions(primary_host=me, active_processes={me}, barrier_sync_key_prefix=f'host{me}')
 
@@ -70,6 +73,8 @@ def _seal(leaves, notes) -> str:
 
 def save(opened, step, state, notes):
   """Saves a state and JSON-ready `notes` as `step`."""
+  import orbax.checkpoint as ocp
+
   # Orbax copies a NumPy array before it writes it. A JAX array on several devices it would write in parts, of which
   # another host may have some.
   in_one_place = lambda a: isinstance(a, jax.Array) and len(a.sharding.device_set) == 1
@@ -81,6 +86,8 @@ def save(opened, step, state, notes):
 
 def read(opened, step, like):
   """(state, notes) of one step; any exception means damage."""
+  import orbax.checkpoint as ocp
+
   found = opened.restore(step, args=ocp.args.Composite(digest=ocp.args.JsonRestore()))
   leaves = [np.zeros(s.shape, s.dtype) for s in jax.tree.leaves(like)]
   tree = opened.restore(step, args=ocp.args.Composite(state=ocp.args.StandardRestore(_flat(leaves)))).state

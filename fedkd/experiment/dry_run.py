@@ -21,10 +21,10 @@ def _message(counts) -> str:
 
 def messages(parts, g):
   """(up, down): shapes of what one client of group g sends and receives in a round of the last phase."""
-  phase, group, world = parts.phases[-1], parts.groups[g], parts.world
+  phase, group, federation = parts.phases[-1], parts.groups[g], parts.federation
   of_seed = lambda tree: jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape[1:], s.dtype), tree)
-  rows = of_seed((world.private[g], world.everyone, world.shared[g] if world.shared else None, world.public))
-  data = Data(world.pool, *rows)
+  own = (federation.private[g], federation.everyone, federation.shared and federation.shared[g], federation.public)
+  data = Data(federation.pool, *of_seed(own))
   state, key, t = of_seed(phase.state), jax.eval_shape(jax.random.key, 0), jax.ShapeDtypeStruct((), np.int32)
   ids = tuple(jax.ShapeDtypeStruct((1,), np.int32) for _ in parts.groups)
   down = jax.eval_shape(phase.method.server.send, key, t, state.server, ids)[g]
@@ -61,7 +61,7 @@ def text(config) -> str:
     ]
   lines += [
     f'  plan {config.plan.name}: {config.rounds:,} rounds, {turns:,} client turns, '
-    f'{sum(w.shape[1] for w in phase.plan.who)} slots',
+    f'{sum(w.shape[1] for w in phase.plan.participants)} slots',
     f'  memory: states {_size(phase.state) / 1e6:,.1f} MB, training images {images / 1e6:,.1f} MB',
     *([f'  disk: clients {_on_disk(parts) / 1e6:,.1f} MB once all have taken part'] if config.client_store else []),
     f'  training examples per client: {min(map(len, own)):,} to {max(map(len, own)):,}',

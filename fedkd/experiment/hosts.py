@@ -128,7 +128,7 @@ def check_agreement(look):
 
 def code(config) -> int:
   """CRC-32 of this package's source files, and of the modules that a plain config names as 'module:function'."""
-  files = sorted(pathlib.Path(__file__).parent.rglob('*.py'))
+  files = sorted(pathlib.Path(__file__).parents[1].rglob('*.py'))
   for module in sorted(set(re.findall(r'"([A-Za-z_][\w.]*):[A-Za-z_]\w*"', json.dumps(config)))):
     with contextlib.suppress(ImportError):  # 'folder:DIR' is no module
       spec = importlib.util.find_spec(module)

@@ -13,7 +13,7 @@ from fedkd import files
 from fedkd.errors import ConfigError
 from fedkd.experiment import checkpoint, hosts
 from fedkd.experiment.build import build
-from fedkd.types import apply_model
+from fedkd.simulation import model_of
 
 
 def read_config(workdir) -> ConfigDict:
@@ -30,7 +30,7 @@ def read_config(workdir) -> ConfigDict:
   return ConfigDict(configs.freeze({**default, **found}))
 
 
-def load(workdir, client=0, seed=None):
+def load(workdir, client: int = 0, seed: int | None = None) -> tuple:
   """A trained client's model from a run's newest intact checkpoint.
 
   Args:
@@ -39,34 +39,37 @@ def load(workdir, client=0, seed=None):
     seed: one of the run's seeds; None is the first.
 
   Returns:
-    (model, variables): `model.apply(variables, images, False)` gives (logits, {'features': ...}) for raw uint8
-    images [B, H, W, channels].
+    (module, variables): `module.apply(variables, images, False)` gives (logits, {'features': ...}) for raw uint8
+    images [B, H, W, channels]. What the client would deploy: with FedGKT its half and the server's.
 
   Raises:
     ConfigError: for a directory without a run or checkpoint, or an unknown client or seed.
   """
   config = read_config(workdir)
-  seed = config.seeds[0] if seed is None else seed
   if not 0 <= client < config.data.clients:
     raise ConfigError(f'client={client} is unknown; the run has clients 0 to {config.data.clients - 1}')
+  return _models(workdir, config, [client], seed)[0]
+
+
+def load_all(workdir, seed: int | None = None) -> tuple:
+  """The models of all clients, in the order of their numbers, each as `load` gives it; the data are read once."""
+  config = read_config(workdir)
+  return _models(workdir, config, range(config.data.clients), seed)
+
+
+def _models(workdir, config, clients, seed) -> tuple:
+  seed = config.seeds[0] if seed is None else seed
   if seed not in config.seeds:
     raise ConfigError(f'seed={seed} is unknown; the run has seeds {", ".join(map(str, config.seeds))}')
   config.devices = 1  # a checkpoint serves any number
-  parts = build(config, dry=not config.client_store, evaluate=np.array([client]))
+  parts = build(config, dry=not config.client_store, evaluate=np.array(clients))
   with checkpoint.manager(pathlib.Path(workdir) / 'checkpoints', tidy=False) as saved:
     found = restore(parts, saved, tidy=False)
   if found is None:
     raise ConfigError(f'workdir={workdir} holds no intact checkpoint; run the experiment first')
   phase = parts.phases[phase_at(parts, found[0])[0]]
   state = jax.tree.map(lambda a: a[config.seeds.index(seed)], phase.ready(found[1]))
-  g = next(i for i, group in enumerate(parts.groups) if client in group.ids)
-  if phase.method.predict is not apply_model:
-    files.warn(
-      f"{phase.label} is evaluated with its server's part too, which `load` leaves out: this is the client's own"
-    )
-  rows = phase.method.variables(state, g)
-  row = list(parts.groups[g].ids).index(client) if jax.tree.leaves(rows)[0].shape[0] > 1 else 0
-  return parts.groups[g].model, jax.tree.map(lambda a: a[row], rows)
+  return tuple(model_of(phase.method, parts.groups, state, client) for client in clients)
 
 
 def phase_at(parts, step) -> tuple:
@@ -79,13 +82,13 @@ def phase_at(parts, step) -> tuple:
 
 def restore(parts, saved, tidy=True):
   """(step, state, totals) of the newest intact checkpoint, or None; arguments as `checkpoint.restore`."""
-  phase_at = lambda step: parts.phases[phase_at(parts, step)[0]]
+  phase_of = lambda step: parts.phases[phase_at(parts, step)[0]]
   found = []
-  look = lambda: found.append(checkpoint.restore(saved, lambda step: phase_at(step).saved, files.warn, tidy))
+  look = lambda: found.append(checkpoint.restore(saved, lambda step: phase_of(step).saved, files.warn, tidy))
   hosts.run_on_primary(look)
   found = found[0] if found else None
   notes = hosts.broadcast_from_primary(found and (found[0], found[2]))
   if not notes:
     return None
-  phase = phase_at(notes[0])
+  phase = phase_of(notes[0])
   return notes[0], phase.unpack(hosts.broadcast_arrays(found and found[1], phase.saved)), notes[1]

@@ -1,19 +1,30 @@
-"""What a run writes while it goes on: `metrics.jsonl`, TensorBoard events, the terminal."""
+"""What a run reports while it goes on: TensorBoard events, and a progress bar, lines, or calls of the caller's own."""
 
 import contextlib
+import sys
 import time
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-import rich.console
-import rich.progress
-import tensorboardX
 
 
 def tensorboard(workdir, step):
   """A TensorBoard writer that forgets what was logged after `step`, rounds since the run began."""
-  return tensorboardX.SummaryWriter(str(workdir / 'tensorboard'), purge_step=step + 1)
+  return _tensorboardX().SummaryWriter(str(workdir / 'tensorboard'), purge_step=step + 1)
+
+
+def _tensorboardX():
+  """tensorboardX without PyTorch, which it imports where that is installed: seconds, for tensors that we never log."""
+  hide = 'torch' not in sys.modules
+  if hide:
+    sys.modules['torch'] = None
+  try:
+    import tensorboardX
+  finally:
+    if hide:
+      del sys.modules['torch']
+  return tensorboardX
 
 
 def events(writer, row, step):
@@ -33,13 +44,52 @@ class Display(NamedTuple):
   say: Callable
 
 
+SILENT = Display(lambda *args: None, lambda text: None)
+
+
 @contextlib.contextmanager
 def display(name, rounds, show=True):
-  """A live progress bar on a terminal, plain lines elsewhere, nothing unless `show`."""
-  if not show:
-    yield Display(lambda *args: None, lambda text: None)
+  """The `Display` that `show` is; for True a progress bar on a terminal and lines elsewhere, for False nothing."""
+  if not show or isinstance(show, Display):
+    yield show or SILENT
     return
+  import rich.console
+
   console = rich.console.Console(stderr=False, highlight=False, soft_wrap=True)
+  if console.is_terminal:
+    with _bar(console, name, rounds) as bar:
+      yield bar
+  else:
+    yield _lines(name, rounds)
+
+
+@contextlib.contextmanager
+def _bar(console, name, rounds):
+  from rich import progress
+
+  columns = [progress.TextColumn('{task.description}'), progress.BarColumn()]
+  columns += [progress.MofNCompleteColumn(), progress.TextColumn('{task.fields[text]}')]
+  describe = _description(rounds)
+  with progress.Progress(*columns, console=console) as bar:
+    task = bar.add_task(name, total=rounds, text='')
+    update = lambda round, rate, row=None: bar.update(task, completed=round, text=describe(round, rate, row))
+    yield Display(update, bar.console.print)
+
+
+def _lines(name, rounds) -> Display:
+  """A line for every evaluation."""
+  describe = _description(rounds)
+
+  def line(round, rate, row=None):
+    text = describe(round, rate, row)
+    if row:
+      print(f'{name}  round {round}/{rounds}  {text}', flush=True)
+
+  return Display(line, lambda text: print(text, flush=True))
+
+
+def _description(rounds) -> Callable:
+  """(round, rate, row) -> the last accuracy, the rate, and the time left by the pace since the first call."""
   first, accuracy = [], [float('nan')]
 
   def describe(round, rate, row):
@@ -53,19 +103,4 @@ def display(name, rounds, show=True):
     left = (time.monotonic() - since) / (round - begun) * (rounds - round)
     return f'{text}  {int(left) // 60}:{int(left) % 60:02d} left'
 
-  if console.is_terminal:
-    columns = [rich.progress.TextColumn('{task.description}'), rich.progress.BarColumn()]
-    columns += [rich.progress.MofNCompleteColumn(), rich.progress.TextColumn('{task.fields[text]}')]
-    with rich.progress.Progress(*columns, console=console) as bar:
-      task = bar.add_task(name, total=rounds, text='')
-
-      update = lambda round, rate, row=None: bar.update(task, completed=round, text=describe(round, rate, row))
-      yield Display(update, bar.console.print)
-  else:
-
-    def line(round, rate, row=None):
-      text = describe(round, rate, row)
-      if row:
-        print(f'{name}  round {round}/{rounds}  {text}', flush=True)
-
-    yield Display(line, lambda text: print(text, flush=True))
+  return describe

@@ -5,6 +5,7 @@ import os
 import pathlib
 import platform
 import subprocess
+import tomllib
 
 import jax
 
@@ -13,19 +14,49 @@ from fedkd.data import cache
 
 
 def use_compilation_cache():
-  """Keeps compiled programs in $FEDKD_CACHE (default ~/.cache/fedkd), unless JAX was told another place."""
+  """Keeps compiled programs in $FEDKD_CACHE (default ~/.cache/fedkd), unless JAX was told another place.
+
+  Small ones too: a run compiles some fifty beside its rounds, which together take longer than a short run.
+  """
   if jax.config.jax_compilation_cache_dir is None:
     jax.config.update('jax_compilation_cache_dir', str(cache.directory() / 'xla'))
+    jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)
 
 
 def environment() -> dict:
-  """Versions, device and commit, for every result that is written."""
-  here = pathlib.Path(__file__).parent
-  git = lambda *words: subprocess.run(['git', *words], cwd=here, capture_output=True, text=True).stdout.strip()
+  """Versions, device and commit, for every result that is written; the commit is '' outside a checkout of fedkd."""
   versions = {package: package_metadata.version(package) for package in ('jax', 'jaxlib', 'flax', 'optax', 'numpy')}
   return {
     'versions': {'python': platform.python_version(), 'fedkd': fedkd.__version__, **versions},
     'device': f'{len(jax.devices())}x {jax.devices()[0].device_kind}, {os.cpu_count()} cores',
-    'commit': git('rev-parse', '--short', 'HEAD'),
-    'dirty': bool(git('status', '--porcelain', '--untracked-files=no')),
+    **commit(pathlib.Path(fedkd.__file__).parent),
   }
+
+
+def commit(package) -> dict:
+  """{'commit', 'dirty'} of the checkout that the folder `package` is the package of; '' and False where it is in none.
+
+  An installed package may lie in somebody else's repository, whose commit says nothing about this code.
+  """
+  root = package.parent
+  if not _is_ours(root) or _git(root, 'rev-parse', '--show-prefix') != '':  # not the top folder of a repository
+    return {'commit': '', 'dirty': False}
+  changed = _git(root, 'status', '--porcelain', '--untracked-files=no')
+  return {'commit': _git(root, 'rev-parse', '--short', 'HEAD') or '', 'dirty': bool(changed)}
+
+
+def _is_ours(root) -> bool:
+  """Whether a folder holds the sources of fedkd."""
+  try:
+    return tomllib.loads((root / 'pyproject.toml').read_text())['project']['name'] == 'fedkd'
+  except (OSError, ValueError, KeyError):
+    return False
+
+
+def _git(folder, *words) -> str | None:
+  """What git says in a folder; None where it fails or is not installed."""
+  try:
+    done = subprocess.run(['git', *words], cwd=folder, capture_output=True, text=True, check=True)
+  except (OSError, subprocess.CalledProcessError):
+    return None
+  return done.stdout.strip()

@@ -28,7 +28,7 @@ def run(config, workdir, show=True) -> dict:
   Args:
     config: ConfigDict (`fedkd.config.default` and a file of `configs/`).
     workdir: the run directory; made if missing.
-    show: whether to report progress on the terminal.
+    show: whether to report progress on the terminal, or a `progress.Display` to report it to.
 
   Returns:
     The run's summary, as in `summary.json`. A finished run returns it at once. Of several hosts (`hosts.join`), all of
@@ -45,10 +45,11 @@ def run(config, workdir, show=True) -> dict:
   with hosts.together(), hosts.writing_to(workdir) as mine:
     plain = configs.to_json(config)
     hosts.check_agreement(lambda: {**configs.flatten(plain), 'the code': hosts.code(plain)})
-    return _run(config, mine, pathlib.Path(workdir).parent, show and hosts.is_primary())
+    return _run(config, mine, pathlib.Path(workdir).parent, hosts.is_primary() and show)
 
 
 def _run(config, workdir, beside, show) -> dict:
+  configs.check(config)
   if summary := hosts.run_on_primary(lambda: _finished(workdir, config)):
     return summary
   use_compilation_cache()
@@ -201,7 +202,7 @@ def _finish(parts, workdir, state, totals) -> dict:
     'images': sources.counts(parts.source),
     'seconds': totals['seconds'],
     **environment(),
-    'state_sha256': parts.phases[-1].digest(state),
+    'state_sha256': parts.phases[-1].checksum(state),
   }
   counts = partition.overview(owned(parts.splits[0]), parts.source.train_label, parts.source.classes)
   analysis.save_figures(workdir, counts, out)

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 
 from fedkd.experiment import totals
-from fedkd.experiment.phase import evaluated_in
+from fedkd.inference import evaluated_in
 
 EVAL_BLOCK = (100, 1000)  # images per call of the evaluation program: at least, where there are as many, and at most
 
@@ -26,15 +26,15 @@ def _block(parts) -> int:
   return -(-longest // -(-longest // most))  # as few calls as `most` allows, none of them mostly padding
 
 
-def _hits(parts, phase, state, images, labels, lists) -> tuple:
-  """Right answers on some rows of images, by who owns the rows.
+def _correct(parts, phase, state, images, labels, lists) -> tuple:
+  """Correct predictions on some rows of images, by who owns the rows.
 
   Args:
     images, labels: to take rows of.
     lists: per seed, or once for all seeds, O lists of rows.
 
   Returns:
-    (hits int[seeds, K, O], rows int[seeds or 1, O]).
+    (correct int[seeds, K, O], rows int[seeds or 1, O]).
   """
   seeds, block = jax.tree.leaves(state)[0].shape[0], _block(parts)
   sizes = np.array([list(map(len, each)) for each in lists])
@@ -59,15 +59,15 @@ def accuracy(parts, phase, state, limit) -> dict:
   Clients with test rows of their own (domains) are tested on the rows of all (ACC in FedH2L, Li et al., 2021), on
   their own (BWT), and on those of the others (FWT); each is pooled over images.
   """
-  source, clients, groups = parts.source, parts.world.clients, len(parts.groups)
+  source, clients, groups = parts.source, parts.evaluated, len(parts.groups)
   owner = evaluated_in(parts.groups, clients)
   if len(source.test_label):
     test = subset(len(source.test_label), limit)
-    correct, rows = _hits(parts, phase, state, source.test_image, source.test_label, [[test]])
+    correct, rows = _correct(parts, phase, state, source.test_image, source.test_label, [[test]])
     return {'test_rows': len(test), **totals.accuracies(correct[..., 0], rows[:, 0], owner, groups)}
   pick = lambda rows: rows[subset(len(rows), limit)]
   lists = [list(map(pick, split.test)) for split in parts.splits]
-  correct, rows = _hits(parts, phase, state, source.train_image, source.train_label, lists)
+  correct, rows = _correct(parts, phase, state, source.train_image, source.train_label, lists)
   own = correct[:, np.arange(len(clients)), clients]
   out = totals.accuracies(correct.sum(-1), rows.sum(-1), owner, groups)
   split = {
@@ -82,7 +82,7 @@ def accuracy(parts, phase, state, limit) -> dict:
 def public(parts, phase, state, limit) -> dict:
   """Accuracy on the test set of the public data, at most `limit` of its rows."""
   images, labels = parts.source.public_test
-  correct, rows = _hits(parts, phase, state, images, labels, [[subset(len(labels), limit)]])
+  correct, rows = _correct(parts, phase, state, images, labels, [[subset(len(labels), limit)]])
   each = correct[..., 0] / rows
   return {'accuracy_public': each.mean(1).tolist(), 'accuracy_public_per_client': each.tolist()}
 
@@ -94,6 +94,6 @@ def validation(parts, phase, state, limit) -> dict:
     return {}
   pick = subset(min(map(len, held)), limit)
   lists = [[rows[pick] if limit else rows] for rows in held]
-  correct, rows = _hits(parts, phase, state, parts.source.train_image, parts.source.train_label, lists)
+  correct, rows = _correct(parts, phase, state, parts.source.train_image, parts.source.train_label, lists)
   each = correct[..., 0] / rows
   return {'validation_accuracy': each.mean(1).tolist(), 'validation_accuracy_per_client': each.tolist()}

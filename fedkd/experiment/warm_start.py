@@ -45,7 +45,7 @@ def read(config, beside, variables) -> tuple:
   pick = lambda values: {field: values[field] for field in fields}
   if changed := configs.differences(pick(other), pick(configs.to_json(config))):
     raise ConfigError(f'{where}: that run has other clients ({"; ".join(changed)}); make them equal')
-  sizes = [int(entry['clients']) for entry in config.groups]
+  sizes = [entry['clients'] for entry in configs.entries(config)]
   like = jax.eval_shape(lambda v: _each(v, sizes), _models(variables))
   with checkpoint.manager(path / 'phases', keep=None, tidy=False) as opened:
     if int(phase) not in opened.all_steps():

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 
 from fedkd import examples, inference, local
 from fedkd.losses import kl
-from fedkd.models.gkt import GKTServer
+from fedkd.models.base import is_augmented
+from fedkd.models.gkt import GKTModel, GKTServer
 from fedkd.types import Client, Download, Masked, Method, Server, clients
 
 
@@ -56,7 +57,7 @@ def fedgkt(
 
   def init(key, model, data, variables):
     del key, data
-    if model.crop or model.flip:
+    if is_augmented(model):
       raise ValueError('data.crop and data.flip would tear maps and logits apart; set both to 0 and False for fedgkt')
     return local.start(variables, tx)
 
@@ -85,12 +86,13 @@ def fedgkt(
 
   net = lambda classes: GKTServer(server, tuple(server_blocks), server_width, classes)
 
-  def predict(model, variables, server_state, x):
-    h = model.apply(variables, x, False, method='features')
-    return net(model.classes).apply(local.variables(server_state['learner']), h, False)[0]
+  def deployed(model, variables, server_state):
+    halves = {'client': variables, 'server': local.variables(server_state['learner'])}
+    kinds = ('params', 'batch_stats')
+    return GKTModel(model, net(model.classes)), {k: {part: v[k] for part, v in halves.items()} for k in kinds}
 
   learns = _continuation(tx, net, batch, temperature, server_epochs, server_alpha)
-  return Method(Client(init, step), learns, lambda state, g: local.variables(state.client[g]), predict)
+  return Method(Client(init, step), learns, lambda state, g: local.variables(state.client[g]), deployed=deployed)
 
 
 def _continuation(tx, net, batch, temperature, epochs, alpha) -> Server:

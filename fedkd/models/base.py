@@ -1,5 +1,8 @@
 """The contract of a model, and what surrounds it: preprocessing and augmentation inside the step."""
 
+import inspect
+from typing import Any
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -14,16 +17,88 @@ class Classifier(nn.Module):
     return self.head(f), {'features': f}
 
 
-class Preprocessed(nn.Module):
-  """A network on raw images: normalisation, and in training augmentation, inside the step.
+class Adapted(nn.Module):
+  """A module from elsewhere as the contract has it.
 
-  Images stay uint8 on the device and in `load`ed models. `mean` and `scale` broadcast against [H, W, c]:
-  x -> (x - mean) * scale.
+  It may return logits [B, C] alone or (logits, dict), and its flag for training may be called `train`, `training`,
+  `deterministic` or `use_running_average`, or be missing. With methods `features` and `head` it has features, too.
   """
 
   net: nn.Module
-  mean: np.ndarray
-  scale: np.ndarray
+  classes: int
+
+  def __call__(self, x, train):
+    if has_features(self.net):
+      f = self.features(x, train)
+      return self.head(f), {'features': f}
+    found = self.net(x, **_training(_target(self.net).__call__, train))
+    return found if isinstance(found, tuple) else (found, {})
+
+  def features(self, x, train):
+    check_features(self.net)
+    return self.net.features(x, **_training(type(self.net).features, train))
+
+  def head(self, f):
+    check_features(self.net)
+    return self.net.head(f)
+
+
+def _target(net):
+  return getattr(net, 'nnx_class', type(net))  # what `nnx.bridge.to_linen` wraps
+
+
+def _training(function, train) -> dict:
+  """The keyword by which a function is told whether it trains; {} for one that need not know."""
+  names = inspect.signature(function).parameters
+  flags = {'train': train, 'training': train, 'deterministic': not train, 'use_running_average': not train}
+  return next(({name: value} for name, value in flags.items() if name in names), {})
+
+
+def is_linen(model: Any) -> bool:
+  """Whether this is an instance of a Flax linen module."""
+  return isinstance(model, nn.Module)
+
+
+def has_features(net) -> bool:
+  """Whether a module has the two methods that make features of it."""
+  return callable(getattr(net, 'features', None)) and callable(getattr(net, 'head', None))
+
+
+def check_features(net):
+  """Refuses a module that returns logits alone, for a method that needs features.
+
+  Raises:
+    ValueError: that shows the two methods to add.
+  """
+  net = net.net if isinstance(net, Preprocessed) else net
+  net = net.net if isinstance(net, Adapted) else net
+  if not has_features(net):
+    raise ValueError(
+      f'models: {_target(net).__name__} returns logits alone, but this method exchanges features; add the methods '
+      '`features(self, x, train)`, all layers but the last, and `head(self, f)`, the last one'
+    )
+
+
+def adapted(net: nn.Module, x) -> nn.Module:
+  """A module that follows the contract: `net` itself, or `net` in an `Adapted`. `x`: an example [1, ...]."""
+  if isinstance(net, Classifier) or (has_features(net) and hasattr(net, 'classes') and hasattr(net, 'lowering')):
+    return net
+  probe = Adapted(net, 0)
+  key = jax.random.key(0)
+  logits = jax.eval_shape(lambda: probe.init_with_output({'params': key, 'dropout': key}, x, False)[0][0])
+  return Adapted(net, logits.shape[-1])
+
+
+class Preprocessed(nn.Module):
+  """A network on raw examples: normalisation, and in training augmentation, inside the step.
+
+  Images stay uint8 on the device and in `load`ed models. `mean` and `scale` broadcast against an example:
+  x -> (x - mean) * scale; None leaves examples as they are (float vectors, tokens).
+  """
+
+  net: nn.Module
+  mean: np.ndarray | None = None
+  scale: np.ndarray | None = None
   crop: int = 0  # random crop after padding by so many pixels
   flip: bool = False  # random horizontal flip
 
@@ -32,7 +107,8 @@ class Preprocessed(nn.Module):
     return self.net.classes
 
   def prepare(self, x, train):
-    x = (x.astype(jnp.float32) - self.mean) * self.scale
+    if self.mean is not None:
+      x = (x.astype(jnp.float32) - self.mean) * self.scale
     if train and (self.crop or self.flip):
       x = augment(self.make_rng('augment'), x, self.crop, self.flip)
     return x
@@ -63,4 +139,20 @@ def augment(key, x, crop, flip):
 
 def unaugmented(model):
   """The model without random crops and flips."""
-  return model.clone(crop=0, flip=False)
+  return model.clone(crop=0, flip=False) if is_augmented(model) else model
+
+
+def is_augmented(model) -> bool:
+  """Whether a model crops or flips its images in training."""
+  return bool(getattr(model, 'crop', 0) or getattr(model, 'flip', False))
+
+
+def mean_image(x) -> tuple:
+  """(mean, scale) that subtract the mean of raw uint8 images [N, H, W, c] and divide by 255.
+
+  Returns:
+    Mean float32[H, W, c] in units of 0..255, and scale float32[c].
+  """
+  x = np.asarray(x)
+  total = x.sum(axis=0, dtype=np.uint64)  # exact, and NumPy converts it piece by piece
+  return (total / len(x)).astype(np.float32), np.full(x.shape[-1:], 1 / 255, np.float32)

@@ -1,5 +1,6 @@
 """The two halves of FedGKT's network (He et al., 2020): small clients send maps, a large server continues on them."""
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
@@ -42,6 +43,23 @@ class GKTClient(Classifier):
   def __call__(self, x, train):
     f = self.features(x, train)
     return self.head(f, train), {'features': f}
+
+
+class GKTModel(nn.Module):
+  """A client's part up to its map, continued by the server's: what FedGKT deploys.
+
+  Variables are those of both under 'client' and 'server'.
+  """
+
+  client: nn.Module
+  server: nn.Module
+
+  @property
+  def classes(self):
+    return self.client.classes
+
+  def __call__(self, x, train):
+    return self.server(self.client.features(x, train), train)
 
 
 class GKTServer(Classifier):

@@ -325,6 +325,7 @@ def check_map_size(size, kernel=(1, 1)):
 
 
 def flatten(x):
-  """[B, H, W, c] -> [B, H * W * c]."""
-  check_map_size(x.shape[1:3])
+  """[B, ...] -> [B, n]: images [B, H, W, c] as vectors; vectors stay."""
+  if x.ndim == 4:
+    check_map_size(x.shape[1:3])
   return x.reshape(x.shape[0], -1)

@@ -37,7 +37,9 @@ import numpy as np
 from jax.sharding import PartitionSpec as P
 
 from fedkd import round
-from fedkd.types import Data, Download, Group
+from fedkd.federation import initial_variables
+from fedkd.simulation import initial_state
+from fedkd.types import Data, Download
 from launch.bench import flops, parts, peers, phases, report
 from launch.bench.cases import CASES, SUITES
 from launch.bench.clock import BUDGET, COMPILING, ROW_LIMIT, deadline, timed_in_time
@@ -50,43 +52,43 @@ def prepare(case, net, config):
   Raises:
     MemoryError: for more clients than the device can hold.
   """
-  model, method = parts.model_of(net, config), parts.method_of(case)
-  data = parts.data_of(case)
-  ids = np.arange(case.clients, dtype=np.int32)
-  fresh = jax.jit(lambda: model.init(jax.random.key(0), data.pool.example[:1], False))()
-  variables = {'params': fresh['params'], 'batch_stats': fresh.get('batch_stats', {})}
-  learner = method.client.init(jax.random.key(0), model, None, variables)
-  check_memory(case.clients, learner)
-  state = jax.tree.map(lambda a: jnp.array(jnp.broadcast_to(a, (case.clients, *a.shape))), learner)
-  group = Group(net.__class__.__name__, model, ids)
-  server = method.server.init(jax.random.key(1), (group,), (variables,), (data,))
-  (down,) = method.server.send(jax.random.key(1), jnp.int32(0), server, (jnp.asarray(ids),))
-  chunk, slots = chunk_of(case, config), case.clients // config.devices
+  case = case._replace(nets=(net,))
+  federation, method, key = parts.federation_of(case, config), parts.method_of(case), jax.random.key(0)
+  (group,), (data,), ids = federation.groups, federation.data(), jnp.arange(case.clients)
+  example = jax.ShapeDtypeStruct(case.shape, np.uint8)
 
-  def turns(state, key, pool, private, everyone, shared, participants):
-    data = Data(pool, private, everyone)
-    return round.client_updates(
-      key, jnp.int32(0), method.client, group, state, Download, shared, down.own, data, participants, chunk
-    )
+  def init():
+    fresh = initial_variables(key, group.model, example)
+    return initial_state(key, method, federation, (jax.tree.map(lambda a: a[None], fresh),))
 
-  participants = jnp.arange(case.clients) % slots
-  arguments = state, jax.random.key(2), data.pool, data.private, data.everyone, down.shared, participants
+  check_memory(case.clients, jax.eval_shape(init).client)
+  state = jax.jit(init)()
+  (down,) = method.server.send(key, jnp.int32(0), state.server, (ids,))
+  width, slots = chunk_of(case, config), case.clients // config.devices
+
+  def updates(state, key, pool, private, everyone, shared, participants):
+    own = Data(pool, private, everyone)
+    view = Download, shared, down.own, own
+    return round.client_updates(key, jnp.int32(0), method.client, group, state, *view, participants, width)
+
+  participants = ids % slots
+  arguments = state.client[0], jax.random.key(2), data.pool, data.private, data.everyone, down.shared, participants
   if config.devices > 1:
     mesh, split, whole = jax.make_mesh((config.devices,), ('clients',)), P('clients'), P()
     specs = (split, whole, whole, split, whole, whole, split)
-    turns = jax.shard_map(turns, mesh=mesh, in_specs=specs, out_specs=split, check_vma=False)
+    updates = jax.shard_map(updates, mesh=mesh, in_specs=specs, out_specs=split, check_vma=False)
     arguments = tuple(jax.device_put(a, jax.NamedSharding(mesh, s)) for a, s in zip(arguments, specs, strict=True))
-  return turns, arguments
+  return updates, arguments
 
 
-def check_memory(clients, learner, limit=None):
+def check_memory(clients, states, limit=None):
   """Refuses clients whose states do not fit into the device's memory, or into `limit` bytes.
 
   Raises:
     MemoryError: with both numbers.
   """
   limit = limit or (jax.devices()[0].memory_stats() or {}).get('bytes_limit')  # a CPU does not say
-  need = clients * sum(leaf.nbytes for leaf in jax.tree.leaves(learner))
+  need = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(states))
   if limit and need > limit:
     raise MemoryError(f'the states of {clients} clients are {need / 1e9:.0f} GB, the device has {limit / 1e9:.0f} GB')
 

@@ -1,12 +1,14 @@
 """What `launch/bench.py` trains: a case's images, models and method."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
 from fedkd import methods
+from fedkd.federation import Federation, everybodys, table
 from fedkd.models.base import Preprocessed
-from fedkd.types import Data, ExampleIndices, Pool
+from fedkd.types import Group, Pool
 
 ROWS = 100  # training rows per client, or a batch if that is more
 MOST = 4096  # images of the one model's batch
@@ -43,12 +45,14 @@ def examples(case):
   return images, draw.integers(0, 10, count).astype(np.int32), np.arange(count, dtype=np.int32).reshape(-1, each)
 
 
-def data_of(case):
-  """The `Data` of all clients of a case."""
-  images, labels, rows = examples(case)
-  size, ids = jnp.full(len(rows), rows.shape[1], jnp.int32), jnp.arange(len(rows))
-  everyone = ExampleIndices(jnp.arange(rows.size), jnp.int32(rows.size), jnp.int32(-1))
-  return Data(Pool(jnp.asarray(images), jnp.asarray(labels)), ExampleIndices(jnp.asarray(rows), size, ids), everyone)
+def federation_of(case, config):
+  """The `Federation` of a case: so many clients of each of its nets, which are the groups."""
+  images, labels, rows = examples(case._replace(clients=case.clients * len(case.nets)))
+  ids = np.split(np.arange(len(rows), dtype=np.int32), len(case.nets))
+  groups = tuple(Group(f'{type(net).__name__} {g}', model_of(net, config), ids[g]) for g, net in enumerate(case.nets))
+  private = tuple(jax.tree.map(jnp.asarray, table(rows[own], own)) for own in ids)
+  everyone = jax.tree.map(jnp.asarray, everybodys(rows.reshape(-1)))
+  return Federation(groups, Pool(jnp.asarray(images), jnp.asarray(labels)), private, everyone)
 
 
 def one_model(case):

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedkd import plan
 from fedkd.experiment import build, phase
-from fedkd.types import Group
+from fedkd.experiment.programs import ExecutionOptions
 from launch.bench import parts
 from launch.bench.clock import CAP, COMPILING, deadline, timed_in_time
 
@@ -23,21 +23,17 @@ def compiled(case, config, seeds, plan, length):
     seeds: list of int.
     length: most rounds of one call.
   """
-  data = parts.data_of(case._replace(clients=case.clients * len(case.nets)))
-  ids = np.split(np.arange(case.clients * len(case.nets), dtype=np.int32), len(case.nets))
-  groups = tuple(
-    Group(f'{type(net).__name__} {g}', parts.model_of(net, config), ids[g]) for g, net in enumerate(case.nets)
-  )
+  federation = parts.federation_of(case, config)
   each = lambda tree: jax.tree.map(lambda a: jnp.broadcast_to(a, (len(seeds), *a.shape)), tree)
-  private = tuple(each(jax.tree.map(lambda a, mine=mine: a[mine], data.private)) for mine in ids)
-  world = phase.Federation(groups, data.pool, private, None, each(data.everyone), None, np.concatenate(ids))
+  of_seeds = federation._replace(private=each(federation.private), everyone=each(federation.everyone))
   cheap = {'xla_backend_optimization_level': 0} if jax.default_backend() == 'cpu' else None  # as `build`
-  variables = build.initial_variables(groups, seeds, case.shape, cheap)
-  axis = 'vmap' if config.seed_axis == 'vmap' else 'map'
-  settings = phase.ExecutionOptions(axis, 0, length, 100)
+  example = jax.ShapeDtypeStruct(case.shape, np.uint8)
+  variables = build.initial_variables(federation.groups, seeds, example, cheap)
+  options = ExecutionOptions('vmap' if config.seed_axis == 'vmap' else 'map', 0, length, 100)
   keys = jnp.stack([jax.random.key(seed) for seed in seeds])
-  method = parts.method_of(case)
-  one = phase.make(case.method, method, plan, len(plan.participants[0]), keys, world, variables, settings)
+  everybody = np.arange(case.clients * len(case.nets))
+  rounds, method = len(plan.participants[0]), parts.method_of(case)
+  one = phase.make(case.method, method, plan, rounds, keys, of_seeds, everybody, variables, options)
   state, _ = jax.block_until_ready(one.run(one.init(variables), 0, 0))  # no round: compiles
   return one, state
 

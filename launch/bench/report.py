@@ -1,6 +1,6 @@
 """How `launch/bench.py` compares its rows, prints them, and describes the machine they were measured on.
 
-python -m launch.bench_report results/bench_cpu.json     # the overview of a finished benchmark, as Markdown
+python -m launch.bench.report results/bench_cpu.json     # the overview of a finished benchmark, as Markdown
 """
 
 import argparse
@@ -17,6 +17,9 @@ import time
 
 import flax
 import jax
+
+import fedkd
+from fedkd.experiment import provenance
 
 
 def compare(rows):
@@ -173,7 +176,6 @@ def machine():
   cpuinfo = pathlib.Path('/proc/cpuinfo')
   lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
   names = [line.split(':')[1].strip() for line in lines if line.startswith('model name')]
-  git = lambda *a: subprocess.run(['git', *a], capture_output=True, text=True, check=False).stdout.strip()
   versions = {'python': platform.python_version(), 'jax': jax.__version__, 'flax': flax.__version__}
   for name in ('torch', 'flwr'):
     with contextlib.suppress(ImportError):
@@ -183,8 +185,7 @@ def machine():
     'cpu': names[0] if names else platform.processor(),
     'cores': os.cpu_count(),
     'versions': versions,
-    'commit': git('rev-parse', 'HEAD'),
-    'dirty': bool(git('status', '--porcelain', 'fedkd', 'launch')),
+    **provenance.commit(pathlib.Path(fedkd.__file__).parent),
     'date': datetime.date.today().isoformat(),
   }
 
@@ -207,7 +208,12 @@ def wait_for_idle(patience=300):
       return
 
 
-if __name__ == '__main__':
+def main():
+  """Prints the overview of a file."""
   flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   flags.add_argument('file', type=pathlib.Path, help='what launch.bench wrote')
   print(overview(json.loads(flags.parse_args().file.read_text())))
+
+
+if __name__ == '__main__':
+  main()

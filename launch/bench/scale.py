@@ -1,7 +1,7 @@
 """What a round costs with many clients, and with many devices, measured on whole runs of the library.
 
-  python -m launch.bench_scale --json=results/bench_scale.json --figure=results/bench_scale.png
-  python -m launch.bench_scale --clients=1000 --devices=1,2 --rounds=15                           # a look
+  python -m launch.bench.scale --json=results/bench_scale.json --figure=results/bench_scale.png
+  python -m launch.bench.scale --clients=1000 --devices=1,2 --rounds=15                           # a look
 
 FedHe with LeNet on random digits, ten a client, 100 participants a round, three batches of 10; clients' states in RAM
 (while they fit) and on disk (`client_store`). FedAvg, whose clients keep no state, beside it. Then the same round with
@@ -17,12 +17,11 @@ import resource
 import tempfile
 import time
 
-import matplotlib.figure
 import numpy as np
-import optax
 
 from fedkd import config as base
-from fedkd import experiment, files, methods, plan
+from fedkd import experiment
+from fedkd.experiment import progress
 from launch.bench import report
 
 PARTICIPANTS, ROWS_EACH, STRETCH, TEST = 100, 10, 5, 200
@@ -40,9 +39,9 @@ def config_of(folder, row):
   config = base.default()
   config.data.name, config.data.normalise, config.data.validation = f'npz:{path}', 'unit', 0.0
   config.data.clients, config.groups = row['clients'], ({'model': 'LeNet', 'clients': row['clients']},)
-  config.method = base.block(methods, row['method'], steps=3, batch=10)
-  config.optimizer = base.block(optax, 'adam', learning_rate=1e-3)
-  config.plan = base.block(plan, 'sampled', ratio=PARTICIPANTS / row['clients'])
+  config.method = base.method(row['method'], steps=3, batch=10)
+  config.optimizer = base.optimizer('adam', learning_rate=1e-3)
+  config.plan = base.plan('sampled', ratio=PARTICIPANTS / row['clients'])
   config.rounds, config.eval_every = row['rounds'], STRETCH
   config.eval_clients, config.eval_rows, config.devices = 10, TEST, row['devices']
   config.checkpoint_every = STRETCH
@@ -55,9 +54,9 @@ def measure(row):
   with tempfile.TemporaryDirectory() as scratch:
     folder = pathlib.Path(scratch)
     config = config_of(folder, row)
-    stamps, append = [], files.append
-    files.append = lambda path, line: (append(path, line), stamps.append((line['seconds'], time.monotonic())))
-    summary = experiment.run(config, folder / 'run', show=False)
+    stamps = []  # of every evaluation: seconds of training so far, and the clock's
+    note = lambda round, rate, line=None: line and stamps.append((line['seconds'], time.monotonic()))
+    summary = experiment.run(config, folder / 'run', show=progress.SILENT._replace(update=note))
     rounds, clock = np.median(np.diff(np.array(stamps), axis=0)[1:], 0) / STRETCH  # without and with what lies between
     stored = sum(file.stat().st_blocks * 512 for file in folder.glob('store/group*'))
   return {
@@ -74,11 +73,13 @@ def measure(row):
 def spawn(row):
   """`measure` in a process of its own."""
   report.wait_for_idle(60)
-  return {**row, **report.measured('launch.bench_scale', '--row', json.dumps(row))}
+  return {**row, **report.measured('launch.bench.scale', '--row', json.dumps(row))}
 
 
 def draw(rows, path):
   """Seconds per round and memory over clients, seconds per round over devices."""
+  import matplotlib.figure
+
   figure = matplotlib.figure.Figure(figsize=(12, 3.6), layout='constrained')
   time, memory, spread = figure.subplots(1, 3)
   kinds = {

@@ -316,6 +316,11 @@ def communication() -> str:
   return '\n'.join(text)
 
 
+def _code(result) -> str:
+  """What made a result: its commit, or outside a checkout the version."""
+  return f'commit {result["commit"]}' if result['commit'] else f'fedkd {result["versions"]["fedkd"]}'
+
+
 def _leaks(config) -> bool:
   """Whether early stopping in any phase watched test rows."""
   watched = [phase.get('early_stop', {}).get('watch', '') for phase in (*config.get('before', ()), config)]
@@ -330,7 +335,7 @@ def write(out, path):
       done = everything.get((id, profile))
       if not done:
         continue
-      sources = sorted({f'{r["device"]}, JAX {r["versions"]["jax"]}, commit {r["commit"]}' for r in done.values()})
+      sources = sorted({f'{r["device"]}, JAX {r["versions"]["jax"]}, {_code(r)}' for r in done.values()})
       parts += [f'## {entry.title} ({id}, {profile})', '', f'{entry.source}. {"; ".join(sources)}.', '']
       parts += [analysis.markdown(table(entry, done)), '']
       each = _parts(entry, done)

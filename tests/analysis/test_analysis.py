@@ -56,8 +56,8 @@ def test_differences_pair_only_common_seeds():
 
 def test_runs_are_told_apart_by_as_much_of_their_paths_as_needed(tmp_path):
   a, b, c = tmp_path / 'hetero/fedhe', tmp_path / 'homo/fedhe', tmp_path / 'homo/private'
-  assert command.labelled([b, c, b]) == {'fedhe': b, 'private': c}
-  assert command.labelled([str(a), b, c]) == {'hetero/fedhe': a, 'homo/fedhe': b, 'homo/private': c}
+  assert compare.labelled([b, c, b]) == {'fedhe': b, 'private': c}
+  assert compare.labelled([str(a), b, c]) == {'hetero/fedhe': a, 'homo/fedhe': b, 'homo/private': c}
 
 
 def test_two_results_of_one_method_are_refused(tmp_path, monkeypatch):

@@ -50,10 +50,10 @@ PROGRAM = """
 import json, pathlib, sys
 import jax
 import numpy as np
-from configs import quickstart
+from configs import fedhe_digits
 from fedkd import config as base, experiment, methods, plan, round
 from fedkd.analysis import figures
-from fedkd.experiment import checkpoint, devices, hosts
+from fedkd.experiment import build, checkpoint, devices, hosts
 
 figures.save_figures = lambda *args: None  # as `conftest` does
 (name, _, stops), runs = sys.argv[1].partition(' '), [word.split(',') for word in sys.argv[2:]]
@@ -61,10 +61,10 @@ devices.request(max(int(count) for _, count, _ in runs))
 made, traced = [], round.run
 jax.monitoring.register_event_duration_secs_listener(lambda name, _, fun_name='', **more: made.append(fun_name))
 round.run = lambda *args: made.append('a trace') or traced(*args)
-config = quickstart.get_config('smoke')
+config = fedhe_digits.get_config('smoke')
 config.groups = ({'model': 'MLP', 'clients': 5, 'hidden': (8,)}, {'model': 'MLP', 'clients': 3, 'hidden': (4,)})
 config.data.clients, config.data.public_share, config.eval_rows = 8, 0.2, 100
-config.optimizer = base.block(base.optax, 'sgd', learning_rate=0.05)
+config.optimizer = base.optimizer('sgd', learning_rate=0.05)
 options = {'fedavg': {'per_group': True}, 'fedprox': {'per_group': True}}
 options['felo'] = {'initial': 1, 'epochs': 1, 'feature_align': 'pool'}
 options |= {'fedmd': {'subset': 16, 'digest_batch': 8}, 'heterofl': {'epochs': 1}, 'fedh2l': {'batch': 8}}
@@ -74,12 +74,12 @@ if name == 'fedgkt':
   config.groups = ({'model': 'GKTClient', 'clients': 8, 'channels': 4},)
   options[name] = {'epochs': 1, 'server_blocks': (1,), 'server_width': 0.125, 'server_epochs': 1}
   config.optimizer.learning_rate = 0.005  # its server makes many more steps, in which rounding grows
-config.method = base.block(methods, name, **options.get(name, {}))
-stale = base.block(plan, 'asynchronous', stale=True)
-config.plan = stale if name == 'fedhe' else base.block(plan, 'sampled', ratio=0.7)
+config.method = base.method(name, **options.get(name, {}))
+stale = base.plan('asynchronous', stale=True)
+config.plan = stale if name == 'fedhe' else base.plan('sampled', ratio=0.7)
 config.eval_every, config.checkpoint_every, config.seeds = 1, 1, (0, 1)
 if stops:  # who has learned no more, two images of a hundred, in a round leaves
-  config.plan, config.early_stop.watch = base.block(plan, 'synchronous'), 'accuracy'
+  config.plan, config.early_stop.watch = base.plan('synchronous'), 'accuracy'
   config.early_stop.patience, config.early_stop.min_delta = 1, 0.015
 for folder, count, rounds in runs:
   config.devices, config.rounds = int(count), int(rounds)
@@ -88,12 +88,12 @@ for folder, count, rounds in runs:
   summary = experiment.run(config, folder)
   # Once more for arrays that lie on devices would be once too much; lowering and compiling are an event each.
   assert (made.count('a trace'), made.count('jit(run)')) == (1, 2), made
-  hosts.tell(0)  # the first has saved
-  parts = experiment.build(config, dry=True)
+  hosts.broadcast_from_primary(0)  # the first has saved
+  parts = build.build(config, dry=True)
   with checkpoint.manager(pathlib.Path(folder) / 'checkpoints') as saved:
     step, state, _ = checkpoint.restore(saved, lambda step: parts.phases[0].saved, print)
   leaves = [np.asarray(a, float).ravel() for a in jax.tree.leaves(state) if a.dtype.kind == 'f']
-  if hosts.first():
+  if hosts.is_primary():
     counted = {**summary['ledger'], 'examples': summary['examples']}
     print('outcome', json.dumps([step, summary['final'], counted, np.concatenate(leaves).tolist()]))
 """

@@ -9,7 +9,7 @@ from test_phases import config, rows_of, stop_after
 
 import runs
 from fedkd import config as configs
-from fedkd import experiment, plan
+from fedkd import experiment
 from fedkd.errors import ConfigError
 from fedkd.experiment import build, early_stopping, progress, totals
 from fedkd.experiment.early_stopping import EarlyStop
@@ -175,6 +175,6 @@ def test_what_cannot_be_watched_is_refused(images, early, change, match):
 def test_clients_that_are_drawn_cannot_stop_early(images):
   made = config(images, 'private')
   made.early_stop.watch = 'accuracy'
-  made.plan = configs.block(plan, 'sampled', ratio=0.5)
+  made.plan = configs.plan('sampled', ratio=0.5)
   with pytest.raises(ConfigError, match=r"plan\.name='sampled' does not go with early_stop"):
     build.build(made, dry=True)

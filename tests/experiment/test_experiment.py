@@ -12,11 +12,10 @@ import sys
 
 import jax
 import numpy as np
-import optax
 import pytest
 
 import runs
-from fedkd import aggregate, experiment, files, methods, plan
+from fedkd import aggregate, experiment, files, methods
 from fedkd import config as configs
 from fedkd.errors import ConfigError, DivergedError, StoppedError
 from fedkd.experiment import build, checkpoint, progress, runner, scoring
@@ -117,7 +116,7 @@ def diverging(images, eval_every):
   """A config whose steps are infinite from round 4 on; a checkpoint after every call."""
   config = runs.config(images, rounds=8, method='private', steps=1)
   config.groups = ({'model': 'MLP', 'clients': 4, 'hidden': (8,)},)
-  config.optimizer = configs.block(optax, 'sgd', learning_rate=1e3)
+  config.optimizer = configs.optimizer('sgd', learning_rate=1e3)
   config.milestones, config.decay, config.checkpoint_every, config.eval_every = (4,), 1e38, 1, eval_every
   return config
 
@@ -157,7 +156,9 @@ def test_the_lowering_does_not_change_what_training_begins_with(images):
     config.lowering = lowering
     source = build.load_data(config)
     groups = build.make_groups(config, source)
-    begun.append(build.initial_variables(groups[1:], (0,), source.train_image.shape[1:]))
+    begun.append(
+      build.initial_variables(groups[1:], (0,), jax.ShapeDtypeStruct(source.train_image.shape[1:], np.uint8))
+    )
   jax.tree.map(np.testing.assert_array_equal, *begun)
 
 
@@ -191,8 +192,8 @@ def test_seeds_under_vmap_are_those_of_map_to_rounding(images, net):
   for axis in ('map', 'vmap'):
     config = runs.config(images, 'fedhe', seeds=(0, 3), rounds=3)
     config.groups = ({'model': net, 'clients': 4, **({'hidden': (8,)} if net == 'MLP' else {'filters': (2, 2)})},)
-    config.optimizer, config.seed_axis = configs.block(optax, 'sgd', learning_rate=0.05), axis
-    config.plan = configs.block(plan, 'asynchronous', stale=True)
+    config.optimizer, config.seed_axis = configs.optimizer('sgd', learning_rate=0.05), axis
+    config.plan = configs.plan('asynchronous', stale=True)
     parts = build.build(config)
     phase = parts.phases[0]
     state, report = phase.run(phase.init(parts.variables), 0, phase.length)
@@ -228,7 +229,7 @@ def test_chunks_do_not_change_a_bit(images, finished):
   state = phase.init(parts.variables)
   for start, count in ((0, 1), (1, 2), (3, 1), (4, 2)):
     state, _ = phase.run(state, start, count)
-  again = experiment.checkpoint.digest((state.client, state.server))
+  again = checkpoint.checksum((state.client, state.server))
   assert again == finished[1]['state_sha256']
 
 
@@ -241,7 +242,7 @@ def test_a_run_is_traced_once_whatever_its_chunks(images):
     return method._replace(client=method.client._replace(step=step))
 
   config = runs.config(images, method='private')
-  config.method = configs.block(methods, counted)
+  config.method = configs.method(counted)
   parts = build.build(config)
   phase = parts.phases[0]
   state = phase.init(parts.variables)
@@ -321,7 +322,9 @@ def test_blocks_of_one_shape_find_the_same_right_answers(images, monkeypatch, ev
   config.data.validation, config.eval_rows = 0.3, eval_rows
   parts = build.build(config)
   phase, shapes = parts.phases[0], []
-  phase = phase._replace(correct=lambda *args: shapes.append(args[1].shape) or parts.phases[0].correct(*args))
+  real = phase.programs.correct
+  seen = lambda inputs, state, x, y: shapes.append(x.shape) or real(inputs, state, x, y)
+  phase = phase._replace(programs=phase.programs._replace(correct=seen))
   state, _ = phase.run(phase.init(parts.variables), 0, 2)
   look = lambda: (
     [scoring.accuracy(parts, phase, state, limit) for limit in (0, eval_rows)]
@@ -373,7 +376,7 @@ def test_a_rule_by_value_and_by_dotted_path(images, tmp_path):
     (lambda c: c.update(groups=({'model': 'MLP', 'clients': 4, 'width': 3},)), r"has no field 'width'; it has hidden"),
     (lambda c: c.update(groups=({'model': 'ThreeConv', 'clients': 4, 'filters': (2, 2, 2)},)) or tiny(c), r'too deep'),
     (lambda c: many_clients(c), r'data.clients=300 is more than the 240 training examples'),
-    (lambda c: setattr(c, 'method', configs.block(methods, 'fedavg')), r'method.per_group=True'),
+    (lambda c: setattr(c, 'method', configs.method('fedavg')), r'method.per_group=True'),
     (lambda c: c.method.update(steps=None), r'steps or epochs'),
     (lambda c: c.optimizer.update(name='adamm'), r"optimizer.name='adamm' is unknown"),
   ],
@@ -415,8 +418,8 @@ def halved(tx, steps=2, batch=8):
 
 def test_a_method_by_value_and_by_dotted_path(images, tmp_path):
   by_value, by_path = runs.config(images, 'private'), runs.config(images, 'private')
-  by_value.method = configs.block(methods, halved)
-  by_path.method = configs.block(methods, f'{__name__}:halved')
+  by_value.method = configs.method(halved)
+  by_path.method = configs.method(f'{__name__}:halved')
   results = [experiment.run(c, tmp_path / str(i), show=False) for i, c in enumerate((by_value, by_path))]
   assert results[0]['state_sha256'] == results[1]['state_sha256']
   assert results[0]['examples'] == [6 * 4 * 8]
@@ -478,7 +481,7 @@ def test_heterofl_draws_widths_anew_and_is_evaluated_as_the_whole_network(images
   config = runs.config(images, 'heterofl', 4, (0, 1), epochs=None)
   net = {'model': 'PreActResNet', 'blocks': (1,), 'width': 0.0625, 'clients': 4, 'first': 0}
   config.groups = tuple({**net, 'rate': rate} for rate in (1.0, 0.5, 0.25))
-  config.plan = configs.block(plan, 'dynamic', ratio=0.75)
+  config.plan = configs.plan('dynamic', ratio=0.75)
   config.eval_clients = 3
   whole = experiment.run(config, tmp_path / 'whole', show=False)
   config.rounds = 2

@@ -82,7 +82,7 @@ def test_hosts_that_disagree_are_refused_before_anything_is_written(tmp_path):
 
 @pytest.mark.slow
 def test_when_a_host_dies_the_other_ends_with_a_sentence(tmp_path):
-  command = [sys.executable, '-m', 'launch.main', '--config=configs/quickstart.py:smoke', '--config.rounds=100000']
+  command = [sys.executable, '-m', 'launch.main', '--config=configs/fedhe_digits.py:smoke', '--config.rounds=100000']
   command += [f'--workdir={tmp_path / "run"}', '--config.devices=4', '--config.eval_every=100000', '--config.seeds=0,']
   at, pipe = address(), {'stdout': subprocess.PIPE, 'stderr': subprocess.PIPE, 'text': True}
   first, second = (subprocess.Popen([*command, f'--hosts={at},2,{i}'], cwd=ROOT, **pipe) for i in (0, 1))

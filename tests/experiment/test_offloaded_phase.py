@@ -4,9 +4,9 @@ import jax
 import numpy as np
 import pytest
 
-from configs import quickstart
+from configs import fedhe_digits
 from fedkd import config as base
-from fedkd import experiment, methods, plan
+from fedkd import experiment, plan
 from fedkd.errors import ConfigError, StoreError
 from fedkd.experiment import client_store, dry_run
 
@@ -15,12 +15,12 @@ LOOKED_AT = ((0, 0), (1, 1), (7, 1))
 
 
 def config_of(store='', method='fedhe', rounds=7, **options):
-  config = quickstart.get_config('smoke')
+  config = fedhe_digits.get_config('smoke')
   sizes = zip(CLIENTS, ((8,), (4,)), strict=True)
   config.groups = tuple({'model': 'MLP', 'clients': n, 'hidden': hidden} for n, hidden in sizes)
   config.data.clients, config.eval_rows, config.eval_clients = sum(CLIENTS), 50, 4
-  config.method = base.block(methods, method, **options)
-  config.plan = base.block(plan, 'sampled', ratio=0.4)
+  config.method = base.method(method, **options)
+  config.plan = base.plan('sampled', ratio=0.4)
   config.rounds, config.eval_every, config.seeds, config.client_store = rounds, 3, (0, 1), str(store)
   return config
 
@@ -34,7 +34,7 @@ def models(workdir):
 def _narrow_windows():
   """So that a run of a few rounds has several windows, and clients that are in two of them."""
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr('fedkd.experiment.offloaded_phase.SEATS', 8)
+    patch.setattr('fedkd.experiment.offloaded_phase.SLOTS', 8)
     yield
 
 
@@ -154,7 +154,7 @@ def test_a_full_disk_ends_the_run_and_keeps_its_checkpoint(tmp_path, monkeypatch
   [
     (lambda c: c.update(devices=2), 'devices=2 does not go with client_store; set it to 1'),
     (lambda c: c.update(before=({'name': 'private', 'rounds': 1},)), 'before=.* does not go with client_store'),
-    (lambda c: setattr(c, 'plan', base.block(plan, 'asynchronous', stale=True)), 'set plan.stale=False'),
+    (lambda c: setattr(c, 'plan', base.plan('asynchronous', stale=True)), 'set plan.stale=False'),
   ],
 )
 def test_what_does_not_go_with_a_store_is_refused(tmp_path, change, message):

@@ -8,14 +8,14 @@ import pytest
 
 import runs
 from fedkd import config as configs
-from fedkd import experiment, files, methods
+from fedkd import experiment, files
 from fedkd.errors import ConfigError, StoppedError
-from fedkd.experiment import build
+from fedkd.experiment import build, checkpoint
 
 
 def config(images, method='fedmd', seeds=(0,)):
   out = runs.config(images, 'private', 3, seeds)
-  out.method = configs.block(methods, method, steps=2, batch=8, **({'epochs': None} if method == 'fedmd' else {}))
+  out.method = configs.method(method, steps=2, batch=8, **({'epochs': None} if method == 'fedmd' else {}))
   if method == 'fedmd':
     out.method.update({'subset': 16, 'digest_batch': 8})
     phase = {'steps': 2, 'batch': 8}
@@ -102,7 +102,7 @@ def stop_after(made, workdir, step):
   """Runs until a signal arrives after `step` rounds."""
   import signal
 
-  real, saves = experiment.checkpoint.save, []
+  real, saves = checkpoint.save, []
 
   def save(opened, at, state, totals):
     real(opened, at, state, totals)
@@ -110,12 +110,12 @@ def stop_after(made, workdir, step):
     if at == step:
       signal.raise_signal(signal.SIGTERM)
 
-  experiment.checkpoint.save = save
+  checkpoint.save = save
   try:
     with pytest.raises(StoppedError):
       experiment.run(made, workdir, show=False)
   finally:
-    experiment.checkpoint.save = real
+    checkpoint.save = real
 
 
 def test_a_run_branches_from_a_phase_of_another(finished, images):
@@ -184,7 +184,7 @@ def test_bad_public_data_is_one_sentence(images, change, match):
 def domains(tmp_path_factory):
   """(workdir, summary) of two domains of rotated digits with own test rows."""
   made = configs.default()
-  made.method = configs.block(methods, 'fedh2l', batch=8)
+  made.method = configs.method('fedh2l', batch=8)
   made.groups = ({'model': 'MLP', 'clients': 4, 'hidden': (8,)},)
   made.data.update({'name': 'rotated_mnist_5k', 'clients': 4, 'partition': 'by_origin', 'aligned': True})
   made.data.update({'public_share': 0.1, 'test_share': 0.15})

@@ -11,7 +11,7 @@ from fedkd import methods
 from fedkd.analysis import results
 from fedkd.errors import ConfigError
 from launch import papers, reproduce
-from launch.papers import report
+from launch.papers import fedh2l, report
 
 REGISTRY = papers.registry()
 
@@ -143,7 +143,7 @@ def test_overrides_of_a_row_reach_its_config():
 
 def fake(id, row, seeds, values, rounds=5):
   """A result with the given accuracies."""
-  per_seed = {k: values for k in ('final', *papers.H2L.values())}
+  per_seed = {k: values for k in ('final', *fedh2l.H2L.values())}
   return {
     'id': id, 'profile': 'small', 'method': row, 'seeds': seeds, 'per_seed': per_seed, 'turns': 10, 'seconds': 60.0,
     'config': {'rounds': rounds, 'groups': [], 'before': [], 'data': {'clients': 4}},

@@ -1,25 +1,24 @@
 """Config blocks come from signatures; config strings choose; differences decide about resuming."""
 
 import numpy as np
-import optax
 import pytest
 
-from configs import fedh2l, fedhe_cifar10, fedhe_mnist, fedmd, felo, quickstart
+from configs import fedh2l, fedhe_cifar10, fedhe_digits, fedhe_mnist, fedmd, felo, quickstart
 from fedkd import config as base
-from fedkd import methods, models, optimizers, plan
+from fedkd import models, optimizers
 from fedkd.data import sources
 from fedkd.errors import ConfigError
 from fedkd.experiment import build
 
 
 def test_a_block_holds_every_hyperparameter_with_its_default():
-  block = base.to_json(base.block(methods, 'fedavg', steps=7))
+  block = base.to_json(base.method('fedavg', steps=7))
   options = {'rule': 'mean', 'per_group': False, 'keep_optimizer': False}
   assert block == {'name': 'fedavg', 'steps': 7, 'epochs': None, 'batch': 50, **options}
 
 
 def test_optional_hyperparameters_keep_their_type():
-  block = base.block(methods, 'fedhe')
+  block = base.method('fedhe')
   block.epochs = 3
   block.steps = None
   block.rule = 'median'
@@ -32,26 +31,26 @@ def test_optional_hyperparameters_keep_their_type():
   ('make', 'match'),
   [
     (
-      lambda: base.block(methods, 'fedbest'),
+      lambda: base.method('fedbest'),
       r"method.name='fedbest' is unknown; choose one of agg, fedavg, fedgkt, fedh2l, fedhe, fedmd, fedprox, felo, "
       'heterofl, private, public, velo',
     ),
     (
-      lambda: base.block(methods, 'fedhe', beta=1),
+      lambda: base.method('fedhe', beta=1),
       r"method fedhe has no field 'beta'; it has steps, epochs, batch, alpha",
     ),
-    (lambda: base.block(optax, 'sgd'), r"optimizer sgd needs a value for 'learning_rate'"),
+    (lambda: base.optimizer('sgd'), r"optimizer sgd needs a value for 'learning_rate'"),
     (
-      lambda: base.block(plan, 'turns'),
+      lambda: base.plan('turns'),
       r"plan.name='turns' is unknown; choose one of asynchronous, dynamic, sampled, synchronous",
     ),
-    (lambda: base.block(methods, 'nowhere:f'), r"method.name='nowhere:f' cannot be loaded"),
+    (lambda: base.method('nowhere:f'), r"method.name='nowhere:f' cannot be loaded"),
     (
       lambda: base.parse('small,speed=9', zoo='a'),
       r"config string has 'speed=9'; use a profile \(paper, small, smoke\) or zoo=",
     ),
     (lambda: fedhe_mnist.get_config('zoo=mixed'), r"zoo='mixed' is unknown; choose one of hetero, homo"),
-    (lambda: quickstart.get_config('zoo=mixed'), r"zoo='mixed' is unknown; choose one of hetero, homo"),
+    (lambda: fedhe_digits.get_config('zoo=mixed'), r"zoo='mixed' is unknown; choose one of hetero, homo"),
   ],
 )
 def test_unknown_names_are_refused_with_the_choices(make, match):
@@ -66,6 +65,12 @@ def test_unknown_names_are_refused_with_the_choices(make, match):
     ({'seeds': (0, 1.5)}, r'seeds=\(0, 1.5\) has 1.5, which is no whole number'),
     ({'milestones': ('x',)}, r"milestones=\('x',\) has 'x', .* write for example --config.milestones=1,2"),
     ({'data': {'size': -1}}, r'data.size=-1 must not be negative'),
+    ({'rounds': -1}, r'rounds=-1 must be at least 1'),
+    ({'rounds': None}, r'rounds=None must be a whole number, as 100'),
+    ({'seeds': (True,)}, r'seeds=\(True,\) has True, which is no whole number'),
+    ({'data': {'validation': None}}, r'data.validation=None must be a number, as 0.1'),
+    ({'data': {'flip': None}}, r'data.flip=None must be True or False, as False'),
+    ({'name': None}, r"name=None must be text, as 'experiment'"),
   ],
 )
 def test_values_that_cannot_be_are_refused(change, match):
@@ -138,7 +143,7 @@ def test_the_paper_profile_has_the_papers_numbers():
   assert (config.data.name, config.data.partition, config.data.normalise) == ('cifar10', 'contiguous', 'mean_image')
 
 
-@pytest.mark.parametrize('module', [fedhe_mnist, fedhe_cifar10, quickstart])
+@pytest.mark.parametrize('module', [fedhe_mnist, fedhe_cifar10, fedhe_digits])
 @pytest.mark.parametrize('method', ['private', 'agg', 'fedavg', 'fedhe'])
 def test_every_config_names_its_clients_and_the_same_turns_for_every_method(module, method):
   config = module.get_config(f'small,method={method}')
@@ -149,8 +154,20 @@ def test_every_config_names_its_clients_and_the_same_turns_for_every_method(modu
 
 
 @pytest.mark.parametrize(('method', 'steps'), [('fedhe', 2), ('felo', None), ('fedh2l', None)])
-def test_the_quickstart_sets_the_steps_of_methods_that_count_them(method, steps):
-  assert quickstart.get_config(f'method={method}').method.get('steps') == steps
+def test_fedhe_on_digits_sets_the_steps_of_methods_that_count_them(method, steps):
+  assert fedhe_digits.get_config(f'method={method}').method.get('steps') == steps
+
+
+@pytest.mark.parametrize('profile', ['small', 'smoke'])
+def test_the_quickstart_gives_every_method_the_same_local_batches(profile):
+  names = ('private', 'agg', 'fedhe', 'fedmd', 'fedh2l')
+  one, *others = (quickstart.get_config(f'{profile},method={name}') for name in names)
+  assert [(c.method.get('steps', 1), c.method.batch) for c in (one, *others)] == [(1, 32)] * 5
+  # FedMD's first round only exchanges, and FedH2L's first hears nothing.
+  assert [c.rounds - one.rounds for c in others] == [0, 0, 1, 1]
+  for other in others:
+    for field in ('groups', 'seeds', 'optimizer', 'data', 'eval_every'):
+      assert other[field] == one[field]
 
 
 def test_the_paper_profile_of_felo_is_heterofls_training():

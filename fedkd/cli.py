@@ -1,0 +1,200 @@
+"""The command `fedkd`: finds the shipped configs and programs, and starts one of them.
+
+`configs/` and `launch/` lie beside this package in a checkout, in `fedkd/shipped/` where it was installed from a wheel.
+For this process and those that it starts they are modules `configs` and `launch`, which an environment does not get.
+"""
+
+import ast
+import importlib
+import os
+import pathlib
+import sys
+
+PACKAGE = pathlib.Path(__file__).parent
+HOME = PACKAGE / 'shipped' if (PACKAGE / 'shipped').is_dir() else PACKAGE.parent
+
+HELP = """fedkd: federated learning by knowledge distillation across clients whose models differ
+
+  fedkd run NAME[:STRING] --workdir=DIR    run an experiment, or continue it
+  fedkd compare RUN RUN ...                a table and figures of finished runs
+  fedkd reproduce --list                   the tables of the papers, printed numbers beside ours
+  fedkd data list                          which data sets are there, and how to get the others
+  fedkd bench --suite=cpu                  speed on this machine
+
+`fedkd COMMAND --help` says more. Exit codes: 0 done, 2 refused before training, 3 stopped while training (the last
+checkpoint is kept), 130 or 143 on a signal.
+"""
+RUN = """fedkd run NAME[:STRING] --workdir=DIR [--config.FIELD=VALUE ...]
+
+NAME is a config below, or the path of a config file of your own. STRING chooses among its profiles, methods and zoos.
+A run that was interrupted continues when it is started again with the same words.
+
+  fedkd run quickstart:smoke --workdir=runs/first
+  fedkd run quickstart:method=private --workdir=runs/private --config.seeds=0,1 --config.rounds=30
+  fedkd run my_experiment.py --workdir=runs/mine
+
+  --workdir=DIR            the run directory
+  --config.FIELD=VALUE     any field of the config; tuples as in --config.seeds=0,1,2
+  --dry_run                print parameters, message sizes and memory, and exit
+  --profile_dir=DIR        write a trace for JAX's profiler
+  --hosts=ADDRESS:PORT,COUNT,INDEX    this process is one of several hosts
+
+Configs (`fedkd run NAME --help` prints what one says of itself):
+
+"""
+COMPARE = """fedkd compare RUN RUN ... [--reference=RUN] [--out=DIR] [--results=ID/PROFILE]
+
+Prints accuracy with its interval, the difference to the reference paired over seeds, the worst client, megabytes and
+seconds of finished runs. Intervals are 95 % Student t, below three seeds the range.
+
+  fedkd compare runs/private runs/fedhe runs/agg --out=runs/comparison
+
+  --reference=RUN       compare with this run; by default the first whose method is `private`
+  --out=DIR             write table.csv, table.md and the accuracy over rounds, turns and megabytes there
+  --results=ID/PROFILE  write one JSON object per method there, as in the repository's results/
+"""
+REPRODUCE = """fedkd reproduce --list | --id=ID [--profile=PROFILE] [--seeds=0,1,2] [--rows=ROW,...] | --report
+
+Reruns the tables of the papers. Every row is a run, resumed where it stopped, and ends as a JSON object; rows whose
+object is there count as done.
+
+  fedkd reproduce --list
+  fedkd reproduce --id=h2l-rmnist-a10 --profile=small --out=my_results
+
+  --profile=PROFILE  paper (as published), light, small (minutes to an hour on two cores; the default), smoke (seconds)
+  --out=DIR          where the JSON objects go, by default results
+  --workdir=DIR      where the runs go, by default runs/reproduce
+  --check            build every row and count its messages, without training
+  --report           write RESULTS.md from the objects in --out
+"""
+BENCH = """fedkd bench --suite=cpu|gpu|peers|seeds [--json=FILE] [--cases=NAME,...] [--quick]
+fedkd bench scale|stages|report ...
+
+Measures local training through the library's own code, PyTorch beside it where that is installed. `scale`: a round with
+many clients or devices. `stages`: where a round's time goes. `report FILE`: a finished benchmark as Markdown. Each has
+its own --help.
+
+  fedkd bench --suite=cpu --cases=lenet --quick
+"""
+
+
+def main(words=None):
+  """Starts a command; `words` are those of the command line, without the program's name."""
+  words = sys.argv[1:] if words is None else list(words)
+  _make_importable()
+  commands = {'run': run, 'compare': compare, 'reproduce': reproduce, 'data': data, 'bench': bench}
+  if not words or _asks_for_help(words[0]):
+    print(HELP, end='')
+  elif words[0] == '--version':
+    import fedkd
+
+    print(f'fedkd {fedkd.__version__}')
+  elif words[0] in commands:
+    _piped(commands[words[0]], words[1:])
+  else:
+    _refuse(f'command {words[0]!r} is unknown; choose one of {", ".join(commands)}')
+
+
+def _piped(command, words):
+  """Runs a command whose reader may go away first, as in `fedkd reproduce --list | head`."""
+  try:
+    command(words)
+    sys.stdout.flush()
+  except BrokenPipeError:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would report it once more at its end
+    sys.exit(1)
+
+
+def run(words):
+  """`fedkd run`."""
+  names = configs()
+  if not words or _asks_for_help(words[0]):
+    width = max(map(len, names))
+    print(
+      RUN + ''.join(f'  {name:{width}}  {_docstring(path).splitlines()[0]}\n' for name, path in names.items()), end=''
+    )
+    return
+  if not any(word.startswith('--config=') for word in words):
+    name, colon, string = words[0].partition(':')
+    path = names.get(name) or pathlib.Path(name)
+    if not path.is_file():
+      _refuse(f'config {name!r} is unknown; choose one of {", ".join(names)}, or give the path of a file')
+    if any(map(_asks_for_help, words[1:])):
+      print(_docstring(path))
+      return
+    words = [f'--config={path}{colon}{string}', *words[1:]]
+  module = importlib.import_module('launch.main')
+  _start(module, words, module.parse)
+
+
+def compare(words):
+  """`fedkd compare`."""
+  _absl('compare', COMPARE, words)
+
+
+def reproduce(words):
+  """`fedkd reproduce`."""
+  _absl('reproduce', REPRODUCE, words, lambda module: module.define_flags())
+
+
+def data(words):
+  """`fedkd data`."""
+  importlib.import_module('launch.data').main(words, 'fedkd data')
+
+
+def bench(words):
+  """`fedkd bench`."""
+  if not words or _asks_for_help(words[0]):
+    print(BENCH, end='')
+    return
+  name = '__main__'
+  if not words[0].startswith('-'):
+    name, *words = words
+    if name not in ('scale', 'stages', 'report'):
+      _refuse(f'benchmark {name!r} is unknown; choose one of scale, stages, report, or give --suite')
+  sys.argv = [f'fedkd bench{"" if name == "__main__" else " " + name}', *words]
+  importlib.import_module(f'launch.bench.{name}').main()
+
+
+def configs() -> dict:
+  """{name: path} of the shipped configs."""
+  return {path.stem: path for path in sorted((HOME / 'configs').glob('[a-z]*.py'))}
+
+
+def _make_importable():
+  """Before everything else, what is shipped; after everything else, the directory we start from (`my_rules:damped`)."""
+  sys.path[:] = [str(HOME), *(entry for entry in sys.path if entry not in ('', str(HOME))), os.getcwd()]
+  others = [entry for entry in os.environ.get('PYTHONPATH', '').split(os.pathsep) if entry]
+  os.environ['PYTHONPATH'] = os.pathsep.join([str(HOME), *others])  # of the processes that a benchmark starts
+
+
+def _absl(name, text, words, prepare=lambda module: None):
+  if not words or any(map(_asks_for_help, words)):
+    print(text, end='')
+    return
+  module = importlib.import_module(f'launch.{name}')
+  prepare(module)
+  _start(module, words, importlib.import_module('launch.exits').parse)
+
+
+def _start(module, words, parse):
+  from absl import app
+
+  app.run(module.main, [f'fedkd {module.__name__.rpartition(".")[2]}', *words], flags_parser=parse)
+
+
+def _asks_for_help(word) -> bool:
+  return word in ('-h', '--help', 'help')
+
+
+def _docstring(path) -> str:
+  """What a config says of itself, without importing it."""
+  return ast.get_docstring(ast.parse(path.read_text())) or 'a config file'
+
+
+def _refuse(text):
+  importlib.import_module('launch.exits').refuse(text)
+
+
+if __name__ == '__main__':
+  main()

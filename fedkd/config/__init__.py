@@ -1,0 +1,43 @@
+"""Experiment configs: the fields and their defaults, choices by name, config strings and checks.
+
+A config is an `ml_collections.ConfigDict`: `default()` with what a file of `configs/` changes. `fedkd.experiment` makes
+a run of it.
+"""
+
+from ml_collections import ConfigDict
+
+from fedkd.config.checks import RUN_FIELDS, check, check_known, check_whole, differences
+from fedkd.config.choices import build, fields, functions, label, method, optimizer, plan, resolve, schedule
+from fedkd.config.defaults import default
+from fedkd.config.groups import entries, spread
+from fedkd.config.strings import finish, number, parse
+from fedkd.config.trees import flatten, freeze, to_json
+from fedkd.errors import ConfigError
+
+__all__ = [
+  'RUN_FIELDS',
+  'ConfigDict',
+  'ConfigError',
+  'build',
+  'check',
+  'check_known',
+  'check_whole',
+  'default',
+  'differences',
+  'entries',
+  'fields',
+  'finish',
+  'flatten',
+  'freeze',
+  'functions',
+  'label',
+  'method',
+  'number',
+  'optimizer',
+  'parse',
+  'plan',
+  'resolve',
+  'schedule',
+  'spread',
+  'to_json',
+]

@@ -1,0 +1,115 @@
+"""`--config=FILE[:STRING]` with `--config.FIELD=VALUE`, where a field may choose by name.
+
+`ml_collections` reads the flags, and locks the fields that a config has. What changes those fields comes first:
+`--config.plan.name=sampled` makes the block of that plan, so that `--config.plan.ratio=0.5` finds its field, in
+whatever order the flags are typed.
+"""
+
+import pathlib
+import re
+from collections.abc import Sequence
+
+from absl import flags
+from ml_collections import ConfigDict, config_flags
+from ml_collections.config_flags.config_flags import ConfigFileFlagParser
+
+from fedkd.config.choices import KINDS, label
+from fedkd.config.groups import spread
+from fedkd.config.strings import choose, number
+from fedkd.errors import ConfigError, check_known
+
+
+class Parser(ConfigFileFlagParser):
+  """Loads a config file and prepares the fields that the command line goes on to set."""
+
+  def __init__(self):
+    super().__init__('config', lock_config=False)
+    self.argv = []  # the whole command line; `ml_collections` reads this list too
+
+  def parse(self, path):
+    file = path.partition(':')[0]
+    if not pathlib.Path(file).is_file():
+      raise ConfigError(f'config={path} names no file {file}; give one such as configs/quickstart.py:smoke')
+    return prepare(super().parse(path), overrides(self.argv)).lock()
+
+
+def define(flag_values: flags.FlagValues = flags.FLAGS) -> flags.FlagHolder:
+  """Defines the flag `--config`; `parse` reads it."""
+  parser = Parser()
+  holder = config_flags.DEFINE_config_file(
+    'config', None, 'The experiment, with its profile.', flag_values, False, sys_argv=parser.argv
+  )
+  flag_values['config'].parser = parser
+  return holder
+
+
+def parse(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> list[str]:
+  """Parses a command line whose flag `--config` was defined by `define`; returns what is no flag.
+
+  Raises:
+    ConfigError: for a config that cannot be made, or a flag that cannot be, in one sentence.
+  """
+  argv = _config_first(_joined(argv))
+  flag_values['config'].parser.argv[:] = argv
+  try:
+    return flag_values(argv)
+  except (flags.Error, ValueError, TypeError, KeyError, AttributeError, IndexError, OSError) as error:
+    raise _innermost(error) from error
+
+
+def _joined(argv):
+  """`--config.FIELD VALUE` as `--config.FIELD=VALUE`: a flag that takes any value would not look at the next word."""
+  out = []
+  for word in argv:
+    if out and re.fullmatch(r'--?config(\.[^=]+)?', out[-1]) and not word.startswith('--'):
+      out[-1] += f'={word}'
+    else:
+      out.append(word)
+  return out
+
+
+def _config_first(argv):
+  at = next((i for i, word in enumerate(argv) if re.match(r'--?config=', word)), 0)
+  return [*argv[:1], argv[at], *argv[1:at], *argv[at + 1 :]] if at else argv
+
+
+def _innermost(error) -> ConfigError:
+  """The sentence of fedkd inside what absl and `ml_collections` made of it, else theirs."""
+  found, inner = None, error
+  while inner is not None:
+    found = inner if isinstance(inner, ConfigError) else found
+    inner = inner.__cause__ or inner.__context__
+  text = str(found or error).rpartition('ConfigError: ')[2]
+  return ConfigError(' '.join(text.split()))
+
+
+def overrides(argv: Sequence[str]) -> dict[str, str]:
+  """{field: text} of every `--config.FIELD=VALUE`, `--config.FIELD` and `--noconfig.FIELD`."""
+  matches = (re.fullmatch(r'--?(?:no)?config\.([^=]+)=?(.*)', word, re.DOTALL) for word in argv)
+  return {match[1]: match[2] for match in matches if match}
+
+
+def prepare(config: ConfigDict, given: dict[str, str]) -> ConfigDict:
+  """The config with the fields that `given` sets: those of the chosen factories, and groups for another `data.clients`.
+
+  Raises:
+    ConfigError: for an unknown name, or a field that is not there.
+  """
+  for field in KINDS:
+    if name := given.get(f'{field}.name'):
+      choose(config, field, name, missing=True)
+  for field in given:
+    _check_field(config, field)
+  if 'data.clients' in given and 'groups' not in given and config.groups:
+    spread(config, number('data.clients', given['data.clients'], int, least=1))
+  return config
+
+
+def _check_field(config, field):
+  block, what = config, 'config'
+  for part in field.partition('[')[0].split('.'):
+    if not isinstance(block, ConfigDict):
+      raise ConfigError(f'{what} has no fields, so that --config.{field} names nothing')
+    check_known([part], block, what)
+    block = block[part]
+    what = f'{part} {label(config[part])}' if part in KINDS and block is config[part] else part

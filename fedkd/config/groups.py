@@ -1,0 +1,57 @@
+"""Entries of `config.groups`: which clients have which model."""
+
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from fedkd import models
+from fedkd.config.trees import to_json
+from fedkd.errors import ConfigError
+
+
+def entries(config: ConfigDict) -> tuple[dict, ...]:
+  """The groups of a config, each with its number of `clients`.
+
+  Entries without `clients` share, in order, those of `data.clients` that the others leave: of 7 clients for three
+  entries the first has 3, the others 2. Entries for which none is left are dropped.
+
+  Raises:
+    ConfigError: if an entry is no dict with a model.
+  """
+  groups = [_entry(entry, i) for i, entry in enumerate(config.groups)]
+  free = [i for i, entry in enumerate(groups) if entry.get('clients') is None]
+  counts = [entry['clients'] for entry in groups if entry.get('clients') is not None]
+  if not free or any(isinstance(n, bool) or not isinstance(n, int) for n in counts):
+    return tuple(groups)
+  left = config.data.clients - sum(counts)
+  if left < 1:
+    raise ConfigError(
+      f'groups[{free[0]}] gets no client, since the other groups have all {config.data.clients} of data.clients; raise '
+      'data.clients, or leave the entry out'
+    )
+  for place, i in enumerate(free):
+    groups[i]['clients'] = len(range(place, left, len(free)))
+  return tuple(entry for i, entry in enumerate(groups) if i not in free or entry['clients'])
+
+
+def _entry(entry: Any, i: int) -> dict:
+  if not isinstance(entry, dict | ConfigDict) or 'model' not in entry:
+    raise ConfigError(
+      f'groups[{i}] has no model: {to_json(entry)!r}; give {{"model": ..., "clients": ...}} with one of '
+      f'{", ".join(models.__all__)}, or module:Class'
+    )
+  return dict(entry)
+
+
+def spread(config: ConfigDict, clients: int) -> None:
+  """Sets `data.clients`, and deals the clients out to the models of `groups` as evenly as possible.
+
+  Groups that all hold the same clients (HeteroFL's) keep on doing so.
+  """
+  config.data.clients = clients
+  together = len(config.groups) > 1 and all(entry.get('first') == 0 for entry in config.groups)
+  if together:
+    config.groups = tuple({**entry, 'clients': clients} for entry in config.groups)
+    return
+  config.groups = tuple({k: v for k, v in entry.items() if k not in ('clients', 'first')} for entry in config.groups)
+  config.groups = entries(config)

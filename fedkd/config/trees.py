@@ -1,0 +1,31 @@
+"""Configs as plain data."""
+
+from typing import Any
+
+from ml_collections import ConfigDict
+
+
+def to_json(value: Any) -> Any:
+  """A config as JSON-ready data: tuples as lists, functions as 'module:name'."""
+  if isinstance(value, ConfigDict | dict):
+    return {key: to_json(v) for key, v in value.items()}
+  if isinstance(value, tuple | list):
+    return [to_json(v) for v in value]
+  if callable(value):
+    return f'{value.__module__}:{value.__qualname__}'
+  return value
+
+
+def freeze(value: Any) -> Any:
+  """Lists as tuples, all the way down: JSON has no tuples, and a Flax module takes no lists."""
+  if isinstance(value, dict | ConfigDict):
+    return {key: freeze(v) for key, v in value.items()}
+  return tuple(freeze(v) for v in value) if isinstance(value, tuple | list) else value
+
+
+def flatten(values: dict, prefix: str = '') -> dict:
+  """A nested dict as {'a.b': leaf}."""
+  out = {}
+  for key, value in values.items():
+    out.update(flatten(value, f'{prefix}{key}.') if isinstance(value, dict) else {f'{prefix}{key}': value})
+  return out

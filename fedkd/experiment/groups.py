@@ -1,0 +1,171 @@
+"""Groups of clients from the entries of `config.groups`: networks, their preprocessing, and names."""
+
+import inspect
+
+import numpy as np
+
+from fedkd import config as configs
+from fedkd import models
+from fedkd.data import transforms
+from fedkd.errors import ConfigError
+from fedkd.models.base import Preprocessed
+from fedkd.types import Group
+
+CLIENT_FIELDS = ('clients', 'first', 'weights')  # of an entry, who has the model and what it starts from
+OPTIMIZER_FIELDS = ('learning_rate', 'optimizer')  # and how it is trained, if not as the others
+
+
+def make_groups(config, source) -> tuple:
+  """The groups of a config, clients numbered in their order unless a group says what its `first` is: several groups may
+  hold the same clients (HeteroFL's widths that change, Diao, Ding and Tarokh, 2021).
+
+  Raises:
+    ConfigError: for an unknown architecture, a missing, unknown or impossible field, or groups that do not hold exactly
+      the clients 0 .. `data.clients` - 1.
+  """
+  classes = config.data.classes or source.classes
+  if classes < source.classes:
+    raise ConfigError(
+      f'data.classes={classes} is less than the {source.classes} classes of {source.name}, so labels would lie '
+      f'outside the head; set it to at least {source.classes}, or to 0'
+    )
+  if not config.groups:
+    raise ConfigError('groups=() names no client; give at least one {"model": ..., "clients": ...}')
+  entries = configs.entries(config)
+  common = {'classes': classes, 'lowering': config.lowering}
+  nets = [_network(entry, i, common) for i, entry in enumerate(entries)]
+  mean, scale = normalisation(config.data.normalise, source)
+  groups, start = [], 0
+  for i, (entry, net, name) in enumerate(zip(entries, nets, group_names(entries, nets), strict=True)):
+    start = entry.get('first', start)
+    _check_numbers(i, entry.get('clients', 0), start)
+    model = Preprocessed(net, mean, scale, config.data.crop, config.data.flip)
+    groups.append(Group(name, model, np.arange(start, start + entry['clients'], dtype=np.int32)))
+    start += entry['clients']
+  _check_clients(groups, config.data.clients)
+  return tuple(groups)
+
+
+def _check_numbers(i, count, first):
+  for field, value, least in (('clients', count, 1), ('first', first, 0)):
+    if isinstance(value, bool) or not isinstance(value, int):
+      raise ConfigError(f'groups[{i}].{field}={value!r} must be a whole number')
+    if value < least:
+      raise ConfigError(f'groups[{i}].{field}={value} must be at least {least}')
+
+
+def _check_clients(groups, clients):
+  held = np.unique(np.concatenate([g.ids for g in groups]))
+  if len(held) != clients:
+    raise ConfigError(
+      f'groups have {len(held)} clients but data.clients={clients}; make them equal, or leave `clients` out of the '
+      'entries, which then share data.clients'
+    )
+  if held[-1] >= clients:
+    raise ConfigError(
+      f'groups have clients from {held[0]} to {held[-1]} and leave some out; let `first` number them 0 to {clients - 1}'
+    )
+
+
+def normalisation(choice, source) -> tuple[np.ndarray, np.ndarray]:
+  """(mean, scale), float32, each to be broadcast against an image [H, W, c]; a model sees (x - mean) * scale.
+
+  Args:
+    choice: what `data.normalise` says: a name in `fedkd.data.transforms`, or a function of the training images
+      uint8[N, H, W, c] alone, or of them and the name of their source.
+    source: `sources.Source`.
+
+  Raises:
+    ConfigError: for an unknown name, or a function that returns something else.
+  """
+  make = configs.resolve(choice, configs.functions(transforms), 'data.normalise')
+  try:
+    inspect.signature(make).bind(source.train_image, source.name)
+  except TypeError:
+    returned = make(source.train_image)
+  else:
+    returned = make(source.train_image, source.name)
+  image = source.train_image.shape[1:]
+  where = f'data.normalise={configs.to_json(choice)!r} returned'
+  if not isinstance(returned, tuple | list) or len(returned) != 2:
+    raise ConfigError(f'{where} {type(returned).__name__}; return (mean, scale), to be broadcast against {list(image)}')
+  mean, scale = (_constant(value, name, image, where) for value, name in zip(returned, ('mean', 'scale'), strict=True))
+  return mean, scale
+
+
+def _constant(value, name, image, where) -> np.ndarray:
+  try:
+    value = np.asarray(value, np.float32)
+    fits = np.broadcast_shapes(value.shape, image) == image
+  except (TypeError, ValueError):
+    value, fits = np.asarray(value, object), False
+  if not fits:
+    raise ConfigError(f'{where} a {name} of shape {list(value.shape)}; it must broadcast against images {list(image)}')
+  if not np.isfinite(value).all():
+    raise ConfigError(f'{where} a {name} that is not finite; see to channels without variance')
+  return value
+
+
+def group_names(entries, nets) -> list[str]:
+  """A name for each group: its model and first tuple of widths, and where several are called so, the fields in which
+  they differ.
+
+  Args:
+    entries: of `config.groups`.
+    nets: their Flax modules, for the defaults of fields that an entry leaves out.
+  """
+  others = ('model', *CLIENT_FIELDS)
+  fields = [{k: v for k, v in entry.items() if k not in others} for entry in entries]
+  names = [_label(entry['model'], own) for entry, own in zip(entries, fields, strict=True)]
+  for name in {name for name in names if names.count(name) > 1}:
+    same = [i for i, other in enumerate(names) if other == name]
+    keys = dict.fromkeys(key for i in same for key in fields[i])
+    texts = [{k: _text(fields[i].get(k, getattr(nets[i], k, None))) for k in keys} for i in same]
+    differ = [k for k in keys if len({text[k] for text in texts}) > 1]
+    more = [', '.join(f'{k}={text[k]}' for k in differ if text[k]) for text in texts]
+    for number, i in enumerate(same):
+      unique = more.count(more[number]) == 1
+      names[i] = ' '.join(filter(None, (name, more[number], '' if unique else f'({number + 1})')))
+  return names
+
+
+def _label(model, fields) -> str:
+  widths = next((v for v in fields.values() if isinstance(v, tuple | list)), ())
+  return ' '.join([model if isinstance(model, str) else model.__name__, '-'.join(map(str, widths))]).strip()
+
+
+def _text(value) -> str:
+  """A field's value in a name; '' for none."""
+  if isinstance(value, dict | configs.ConfigDict):
+    return configs.label(value) if 'name' in value else ''
+  return '-'.join(map(str, value)) if isinstance(value, tuple | list) else '' if value is None else str(value)
+
+
+def _network(entry, i, common):
+  """The network of group `i`, with the fields of its `entry` and those that all networks have in `common`."""
+  name = entry['model']
+  fields = {k: v for k, v in entry.items() if k not in ('model', *CLIENT_FIELDS, *OPTIMIZER_FIELDS)}
+  make = _architecture(name, i)
+  known = configs.fields(make, ('parent', 'name'))
+  if lacking := [field for field in common if field not in known]:
+    raise ConfigError(
+      f'groups[{i}].model={name!r} has no field {lacking[0]!r}; add it, as fedkd/models/__init__.py says'
+    )
+  own = {field: usual for field, usual in known.items() if field not in common}
+  configs.check_known(fields, own, f'groups[{i}], a {name},')
+  if lacking := [field for field, usual in own.items() if usual is inspect.Parameter.empty and field not in fields]:
+    raise ConfigError(f'groups[{i}], a {name}, needs a value for {lacking[0]!r}; add it to the entry')
+  try:
+    return make(**configs.freeze(fields), **common)
+  except (TypeError, ValueError) as error:
+    raise ConfigError(f'groups[{i}], a {name}, cannot be made: {error}') from error
+
+
+def _architecture(name, i):
+  choices = {n: getattr(models, n) for n in models.__all__}
+  if name not in choices and not callable(name) and ':' not in str(name):
+    raise ConfigError(f'groups[{i}].model={name!r} is unknown; choose one of {", ".join(choices)}, or module:Class')
+  make = configs.resolve(name, choices, f'groups[{i}].model')
+  if not callable(make):
+    raise ConfigError(f'groups[{i}].model={name!r} is no class; give one of {", ".join(choices)}, or module:Class')
+  return make

@@ -1,0 +1,125 @@
+"""From the fields of a config to data, splits, optimizers, methods and plans."""
+
+import numpy as np
+import optax
+
+from fedkd import config as configs
+from fedkd import optimizers, schedules
+from fedkd.data import partition, sources, split
+from fedkd.errors import ConfigError
+from fedkd.experiment.groups import OPTIMIZER_FIELDS
+from fedkd.plan import Plan
+from fedkd.types import Client, Method
+
+PHASE_FIELDS = ('rounds', 'early_stop')  # of a block; the others are its method's
+
+
+def load_data(config) -> sources.Source:
+  """The data set of a config, with its public set behind it if it names one."""
+  where, size = config.data.dir or None, config.data.size
+  fit = lambda source: sources.resize(source, size) if size else source
+  private = sources.load(config.data.name, where, config.data.label, configs.freeze(config.data.keep), size)
+  private = fit(_some(private, config.data.rows, 'data.rows'))
+  if not config.data.public:
+    return private
+  return sources.combine(
+    private,
+    fit(_some(sources.load(config.data.public, where, size=size), config.data.public_rows, 'data.public_rows')),
+  )
+
+
+def _some(source, limit, field) -> sources.Source:
+  """A random choice of `limit` training images, the same for all seeds; all of them for 0."""
+  found = len(source.train_label)
+  if limit > found:
+    raise ConfigError(f'{field}={limit} is more than the {found} images of {source.name}; lower it, or set it to 0')
+  if not limit:
+    return source
+  pick = np.sort(np.random.default_rng(0).permutation(found)[:limit])
+  origin = None if source.origin is None else source.origin[pick]
+  return source._replace(train_image=source.train_image[pick], train_label=source.train_label[pick], origin=origin)
+
+
+def make_split(config, source, seed) -> split.Split:
+  """Who owns which rows, by the config's partitioner, and what everybody does with them, by its protocol."""
+  make = configs.resolve(config.data.partition, configs.functions(partition), 'data.partition')
+  own = len(source.train_label) - source.public
+  known = {'origin': None if source.origin is None else source.origin[:own], **config.data}
+  extra = {name: known[name] for name in configs.fields(make, ('labels', 'clients', 'seed')) if name in known}
+  parts = make(source.train_label[:own], config.data.clients, seed, **extra)
+  protocol = configs.resolve(config.data.protocol, configs.functions(split), 'data.protocol')
+  shares = (config.data.validation, config.data.public_share, config.data.test_share, config.data.aligned)
+  return protocol(source, parts, seed, *shares)
+
+
+def make_plan(values, sizes, rounds) -> Plan:
+  """The plan of a config block, for so many clients per group.
+
+  Raises:
+    ConfigError: for a plan that these clients cannot have.
+  """
+  try:
+    return configs.build('plan', values)(sizes, rounds)
+  except ConfigError:
+    raise
+  except ValueError as error:
+    raise ConfigError(f'plan {configs.label(values)} cannot be built: {error}') from error
+
+
+def make_method(block, config, groups) -> Method:
+  """The method of one phase, whose clients train with the optimizer of their group.
+
+  Args:
+    block: of the phase: name and hyperparameters of its method, and `PHASE_FIELDS`.
+    config: ConfigDict, for the optimizer and its schedule.
+    groups: those of `make_groups`.
+
+  Raises:
+    ConfigError: for an unknown name or field, or a value that the factory refuses.
+  """
+  if isinstance(block['rounds'], bool) or not isinstance(block['rounds'], int) or block['rounds'] < 1:
+    raise ConfigError(
+      f'before: rounds={block["rounds"]!r} of {configs.label(block)} must be at least 1, a whole number'
+    )
+  values = {k: v for k, v in block.items() if k not in PHASE_FIELDS}
+  make = lambda entry: configs.build('method', values, make_optimizer(config, block['rounds'], entry))
+  own = [{k: entry[k] for k in OPTIMIZER_FIELDS if entry.get(k) is not None} for entry in configs.entries(config)]
+  method = make({})
+  return _with_optimizers(method, groups, [make(entry) if entry else method for entry in own]) if any(own) else method
+
+
+def _with_optimizers(method, groups, made) -> Method:
+  """`method`, whose clients of group g are those of `made[g]`.
+
+  The model tells the group: it is static, and an object of its own in each.
+  """
+  of = lambda model: next(one for group, one in zip(groups, made, strict=True) if group.model is model).client
+  init = lambda key, model, *rest: of(model).init(key, model, *rest)
+  step = lambda key, t, model, *rest: of(model).step(key, t, model, *rest)
+  return method._replace(client=Client(init, step))
+
+
+def make_optimizer(config, rounds: int, entry=None) -> optax.GradientTransformation:
+  """The optimizer of a phase, its learning rate following the phase's rounds.
+
+  Args:
+    config: ConfigDict.
+    rounds: of the phase.
+    entry: of a group, for a `learning_rate` or an `optimizer` of its own.
+
+  Raises:
+    ConfigError: for an unknown name or field, or a value that the factory refuses.
+  """
+  entry = entry or {}
+  values = dict(entry.get('optimizer', config.optimizer))
+  if 'learning_rate' in entry:
+    values['learning_rate'] = entry['learning_rate']
+  schedule, factors = dict(config.schedule), []
+  if schedule.get('rounds') == 0:
+    schedule['rounds'] = rounds
+  factor = configs.build('schedule', schedule)
+  if configs.label(schedule) != 'constant':
+    factors.append(factor)
+  if config.milestones:
+    factors.append(schedules.milestones(config.milestones, config.decay))
+  return optimizers.scheduled(configs.build('optimizer', values), *factors)

@@ -1,0 +1,77 @@
+"""How a phase's functions become compiled programs: seeds mapped, arguments in one `Inputs`."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+
+from fedkd.federation import Federation
+from fedkd.simulation import mapped_at_once
+from fedkd.types import Pool, PyTree
+
+
+class ExecutionOptions(NamedTuple):
+  """How to run, not what."""
+
+  seed_axis: str  # map, vmap, auto
+  clients_per_vmap: int  # 0: what is fastest
+  eval_every: int
+  eval_batch: int
+
+
+class Inputs(NamedTuple):
+  """What a program takes beside the state. Fields in `PER_SEED` have a leading axis [seeds]; the others have none."""
+
+  pool: Pool
+  key: jax.Array  # the run's keys of the phase
+  rows: tuple  # the tables of a `Federation`: private, everyone, shared, public
+  variables: PyTree = ()  # what the phase starts from
+  participants: tuple = ()  # per group int32[rounds, m]
+  start: jax.Array | int = 0
+  count: jax.Array | int = 0
+  new: tuple = ()  # per group bool[k], clients whose state is not in memory because they never had one
+
+  def federation(self, groups) -> Federation:
+    """The federation of one seed, inside a program."""
+    return Federation(groups, self.pool, *self.rows)
+
+
+PER_SEED = ('key', 'rows', 'variables')
+
+
+def rows_of(federation: Federation) -> tuple:
+  """The tables of a federation, for `Inputs`."""
+  return federation.private, federation.everyone, federation.shared, federation.public
+
+
+def over_seeds(function: Callable, axis: str, per_seed=PER_SEED) -> Callable:
+  """Maps `function(inputs, *trees)` over the seeds of the fields `per_seed` and of all trees: 'vmap', or 'map', one
+  after the other (bit-equal to single runs)."""
+
+  def mapped(inputs, *trees):
+    seeds = {name: getattr(inputs, name) for name in per_seed}
+    one = lambda each: function(inputs._replace(**each[0]), *each[1])
+    if jax.tree.leaves((seeds, trees))[0].shape[0] == 1:  # no loop, so that a donated state is updated in place
+      only = jax.tree.map(lambda a: jax.lax.squeeze(a, (0,)), (seeds, trees))  # takes less tracing than indexing
+      return jax.tree.map(lambda a: a[None], one(only))
+    return jax.vmap(one)((seeds, trees)) if axis == 'vmap' else jax.lax.map(one, (seeds, trees))
+
+  return mapped
+
+
+def program(function: Callable, options: ExecutionOptions, per_seed=PER_SEED, **how) -> Callable:
+  """`over_seeds`, jitted: a program (inputs, *trees) -> trees, with the name of `function` in JAX's logs and traces."""
+  mapped = over_seeds(function, seed_axis(options), per_seed)
+  mapped.__name__ = getattr(function, 'func', function).__name__
+  return jax.jit(mapped, **how)
+
+
+def seed_axis(options: ExecutionOptions) -> str:
+  """How seeds are mapped, 'map' or 'vmap'."""
+  automatic = 'map' if jax.default_backend() == 'cpu' else 'vmap'
+  return automatic if options.seed_axis == 'auto' else options.seed_axis
+
+
+def clients_per_vmap(options: ExecutionOptions, variables) -> int:
+  """Clients mapped at once, for models with such variables (or their shapes), leaves [seeds, n, ...]."""
+  return options.clients_per_vmap or mapped_at_once([v['params'] for v in variables], axes=2)

@@ -1,0 +1,67 @@
+"""Learning rates over rounds: each factory returns round -> factor, by which `optimizers.scheduled` multiplies updates.
+
+A factor is 1 where the learning rate is that of the optimizer. A config chooses one as `config.schedule`; a schedule of
+optax does as well, if it begins at 1.
+"""
+
+from collections.abc import Callable
+
+import jax.numpy as jnp
+import optax
+
+__all__ = ['constant', 'cosine', 'step', 'warmup_cosine']
+
+Schedule = Callable  # (round: int32[]) -> factor: float32[]
+
+
+def constant() -> Schedule:
+  """Always the optimizer's own learning rate."""
+  return optax.constant_schedule(1.0)
+
+
+def step(every: int, decay: float = 0.1) -> Schedule:
+  """`decay` times the rate of before, every so many rounds.
+
+  Raises:
+    ValueError: unless `every` is at least 1.
+  """
+  if every < 1:
+    raise ValueError(f'every={every} must be at least 1 round')
+  return lambda round: jnp.float32(decay) ** (round // every)
+
+
+def cosine(rounds: int = 0, end: float = 0.0) -> Schedule:
+  """Half a cosine from 1 in round 0 down to `end` in round `rounds`, and `end` from then on (Loshchilov, Hutter, 2017).
+
+  Args:
+    rounds: length of the descent; in a config 0 stands for all rounds of the phase.
+    end: last factor, in [0, 1].
+
+  Raises:
+    ValueError: for a length below 1, or an end outside [0, 1].
+  """
+  return warmup_cosine(rounds, 0, end)
+
+
+def warmup_cosine(rounds: int = 0, warmup: int = 5, end: float = 0.0) -> Schedule:
+  """1 / warmup, 2 / warmup, ... up to 1 in round warmup - 1, then `cosine` over the rounds that are left.
+
+  Args:
+    rounds: length of both together; in a config 0 stands for all rounds of the phase.
+    warmup: rounds of the ascent.
+    end: last factor, in [0, 1].
+
+  Raises:
+    ValueError: for a warmup below 0 or not shorter than `rounds`, or an end outside [0, 1].
+  """
+  if not 0 <= warmup < rounds:
+    raise ValueError(f'warmup={warmup} and rounds={rounds}: set rounds to at least {max(warmup, 0) + 1}')
+  if not 0 <= end <= 1:
+    raise ValueError(f'end={end} must be between 0 and 1; it is a factor of the learning rate')
+  descent = optax.cosine_decay_schedule(1.0, rounds - warmup, end)
+  return lambda round: jnp.where(round < warmup, (round + 1) / max(warmup, 1), descent(round - warmup))
+
+
+def milestones(rounds: tuple[int, ...], decay: float = 0.1) -> Schedule:
+  """`decay` times the rate of before from each of these rounds on, in any order."""
+  return optax.piecewise_constant_schedule(1.0, {int(round): decay for round in rounds})

@@ -1,0 +1,43 @@
+"""What a table of a paper is: its runs, the printed numbers (percent), and what the paper says of them."""
+
+from typing import NamedTuple
+
+PROFILES = ('paper', 'light', 'small', 'smoke')  # from the longest to the shortest; few ids have a light one
+
+
+class Row(NamedTuple):
+  """One run of an experiment, and what the paper prints for it."""
+
+  name: str
+  config: str  # a file of configs/
+  arg: str  # of its config string, without the profile
+  printed: dict  # {metric: percent, or a list of them per client}
+  overrides: tuple = ()  # ((field, value), ...) of the config
+  parts: tuple = ()  # the first metric as printed for every client
+
+
+class Experiment(NamedTuple):
+  """An id of the registry. `metrics` are the printed names and the fields of a result that answer them."""
+
+  title: str
+  source: str
+  rows: tuple
+  metrics: dict
+  cost: str  # of the small profile
+  full: tuple = ('paper',)  # profiles of full nets, the cheapest last
+  features: tuple = ()  # rows whose first client's features of all test rows are kept, as principal components
+  parts: tuple = ()  # what the paper calls the clients; empty: they are told apart by their nets
+
+
+class Claim(NamedTuple):
+  """A sentence of a paper as an inequality: the first row's metric is at least the second's, less a margin of ours.
+
+  `more` and `less` are `id/row`, or the difference of two, `id/row - id/row`.
+  """
+
+  text: str
+  more: str
+  less: str
+  metric: str = 'final'
+  why: str = ''  # what we know of a claim that was not kept
+  margin: float = 0  # points by which the first may be lower

@@ -1,0 +1,120 @@
+"""The command line as a user types it: choices by name, fields that follow them, and what is refused."""
+
+import re
+
+import pytest
+from absl import flags
+
+from fedkd import config as base
+from fedkd.config import command_line
+from fedkd.errors import ConfigError
+
+QUICK = '--config=configs/quickstart.py:smoke'
+
+
+@pytest.fixture
+def read(monkeypatch, request):
+  """A function from flags to the config that they make."""
+  monkeypatch.chdir(request.config.rootpath)
+
+  def config_of(*words):
+    values = flags.FlagValues()
+    holder = command_line.define(values)
+    command_line.parse(['main', *words], values)
+    return holder.value
+
+  return config_of
+
+
+def settings(block) -> dict:
+  return {k: v for k, v in base.to_json(block).items() if k != 'name'}
+
+
+@pytest.mark.parametrize(
+  'words',
+  [
+    (QUICK, '--config.plan.name=sampled', '--config.plan.ratio=0.5'),
+    (QUICK, '--config.plan.ratio=0.5', '--config.plan.name=sampled'),
+    ('--config.plan.ratio=0.5', '--config.plan.name=sampled', QUICK),
+    ('--config.plan.ratio', '0.5', '--config', 'configs/quickstart.py:smoke', '--config.plan.name', 'sampled'),
+  ],
+)
+def test_a_choice_by_name_brings_its_fields_in_any_order_of_the_flags(read, words):
+  assert base.to_json(read(*words).plan) == {'name': 'sampled', 'ratio': 0.5, 'seed': 0}
+
+
+def test_the_fields_of_another_choice_are_its_own_defaults(read):
+  file = read(QUICK)
+  config = read(QUICK, '--config.optimizer.name=sgd', '--config.optimizer.momentum=0.9', '--config.method.name=fedprox')
+  assert config.optimizer.learning_rate == file.optimizer.learning_rate == 6e-3  # has no default, so it stays
+  assert (config.optimizer.name, config.optimizer.momentum) == ('sgd', 0.9)
+  assert settings(config.method) == settings(base.method('fedprox'))
+  assert settings(file.method) != settings(base.method('fedhe'))
+  assert base.to_json(read(QUICK, '--config.method.name=fedhe').method) == base.to_json(file.method)
+
+
+def test_an_optimizer_by_path_and_one_without_a_default(read):
+  config = read(QUICK, '--config.optimizer.name=fedkd.optimizers:amsgrad', '--config.optimizer.eps=0.5')
+  assert settings(config.optimizer) == {
+    'learning_rate': 6e-3,
+    'b1': 0.9,
+    'b2': 0.999,
+    'eps': 0.5,
+    'weight_decay': 0.0,
+  }
+  assert read(QUICK, '--config.schedule.every=7', '--config.schedule.name=step').schedule.every == 7
+
+
+@pytest.mark.parametrize('clients', [1, 4, 7])
+def test_other_numbers_of_clients_share_the_models(read, clients):
+  flag, word = read(QUICK, f'--config.data.clients={clients}'), read(f'{QUICK},clients={clients}')
+  counts = [group['clients'] for group in flag.groups]
+  assert counts == [len(range(i, clients, 5)) for i in range(min(clients, 5))]
+  assert base.to_json(flag) == base.to_json(word)
+  typed = read(QUICK, '--config.data.clients=4', "--config.groups=({'model': 'MLP', 'clients': 4},)")
+  assert typed.groups == ({'model': 'MLP', 'clients': 4},)
+
+
+@pytest.mark.parametrize(
+  ('words', 'match'),
+  [
+    (('--config.data.nosuch=1',), r"^data has no field 'nosuch'; it has aligned, .*, validation$"),
+    (('--config.data.client=1',), r"^data has no field 'client'; it has .*; is it 'clients'\?$"),
+    (('--config.rouns=1',), r"^config has no field 'rouns'; .* is it 'rounds'\?$"),
+    (('--config.optimizer.name=sgd', '--config.optimizer.eps=1'), r"^optimizer sgd has no field 'eps'; it has .*mom"),
+    (('--config.method.name=fedhee',), r"^method.name='fedhee' is unknown; choose one of agg, .*, or module:function$"),
+    (('--config.rounds.x=1',), r'^rounds has no fields, so that --config.rounds.x names nothing$'),
+    (('--config.rounds=ten',), r"--config.rounds=ten: .*'ten'"),
+    (('--config.data.clients=0',), r"^clients='0'|^data.clients='0' is no whole number of at least 1"),
+    (('--config=configs/none.py',), r'^config=configs/none.py names no file configs/none.py; give one such as'),
+    (('--config=configs/quickstart.py:metod=3',), r"^config string has 'metod=3'; use a profile"),
+    (('--config=configs/quickstart.py:clients=x',), r"^clients='x' is no whole number of at least 1"),
+    (('--config=configs/quickstart.py:optimizer=adamm',), r"^optimizer.name='adamm' is unknown; choose one of ada"),
+  ],
+)
+def test_what_cannot_be_is_refused_in_one_sentence(read, words, match):
+  with pytest.raises(ConfigError, match=match) as refused:
+    read(*([] if words[0].startswith('--config=') else [QUICK]), *words)
+  assert '\n' not in str(refused.value)
+
+
+def test_tuples_switches_and_whole_blocks_are_read_as_before(read):
+  config = read(
+    QUICK, '--config.seeds=3,4', '--config.data.flip', '--config.early_stop={"watch": "accuracy"}', '--config.rounds=7'
+  )
+  assert (config.seeds, config.data.flip, config.rounds) == ((3, 4), True, 7)
+  assert config.early_stop.watch == 'accuracy'
+  assert read(QUICK, '--noconfig.data.flip').data.flip is False
+
+
+@pytest.mark.parametrize('name', ['felo', 'fedh2l', 'fedmd', 'fedhe_mnist', 'fedhe_cifar10', 'quickstart'])
+def test_every_config_string_takes_an_optimizer(read, name):
+  config = read(f'--config=configs/{name}.py:optimizer=sgd')
+  plain = read(f'--config=configs/{name}.py')
+  assert (config.optimizer.name, config.optimizer.learning_rate) == ('sgd', plain.optimizer.learning_rate)
+
+
+def test_all_configs_are_in_the_test_above(request):
+  marks = test_every_config_string_takes_an_optimizer.pytestmark[0].args[1]
+  found = {path.stem for path in (request.config.rootpath / 'configs').glob('*.py')}
+  assert {name for name in found if not re.match('_', name)} == set(marks)

@@ -1,0 +1,85 @@
+"""A run directory that an older version wrote (`tests/fixtures/run_88492e2/make.py`) loads, resumes and is a result."""
+
+import json
+import pathlib
+import shutil
+
+import jax
+import numpy as np
+import pytest
+
+from fedkd import experiment
+from fedkd.analysis import results
+from fedkd.experiment import checkpoint
+from fedkd.experiment.loading import read_config
+
+STORED = pathlib.Path(__file__).parents[1] / 'fixtures' / 'run_88492e2'
+SUMMARY = json.loads((STORED / 'run' / 'summary.json').read_text())
+PHASES = (2, 4)  # rounds
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+  """A copy of the run, its data where `data.name`, a relative path, is looked for."""
+  monkeypatch.setenv('FEDKD_IMAGES', str(STORED))
+  shutil.copytree(STORED / 'run', tmp_path / 'run')
+  return tmp_path / 'run'
+
+
+def leaves(workdir, step):
+  """The arrays of a checkpoint, whatever tree they were."""
+  import orbax.checkpoint as ocp
+
+  with ocp.PyTreeCheckpointer() as opened:
+    return jax.tree.leaves(opened.restore(workdir.absolute() / 'checkpoints' / str(step) / 'state'))
+
+
+def test_it_is_finished(run):
+  """Its config is what this version makes of it, so it is neither refused nor trained again."""
+  assert experiment.run(read_config(run), run, show=False) == SUMMARY
+
+
+def test_its_models_are_loaded(run):
+  """The loaded model has the accuracy that the run wrote down for its client on all test images."""
+  test = np.load(STORED / 'images.npz')
+  for s, seed in enumerate(SUMMARY['seeds']):
+    for client in range(2):
+      model, variables = experiment.load(run, client, seed)
+      logits, _ = model.apply(variables, test['x_test'], False)
+      assert np.mean(np.argmax(logits, -1) == test['y_test']) == pytest.approx(SUMMARY['final_per_client'][s][client])
+
+
+def test_it_is_a_result(run):
+  found = results.of_run(run, 'he-tiny', 'small')
+  assert (found['method'], found['seeds'], found['commit']) == ('fedhe', [0, 1], '88492e2')
+  assert [(row['phase'], row['round']) for row in found['curve']] == [(0, 0), (0, 2), (1, 0), (1, 2), (1, 4)]
+  assert found['ledger']['up']['knowledge']['numbers'] == [8 * 3 * 3] * 2  # turns, classes, logits
+
+
+def test_without_its_summary_the_last_state_has_the_same_digest(run):
+  (run / 'summary.json').unlink()
+  assert experiment.run(read_config(run), run, show=False)['state_sha256'] == SUMMARY['state_sha256']
+
+
+@pytest.mark.parametrize('step', [4, 2])  # in the middle of the last phase; at the end of the one before
+def test_resumed_it_ends_in_the_stored_state(run, step):
+  """The same bits, or on a processor that rounds otherwise the same numbers."""
+  (run / 'summary.json').unlink()
+  for later in range(step + 2, sum(PHASES) + 2, 2):
+    shutil.rmtree(run / 'checkpoints' / str(later))
+  again = experiment.run(read_config(run), run, show=False)
+  if again['state_sha256'] != SUMMARY['state_sha256']:
+    for new, old in zip(leaves(run, sum(PHASES)), leaves(STORED / 'run', sum(PHASES)), strict=True):
+      np.testing.assert_allclose(new, old, rtol=1e-5, atol=1e-6)
+  assert again['final'] == pytest.approx(SUMMARY['final'], abs=0.05)
+  assert again['ledger'] == SUMMARY['ledger']
+  stored = (STORED / 'run' / 'metrics.jsonl').read_text().splitlines()
+  assert len((run / 'metrics.jsonl').read_text().splitlines()) == len(stored)
+
+
+def test_its_newest_checkpoint_matches_its_digest(run):
+  """`checkpoint.read` finds the digest that was written then, so it is computed alike now."""
+  shapes = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves(run, sum(PHASES))]
+  with checkpoint.manager(run / 'checkpoints', tidy=False) as opened:
+    _, notes = checkpoint.read(opened, sum(PHASES), shapes)
+  assert notes['turns'] == [8, 8]

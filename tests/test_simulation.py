@@ -1,0 +1,399 @@
+"""The door: federations of own arrays, simulations as pure functions."""
+
+import flax.linen as nn
+import flax.nnx as nnx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import fedkd
+import runs
+from fedkd import aggregate, experiment, methods, models, plan
+from fedkd.experiment import build
+from helpers import assert_close, assert_same_bits
+
+CLASSES, WIDTH, CLIENTS, SIDE = 3, 6, 4, 12
+KEY = jax.random.key(0)
+SGD = optax.sgd(0.1)
+
+
+class Logits(nn.Module):
+  """Somebody's module: no classes, no flag for training, logits alone."""
+
+  width: int = 5
+
+  @nn.compact
+  def __call__(self, x):
+    x = x.reshape(x.shape[0], -1)
+    return nn.Dense(CLASSES)(nn.relu(nn.Dense(self.width)(x)))
+
+
+def vectors(count=120, seed=0):
+  """float32[N, WIDTH] around one centre per class, and labels."""
+  random = np.random.default_rng(seed)
+  label = np.arange(count) % CLASSES
+  return (2 * random.normal(size=(CLASSES, WIDTH)))[label] + random.normal(size=(count, WIDTH)), label
+
+
+def images(count=120, side=SIDE):
+  """uint8[N, side, side, 1] that show their class as a bright band."""
+  random = np.random.default_rng(0)
+  label = np.arange(count) % CLASSES
+  image = random.integers(0, 160, (count, side, side, 1))
+  for row, c in enumerate(label):
+    image[row, c * side // CLASSES : (c + 1) * side // CLASSES] += 60
+  return image.astype(np.uint8), label
+
+
+X, Y = vectors()
+TRAIN, HELD = np.arange(100), np.arange(100, 120)
+PARTS = np.array_split(TRAIN, CLIENTS)
+NET = models.MLP((5,), classes=CLASSES)
+OTHER = models.MLP((4,), classes=CLASSES)
+FEDHE = methods.fedhe(SGD, steps=2, batch=8, cold_start=0.0)
+
+
+def federation(nets=(NET, NET, OTHER, OTHER), **how):
+  return fedkd.federation(X, Y, PARTS, list(nets), **how)
+
+
+# Every method through the door, on images that even FedGKT's stem can take: (factory, modules, what is given).
+def _every_method():
+  turn = {'steps': 2, 'batch': 8}
+  wide = lambda rate: models.PreActResNet(classes=CLASSES, width=0.03, rate=rate, blocks=(1, 1))
+  mixed, gkt, one = [NET, NET, OTHER, OTHER], [models.GKTClient(classes=CLASSES, channels=4)], [NET]
+  shared, public = {'shared': [part[-6:] for part in PARTS]}, {'public': HELD[:12]}
+  tables = {
+    'private': (methods.private(SGD, **turn), mixed, {}),
+    'agg': (methods.agg(SGD, **turn), mixed, {}),
+    'public': (methods.public(SGD, **turn), mixed, public),
+    'fedavg': (methods.fedavg(SGD, **turn), one, {}),
+    'fedprox': (methods.fedprox(SGD, **turn), one, {}),
+    'fedhe': (methods.fedhe(SGD, **turn), mixed, {}),
+    'fedmd': (methods.fedmd(SGD, subset=8, digest_batch=4, epochs=None, **turn), mixed, public),
+    'fedh2l': (methods.fedh2l(SGD, batch=4), mixed, shared),
+    'felo': (methods.felo(SGD, epochs=1, initial=1, feature_align='group'), mixed, {}),
+    'velo': (methods.velo(SGD, epochs=1, initial=1, feature_align='group', cvae_epochs=1, limits=(8, 8)), mixed, {}),
+    'fedgkt': (methods.fedgkt(SGD, batch=8, server_blocks=(1,), server_width=0.1, server_epochs=1), gkt, {}),
+    'heterofl': (methods.heterofl(SGD, epochs=1, batch=8), [wide(1.0), wide(1.0), wide(0.5), wide(0.5)], {}),
+  }
+  assert set(tables) == set(methods.__all__)
+  return tables
+
+
+@pytest.mark.parametrize('name', methods.__all__)
+def test_every_method_runs_through_the_door(name):
+  method, nets, given = _every_method()[name]
+  x, y = images()
+  made = fedkd.federation(x, y, PARTS, nets, **given)
+  simulation = fedkd.simulation(method, made)
+  before = simulation.init(KEY)
+  state, report = simulation.run(before, rounds=2)
+  assert int(state.round) == 2
+  assert sum(int((ids >= 0).sum()) for ids in report.ids) == 2 * CLIENTS
+  assert np.isfinite(np.concatenate([np.asarray(info['loss']).ravel() for info in report.info])[CLIENTS:]).all()
+  accuracy = simulation.accuracy(state, x[HELD], y[HELD])
+  assert accuracy.shape == (CLIENTS,)
+  for client, (module, variables) in enumerate(simulation.models(state)):
+    logits = module.apply(variables, x[HELD], False)[0]
+    assert float(jnp.mean(logits.argmax(-1) == y[HELD])) == pytest.approx(float(accuracy[client]))
+  moved = jax.tree.map(lambda a, b: bool((np.asarray(a) != np.asarray(b)).any()), state[2:4], before[2:4])
+  assert any(jax.tree.leaves(moved))
+
+
+def test_a_notebook_and_a_run_directory_end_with_the_same_bits(tmp_path):
+  """The door with the split of a run is that run."""
+  file = runs.save_images(tmp_path / 'tiny.npz')
+  config = runs.config(file, 'fedhe', rounds=3)
+  config.data.normalise = 'mean_image'
+  summary = experiment.run(config, tmp_path / 'run', show=False)
+  parts = build.build(config, dry=True)
+  source, split = parts.source, parts.splits[0]
+  nets = [g.model.net for g in parts.groups for _ in g.ids]
+  made = fedkd.federation(source.train_image, source.train_label, split.private, nets, validation=split.validation[0])
+  method = methods.fedhe(optax.adam(1e-3), steps=2, batch=8)
+  simulation = fedkd.simulation(method, made)
+  state, report = simulation.run(simulation.init(jax.random.key(0)), rounds=3)
+  found = simulation.accuracy(state, source.test_image, source.test_label)
+  np.testing.assert_allclose(found, np.asarray(summary['final_per_client'][0]), atol=1e-6)
+  assert fedkd.ledger.total(report.up)['knowledge'][0] == summary['ledger']['up']['knowledge']['numbers'][0]
+  loaded = experiment.load_all(tmp_path / 'run')
+  for (_, ours), (_, theirs) in zip(simulation.models(state), loaded, strict=True):
+    assert_same_bits(*jax.tree.map(np.asarray, (ours, theirs)))
+
+
+def test_equal_modules_form_a_group_and_names_tell_groups_apart():
+  made = federation([Logits(5), Logits(7), Logits(5), NET])
+  assert [(g.name, g.ids.tolist()) for g in made.groups] == [
+    ('Logits width=5', [0, 2]),
+    ('Logits width=7', [1]),
+    ('MLP 5', [3]),
+  ]
+
+
+def test_owners_by_example_are_the_same_as_lists_of_rows():
+  owner = np.full(len(Y), -1)
+  for k, part in enumerate(PARTS):
+    owner[part] = k
+  assert_same_bits(*(jax.tree.map(np.asarray, fedkd.federation(X, Y, p, [NET])[1:]) for p in (PARTS, owner)))
+
+
+def test_float_vectors_are_learned_by_modules_from_elsewhere():
+  simulation = fedkd.simulation(methods.private(optax.adam(0.03), steps=4, batch=16), federation([Logits()]))
+  state, _ = simulation.run(simulation.init(KEY), rounds=25)
+  assert simulation.accuracy(state, X[HELD], Y[HELD]).min() > 0.7
+
+
+def test_integer_tokens_are_learned():
+  random = np.random.default_rng(0)
+  y = random.integers(0, CLASSES, 200)
+  x = random.integers(0, 5, (200, 7))
+  x[np.arange(200), random.integers(0, 7, 200)] = 10 + y  # a word that gives the class away
+
+  class Bag(nn.Module):
+    @nn.compact
+    def __call__(self, tokens, train):
+      return nn.Dense(CLASSES)(nn.Embed(20, 8)(tokens).mean(1))
+
+  made = fedkd.federation(x, y, np.array_split(np.arange(160), 2), [Bag()])
+  simulation = fedkd.simulation(methods.fedavg(optax.adam(0.1), steps=5, batch=20), made)
+  state, _ = simulation.run(simulation.init(KEY), rounds=10)
+  assert simulation.accuracy(state, x[160:], y[160:]).min() > 0.9
+
+
+def test_an_nnx_module_is_trained_through_to_linen():
+  class Net(nnx.Module):
+    def __init__(self, rngs):
+      self.hidden = nnx.Linear(WIDTH, 8, rngs=rngs)
+      self.output = nnx.Linear(8, CLASSES, rngs=rngs)
+
+    def __call__(self, x):
+      return self.output(jax.nn.relu(self.hidden(x)))
+
+  simulation = fedkd.simulation(
+    methods.fedhe(optax.adam(0.03), steps=4, batch=16), federation([nnx.bridge.to_linen(Net)])
+  )
+  state, _ = simulation.run(simulation.init(KEY), rounds=25)
+  assert simulation.accuracy(state, X[HELD], Y[HELD]).min() > 0.7
+
+
+def test_a_method_that_needs_features_shows_the_two_methods_to_add():
+  method = methods.felo(SGD, epochs=1)
+  with pytest.raises(ValueError, match=r'Logits returns logits alone.*`features\(self, x, train\)`.*`head\(self, f\)`'):
+    fedkd.simulation(method, federation([Logits()]))
+
+  class Parts(Logits):
+    def setup(self):
+      self.hidden, self.output = nn.Dense(5), nn.Dense(CLASSES)
+
+    def features(self, x, train):
+      return nn.relu(self.hidden(x))
+
+    def head(self, f):
+      return self.output(f)
+
+    def __call__(self, x):
+      return self.head(self.features(x, False))
+
+  simulation = fedkd.simulation(method, federation([Parts()]))
+  assert int(simulation.run(simulation.init(KEY), rounds=1)[0].round) == 1
+
+
+@pytest.mark.parametrize('flag', ['train', 'training', 'deterministic'])
+def test_the_flag_for_training_reaches_a_module_under_its_name(flag):
+  """Dropout of everything: logits are the bias in training, and not so in inference."""
+  code = f'lambda self, x, {flag}: nn.Dense(3, bias_init=nn.initializers.ones)(drop(x, {flag}))'
+  quiet = (lambda v: v) if flag == 'deterministic' else (lambda v: not v)
+  drop = lambda x, value: x * quiet(value)
+  call = nn.compact(eval(code, {'nn': nn, 'drop': drop}))
+  net = type('Net', (nn.Module,), {'__call__': call})()
+  adapted = fedkd.models.base.adapted(net, X[:1])
+  variables = adapted.init(KEY, X[:1], False)
+  assert (adapted.apply(variables, X[:2], True)[0] == 1).all()
+  assert (adapted.apply(variables, X[:2], False)[0] != 1).any()
+
+
+SIMULATION = fedkd.simulation(FEDHE, federation(), plan=plan.sampled(ratio=0.5))
+
+
+def test_rounds_and_runs_are_the_same_program_however_they_are_cut():
+  start = SIMULATION.init(KEY)
+  whole, report = SIMULATION.run(start, rounds=4)
+  state = start
+  for _ in range(2):
+    state, one = SIMULATION.round(state)
+  state, last = SIMULATION.run(state, rounds=2)
+  assert_same_bits(whole, state)
+  assert_same_bits(jax.tree.map(lambda a: a[2:], report), last)
+  assert_same_bits(jax.tree.map(lambda a: a[1], report), one)
+  assert_same_bits(jax.jit(SIMULATION.round)(start)[0], SIMULATION.round(start)[0])
+
+
+def test_seeds_under_vmap_equal_single_seeds():
+  keys = jax.random.split(KEY, 3)
+  states = jax.vmap(SIMULATION.init)(keys)
+  together, _ = jax.vmap(lambda state: SIMULATION.run(state, rounds=3))(states)
+  for s in range(3):
+    alone, _ = SIMULATION.run(SIMULATION.init(keys[s]), rounds=3)
+    assert_close(jax.tree.map(lambda a, s=s: a[s], together)[2:], alone[2:], rtol=1e-4, atol=1e-5)
+
+
+SWEEPS = {
+  'alpha': lambda v: methods.fedhe(SGD, steps=2, batch=8, cold_start=0.0, alpha=v),
+  'temperature': lambda v: methods.fedmd(
+    SGD, subset=8, digest_batch=4, digest_loss='kl', temperature=v, steps=2, epochs=None, batch=8
+  ),
+  'mu': lambda v: methods.fedprox(SGD, steps=2, batch=8, mu=v, per_group=True),
+  'learning rate': lambda v: methods.private(optax.adam(v), steps=2, batch=8),
+}
+
+
+@pytest.mark.parametrize('name', SWEEPS)
+def test_a_vmapped_sweep_over_a_scalar_equals_single_runs(name):
+  made, values = federation(public=HELD[:12]), [0.1, 0.5, 1.0, 2.0]
+
+  def weights(value):
+    simulation = fedkd.simulation(SWEEPS[name](value), made)
+    state, _ = simulation.run(simulation.init(KEY), rounds=3)
+    return [variables['params'] for _, variables in simulation.models(state)]
+
+  sweep = jax.vmap(weights)(jnp.array(values))
+  for i, value in enumerate(values):
+    assert_close(jax.tree.map(lambda a, i=i: a[i], sweep), weights(value), rtol=1e-3, atol=1e-5)
+  first, last = (np.concatenate([np.ravel(a[i]) for a in jax.tree.leaves(sweep)]) for i in (0, -1))
+  assert np.abs(first - last).max() > 1e-4  # what is swept matters
+
+
+def test_the_gradient_through_two_rounds_is_that_of_finite_differences():
+  made = federation([NET])
+
+  def loss(trust):
+    rule = lambda rows, weight: aggregate.mean(rows, weight * trust)
+    simulation = fedkd.simulation(methods.fedavg(SGD, steps=2, batch=16, rule=rule), made)
+    state, _ = simulation.run(simulation.init(KEY), rounds=2)
+    model, variables = simulation.model(state, client=0)
+    logits = model.apply(variables, X[HELD], False)[0]
+    return optax.softmax_cross_entropy_with_integer_labels(logits, Y[HELD]).mean()
+
+  trust, loss = jnp.ones(CLIENTS), jax.jit(loss)
+  found = jax.grad(loss)(trust)
+  step = 0.05
+  expected = [(loss(trust.at[k].add(step)) - loss(trust.at[k].add(-step))) / (2 * step) for k in range(CLIENTS)]
+  np.testing.assert_allclose(found, expected, rtol=0.05, atol=2e-5)
+  assert np.abs(found).max() > 1e-4
+
+
+def test_validation_accuracy_is_told_apart_by_domain():
+  domains = np.arange(len(Y)) // 2 % 2
+  made = federation(validation=HELD, domains=domains)
+  simulation = fedkd.simulation(methods.private(optax.adam(0.03), steps=4, batch=16), made)
+  state, _ = simulation.run(simulation.init(KEY), rounds=5)
+  found = simulation.validation_accuracy(state)
+  assert found.shape == (CLIENTS, 2)
+  for d in range(2):
+    rows = HELD[domains[HELD] == d]
+    np.testing.assert_allclose(found[:, d], simulation.accuracy(state, X[rows], Y[rows]), atol=1e-6)
+
+
+WRONG = {
+  'x without rows': (lambda: fedkd.federation(X[:0], Y[:0], PARTS, [NET]), r'x has shape \[0, 6\]'),
+  'text': (lambda: fedkd.federation(np.array(['a']), [0], [[0]], [NET]), r'x is <U1\[1\]; give numbers'),
+  'short y': (lambda: fedkd.federation(X, Y[:5], PARTS, [NET]), r'y is int64\[5\] for 120 examples; give integers'),
+  'float y': (lambda: fedkd.federation(X, Y + 0.5, PARTS, [NET]), r'y is float64\[120\].*give integers'),
+  'negative label': (
+    lambda: fedkd.federation(X, Y - 1, PARTS, [NET]),
+    r'y has the label -1; number the classes from 0',
+  ),
+  'label outside the head': (
+    lambda: fedkd.federation(X, np.where(Y == 2, 7, Y), PARTS, [NET]),
+    r'y has the label 7, but the models have 3 classes; give them at least 8',
+  ),
+  'overlap': (
+    lambda: fedkd.federation(X, Y, [[0, 1], [1, 2]], [NET]),
+    r'parts\[1\] and parts\[0\] both have row 1; give it to one of them',
+  ),
+  'a row that is not there': (
+    lambda: fedkd.federation(X, Y, [[0, 120]], [NET]),
+    r'parts\[0\] names row 120 of 120; row numbers are 0 to 119',
+  ),
+  'a row twice': (lambda: fedkd.federation(X, Y, [[0, 0]], [NET]), r'parts\[0\] names row 0 twice'),
+  'a client without rows': (lambda: fedkd.federation(X, Y, [[0], []], [NET]), r'parts\[1\] is empty.*leave it out'),
+  'nobody': (lambda: fedkd.federation(X, Y, [], [NET]), r'parts names no client'),
+  'parts of floats': (lambda: fedkd.federation(X, Y, [[0.5]], [NET]), r'parts\[0\] is float64\[1\]; give row numbers'),
+  'a class': (lambda: federation([Logits] * 4), r'models\[0\] is the class Logits, not a Flax linen module'),
+  'too few modules': (lambda: federation([NET] * 3), r'models has 3 entries for 4 clients'),
+  'other heads': (
+    lambda: federation([NET, NET, NET, models.MLP((4,), classes=5)]),
+    r'models have heads of different size \(MLP 5: 3, MLP 4: 5\)',
+  ),
+  'a module for images': (
+    lambda: federation([models.LeNet(classes=CLASSES)]),
+    r'models: LeNet cannot take examples float32\[6\]',
+  ),
+  'shared and public': (
+    lambda: federation(shared=[part[:1] for part in PARTS], public=HELD),
+    r'public and shared are both given.*leave out one',
+  ),
+  'foreign shared rows': (
+    lambda: federation(shared=[PARTS[1][:1]] * 4),
+    r'shared\[0\] has row 25, which is not in parts\[0\]; share only own rows',
+  ),
+  'validation that is trained on': (lambda: federation(validation=[0]), r'validation and parts\[0\] both have row 0'),
+  'domains': (lambda: federation(domains=[0, 1]), r'domains is int64\[2\]; give integers \[120\]'),
+  'a plan for other clients': (
+    lambda: fedkd.simulation(FEDHE, federation(), plan.synchronous()([2, 3], 1)),
+    r'plan: the table of group MLP 4.*rows of its 2 clients, 0 to 1, or -1',
+  ),
+  'a plan for other groups': (
+    lambda: fedkd.simulation(FEDHE, federation(), plan.synchronous()([4], 1)),
+    r'plan has tables for 1 groups, the federation has 2 \(MLP 5, MLP 4\)',
+  ),
+  'a plan that selects nobody': (
+    lambda: fedkd.simulation(FEDHE, federation(), plan.sampled(ratio=0.01)),
+    r'plan.ratio=0.01 selects 0 of 4 clients',
+  ),
+  'no public rows': (
+    lambda: fedkd.simulation(methods.fedmd(SGD, subset=2), federation()),
+    r'there are no public rows',
+  ),
+  'different architectures': (
+    lambda: fedkd.simulation(methods.fedavg(SGD), federation()),
+    r'groups have different architectures \(MLP 5, MLP 4\)',
+  ),
+  'a client that is not there': (
+    lambda: SIMULATION.model(SIMULATION.init(KEY), 4),
+    r'client=4 is unknown; the federation has clients 0 to 3',
+  ),
+  'other examples': (
+    lambda: SIMULATION.accuracy(SIMULATION.init(KEY), X[:, :3], Y),
+    r'x is \[120, 3\] and y \[120\]; give examples \[T, 6\] and labels \[T\]',
+  ),
+  'no rounds': (lambda: SIMULATION.run(SIMULATION.init(KEY), rounds=0), r'rounds=0 must be a whole number, at least 1'),
+  'no validation rows': (
+    lambda: SIMULATION.validation_accuracy(SIMULATION.init(KEY)),
+    r'the federation has no validation rows',
+  ),
+}
+
+
+@pytest.mark.parametrize('name', WRONG)
+def test_bad_input_is_one_sentence_with_argument_value_and_remedy(name, compiled):
+  call, words = WRONG[name]
+  SIMULATION.init(KEY)
+  compiled.clear()
+  with pytest.raises(ValueError, match=words) as caught:
+    call()
+  assert '\n' not in str(caught.value)
+  assert not [program for program in compiled if 'init' not in program and 'round' not in program and 'run' in program]
+
+
+def test_a_step_that_returns_another_state_is_refused():
+  client = methods.private(SGD, steps=1, batch=8).client
+  grown = client._replace(step=lambda *args: (jnp.zeros(3), {}, {}))
+  method = methods.private(SGD, steps=1, batch=8)._replace(
+    client=grown._replace(init=lambda key, model, data, variables: jnp.zeros(2))
+  )
+  with pytest.raises(ValueError, match=r'returns has float32\[3\] at its root, and had float32\[2\]'):
+    fedkd.simulation(method, federation())
