@@ -107,7 +107,9 @@ def test_tuples_switches_and_whole_blocks_are_read_as_before(read):
   assert read(QUICK, '--noconfig.data.flip').data.flip is False
 
 
-@pytest.mark.parametrize('name', ['felo', 'fedh2l', 'fedmd', 'fedhe_mnist', 'fedhe_cifar10', 'fedhe_digits'])
+@pytest.mark.parametrize(
+  'name', ['felo', 'fedh2l', 'fedmd', 'fedhe_mnist', 'fedhe_cifar10', 'fedhe_digits', 'quickstart']
+)
 def test_every_config_string_takes_an_optimizer(read, name):
   config = read(f'--config=configs/{name}.py:optimizer=sgd')
   plain = read(f'--config=configs/{name}.py')
