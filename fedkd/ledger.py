@@ -95,6 +95,6 @@ def total(counts: tuple) -> dict[str, tuple[int, int]]:
   for group in counts:
     for kind, (numbers, size) in group.items():
       before = out.get(kind, (0, 0))
-      more = (int(np.sum(np.asarray(a), dtype=np.int64)) for a in (numbers, size))
-      out[kind] = tuple(a + b for a, b in zip(before, more, strict=True))
+      more = [int(np.sum(np.asarray(a), dtype=np.int64)) for a in (numbers, size)]
+      out[kind] = (before[0] + more[0], before[1] + more[1])
   return out

@@ -28,10 +28,10 @@ def averaging(
     learner = local.start(down.shared, tx)
     if keep_optimizer:
       learner = learner._replace(opt=opt)
-    mine = data.private
+    private = data.private
     loss_fn = loss(model, data, down.shared)
-    learner, sums = local.fit(key, learner, tx, loss_fn, mine.index, mine.size, batch, steps, epochs, t)
-    up = {**local.variables(learner), 'count': mine.size}
+    learner, sums = local.fit(key, learner, tx, loss_fn, private.index, private.size, batch, steps, epochs, t)
+    up = {**local.variables(learner), 'count': private.size}
     return (learner.opt if keep_optimizer else ()), up, local.report(sums)
 
   return Method(Client(init, step), server, lambda state, g: servers.global_model(state.server, g))
@@ -47,7 +47,7 @@ def fedavg(
   keep_optimizer: bool = False,
   server_tx: optax.GradientTransformation | None = None,
 ) -> Method:
-  """Clients train the global model; the server averages what they return, weighted by n_k.
+  """Clients train the global model; the server averages their models, weighted by n_k.
 
   Learned: the global variables, on the server. Sent: weights, BatchNorm statistics and n_k up, weights and
   statistics down. Averaged: both, by `rule`.
@@ -63,8 +63,8 @@ def fedavg(
     rule: aggregation rule (`fedkd.aggregate`), weighted by n_k.
     per_group: average inside each architecture instead of demanding a single one.
     keep_optimizer: clients keep their optimizer state between updates (FedHe's FedAvg baseline); else fresh.
-    server_tx: optax optimizer of the server, which takes the mean change for a gradient (`servers.weights`); None
-      replaces the weights by the mean.
+    server_tx: optax optimizer of the server, which takes the mean change for a gradient (`servers.weights`); None:
+      the mean replaces the weights.
   """
   loss = lambda model, data, received: local.supervised(model, data.pool)
   return averaging(tx, loss, steps, epochs, batch, keep_optimizer, servers.weights(rule, server_tx, per_group))

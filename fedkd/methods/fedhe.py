@@ -61,8 +61,8 @@ def fedhe(
       sums = {'logits': seen.T @ jax.lax.stop_gradient(logits), 'count': jnp.sum(seen, 0)}
       return loss, (batch_stats, {**sums, **local.tally(label, loss=loss, distill_loss=distill)})
 
-    mine, learner = data.private, local.resume(learner, tx, keep_optimizer)
-    learner, sums = local.fit(key, learner, tx, loss_fn, mine.index, mine.size, batch, steps, epochs, t)
+    private, learner = data.private, local.resume(learner, tx, keep_optimizer)
+    learner, sums = local.fit(key, learner, tx, loss_fn, private.index, private.size, batch, steps, epochs, t)
     # Eq. 8, from the passes that trained; a class without examples is not sent, whatever the offset.
     means = sums['logits'] / jnp.maximum(sums['count'] + count_offset, 1)[:, None]
     return learner, servers.class_message(means, sums['count'] > 0), local.report(sums)

@@ -62,7 +62,7 @@ def felo(
     upload: 'class_mean' (the paper), or 'per_sample' (the 2022 code: a feature and logits for every example).
     limits: features and logits kept per class with 'per_sample', first in, first out.
     feature_align: where widths of features differ: 'pool' averages neighbours to the smallest width for the exchange
-      and the MSE; 'group' exchanges features among equal widths only. 'none' refuses.
+      and the MSE; 'group' exchanges features among equal widths only. 'none' raises an error.
     equal_weights: whether clients of an architecture count alike; else by their number of examples.
     kl_reduction: 'batchmean', the definition; 'mean' divides by the number of classes too (the code's default).
     kl_direction: 'server', KL(received || own) as in the code, or 'client', as Eq. 1 is written.
@@ -131,8 +131,8 @@ def client_of(
     feature, received = means['features'], means['logits']  # Masked, values [C, d] and [C, C]
     own = state if keeps else jax.tree.map(lambda s: s.value, weights, is_leaf=is_masked)
     begin = jax.tree.map(lambda s, own: jnp.where(s.valid, s.value, own), weights, own, is_leaf=is_masked)
-    mine, (classes, width) = data.private, feature.value.shape
-    places = mine.index.shape[0]
+    private, (classes, width) = data.private, feature.value.shape
+    places = private.index.shape[0]
 
     def loss_fn(params, batch_stats, key, rows):
       index, place = rows
@@ -145,22 +145,21 @@ def client_of(
       kl = kl(logits, received.value[label], received.valid[label]) / (classes if kl_reduction == 'mean' else 1)
       distill = jnp.mean(mse + kl)
       loss = ce + alpha * distill
-      # Whose mean an example goes to: its class's, or its own.
+      # Outputs are averaged per class, or (per_sample) per example.
       of = jax.nn.one_hot(label, classes) if upload == 'class_mean' else jax.nn.one_hot(place, places)
-      said = jax.lax.stop_gradient({'features': of.T @ f, 'logits': of.T @ logits})
-      sums = {**said, 'count': jnp.sum(of, 0)}
+      outputs = jax.lax.stop_gradient({'features': of.T @ f, 'logits': of.T @ logits})
+      sums = {**outputs, 'count': jnp.sum(of, 0)}
       return loss, (batch_stats, {**sums, **local.tally(label, loss=loss, distill_loss=distill)})
 
-    trained, sums = local.fit(
-      key, local.start(begin, tx), tx, loss_fn, (mine.index, jnp.arange(places)), mine.size, batch, steps, epochs, t
-    )
-    # Means over the passes that trained; what was not seen is not sent.
+    rows = private.index, jnp.arange(places)
+    trained, sums = local.fit(key, local.start(begin, tx), tx, loss_fn, rows, private.size, batch, steps, epochs, t)
+    # Means over the forward passes of training; classes (or examples) not drawn are not sent.
     seen = sums['count'] > 0
     mean = lambda name: Masked(sums[name] / jnp.maximum(sums['count'], 1)[:, None], seen)
-    label = jnp.arange(classes) if upload == 'class_mean' else data.pool.label[mine.index]
+    label = jnp.arange(classes) if upload == 'class_mean' else data.pool.label[private.index]
     knowledge = {'features': mean('features'), 'logits': mean('logits'), 'label': Masked(label.astype(jnp.int32), seen)}
     after = local.variables(trained)
-    up = {'weights': {**after, 'count': jnp.int32(1) if equal_weights else mine.size}, 'knowledge': knowledge}
+    up = {'weights': {**after, 'count': jnp.int32(1) if equal_weights else private.size}, 'knowledge': knowledge}
     return (after if keeps else ()), up, local.report(sums)
 
   return Client(init, step)

@@ -27,11 +27,11 @@ def _add(a, scale, b):
 
 
 def qp(grad: PyTree, reference: PyTree, margin: float = 0.0, ridge: float = 0.0) -> tuple[PyTree, dict]:
-  """The nearest direction to `grad` that does not work against `reference`.
+  """The direction closest to `grad` whose inner product with `reference` is not negative.
 
   FedH2L (Li et al., 2021, Eqs. 9-15): min |g - grad|^2 subject to <g, reference> >= 0 has one constraint, so its dual
-  is a number, v = max(margin, -<grad, reference> / (|reference|^2 + ridge)), and g = grad + v * reference. A reference
-  of zero constrains nothing: v = 0. `margin` and `ridge` are 0 in the paper, 0.5 and 1e-3 in the code of GEM.
+  is a number, v = max(margin, -<grad, reference> / (|reference|^2 + ridge)), and g = grad + v * reference. A zero
+  reference is no constraint: v = 0. `margin` and `ridge` are 0 in the paper, 0.5 and 1e-3 in the code of GEM.
 
   Args:
     grad, reference: pytrees of one structure; all leaves together are one vector.
@@ -43,7 +43,7 @@ def qp(grad: PyTree, reference: PyTree, margin: float = 0.0, ridge: float = 0.0)
 
 
 def none(grad: PyTree, reference: PyTree) -> tuple[PyTree, dict]:
-  """`grad` as it is; the info says what a projection would have met."""
+  """`grad` unchanged; the info describes the gradients that a projection would have had."""
   return grad, _info(grad, reference, optax.tree.vdot(grad, reference), jnp.float32(0))
 
 

@@ -50,9 +50,10 @@ def velo(
 
   Args (all others as in `felo`):
     limits: features and logits kept per class, first in, first out (logits only with upload='per_sample').
-    interval: rounds between two trainings of the autoencoder, the first before round `initial`, or as soon as something
-      is stored.
-    cvae_lag: 0, trained on all uploads so far; 1, on those up to the round before, as if it trained meanwhile.
+    interval: rounds between two trainings of the autoencoder, the first before round `initial`, or as soon as any
+      features are stored.
+    cvae_lag: 0, trained on all uploads so far; 1, on those up to the round before, as if the server trained while
+      clients do.
     cvae_epochs, cvae_batch, cvae_rate: passes over the stored features, examples per mini-batch, Adam's learning rate.
     latent: numbers of the latent vector; 0 is the width of the features.
     vae_loss: 'elbo', half the squared error plus KL, each summed over a vector and averaged over the batch (Eq. 2); or
@@ -130,9 +131,9 @@ def generator(
   relu: bool,
   width: int,
 ) -> Server:
-  """Keeps features and sends, for every class it has, one that its autoencoder draws: new ones each round, the same for
-  all clients. Arguments as in `velo`; width: numbers per feature."""
-  tx, first = optax.adam(rate), max(initial, 1 + lag)  # with nothing stored there is nothing to learn
+  """Keeps features and sends one per non-empty class, sampled from its autoencoder: new samples each round, the same
+  for all clients. Arguments as in `velo`; width: numbers per feature."""
+  tx, first = optax.adam(rate), max(initial, 1 + lag)  # the first round with stored features
   net = lambda classes: CVAE(width, classes, latent or width, relu)
 
   def init(key, groups, variables, data):
@@ -152,7 +153,7 @@ def generator(
     """(cvae, info) after passes over the whole buffer, with a fresh optimizer."""
     classes, places = buffer['value'].shape[:2]
     feature, held = buffer['value'].reshape(-1, width), servers.stored(buffer).reshape(-1)
-    rows = jnp.argsort(~held, stable=True)  # places of the buffer, `places` per class; the filled ones first
+    rows = jnp.argsort(~held, stable=True)  # places of the buffer, `places` per class; filled ones first
 
     def loss_fn(params, batch_stats, key, row):
       s, label = feature[row], row // places
@@ -169,13 +170,14 @@ def generator(
     del ids
     buffer = servers.push(state['store'], t, uploads)
     material = state['store'] if lag else buffer
-    # For the round that comes. By the round alone: seeds that disagreed would all train, mapped together.
+    # For the next round. A function of the round alone: under vmap over seeds, both branches would run if seeds
+    # differed.
     due = (t + 1 >= first) & ((t + 1 - first) % interval == 0)
     cvae, info = jax.lax.cond(due, lambda: train(key, state['cvae'], material), lambda: (state['cvae'], state['info']))
-    known = jnp.where(due, material['count'] > 0, state['known'])  # what it was trained on, no class that came later
+    known = jnp.where(due, material['count'] > 0, state['known'])  # the classes that it was trained on
     new = {'store': buffer, 'cvae': cvae, 'known': known, 'info': info}
-    said = {name: jnp.where(jnp.any(known), value, jnp.nan) for name, value in info.items()}  # none before the first
-    return new, {**said, 'cvae_trained': due & jnp.any(known), 'knowledge_age': servers.buffer_age(t, buffer)}
+    metrics = {name: jnp.where(jnp.any(known), value, jnp.nan) for name, value in info.items()}  # none before the first
+    return new, {**metrics, 'cvae_trained': due & jnp.any(known), 'knowledge_age': servers.buffer_age(t, buffer)}
 
   def send(key, t, state, ids):
     del t

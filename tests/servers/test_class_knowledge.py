@@ -376,7 +376,7 @@ def test_the_width_follows_from_the_models(make, vectors):
 def test_features_that_are_no_vectors_are_refused():
   groups, variables, (data,) = wide_groups(6)
   data = data._replace(pool=data.pool._replace(example=jnp.ones((1, 2, 3))))
-  with pytest.raises(ValueError, match=r'the features of g0 are no vectors but \(2, 3\)'):
+  with pytest.raises(ValueError, match=r'the features of g0 have shape \(2, 3\), not \[width\]'):
     servers.class_means(of='features').init(KEY, groups, variables, (data,))
 
 
