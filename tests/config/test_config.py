@@ -94,7 +94,7 @@ def bare(filters):
     ({'model': 'TwoConv', 'clients': 4}, r"groups\[1\], a TwoConv, needs a value for 'filters'; add it"),
     (
       {'model': f'{__name__}:bare', 'clients': 4, 'filters': (2, 2)},
-      r"groups\[1\].model='.*:bare' has no field 'classes'; add it, as fedkd/models/__init__.py says",
+      r"groups\[1\].model='.*:bare' has no field 'classes'; add it, as fedkd/models/__init__.py describes",
     ),
     ({'model': 'math:pi', 'clients': 4}, r"groups\[1\].model='math:pi' is no class; give one of MLP"),
     (
