@@ -120,11 +120,12 @@ def check_agreement(values):
   if _joined == 1:
     return
   of_hosts = gather(values())
+  primary = of_hosts[0]
   for host, other in enumerate(of_hosts):
-    for field in sorted(other.keys() | of_hosts[0].keys()):
-      if other.get(field) != of_hosts[0].get(field):
+    for field in sorted(other.keys() | primary.keys()):
+      if other.get(field) != primary.get(field):
         raise ConfigError(
-          f'{field}={other.get(field)!r} on host {host}, but {of_hosts[0].get(field)!r} on host 0; start all hosts alike'
+          f'{field}={other.get(field)!r} on host {host}, but {primary.get(field)!r} on host 0; start all hosts alike'
         )
 
 
