@@ -25,7 +25,7 @@ def default() -> ConfigDict:
   config.before = ()
   # Clients that no longer improve skip the rest of the last phase; the metric to watch, '': never.
   config.early_stop = ConfigDict({'watch': '', 'patience': 3, 'min_delta': 0.0})
-  config.init_from = ''  # RUN@PHASE: start from the models that phase PHASE (0, 1, ...) of the run beside this one left
+  config.init_from = ''  # RUN@PHASE: warm start from the models after phase PHASE of the neighbouring run RUN
   config.seeds = (0,)
 
   config.data = ConfigDict()
@@ -61,9 +61,7 @@ def default() -> ConfigDict:
   config.checkpoint_every = 0  # rounds; 0: about every ten seconds, less often where saving is slow
   config.lowering = 'auto'  # of convolutions: auto, native, matmul
   config.devices = 1  # over which the clients are spread; on a CPU as many as it has cores is worth a try
-  config.client_store = (
-    ''  # a directory for the clients' states; only those of the current participants are then in memory
-  )
+  config.client_store = ''  # a directory for clients' states; only those of participants are then in memory
   config.chunk = 0  # clients per vmap; 0: the fastest in the benchmark
   config.seed_axis = 'auto'  # map (one after the other), vmap, auto
   return config
