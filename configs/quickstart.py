@@ -35,7 +35,7 @@ WEIGHTS = 61_706  # LeNet's, by which `fedh2l.method` sets the rounds of FedAvg
 
 
 def get_config(arg=''):
-  choice = base.parse(arg, ('small', 'smoke'), method='fedh2l', optimizer='')
+  choice = base.parse(arg, ('small', 'smoke'), method='fedh2l')
   config = fedh2l.get_config('smoke,setting=rmnist_hetero')
   config.name = 'quickstart'
   config.groups = fedh2l.groups(NETS, 1.0)
@@ -44,7 +44,7 @@ def get_config(arg=''):
     config.seeds, config.rounds, config.eval_every = (0, 1, 2), 75, 15
   else:
     config.rounds = 4
-  fedh2l.method(config, choice.method, '', config.rounds, WEIGHTS, 10)
+  fedh2l.method(config, choice.method, fedh2l.Setting('', config.rounds, WEIGHTS, 10))
   if choice.method == 'fedhe':  # as much local work as the others
     config.method.update(steps=1, batch=fedh2l.BATCH)
   return base.finish(config, choice)

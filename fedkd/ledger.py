@@ -8,6 +8,7 @@ import math
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fedkd.types import Masked, PeerMessages
 
@@ -81,3 +82,19 @@ def capacity(message) -> dict:
     before = total.get(_kind(path), (0, 0))
     total[_kind(path)] = (before[0] + numbers, before[1] + numbers * array.dtype.itemsize)
   return total
+
+
+def total(counts: tuple) -> dict[str, tuple[int, int]]:
+  """What all clients sent, or received: {kind: (numbers, bytes)}, exact Python ints.
+
+  Args:
+    counts: `Report.up` or `Report.down` of one round or of many, per group {kind: (numbers, bytes)} with leaves of any
+      shape.
+  """
+  out: dict[str, tuple[int, int]] = {}
+  for group in counts:
+    for kind, (numbers, size) in group.items():
+      before = out.get(kind, (0, 0))
+      more = (int(np.sum(np.asarray(a), dtype=np.int64)) for a in (numbers, size))
+      out[kind] = tuple(a + b for a, b in zip(before, more, strict=True))
+  return out

@@ -5,6 +5,8 @@ Every value is a list over seeds. Totals are JSON-ready, because a checkpoint ca
 
 import numpy as np
 
+from fedkd.plan import client_updates
+
 
 def start(seeds) -> dict:
   """Totals before round 0. `up` and `down` are {kind: [numbers per seed, bytes per seed]}; `means` is {name: [sum per
@@ -16,6 +18,19 @@ def start(seeds) -> dict:
 def of_phase(seeds) -> dict:
   """The totals that begin anew with each phase: client turns, and what early stopping remembers."""
   return {'turns': [0] * seeds, 'stop': {}}
+
+
+def begun(totals, seeds, plan, at) -> dict:
+  """Totals at the beginning of a loop over rounds.
+
+  Args:
+    totals: of the phase before, or of the checkpoint of round `at`; one older than some of them lacks those.
+    plan: of the phase that is resumed, by whose tables an old checkpoint went; None for a phase that begins.
+  """
+  if plan is None:
+    return {**totals, **of_phase(seeds)}
+  planned = [int(client_updates(plan)[:at].sum())] * seeds
+  return {'turns': planned, 'stop': {}, 'means': {}, **totals}
 
 
 def _counts(groups) -> dict:

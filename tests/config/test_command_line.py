@@ -9,7 +9,7 @@ from fedkd import config as base
 from fedkd.config import command_line
 from fedkd.errors import ConfigError
 
-QUICK = '--config=configs/quickstart.py:smoke'
+QUICK = '--config=configs/fedhe_digits.py:smoke'
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def settings(block) -> dict:
     (QUICK, '--config.plan.name=sampled', '--config.plan.ratio=0.5'),
     (QUICK, '--config.plan.ratio=0.5', '--config.plan.name=sampled'),
     ('--config.plan.ratio=0.5', '--config.plan.name=sampled', QUICK),
-    ('--config.plan.ratio', '0.5', '--config', 'configs/quickstart.py:smoke', '--config.plan.name', 'sampled'),
+    ('--config.plan.ratio', '0.5', '--config', 'configs/fedhe_digits.py:smoke', '--config.plan.name', 'sampled'),
   ],
 )
 def test_a_choice_by_name_brings_its_fields_in_any_order_of_the_flags(read, words):
@@ -87,9 +87,9 @@ def test_other_numbers_of_clients_share_the_models(read, clients):
     (('--config.rounds=ten',), r"--config.rounds=ten: .*'ten'"),
     (('--config.data.clients=0',), r"^clients='0'|^data.clients='0' is no whole number of at least 1"),
     (('--config=configs/none.py',), r'^config=configs/none.py names no file configs/none.py; give one such as'),
-    (('--config=configs/quickstart.py:metod=3',), r"^config string has 'metod=3'; use a profile"),
-    (('--config=configs/quickstart.py:clients=x',), r"^clients='x' is no whole number of at least 1"),
-    (('--config=configs/quickstart.py:optimizer=adamm',), r"^optimizer.name='adamm' is unknown; choose one of ada"),
+    (('--config=configs/fedhe_digits.py:metod=3',), r"^config string has 'metod=3'; use a profile"),
+    (('--config=configs/fedhe_digits.py:clients=x',), r"^clients='x' is no whole number of at least 1"),
+    (('--config=configs/fedhe_digits.py:optimizer=adamm',), r"^optimizer.name='adamm' is unknown; choose one of ada"),
   ],
 )
 def test_what_cannot_be_is_refused_in_one_sentence(read, words, match):
@@ -107,7 +107,9 @@ def test_tuples_switches_and_whole_blocks_are_read_as_before(read):
   assert read(QUICK, '--noconfig.data.flip').data.flip is False
 
 
-@pytest.mark.parametrize('name', ['felo', 'fedh2l', 'fedmd', 'fedhe_mnist', 'fedhe_cifar10', 'quickstart'])
+@pytest.mark.parametrize(
+  'name', ['felo', 'fedh2l', 'fedmd', 'fedhe_mnist', 'fedhe_cifar10', 'fedhe_digits', 'quickstart']
+)
 def test_every_config_string_takes_an_optimizer(read, name):
   config = read(f'--config=configs/{name}.py:optimizer=sgd')
   plain = read(f'--config=configs/{name}.py')
