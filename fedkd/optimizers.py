@@ -17,7 +17,7 @@ __all__ = ['adam', 'amsgrad', 'fedadagrad', 'fedadam', 'fedyogi', 'scheduled', '
 class AmsgradState(NamedTuple):
   """Steps so far, and first, second and largest second moments with the shapes of the parameters."""
 
-  count: jax.Array
+  count: jax.Array  # type: ignore[assignment]  # hides tuple.count
   mu: PyTree
   nu: PyTree
   nu_max: PyTree

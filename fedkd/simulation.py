@@ -3,18 +3,19 @@
 The runner, the tests and the benchmark build on it, too.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from fedkd import inference, plan, round
 from fedkd.federation import Federation, initial_variables
-from fedkd.plan import Plan
+from fedkd.plan import Plan, Planner
 from fedkd.round import Report
-from fedkd.types import Method, PyTree, State, clients
+from fedkd.types import Group, Method, PyTree, State, clients
 
 HORIZON = 1000  # rounds for which a plan is drawn
 
@@ -59,7 +60,12 @@ class Simulation(NamedTuple):
 
 
 def simulation(
-  method: Method, federation: Federation, plan=None, *, clients_per_vmap: int | None = None, horizon: int = HORIZON
+  method: Method,
+  federation: Federation,
+  plan: Planner | Plan | None = None,
+  *,
+  clients_per_vmap: int | None = None,
+  horizon: int = HORIZON,
 ) -> Simulation:
   """A method on a federation.
 
@@ -154,7 +160,7 @@ def _count(rounds) -> int:
   return int(rounds)
 
 
-def tables(drawn, groups, horizon) -> Plan:
+def tables(drawn: Planner | Plan | None, groups: Sequence[Group], horizon: int) -> Plan:
   """A plan as tables for these groups.
 
   Raises:
@@ -184,7 +190,7 @@ CLIENTS_PER_VMAP = {('cpu', 'convolution'): 1, ('cpu', 'dense'): 10}
 ON_ACCELERATORS = 100
 
 
-def mapped_at_once(params, axes=0) -> int:
+def mapped_at_once(params: PyTree, axes: int = 0) -> int:
   """How many clients are mapped at once if nobody says otherwise, for models with such parameters (or their shapes).
 
   `axes`: how many axes the leaves have in front of a single model's.
@@ -193,7 +199,9 @@ def mapped_at_once(params, axes=0) -> int:
   return CLIENTS_PER_VMAP.get((jax.default_backend(), kind), ON_ACCELERATORS)
 
 
-def initial_state(key, method: Method, federation: Federation, variables, stale=False) -> State:
+def initial_state(
+  key: jax.Array, method: Method, federation: Federation, variables: Sequence[dict], stale: bool = False
+) -> State:
   """The state before the first round.
 
   Args:
@@ -207,7 +215,7 @@ def initial_state(key, method: Method, federation: Federation, variables, stale=
   return State(states, server, inbox)
 
 
-def first_clients(key, method, federation, variables) -> tuple:
+def first_clients(key: jax.Array, method: Method, federation: Federation, variables: Sequence[dict]) -> tuple:
   """The clients' states before their first update, per group; arguments as `initial_state`."""
   key_client = jax.random.split(key, 3)[0]
 
@@ -226,18 +234,18 @@ def first_clients(key, method, federation, variables) -> tuple:
   return tuple(of_group(*each) for each in zip(federation.groups, federation.data(), variables, strict=True))
 
 
-def first_server(key, method, federation, variables):
+def first_server(key: jax.Array, method: Method, federation: Federation, variables: Sequence[dict]) -> PyTree:
   """The server's state before the first round; arguments as `initial_state`."""
   first = tuple(jax.tree.map(lambda a: jax.lax.index_in_dim(a, 0, keepdims=False), v) for v in variables)
   return method.server.init(jax.random.split(key, 3)[1], federation.groups, first, federation.data())
 
 
-def calibrated(method: Method, federation: Federation, state: State, which) -> State:
+def calibrated(method: Method, federation: Federation, state: State, which: Sequence[int]) -> State:
   """The state whose models of the groups numbered `which` may be evaluated (`Method.calibrate`)."""
   return method.calibrate(federation.groups, state, federation.data(), which) if method.calibrate else state
 
 
-def model_of(method: Method, groups, state: State, client: int) -> tuple:
+def model_of(method: Method, groups: Sequence[Group], state: State, client: int) -> tuple[nn.Module, dict]:
   """(module, variables) that a client would deploy; one that sits in several groups has that of the first."""
   g = next(g for g, group in enumerate(groups) if client in group.ids)
   variables = method.variables(state, g)

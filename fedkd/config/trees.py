@@ -28,7 +28,7 @@ def freeze(value: Any) -> Any:
 
 def flatten(values: dict, prefix: str = '') -> dict:
   """A nested dict as {'a.b': leaf}."""
-  out = {}
+  out: dict[str, Any] = {}
   for key, value in values.items():
     out.update(flatten(value, f'{prefix}{key}.') if isinstance(value, dict) else {f'{prefix}{key}': value})
   return out
