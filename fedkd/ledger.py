@@ -8,6 +8,7 @@ import math
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fedkd.types import Masked, PeerMessages
 
@@ -81,3 +82,13 @@ def capacity(message) -> dict:
     before = total.get(_kind(path), (0, 0))
     total[_kind(path)] = (before[0] + numbers, before[1] + numbers * array.dtype.itemsize)
   return total
+
+
+def total(counts) -> dict:
+  """{kind: (numbers, bytes)} as ints, of all groups, rounds and slots of a `Report`'s `up` or `down`."""
+  out: dict = {}
+  for group in counts:
+    for kind, both in group.items():
+      before = out.get(kind, (0, 0))
+      out[kind] = tuple(n + int(np.sum(a, dtype=np.int64)) for n, a in zip(before, both, strict=True))
+  return out
