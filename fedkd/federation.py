@@ -190,7 +190,7 @@ def _arrays(x, y):
     raise ValueError(f'y is {y.dtype}{list(y.shape)} for {len(x)} examples; give integers [{len(x)}], one per example')
   if int(y.min()) < 0:
     raise ValueError(f'y has the label {int(y.min())}; number the classes from 0')
-  return (x.astype(np.float32) if x.dtype == np.float64 else x), np.asarray(y)
+  return x.astype(jax.dtypes.canonicalize_dtype(x.dtype)), np.asarray(y)
 
 
 def _owned(parts, count) -> list:

@@ -80,8 +80,10 @@ def simulation(
   Raises:
     ValueError: if method, models, data and plan do not fit together, before anything is compiled.
   """
-  who = tables(plan, federation.groups, horizon)
-  data, groups = federation.data(), federation.groups
+  groups = federation.groups
+  drawn = tables(plan, groups, horizon)
+  # Arguments of the programs, not constants in them: XLA would fold what it can and keep copies.
+  arrays = federation[1:], tuple(map(jnp.asarray, drawn.participants))
   example = jax.ShapeDtypeStruct(federation.pool.example.shape[1:], federation.pool.example.dtype)
   fresh = lambda key: tuple(initial_variables(key, group.model, example) for group in groups)
   width = clients_per_vmap or mapped_at_once(jax.eval_shape(fresh, jax.random.key(0)))
@@ -89,35 +91,36 @@ def simulation(
   rows = inference.evaluated_rows(groups, all_clients)
 
   @jax.jit
-  def init(key, variables=None):
-    if variables is None:
-      variables = jax.tree.map(lambda a: a[None], fresh(key))
+  def begin(arrays, key, variables):
+    variables = jax.tree.map(lambda a: a[None], fresh(key)) if variables is None else variables
     key = jax.random.fold_in(key, 1)
-    return SimulationState(key, jnp.int32(0), *initial_state(key, method, federation, variables, who.stale))
+    own = Federation(groups, *arrays[0])
+    return SimulationState(key, jnp.int32(0), *initial_state(key, method, own, variables, drawn.stale))
 
-  def rounds(state, count):
-    after, report = round.run(
-      state.key, state.round, count, count, method, groups, state.federated, data, who.participants, width
-    )
+  def rounds(arrays, state, count):
+    data = Federation(groups, *arrays[0]).data()
+    window = state.key, state.round, count, count
+    after, report = round.run(*window, method, groups, state.federated, data, arrays[1], width)
     return SimulationState(state.key, state.round + count, *after), report
 
-  run = jax.jit(rounds, static_argnums=1)
-
-  def one(state):
-    state, report = rounds(state, 1)
+  @jax.jit
+  def one(arrays, state):
+    state, report = rounds(arrays, state, 1)
     return state, jax.tree.map(lambda a: a[0], report)
 
-  def ready(state):
-    return calibrated(method, federation, state.federated, range(len(groups)))
-
   @jax.jit
-  def correct(state, x, y):
-    return inference.correct_of_clients(method, groups, all_clients, rows, 0, ready(state), x, y)
+  def correct(arrays, state, x, y):
+    return inference.correct_of_clients(method, groups, all_clients, rows, 0, ready(arrays, state), x, y)
+
+  def ready(arrays, state):
+    return calibrated(method, Federation(groups, *arrays[0]), state.federated, range(len(groups)))
+
+  several = jax.jit(rounds, static_argnums=2)
 
   def accuracy(state, x, y):
     x, y = jnp.asarray(x), jnp.asarray(y)
     _check_examples(federation, x, y)
-    return jnp.mean(correct(state, x, y), 1, dtype=jnp.float32)
+    return jnp.mean(correct(arrays, state, x, y), 1, dtype=jnp.float32)
 
   def validation_accuracy(state):
     validation, domain = federation.validation, federation.domain
@@ -126,20 +129,26 @@ def simulation(
     x, y = federation.pool.example[validation.index], federation.pool.label[validation.index]
     if domain is None:
       return accuracy(state, x, y)
-    of = jnp.asarray(np.asarray(domain)[validation.index][:, None] == np.arange(int(np.max(domain)) + 1), jnp.float32)
-    return correct(state, x, y).astype(jnp.float32) @ of / jnp.maximum(of.sum(0), 1)
+    of = jax.nn.one_hot(domain[validation.index], int(np.max(domain)) + 1)  # [T, domains]
+    return correct(arrays, state, x, y).astype(jnp.float32) @ of / jnp.maximum(of.sum(0), 1)
 
   def model(state, client):
     if not 0 <= client < len(all_clients):
       raise ValueError(f'client={client} is unknown; the federation has clients 0 to {len(all_clients) - 1}')
-    return model_of(method, groups, ready(state), client)
+    return model_of(method, groups, ready(arrays, state), client)
 
   def models(state):
-    state = ready(state)
+    state = ready(arrays, state)
     return tuple(model_of(method, groups, state, int(client)) for client in all_clients)
 
   made = Simulation(
-    init, jax.jit(one), lambda s, rounds: run(s, _count(rounds)), accuracy, validation_accuracy, model, models
+    init=lambda key, variables=None: begin(arrays, key, variables),
+    round=lambda state: one(arrays, state),
+    run=lambda state, rounds: several(arrays, state, _count(rounds)),
+    accuracy=accuracy,
+    validation_accuracy=validation_accuracy,
+    model=model,
+    models=models,
   )
   jax.eval_shape(lambda key: made.round(made.init(key)), jax.random.key(0))  # incompatible parts fail here
   return made

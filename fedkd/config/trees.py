@@ -6,9 +6,12 @@ from ml_collections import ConfigDict
 
 
 def to_json(value: Any) -> Any:
-  """A config as JSON-ready data: tuples as lists, functions as 'module:name'."""
+  """A config as JSON-ready data: tuples as lists, functions as 'module:name', and so the pairs of them that optimizers
+  and rules with memory are, by their second."""
   if isinstance(value, ConfigDict | dict):
     return {key: to_json(v) for key, v in value.items()}
+  if hasattr(value, '_fields') and all(map(callable, value)):
+    return to_json(value[-1])
   if isinstance(value, tuple | list):
     return [to_json(v) for v in value]
   if callable(value):
