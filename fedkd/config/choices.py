@@ -34,7 +34,8 @@ OPTAX_SCHEDULES = (
 
 
 class Kind(NamedTuple):
-  """A block of the config: its field, what its name may be, and the arguments that the runner passes by position."""
+  """A block of the config: its field, the choices for its name, and the arguments that the runner passes by
+  position."""
 
   field: str
   choices: dict[str, Callable]
@@ -42,7 +43,7 @@ class Kind(NamedTuple):
 
 
 def functions(module: types.ModuleType) -> dict[str, Callable]:
-  """What a module offers by plain name: its `__all__`, or without one its public functions."""
+  """The choices that a module offers by plain name: its `__all__`, or without one its public functions."""
   if names := getattr(module, '__all__', None):
     return {name: getattr(module, name) for name in names}
   return {n: f for n, f in vars(module).items() if n[0] != '_' and inspect.isfunction(f)}
@@ -63,7 +64,7 @@ def resolve(name: Any, choices: dict[str, Callable], field: str) -> Callable:
   """A function by value, by plain name, or by dotted path 'module:function'.
 
   Args:
-    name: what the config says.
+    name: the value in the config.
     choices: by plain name.
     field: of the config, for the message.
 
@@ -89,7 +90,7 @@ def resolve(name: Any, choices: dict[str, Callable], field: str) -> Callable:
 def _signature(function) -> dict[str, inspect.Parameter]:
   try:
     parameters = inspect.signature(function, eval_str=True).parameters
-  except (NameError, TypeError, SyntaxError):  # annotations that name what is imported for a type checker only
+  except (NameError, TypeError, SyntaxError):  # annotations imported for type checkers only
     parameters = inspect.signature(function).parameters
   named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
   return {name: p for name, p in parameters.items() if p.kind in named}
@@ -200,7 +201,7 @@ def build(field: str, values: Any, *passed: Any) -> Any:
   Args:
     field: 'method', 'plan', 'optimizer' or 'schedule'.
     values: the block, or a dict like it.
-    *passed: what the runner gives: the optimizer of a method.
+    *passed: what the runner passes: the optimizer of a method.
 
   Raises:
     ConfigError: for an unknown name or field, a value that is missing or that the factory refuses.
