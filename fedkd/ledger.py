@@ -90,5 +90,5 @@ def total(counts) -> dict:
   for group in counts:
     for kind, both in group.items():
       before = out.get(kind, (0, 0))
-      out[kind] = tuple(n + int(np.sum(a, dtype=np.int64)) for n, a in zip(before, both, strict=True))
+      out[kind] = tuple(n + int(np.asarray(a).sum(dtype=np.int64)) for n, a in zip(before, both, strict=True))
   return out
