@@ -1,7 +1,7 @@
-"""The clients' axis over several devices: how many rows a group has there, who sits where, and the turns side by side.
+"""The clients' axis over several devices: how many rows a group has there, who is where, and client updates side by side.
 
-A group with at least as many clients as there are devices is cut into equal parts, the last filled up with rows that
-never get a slot; a smaller one is trained on every device alike.
+A group with at least as many clients as there are devices is padded to a multiple of their number, with rows that
+never get a slot, and cut into equal parts; a smaller one is trained on every device alike.
 """
 
 import jax

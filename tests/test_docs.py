@@ -1,4 +1,4 @@
-"""What the README and the pages of docs/ show is run: Python blocks from top to bottom, commands as far as their flags."""
+"""What the README and the pages of docs/ show is run: Python from top to bottom, commands as far as their flags."""
 
 import pathlib
 import re
@@ -13,7 +13,7 @@ from fedkd.config import command_line
 ROOT = pathlib.Path(__file__).parents[1]
 WRITTEN = ('README.md', *sorted(str(p.relative_to(ROOT)) for p in (ROOT / 'docs').rglob('*.md')))
 PAGES = [page for page in WRITTEN if not page.startswith(('docs/_build', 'docs/api', 'docs/methods'))]
-# What a page takes for granted: (directory, profile and workdir of a finished run).
+# Pages that read a finished run: its workdir.
 NEEDS_RUN = {'docs/running/results.md': 'runs/first'}
 
 

@@ -18,7 +18,7 @@ from jax.experimental import multihost_utils
 
 from fedkd.errors import ConfigError, HostError
 
-PATIENCE = 30  # seconds without a sign of life after which a host counts as dead
+PATIENCE = 30  # heartbeat timeout in seconds
 _joined = 1  # hosts
 
 

@@ -1,9 +1,9 @@
-"""The Flower side of `launch/bench.py`: the loop of `launch/bench_torch.py` as a simulation, an actor per core.
+"""The Flower side of `launch/bench`: the loop of `launch/bench/torch_loop.py` as a simulation, an actor per core.
 
 A client's weights lie in its Flower context between rounds, as Flower's guide to stateful clients has it, and its Adam
 is new every round, as in Flower's examples: less to keep and to move than fedkd and the PyTorch loop have. Nothing is
-sent but the order to train. Flower looks for orders and for replies ten times a second, so that a round of less than
-half a second says more about that than about its work.
+sent but the order to train. Flower polls for orders and replies at 10 Hz, so that a round of less than half a second
+says more about that than about its work.
 """
 
 import contextlib
