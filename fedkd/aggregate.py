@@ -19,8 +19,6 @@ from fedkd.types import PyTree
 
 __all__ = ['mean', 'median', 'trimmed_mean']  # what a config may name
 
-__all__ = ['mean', 'median', 'trimmed_mean']  # what a config may name
-
 
 def _broadcast(weight, like):
   return weight.reshape(weight.shape + (1,) * (like.ndim - weight.ndim))

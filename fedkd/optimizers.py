@@ -11,7 +11,7 @@ import optax
 from fedkd.schedules import Schedule
 from fedkd.types import PyTree
 
-__all__ = ['adam', 'amsgrad', 'scheduled', 'sgd']
+__all__ = ['adam', 'amsgrad', 'fedadagrad', 'fedadam', 'fedyogi', 'scheduled', 'sgd']
 
 
 class AmsgradState(NamedTuple):
