@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class ConfigError(ValueError):
@@ -21,14 +22,14 @@ class HostError(RuntimeError):
 
 
 class StoppedError(RuntimeError):
-  """A signal ended the run after its chunk; `signum` says which one."""
+  """A signal ended the run after its segment; `signum` says which one."""
 
-  def __init__(self, signum, message):
+  def __init__(self, signum: int, message: str):
     super().__init__(message)
     self.signum = signum
 
 
-def check_choice(field, value, choices):
+def check_choice(field: str, value: Any, choices: Iterable[str]) -> None:
   """Refuses a value that is none of `choices`.
 
   Raises:

@@ -1,5 +1,6 @@
 """Who owns which examples: views of a client's `Data`."""
 
+import jax
 import jax.numpy as jnp
 
 from fedkd.types import Data, ExampleIndices
@@ -14,7 +15,7 @@ def unshared(data: Data) -> ExampleIndices:
 OWN = {'own': lambda data: data.private, 'unshared': unshared}
 
 
-def owned(rows: ExampleIndices):
+def owned(rows: ExampleIndices) -> jax.Array:
   """bool[n], which entries of a client's `rows` are no padding."""
   return jnp.arange(rows.index.shape[0]) < rows.size
 

@@ -5,12 +5,16 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from fedkd.models import base
 from fedkd.types import Data, ExampleIndices, Group, Pool
+
+Indices = Sequence[int] | jax.Array | np.ndarray
 
 
 class Federation(NamedTuple):
@@ -36,15 +40,15 @@ class Federation(NamedTuple):
 
 
 def federation(
-  x,
-  y,
-  parts: Sequence,
-  models: Sequence,
+  x: jax.Array | np.ndarray,
+  y: jax.Array | np.ndarray,
+  parts: Sequence[Indices] | jax.Array | np.ndarray,
+  models: nn.Module | Sequence[nn.Module],
   *,
-  public=None,
+  public: Indices | None = None,
   shared: Sequence | None = None,
-  validation=None,
-  domains=None,
+  validation: Indices | None = None,
+  domains: Indices | None = None,
   normalise: Callable | tuple | None = None,
 ) -> Federation:
   """Clients from arrays.
@@ -90,7 +94,7 @@ def federation(
     groups,
     Pool(jnp.asarray(x), jnp.asarray(y, jnp.int32)),
     per_group(parts),
-    together(np.concatenate(parts)),
+    on_device(everybodys(np.concatenate(parts))),
     None if shared is None else per_group(shared),
     together(public),
     together(validation),
@@ -98,7 +102,7 @@ def federation(
   )
 
 
-def table(parts, ids, width=()) -> ExampleIndices:
+def table(parts: Sequence[np.ndarray], ids: ArrayLike, width: Sequence[np.ndarray] = ()) -> ExampleIndices:
   """The parts of some clients as one padded table.
 
   Args:
@@ -116,12 +120,13 @@ def table(parts, ids, width=()) -> ExampleIndices:
   return ExampleIndices(index, size, np.asarray(ids, np.int32))
 
 
-def everybodys(rows) -> ExampleIndices:
+def everybodys(rows: ArrayLike) -> ExampleIndices:
   """Row numbers that belong to no one client."""
-  return ExampleIndices(np.asarray(rows, np.int32), np.int32(len(rows)), np.int32(-1))
+  index = np.asarray(rows, np.int32)
+  return ExampleIndices(index, np.array(len(index), np.int32), np.array(-1, np.int32))
 
 
-def initial_variables(key, model, example) -> dict:
+def initial_variables(key: jax.Array, model: nn.Module, example: jax.Array | jax.ShapeDtypeStruct) -> dict:
   """A model's initial {'params', 'batch_stats'}: equal for one architecture and key, whatever the method or grouping.
 
   Args:
@@ -142,14 +147,14 @@ def initial_variables(key, model, example) -> dict:
   return {'batch_stats': {}, **made}
 
 
-def name_of(model) -> str:
+def name_of(model: Any) -> str:
   """What tells architectures apart, in every process alike: not how a convolution is computed, nor where a function
   lies in memory."""
   net = model.net.clone(lowering='auto') if hasattr(model.net, 'lowering') else model.net
   return re.sub(r' at 0x[0-9a-f]+', '', repr(net))
 
 
-def group_names(nets) -> list[str]:
+def group_names(nets: Sequence[nn.Module]) -> list[str]:
   """A name for each of some different modules: its class and first tuple of widths, and where that is not enough, the
   fields in which those of one name differ."""
   fields = [{k: v for k, v in vars(net).items() if k in net.__dataclass_fields__} for net in nets]
@@ -185,7 +190,7 @@ def _arrays(x, y):
     raise ValueError(f'y is {y.dtype}{list(y.shape)} for {len(x)} examples; give integers [{len(x)}], one per example')
   if int(y.min()) < 0:
     raise ValueError(f'y has the label {int(y.min())}; number the classes from 0')
-  return (x.astype(np.float32) if x.dtype == np.float64 else x), np.asarray(y)
+  return x.astype(jax.dtypes.canonicalize_dtype(x.dtype)), np.asarray(y)
 
 
 def _owned(parts, count) -> list:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedkd.types import Masked, PeerMessages
+from fedkd.types import Masked, PeerMessages, PyTree
 
 # The last of these names on a leaf's path decides its kind; any other leaf is knowledge.
 KINDS = {
@@ -42,7 +42,7 @@ def _size(leaf, id):
   return jnp.int32(leaf.size), leaf
 
 
-def count(message, id=-1) -> dict:
+def count(message: PyTree, id: jax.Array | int = -1) -> dict[str, tuple[jax.Array, jax.Array]]:
   """Counts what one client sent or received.
 
   Args:
@@ -59,10 +59,10 @@ def count(message, id=-1) -> dict:
     if most > jnp.iinfo(jnp.int32).max:
       raise ValueError(
         f'a message may have {most:,} bytes of {kind}, which the ledger cannot count (2^31 - 1 at most); '
-        'let a client send less in one turn: raise data.clients, or choose a smaller model'
+        'let a client send less in one update: raise data.clients, or choose a smaller model'
       )
   id = jnp.asarray(id)
-  total = {}
+  total: dict[str, tuple[jax.Array, jax.Array]] = {}
   for path, leaf in jax.tree_util.tree_flatten_with_path(message, is_leaf=_wrapped)[0]:
     numbers, array = _size(leaf, id)
     before = total.get(_kind(path), (jnp.int32(0), jnp.int32(0)))
@@ -70,12 +70,12 @@ def count(message, id=-1) -> dict:
   return total
 
 
-def capacity(message) -> dict:
+def capacity(message: PyTree) -> dict[str, tuple[int, int]]:
   """The most that a message of these shapes can carry: {kind: (numbers, bytes)} as ints, from `eval_shape`.
 
   `PeerMessages` carry everyone's rows but the receiver's own.
   """
-  total = {}
+  total: dict[str, tuple[int, int]] = {}
   for path, leaf in jax.tree_util.tree_flatten_with_path(message, is_leaf=_wrapped)[0]:
     array = leaf.value if _wrapped(leaf) else leaf
     numbers = math.prod((array.shape[0] - 1, *array.shape[1:])) if isinstance(leaf, PeerMessages) else array.size
@@ -95,6 +95,6 @@ def total(counts: tuple) -> dict[str, tuple[int, int]]:
   for group in counts:
     for kind, (numbers, size) in group.items():
       before = out.get(kind, (0, 0))
-      more = (int(np.sum(np.asarray(a), dtype=np.int64)) for a in (numbers, size))
-      out[kind] = tuple(a + b for a, b in zip(before, more, strict=True))
+      more = [int(np.sum(np.asarray(a), dtype=np.int64)) for a in (numbers, size)]
+      out[kind] = (before[0] + more[0], before[1] + more[1])
   return out

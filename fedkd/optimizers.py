@@ -17,7 +17,7 @@ __all__ = ['adam', 'amsgrad', 'fedadagrad', 'fedadam', 'fedyogi', 'scheduled', '
 class AmsgradState(NamedTuple):
   """Steps so far, and first, second and largest second moments with the shapes of the parameters."""
 
-  count: jax.Array
+  count: jax.Array  # type: ignore[assignment]  # hides tuple.count
   mu: PyTree
   nu: PyTree
   nu_max: PyTree
@@ -112,7 +112,7 @@ class ServerMoments(NamedTuple):
   nu: PyTree
 
 
-def fedadagrad(learning_rate, b1=0.0, tau=1e-3) -> optax.GradientTransformation:
+def fedadagrad(learning_rate: float | Schedule, b1: float = 0.0, tau: float = 1e-3) -> optax.GradientTransformation:
   """The server's optimizer of FedAdagrad (Reddi et al., "Adaptive Federated Optimization", 2021, Algorithm 2).
 
   With D the mean change, m <- b1 m + (1 - b1) D and v <- v + D^2 from m = 0 and v = tau^2, the parameters move by
@@ -126,7 +126,9 @@ def fedadagrad(learning_rate, b1=0.0, tau=1e-3) -> optax.GradientTransformation:
   return _adaptive(learning_rate, b1, tau, lambda v, square: v + square)
 
 
-def fedadam(learning_rate, b1=0.9, b2=0.99, tau=1e-3) -> optax.GradientTransformation:
+def fedadam(
+  learning_rate: float | Schedule, b1: float = 0.9, b2: float = 0.99, tau: float = 1e-3
+) -> optax.GradientTransformation:
   """As `fedadagrad`, for FedAdam: v <- b2 v + (1 - b2) D^2.
 
   `optax.adam` differs: it corrects the bias of both moments, and v begins at 0. Without momentum (b1=0),
@@ -135,7 +137,9 @@ def fedadam(learning_rate, b1=0.9, b2=0.99, tau=1e-3) -> optax.GradientTransform
   return _adaptive(learning_rate, b1, tau, lambda v, square: b2 * v + (1 - b2) * square)
 
 
-def fedyogi(learning_rate, b1=0.9, b2=0.99, tau=1e-3) -> optax.GradientTransformation:
+def fedyogi(
+  learning_rate: float | Schedule, b1: float = 0.9, b2: float = 0.99, tau: float = 1e-3
+) -> optax.GradientTransformation:
   """As `fedadagrad`, for FedYogi: v <- v - (1 - b2) D^2 sign(v - D^2).
 
   `optax.yogi` differs: it corrects the bias of both moments, and m and v both begin at 1e-6.

@@ -94,8 +94,8 @@ def client_updates(key, t, client, group, state, view, shared, own, data, partic
     row = jnp.maximum(participant, 0)
     fetched = jax.tree.map(lambda a: a[row], state)
     work = lambda: jax.vmap(update)(row, own, fetched)
-    shape = jax.eval_shape(work)
-    _check_state(group, fetched, shape[0])
+    shape, first = jax.eval_shape(work), jax.tree.map(lambda a: a[0], (row, own, fetched))
+    _check_state(group, first[2], jax.eval_shape(update, *first)[0])
     idle = lambda: jax.tree.map(jnp.zeros_like, shape)
     changed, out = jax.lax.cond(jnp.any(participant >= 0), work, idle)
     # Empty slots write out of bounds, which is dropped: row 0 may have its own slot in this chunk.

@@ -167,10 +167,21 @@ def _type(parameter) -> type:
 
 
 def _takes_function(parameter) -> bool:
-  """Whether an argument is a rule, a loss or another function, by its default or its annotation."""
+  """Whether an argument is a rule, a loss, an optimizer or another function, by its default or its annotation."""
+  return (
+    inspect.isfunction(parameter.default)
+    or _takes_optimizer(parameter)
+    or any(_is_callable_type(a) for a in _alternatives(parameter))
+  )
+
+
+def _takes_optimizer(parameter) -> bool:
+  return optax.GradientTransformation in _alternatives(parameter)
+
+
+def _alternatives(parameter) -> tuple:
   annotation = parameter.annotation
-  alternatives = typing.get_args(annotation) if _is_union(annotation) else (annotation,)
-  return inspect.isfunction(parameter.default) or any(_is_callable_type(a) for a in alternatives)
+  return typing.get_args(annotation) if _is_union(annotation) else (annotation,)
 
 
 def _is_union(annotation) -> bool:
@@ -228,6 +239,8 @@ def _argument(field, key, value, parameter):
 
 def _functions_for(field, parameter) -> dict[str, Callable]:
   """What plain text may name: the default's own neighbours, else for a method all rules and losses."""
+  if _takes_optimizer(parameter):
+    return {}
   if not inspect.isfunction(parameter.default):
     return functions(aggregate) | functions(losses) if field == 'method' else {}
   return functions(sys.modules[parameter.default.__module__]) | {parameter.default.__name__: parameter.default}

@@ -236,7 +236,7 @@ def test_2500_examples_are_41_million_numbers_up_and_25000_down():
 @pytest.mark.parametrize('augmented', [{'crop': 4}, {'flip': True}])
 def test_augmented_images_are_refused(augmented):
   model = Preprocessed(NET.net, NET.mean, NET.scale, **augmented)
-  with pytest.raises(ValueError, match=r'data.crop and data.flip would tear maps and logits apart; set both to 0'):
+  with pytest.raises(ValueError, match=r'data.crop and data.flip would make maps and logits differ; set both to 0'):
     fedgkt().client.init(KEY, model, None, None)
 
 
@@ -249,7 +249,7 @@ def test_a_server_that_never_learns_and_no_temperature_are_refused(wrong):
 @pytest.mark.parametrize(
   ('nets', 'message'),
   [
-    ((models.MLP((4,), classes=CLASSES),), r'g0 has no map inside that fedgkt could send; use GKTClient'),
+    ((models.MLP((4,), classes=CLASSES),), r'g0 has no feature map that fedgkt could send; use GKTClient'),
     (
       (NET.net, models.GKTClient(channels=8, classes=CLASSES)),
       r'maps of fedgkt differ in shape \(\(2, 2, 4\), \(2, 2, 8\)\)',

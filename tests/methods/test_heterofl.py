@@ -227,5 +227,5 @@ def test_calibrate_finds_the_statistics_of_all_training_images_batch_by_batch():
   ],
 )
 def test_unrelated_architectures_are_refused(nets):
-  with pytest.raises(ValueError, match=r'g1 is no part of g0.*use one architecture with several values of rate'):
+  with pytest.raises(ValueError, match=r'g1 is not a sub-network of g0.*one architecture with several values of rate'):
     problem(heterofl(), nets, [1, 1], plan.synchronous()([1, 1], 1))

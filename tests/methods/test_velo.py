@@ -181,7 +181,7 @@ def test_every_option_of_the_autoencoder_reaches_it(monkeypatch):
   module, told = sys.modules['fedkd.methods.velo'], []
   bind = inspect.signature(generator).bind
   monkeypatch.setattr(module, 'generator', lambda *args, **how: told.append(bind(*args, **how).arguments) or CLASSES)
-  monkeypatch.setattr(module.servers, 'features_and_logits', lambda logits, features, *rest: features(width=WIDTH))
+  monkeypatch.setattr(module, 'features_and_logits', lambda logits, features, *rest: features(width=WIDTH))
   options = {'initial': 3, 'interval': 2, 'latent': 6, 'vae_loss': 'code', 'relu': True}
   cvae = {'lag': 1, 'epochs': 7, 'batch': 8, 'rate': 0.25}
   methods.velo(optax.sgd(0.1), limits=(10, 20), **options, **{f'cvae_{name}': value for name, value in cvae.items()})

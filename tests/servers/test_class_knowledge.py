@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from fedkd import aggregate, ledger, servers, types
+from fedkd import aggregate, ledger, models, servers, types
 from fedkd.types import Masked
-from helpers import assert_same_bits
+from helpers import assert_same_bits, pool, preprocessed
 from lone_servers import KEY, ONE, groups_of, received, uploads_of
 
 
@@ -337,23 +337,16 @@ def test_the_ledger_counts_the_counts_of_a_message():
   assert {kind: int(numbers) for kind, (numbers, _) in ledger.count(message).items()} == {'knowledge': 9, 'labels': 6}
 
 
-class _Wide:
-  """A head of two classes, and features as wide as the example."""
-
-  classes = 2
-
-  def apply(self, variables, x, train):
-    return x[:, :2], {'features': x * variables}
-
-
-def wide_groups(*widths):
-  """(groups, variables, data) of models whose features are vectors of these widths."""
-  blank = types.ExampleIndices(None, None, None)
-  data = tuple(types.Data(types.Pool(jnp.ones((1, w)), jnp.zeros(1, jnp.int32)), blank, blank) for w in widths)
-  groups = tuple(types.Group(f'g{g}', _Wide(), np.array([g])) for g in range(len(widths)))
-  return groups, tuple(jnp.ones(()) for _ in widths), data
+def wide_groups(*nets):
+  """(groups, variables, data) of one client per network."""
+  images = pool(2)
+  made = [preprocessed(net) for net in nets]
+  groups = tuple(types.Group(f'g{g}', net, np.array([g])) for g, net in enumerate(made))
+  shapes = tuple(jax.eval_shape(lambda net=net: net.init(KEY, images.example[:1], False)) for net in made)
+  return groups, shapes, tuple(types.Data(images, None, None) for _ in made)
 
 
+SEVEN, NINE = (models.MLP((5, width), classes=2) for width in (7, 9))
 BY_FEATURES = {
   'running mean': (servers.class_means, lambda state: state['sum']),
   'latest uploads': (partial(servers.latest_class_knowledge, aggregate.mean), lambda state: state['latest'][0]),
@@ -364,20 +357,18 @@ BY_FEATURES = {
 @pytest.mark.parametrize(('make', 'vectors'), BY_FEATURES.values(), ids=BY_FEATURES)
 def test_the_width_follows_from_the_models(make, vectors):
   width = lambda *args, **how: vectors(make(**how).init(KEY, *args)).shape[-1]
-  assert width(*wide_groups(7, 7), of='features') == 7
-  assert width(*wide_groups(7, 9)) == 2  # logits
-  assert width(*wide_groups(7, 9), of='features', width=5) == 5
+  assert width(*wide_groups(SEVEN, SEVEN), of='features') == 7
+  assert width(*wide_groups(SEVEN, NINE)) == 2  # logits
+  assert width(*wide_groups(SEVEN, NINE), of='features', width=5) == 5
   with pytest.raises(ValueError, match=r"of='features' but the groups' features differ in width \(g0: 7, g1: 9\)"):
-    width(*wide_groups(7, 9), of='features')
+    width(*wide_groups(SEVEN, NINE), of='features')
   with pytest.raises(ValueError, match="of='feature' is unknown; choose one of logits, features"):
-    width(*wide_groups(7, 7), of='feature')
+    width(*wide_groups(SEVEN, SEVEN), of='feature')
 
 
 def test_features_that_are_no_vectors_are_refused():
-  groups, variables, (data,) = wide_groups(6)
-  data = data._replace(pool=data.pool._replace(example=jnp.ones((1, 2, 3))))
-  with pytest.raises(ValueError, match=r'the features of g0 are no vectors but \(2, 3\)'):
-    servers.class_means(of='features').init(KEY, groups, variables, (data,))
+  with pytest.raises(ValueError, match=r'the features of g0 have shape \(2, 2, 2\), not \[width\]'):
+    servers.class_means(of='features').init(KEY, *wide_groups(models.GKTClient(channels=2, classes=2)))
 
 
 def test_a_rule_with_memory_takes_one_step_per_class_and_round():
