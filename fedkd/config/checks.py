@@ -97,9 +97,13 @@ def differences(old: dict, new: dict) -> list[str]:
   flat_old, flat_new = flatten(old), flatten(new)
   flat_old = {**{k: v for k, v in flatten(since).items() if k in flat_new}, **flat_old}
   changed = [k for k in flat_old.keys() | flat_new.keys() if k not in RUN_FIELDS and flat_old.get(k) != flat_new.get(k)]
-  if 'rounds' in changed and old.get('rounds', 0) <= new.get('rounds', 0) and not _spans_all_rounds(new):
-    changed.remove('rounds')
-  return [f'{k}: {flat_old.get(k)} -> {flat_new.get(k)}' for k in sorted(changed)]
+  told = {k: f'{k}: {flat_old.get(k)} -> {flat_new.get(k)}' for k in sorted(changed)}
+  if 'rounds' in told and old.get('rounds', 0) <= new.get('rounds', 0):
+    if _spans_all_rounds(new):
+      told['rounds'] += f', over which schedule {new["schedule"]["name"]} stretches'
+    else:
+      del told['rounds']
+  return list(told.values())
 
 
 def _spans_all_rounds(config) -> bool:

@@ -216,14 +216,26 @@ def build(field: str, values: Any, *passed: Any) -> Any:
   for key, parameter in parameters.items():
     if parameter.default is inspect.Parameter.empty and values.get(key) is None:
       raise ConfigError(f'{what} needs a value for {key!r}; set {field}.{key}')
-    if isinstance(values.get(key), str) and _takes_function(parameter):
-      values[key] = resolve(values[key], _functions_for(field, parameter), f'{field}.{key}')
+    if key in values:
+      values[key] = _argument(field, key, values[key], parameter)
   try:
     return make(*passed, **values)
   except ConfigError:
     raise
   except (TypeError, ValueError) as error:
     raise ConfigError(f'{what} cannot be built: {error}') from error
+
+
+def _argument(field, key, value, parameter):
+  """What a factory takes for the value of a field: the function that text names, the optimizer that a block names."""
+  if isinstance(value, str) and _takes_function(parameter):
+    found = resolve(value, _functions_for(field, parameter), f'{field}.{key}')
+    if not callable(found) and not isinstance(found, tuple):  # a tuple: a rule with memory
+      raise ConfigError(f'{field}.{key}={value!r} is a {type(found).__name__}; give the path of a function')
+    return found
+  if isinstance(value, dict | ConfigDict) and optax.GradientTransformation in typing.get_args(parameter.annotation):
+    return build('optimizer', value)
+  return value
 
 
 def _functions_for(field, parameter) -> dict[str, Callable]:

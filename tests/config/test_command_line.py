@@ -1,6 +1,7 @@
 """The command line as a user types it: choices by name, fields that follow them, and what is refused."""
 
 import re
+import shlex
 
 import pytest
 from absl import flags
@@ -8,6 +9,7 @@ from absl import flags
 from fedkd import config as base
 from fedkd.config import command_line
 from fedkd.errors import ConfigError
+from fedkd.experiment import build
 
 QUICK = '--config=configs/fedhe_digits.py:smoke'
 
@@ -120,3 +122,36 @@ def test_all_configs_are_in_the_test_above(request):
   marks = test_every_config_string_takes_an_optimizer.pytestmark[0].args[1]
   found = {path.stem for path in (request.config.rootpath / 'configs').glob('*.py')}
   assert {name for name in found if not re.match('_', name)} == set(marks)
+
+
+def commands(path):
+  """The words of each `fedkd run` in a page, as `launch.main` has them."""
+  text = path.read_text().replace('\\\n', ' ')
+  for line in re.findall(r'^fedkd run (.*)$', text, re.MULTILINE):
+    name, _, string = shlex.split(line, comments=True)[0].partition(':')
+    flags_of = [word for word in shlex.split(line, comments=True)[1:] if word.startswith('--config.')]
+    yield [f'--config=configs/{name}.py' + (f':{string}' if string else ''), *flags_of]
+
+
+def test_the_commands_of_the_page_on_configs_make_configs(read, request):
+  found = [read(*words) for words in commands(request.config.rootpath / 'docs' / 'running' / 'configs.md')]
+  assert len(found) == 11
+  for config in found:
+    base.check(config)
+    build.make_method({**config.method, 'rounds': config.rounds}, config, ())
+  assert [c.schedule.name for c in found].count('warmup_cosine') == 1
+
+
+def test_the_python_of_the_page_on_configs_runs(request, monkeypatch):
+  monkeypatch.chdir(request.config.rootpath)
+  text = (request.config.rootpath / 'docs' / 'running' / 'configs.md').read_text()
+  names = {'__name__': 'page'}
+  for code in re.findall(r'^```python\n(.*?)^```$', text, re.MULTILINE | re.DOTALL):
+    exec(code, names)
+  config = names['config']
+  base.check(config)
+  assert [entry['clients'] for entry in base.entries(config)] == [2, 2, 3]
+  assert base.to_json(config)['method']['rule'] == 'page:halves'
+  source = build.load_data(config)
+  groups = build.make_groups(config, source)
+  assert [group.name for group in groups] == ['LeNet', 'MLP 128', 'TwoConv 8-16']
