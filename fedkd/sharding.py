@@ -1,4 +1,4 @@
-"""The clients' axis over several devices: how many rows a group has there, who is where, and client updates side by side.
+"""The clients' axis over several devices: how many rows a group has there, and client updates side by side.
 
 A group with at least as many clients as there are devices is padded to a multiple of their number, with rows that
 never get a slot, and cut into equal parts; a smaller one is trained on every device alike.
