@@ -1,8 +1,8 @@
-"""Aggregation rules: how a server makes one tree of the trees that clients upload.
+"""Aggregation rules: how a server reduces the clients' uploads to one tree.
 
 A rule is `rule(rows, weight) -> tree`: `rows` has leaves [m, ...], one row per upload, `weight` is float[m] >= 0, and
-the result has leaves [...]. A row of weight 0 is no upload at all (an empty slot, a class that the client has not seen)
-and must not matter, even if it is NaN. With all weights 0 the result is unused. A rule with memory is a `Rule`.
+the result has leaves [...]. A row of weight 0 is not an upload (an empty slot, a class that the client has not seen)
+and must not affect the result, even if it is NaN. With all weights 0 the result is unused. A stateful rule is a `Rule`.
 """
 
 from collections.abc import Callable
@@ -16,8 +16,6 @@ from fedkd.rule import Rule
 from fedkd.rule import as_rule as as_rule
 from fedkd.rule import mapped as mapped
 from fedkd.types import PyTree
-
-__all__ = ['mean', 'median', 'trimmed_mean']  # what a config may name
 
 __all__ = ['mean', 'median', 'trimmed_mean']  # what a config may name
 
@@ -56,7 +54,7 @@ def median(rows: PyTree, weight: jax.Array) -> PyTree:
   return jax.tree.map(lambda a: (a[low] + a[high]) / 2, order)
 
 
-def trimmed_mean(rows: PyTree, weight: jax.Array, share=0.1) -> PyTree:
+def trimmed_mean(rows: PyTree, weight: jax.Array, share: float = 0.1) -> PyTree:
   """Coordinate-wise mean without the floor(share * m) smallest and largest of the m present rows (Yin et al., 2018)."""
   order, count = _sorted(rows, weight)
   cut = jnp.minimum((share * count).astype(jnp.int32), (count - 1) // 2)

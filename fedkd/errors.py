@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class ConfigError(ValueError):
@@ -17,19 +18,19 @@ class StoreError(RuntimeError):
 
 
 class HostError(RuntimeError):
-  """Another host of the run has ended; the last good checkpoint is kept."""
+  """Another host of the run has exited; the last good checkpoint is kept."""
 
 
 class StoppedError(RuntimeError):
-  """A signal ended the run after its chunk; `signum` says which one."""
+  """A signal ended the run after its segment; `signum` says which one."""
 
-  def __init__(self, signum, message):
+  def __init__(self, signum: int, message: str):
     super().__init__(message)
     self.signum = signum
 
 
-def check_choice(field, value, choices):
-  """Refuses a value that is none of `choices`.
+def check_choice(field: str, value: Any, choices: Iterable[str]) -> None:
+  """Checks that a value is one of `choices`.
 
   Raises:
     ValueError: with the field, the value and the choices.
@@ -39,10 +40,10 @@ def check_choice(field, value, choices):
 
 
 def check_known(names: Iterable[str], known: Iterable[str], what: str) -> None:
-  """Refuses a name that is none of the `known` ones.
+  """Checks that every name is one of `known`.
 
   Raises:
-    ConfigError: with the nearest, and all that there are. `what` has them.
+    ConfigError: for another name, with the closest one and all known ones. `what`: whose names they are.
   """
   known = list(known)
   for name in names:

@@ -1,14 +1,26 @@
 """Inference mode: correct predictions of stacked models, logits and features of one, statistics for BatchNorm."""
 
+from collections.abc import Sequence
+
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from fedkd.models.base import check_features
-from fedkd.types import Method, Predict, State
+from fedkd.types import ExampleIndices, Group, Method, Pool, Predict, PyTree, State
 
 
-def is_correct(model, predict: Predict, variables, server_state, x, y, batch: int = 0) -> jax.Array:
+def is_correct(
+  model: nn.Module,
+  predict: Predict,
+  variables: dict,
+  server_state: PyTree,
+  x: jax.Array,
+  y: jax.Array,
+  batch: int = 0,
+) -> jax.Array:
   """Which predictions of one model are correct.
 
   Args:
@@ -21,14 +33,22 @@ def is_correct(model, predict: Predict, variables, server_state, x, y, batch: in
     bool[T].
   """
   rows, batch = x.shape[0], batch or inference_batch()
-  batch = -(-rows // -(-rows // batch))  # as many passes as `batch` asks for, all alike
+  batch = -(-rows // -(-rows // batch))  # as many passes as `batch` implies, of equal size
   pad = -rows % batch
   x = jnp.pad(x, [(0, pad)] + [(0, 0)] * (x.ndim - 1)).reshape(-1, batch, *x.shape[1:])
   predicted = jax.lax.map(lambda x: jnp.argmax(predict(model, variables, server_state, x), -1), x)
   return predicted.reshape(-1)[:rows] == y
 
 
-def correct_predictions(method: Method, groups, state: State, x, y, rows, batch: int = 0) -> tuple:
+def correct_predictions(
+  method: Method,
+  groups: Sequence[Group],
+  state: State,
+  x: jax.Array,
+  y: jax.Array,
+  rows: Sequence[ArrayLike],
+  batch: int = 0,
+) -> tuple[jax.Array, ...]:
   """Which predictions of clients on shared examples are correct.
 
   Args:
@@ -55,25 +75,34 @@ def correct_predictions(method: Method, groups, state: State, x, y, rows, batch:
   return tuple(of_group(g, group) for g, group in enumerate(groups))
 
 
-def evaluated_in(groups, clients) -> np.ndarray:
+def evaluated_in(groups: Sequence[Group], clients: np.ndarray) -> np.ndarray:
   """The group int[K] in which each of `clients` is evaluated: the first that holds it."""
   return np.argmax([np.isin(clients, g.ids) for g in groups], 0)
 
 
-def evaluated_rows(groups, clients) -> list:
+def evaluated_rows(groups: Sequence[Group], clients: np.ndarray) -> list[np.ndarray]:
   """Per group int[k], the rows of those of `clients` that are evaluated in it."""
   owner = evaluated_in(groups, clients)
   return [np.searchsorted(group.ids, clients[owner == g]) for g, group in enumerate(groups)]
 
 
-def correct_of_clients(method: Method, groups, clients, rows, batch, state: State, x, y) -> jax.Array:
-  """`correct_predictions` bool[K, T] of the `clients`, in their order; `rows`: where those of each group lie in
+def correct_of_clients(
+  method: Method,
+  groups: Sequence[Group],
+  clients: np.ndarray,
+  rows: Sequence[ArrayLike],
+  batch: int,
+  state: State,
+  x: jax.Array,
+  y: jax.Array,
+) -> jax.Array:
+  """`correct_predictions` bool[K, T] of the `clients`, in their order; `rows`: their rows in each group's
   `state`."""
-  found = jnp.concatenate(correct_predictions(method, groups, state, x, y, rows, batch))
-  return found[np.argsort(np.argsort(evaluated_in(groups, clients), kind='stable'))]
+  correct = jnp.concatenate(correct_predictions(method, groups, state, x, y, rows, batch))
+  return correct[np.argsort(np.argsort(evaluated_in(groups, clients), kind='stable'))]
 
 
-def feature_shape(model, variables, pool) -> tuple:
+def feature_shape(model: nn.Module, variables: dict, pool: Pool) -> tuple[int, ...]:
   """The shape of the features of one example; from shapes alone.
 
   Raises:
@@ -85,29 +114,32 @@ def feature_shape(model, variables, pool) -> tuple:
 
 
 def inference_batch() -> int:
-  """Images per forward pass of `infer` and of evaluations: on a CPU so few that a layer's numbers stay in the cache."""
+  """Images per forward pass of `infer` and of evaluations: on a CPU few enough for the activations of a layer to stay
+  in the cache."""
   return 100 if jax.default_backend() == 'cpu' else 500
 
 
-def infer(model, variables, image, index, *, features=False):
+def infer(
+  model: nn.Module, variables: dict, image: jax.Array, index: jax.Array | np.ndarray, *, features: bool = False
+) -> PyTree:
   """Logits [S, C] in inference mode of the images in the rows `index` int32[S]; with `features`, (logits, features
   [S, ...])."""
   batch = min(inference_batch(), index.shape[0])
-  chunks = jnp.pad(index, (0, -index.shape[0] % batch)).reshape(-1, batch)
+  batches = jnp.pad(index, (0, -index.shape[0] % batch)).reshape(-1, batch)
 
   def one(rows):
     logits, out = model.apply(variables, image[rows], False)
     return (logits, out['features']) if features else logits
 
   whole = lambda a: a.reshape(-1, *a.shape[2:])[: index.shape[0]]
-  return jax.tree.map(whole, jax.lax.map(one, chunks))
+  return jax.tree.map(whole, jax.lax.map(one, batches))
 
 
-def statistics(model, variables, pool, rows, batch=500):
+def statistics(model: nn.Module, variables: dict, pool: Pool, rows: ExampleIndices, batch: int = 500) -> PyTree:
   """BatchNorm statistics of `rows`: those of single batches, averaged over one pass.
 
   Args:
-    model, variables: whose; the statistics in `variables` do not matter.
+    model, variables: of whom; the statistics in `variables` are ignored.
     pool: `Pool`.
     rows: `ExampleIndices`.
     batch: examples per pass; the last is filled from the beginning.
@@ -122,8 +154,8 @@ def statistics(model, variables, pool, rows, batch=500):
   def gather(i, total):
     image = pool.example[rows.index[(i * batch + jnp.arange(batch)) % jnp.maximum(rows.size, 1)]]
     rngs = dict.fromkeys(('dropout', 'augment'), jax.random.fold_in(jax.random.key(0), i))
-    found = model.apply(variables, image, True, rngs=rngs, mutable=['batch_stats', 'batch'])[1]['batch']
-    return jax.tree.map(jnp.add, total, found)
+    of_batch = model.apply(variables, image, True, rngs=rngs, mutable=['batch_stats', 'batch'])[1]['batch']
+    return jax.tree.map(jnp.add, total, of_batch)
 
   steps = -(-rows.size // batch)
   total = jax.lax.fori_loop(0, steps, gather, jax.tree.map(jnp.zeros_like, variables['batch_stats']))

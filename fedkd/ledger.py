@@ -1,7 +1,7 @@
-"""Exact communication counts, read off the messages themselves.
+"""Exact communication counts, taken from the messages themselves.
 
-What is not in an upload or download was not sent, so the ledger needs no help from a method. The unit of
-the papers is `numbers` (floats + integers); `bytes` follow the dtypes.
+Only what is in an upload or download is sent, so the ledger is independent of the method. The papers
+count `numbers` (floats and integers); `bytes` follow from the dtypes.
 """
 
 import math
@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedkd.types import Masked, PeerMessages
+from fedkd.types import Masked, PeerMessages, PyTree
 
 # The last of these names on a leaf's path decides its kind; any other leaf is knowledge.
 KINDS = {
@@ -42,12 +42,12 @@ def _size(leaf, id):
   return jnp.int32(leaf.size), leaf
 
 
-def count(message, id=-1) -> dict:
+def count(message: PyTree, id: jax.Array | int = -1) -> dict[str, tuple[jax.Array, jax.Array]]:
   """Counts what one client sent or received.
 
   Args:
     message: a pytree for one client; leaves are arrays, `Masked` or `PeerMessages`.
-    id: the receiver's global number, which decides its own echo in `PeerMessages`.
+    id: the receiver's global number, whose own row of `PeerMessages` is not counted.
 
   Returns:
     {kind: (numbers, bytes)}, each int32[].
@@ -59,10 +59,10 @@ def count(message, id=-1) -> dict:
     if most > jnp.iinfo(jnp.int32).max:
       raise ValueError(
         f'a message may have {most:,} bytes of {kind}, which the ledger cannot count (2^31 - 1 at most); '
-        'let a client send less in one turn: raise data.clients, or choose a smaller model'
+        'let a client send less in one update: raise data.clients, or choose a smaller model'
       )
   id = jnp.asarray(id)
-  total = {}
+  total: dict[str, tuple[jax.Array, jax.Array]] = {}
   for path, leaf in jax.tree_util.tree_flatten_with_path(message, is_leaf=_wrapped)[0]:
     numbers, array = _size(leaf, id)
     before = total.get(_kind(path), (jnp.int32(0), jnp.int32(0)))
@@ -70,12 +70,12 @@ def count(message, id=-1) -> dict:
   return total
 
 
-def capacity(message) -> dict:
+def capacity(message: PyTree) -> dict[str, tuple[int, int]]:
   """The most that a message of these shapes can carry: {kind: (numbers, bytes)} as ints, from `eval_shape`.
 
   `PeerMessages` carry everyone's rows but the receiver's own.
   """
-  total = {}
+  total: dict[str, tuple[int, int]] = {}
   for path, leaf in jax.tree_util.tree_flatten_with_path(message, is_leaf=_wrapped)[0]:
     array = leaf.value if _wrapped(leaf) else leaf
     numbers = math.prod((array.shape[0] - 1, *array.shape[1:])) if isinstance(leaf, PeerMessages) else array.size
@@ -84,11 +84,17 @@ def capacity(message) -> dict:
   return total
 
 
-def total(counts) -> dict:
-  """{kind: (numbers, bytes)} as ints, of all groups, rounds and slots of a `Report`'s `up` or `down`."""
-  out: dict = {}
+def total(counts: tuple) -> dict[str, tuple[int, int]]:
+  """What all clients sent, or received: {kind: (numbers, bytes)}, exact Python ints.
+
+  Args:
+    counts: `Report.up` or `Report.down` of one round or of many, per group {kind: (numbers, bytes)} with leaves of any
+      shape.
+  """
+  out: dict[str, tuple[int, int]] = {}
   for group in counts:
-    for kind, both in group.items():
+    for kind, (numbers, size) in group.items():
       before = out.get(kind, (0, 0))
-      out[kind] = tuple(n + int(np.asarray(a).sum(dtype=np.int64)) for n, a in zip(before, both, strict=True))
+      more = [int(np.sum(np.asarray(a), dtype=np.int64)) for a in (numbers, size)]
+      out[kind] = (before[0] + more[0], before[1] + more[1])
   return out

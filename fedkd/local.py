@@ -1,12 +1,17 @@
 """Local training: the one mini-batch loop, used for every client and every server model."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
 
-from fedkd.types import PyTree
+from fedkd.types import Pool, PyTree
+
+# (params, batch_stats, key, rows of the batch) -> (loss, (batch_stats, sums))
+LossFn = Callable[[PyTree, PyTree, jax.Array, PyTree], tuple[jax.Array, tuple[PyTree, dict]]]
 
 
 class Learner(NamedTuple):
@@ -17,22 +22,24 @@ class Learner(NamedTuple):
   opt: PyTree
 
 
-def start(variables, tx) -> Learner:
+def start(variables: dict, tx: optax.GradientTransformation) -> Learner:
   """A learner at `variables` ({'params', 'batch_stats'}) with a fresh state of the optimizer `tx`."""
   return Learner(variables['params'], variables['batch_stats'], tx.init(variables['params']))
 
 
-def resume(learner, tx, keep) -> Learner:
-  """A learner at the beginning of a turn: as it is, or with a fresh state of the optimizer unless `keep`."""
+def resume(learner: Learner, tx: optax.GradientTransformation, keep: bool) -> Learner:
+  """A learner at the beginning of a client update: as it is, or with a fresh state of the optimizer unless `keep`."""
   return learner if keep else start(variables(learner), tx)
 
 
-def variables(learner) -> dict:
+def variables(learner: Learner) -> dict:
   """The {'params', 'batch_stats'} of a learner (or of a stack of learners)."""
   return {'params': learner.params, 'batch_stats': learner.batch_stats}
 
 
-def forward(model, params, batch_stats, key, image):
+def forward(
+  model: nn.Module, params: PyTree, batch_stats: PyTree, key: jax.Array, image: jax.Array
+) -> tuple[jax.Array, dict, PyTree]:
   """A training-mode forward pass on raw images [B, H, W, channels].
 
   Returns:
@@ -49,30 +56,30 @@ def forward(model, params, batch_stats, key, image):
   return logits, out, updated.get('batch_stats', batch_stats)
 
 
-def tally(label, **means) -> dict:
-  """Metrics of a batch as sums that add up over steps: {'metrics': {'examples': B, name: B * mean, ...}}."""
+def tally(label: jax.Array, **means: jax.Array) -> dict:
+  """Metrics of a batch as sums to be added over steps: {'metrics': {'examples': B, name: B * mean, ...}}."""
   examples = jnp.float32(label.shape[0])
   return {'metrics': {'examples': examples, **{name: examples * mean for name, mean in means.items()}}}
 
 
-def report(sums) -> dict:
+def report(sums: dict) -> dict:
   """A client's info from the sums of `fit`: `examples`, and the mean over them of every other metric."""
   metrics = sums['metrics']
   per = jnp.maximum(metrics['examples'], 1)
   return {name: total if name == 'examples' else total / per for name, total in metrics.items()}
 
 
-def cross_entropy(logits, label):
+def cross_entropy(logits: jax.Array, label: jax.Array) -> jax.Array:
   """Mean over a batch of the cross-entropy of logits [B, C] with labels int[B]."""
   return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(logits, label))
 
 
-def penalty(out):
-  """What a model's layers add to every loss (Keras's kernel regularizer); 0 for a model without."""
+def penalty(out: dict) -> jax.Array | float:
+  """The regularisation term that a model adds to every loss (Keras's kernel regularizer); 0 if it has none."""
   return out.get('penalty', 0.0)
 
 
-def supervised(model, pool):
+def supervised(model: nn.Module, pool: Pool) -> LossFn:
   """Cross-entropy on rows of the pool, as a `loss_fn` for `fit`."""
 
   def loss_fn(params, batch_stats, key, index):
@@ -84,20 +91,22 @@ def supervised(model, pool):
   return loss_fn
 
 
-def update(learner, tx, grads, batch_stats, t=0) -> Learner:
+def update(
+  learner: Learner, tx: optax.GradientTransformation, grads: PyTree, batch_stats: PyTree, t: jax.Array | int = 0
+) -> Learner:
   """One optimizer step along `grads` in round `t`; takes the BatchNorm statistics of the pass that made them."""
   updates, opt = optax.with_extra_args_support(tx).update(grads, learner.opt, learner.params, round=t)
   return Learner(optax.apply_updates(learner.params, updates), batch_stats, opt)
 
 
-def shuffle(key, count, size):
+def shuffle(key: jax.Array, count: int, size: jax.Array) -> jax.Array:
   """A random order of 0..size-1 in the first `size` places of int32[count] (`size` may be traced)."""
   draw = jnp.where(jnp.arange(count) < size, jax.random.uniform(key, (count,)), 2.0)
   return jnp.argsort(draw)
 
 
-def draw(key, count, size, batch):
-  """`batch` of the rows 0..size-1 without replacement; fewer rows than `batch` repeat in turn.
+def draw(key: jax.Array, count: int, size: jax.Array, batch: int) -> jax.Array:
+  """`batch` of the rows 0..size-1 without replacement; fewer rows than `batch` repeat cyclically.
 
   Returns:
     int32[batch], every entry below `size`.
@@ -117,7 +126,18 @@ def _check_training(batch, steps, epochs):
     )
 
 
-def fit(key, learner, tx, loss_fn, rows, size, batch, steps=None, epochs=None, t=0):
+def fit(
+  key: jax.Array,
+  learner: Learner,
+  tx: optax.GradientTransformation,
+  loss_fn: LossFn,
+  rows: PyTree,
+  size: jax.Array,
+  batch: int,
+  steps: int | None = None,
+  epochs: int | None = None,
+  t: jax.Array | int = 0,
+) -> tuple[Learner, dict]:
   """Trains on mini-batches of the first `size` rows.
 
   Args:
@@ -126,10 +146,11 @@ def fit(key, learner, tx, loss_fn, rows, size, batch, steps=None, epochs=None, t
     tx: optax optimizer.
     loss_fn: (params, batch_stats, key, rows of the batch) -> (loss, (batch_stats, sums)).
     rows: pytree with leaves [n_max, ...]; entries from `size` on are padding and never drawn.
-    size: int32[], may be traced: unequal clients cost nothing when mapped one by one. 0 trains nothing, exactly.
+    size: int32[], may be traced: clients of unequal size cost nothing extra one by one. 0 leaves the learner exactly as
+      it is.
     batch: examples per step, 1 or more.
     steps: that many steps, each on rows drawn afresh without replacement (fewer rows than `batch` repeat
-      in turn, so that BatchNorm sees a full batch); or
+      cyclically, so that BatchNorm sees a full batch); or
     epochs: that many passes in fresh random orders, the last batch of a pass filled from its beginning. None and 0
       both mean not given, here as for `steps`.
     t: the round, for an optimizer that follows it (`optimizers.scheduled`).
@@ -147,8 +168,8 @@ def fit(key, learner, tx, loss_fn, rows, size, batch, steps=None, epochs=None, t
   def train(key, chosen, carry):
     learner, total = carry
     grad_fn = jax.grad(loss_fn, has_aux=True)
-    taken = jax.tree.map(lambda leaf: leaf[chosen], rows)
-    grads, (batch_stats, sums) = grad_fn(learner.params, learner.batch_stats, key, taken)
+    examples = jax.tree.map(lambda leaf: leaf[chosen], rows)
+    grads, (batch_stats, sums) = grad_fn(learner.params, learner.batch_stats, key, examples)
     return update(learner, tx, grads, batch_stats, t), jax.tree.map(jnp.add, total, sums)
 
   def step(i, carry):

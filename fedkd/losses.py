@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import optax
 
 
-def masked_squared_error(output, target, valid):
+def masked_squared_error(output: jax.Array, target: jax.Array, valid: jax.Array) -> jax.Array:
   """Mean squared distance of an output to received knowledge; 0, with zero gradient, where there is none.
 
   FedHe (Chan and Ngai, 2021), the knowledge term of Eq. 13, with MSE over the logits as in the authors' code.
@@ -25,7 +25,7 @@ def masked_squared_error(output, target, valid):
   return jnp.mean(jnp.square(jnp.where(valid, output, 0) - target))
 
 
-def kl_divergence(target, logits):
+def kl_divergence(target: jax.Array, logits: jax.Array) -> jax.Array:
   """KL(target || softmax(logits)) of one example; no gradient flows into the target (FedH2L, Eq. 3).
 
   Args:
@@ -39,20 +39,20 @@ def kl_divergence(target, logits):
   return optax.losses.kl_divergence(jax.nn.log_softmax(logits), jax.lax.stop_gradient(target))
 
 
-def mae(output, target, temperature=1.0):
-  """Mean absolute difference of two vectors of logits [C] (FedMD's digest, in the authors' code)."""
+def mae(output: jax.Array, target: jax.Array, temperature: float = 1.0) -> jax.Array:
+  """Mean absolute difference of two vectors of logits [C] (FedMD's distillation loss in the authors' code)."""
   del temperature
   away = output - jax.lax.stop_gradient(target)
   return jnp.mean(away * jnp.sign(away))  # the gradient of jnp.abs is 1, not 0, where both agree
 
 
-def mse(output, target, temperature=1.0):
+def mse(output: jax.Array, target: jax.Array, temperature: float = 1.0) -> jax.Array:
   """Mean squared difference of two vectors of logits [C]."""
   del temperature
   return jnp.mean(jnp.square(output - jax.lax.stop_gradient(target)))
 
 
-def kl(output, target, temperature=1.0):
+def kl(output: jax.Array, target: jax.Array, temperature: float = 1.0) -> jax.Array:
   """T^2 KL of two vectors of logits [C], softened by the temperature T (Hinton, Vinyals, Dean, 2015)."""
   return temperature**2 * kl_divergence(jax.nn.softmax(target / temperature), output / temperature)
 
@@ -60,22 +60,22 @@ def kl(output, target, temperature=1.0):
 KL_DIRECTIONS = ('server', 'client')
 
 
-def masked_kl(output, target, valid, direction='server'):
+def masked_kl(output: jax.Array, target: jax.Array, valid: jax.Array, direction: str = 'server') -> jax.Array:
   """KL divergence between received logits and an output's; 0, with zero gradient, where there are none.
 
-  Felo and Velo (Eq. 1): KL(softmax(target) || softmax(output)) in their code, 'server'; the other way round as Eq. 1
-  is written, 'client'.
+  Felo and Velo (Eq. 1): KL(softmax(target) || softmax(output)) as in their code, 'server'; the reverse, as in
+  Eq. 1, 'client'.
 
   Args:
     output: [C], logits that the client computed.
     target: [C], logits that it received; no gradient flows into them. Ignored (may be NaN) unless `valid`.
     valid: bool[], whether the target exists.
-    direction: 'server' or 'client', whose distribution weighs the difference.
+    direction: 'server' or 'client', whose distribution the expectation is over.
 
   Returns:
     float[].
   """
   chex.assert_rank([output, target, valid], [1, 1, 0])
-  mine, theirs = jnp.where(valid, output, 0), jnp.where(valid, jax.lax.stop_gradient(target), 0)
-  student, teacher = (mine, theirs) if direction == 'server' else (theirs, mine)
+  output, target = jnp.where(valid, output, 0), jnp.where(valid, jax.lax.stop_gradient(target), 0)
+  student, teacher = (output, target) if direction == 'server' else (target, output)
   return optax.losses.kl_divergence(jax.nn.log_softmax(student), jax.nn.softmax(teacher))

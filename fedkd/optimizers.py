@@ -1,4 +1,5 @@
-"""Optimizers as PyTorch has them, used as `fedkd.optimizers:NAME`, and learning rates that follow the round."""
+"""Optimizers with PyTorch's arithmetic, in a config `fedkd.optimizers:NAME`, and learning rates that follow the
+round."""
 
 import functools
 import operator
@@ -11,13 +12,13 @@ import optax
 from fedkd.schedules import Schedule
 from fedkd.types import PyTree
 
-__all__ = ['adam', 'amsgrad', 'scheduled', 'sgd']
+__all__ = ['adam', 'amsgrad', 'fedadagrad', 'fedadam', 'fedyogi', 'scheduled', 'sgd']
 
 
 class AmsgradState(NamedTuple):
   """Steps so far, and first, second and largest second moments with the shapes of the parameters."""
 
-  count: jax.Array
+  count: jax.Array  # type: ignore[assignment]  # hides tuple.count
   mu: PyTree
   nu: PyTree
   nu_max: PyTree
@@ -89,7 +90,7 @@ def scheduled(tx: optax.GradientTransformation, *factors: Schedule) -> optax.Gra
   """`tx` with its updates times a factor that depends on the round.
 
   Time is the round, which `local.fit` hands to the optimizer, not the optimizer's own steps: clients that are seldom
-  drawn, or start afresh every time, slow down with the others.
+  sampled, or whose optimizer state is fresh in every round, decay with the others.
 
   Args:
     tx: optax optimizer.
@@ -112,7 +113,7 @@ class ServerMoments(NamedTuple):
   nu: PyTree
 
 
-def fedadagrad(learning_rate, b1=0.0, tau=1e-3) -> optax.GradientTransformation:
+def fedadagrad(learning_rate: float | Schedule, b1: float = 0.0, tau: float = 1e-3) -> optax.GradientTransformation:
   """The server's optimizer of FedAdagrad (Reddi et al., "Adaptive Federated Optimization", 2021, Algorithm 2).
 
   With D the mean change, m <- b1 m + (1 - b1) D and v <- v + D^2 from m = 0 and v = tau^2, the parameters move by
@@ -126,7 +127,9 @@ def fedadagrad(learning_rate, b1=0.0, tau=1e-3) -> optax.GradientTransformation:
   return _adaptive(learning_rate, b1, tau, lambda v, square: v + square)
 
 
-def fedadam(learning_rate, b1=0.9, b2=0.99, tau=1e-3) -> optax.GradientTransformation:
+def fedadam(
+  learning_rate: float | Schedule, b1: float = 0.9, b2: float = 0.99, tau: float = 1e-3
+) -> optax.GradientTransformation:
   """As `fedadagrad`, for FedAdam: v <- b2 v + (1 - b2) D^2.
 
   `optax.adam` differs: it corrects the bias of both moments, and v begins at 0. Without momentum (b1=0),
@@ -135,7 +138,9 @@ def fedadam(learning_rate, b1=0.9, b2=0.99, tau=1e-3) -> optax.GradientTransform
   return _adaptive(learning_rate, b1, tau, lambda v, square: b2 * v + (1 - b2) * square)
 
 
-def fedyogi(learning_rate, b1=0.9, b2=0.99, tau=1e-3) -> optax.GradientTransformation:
+def fedyogi(
+  learning_rate: float | Schedule, b1: float = 0.9, b2: float = 0.99, tau: float = 1e-3
+) -> optax.GradientTransformation:
   """As `fedadagrad`, for FedYogi: v <- v - (1 - b2) D^2 sign(v - D^2).
 
   `optax.yogi` differs: it corrects the bias of both moments, and m and v both begin at 1e-6.

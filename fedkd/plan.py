@@ -1,9 +1,9 @@
 """Plans: who takes part in which round. A plan is a factory that closes over its hyperparameters and returns
-`(sizes, rounds) -> Plan`: tables drawn on the host, from the plan's own seed, for so many clients per group.
+`(sizes, rounds) -> Plan`: tables drawn on the host, from the plan's own seed, for `sizes` clients per group.
 
 The tables are the same for every seed of a run, and a longer plan of the same seed begins with the shorter one, so
-that a run may be prolonged. Synchrony, sampling and asynchrony are the same thing to the round: a table of slots. A
-plan of one client at a time has one row per client update.
+that a run may be extended. To the round, synchronous, sampled and asynchronous plans are alike: a table of slots. An
+asynchronous plan has one row per client update.
 """
 
 import functools
@@ -18,7 +18,7 @@ __all__ = ['asynchronous', 'dynamic', 'sampled', 'synchronous']
 
 class Plan(NamedTuple):
   """participants: per group int32[rounds, m], rows of the group, -1 an empty slot. stale: clients work on what they
-  downloaded after their previous turn, not on the server's present state."""
+  downloaded after their previous update, not on the server's present state."""
 
   participants: tuple[np.ndarray, ...]
   stale: bool = False
@@ -53,18 +53,18 @@ def sampled(ratio: float = 0.1, seed: int = 0) -> Planner:
   With ratio * K = 1, one uniformly chosen client per round: the schedule of Chan and Ngai's (2021) published code.
 
   Raises:
-    ValueError: from the planner, if that selects nobody or more than everybody.
+    ValueError: from the planner, if that selects no client, or more than there are.
   """
   return functools.partial(_sampled, ratio, seed)
 
 
 def _sampled(ratio, seed, sizes, rounds) -> Plan:
   total = sum(sizes)
-  many = int(ratio * total + 1e-9)
-  if not 1 <= many <= total:
-    raise ValueError(f'plan.ratio={ratio} selects {many} of {total} clients; set it between {1 / total:.4g} and 1')
+  count = int(ratio * total + 1e-9)
+  if not 1 <= count <= total:
+    raise ValueError(f'plan.ratio={ratio} selects {count} of {total} clients; set it between {1 / total:.4g} and 1')
   # A generator per round: round t does not depend on how many rounds were drawn.
-  draw = lambda t: np.random.default_rng([seed, t]).choice(total, many, replace=False)
+  draw = lambda t: np.random.default_rng([seed, t]).choice(total, count, replace=False)
   return Plan(_assign_slots([draw(t) for t in range(rounds)], sizes))
 
 
@@ -83,7 +83,7 @@ def _dynamic(ratio, seed, sizes, rounds) -> Plan:
   if len(set(sizes)) != 1:
     raise ValueError(f'plan dynamic needs groups of the same clients, not of {", ".join(map(str, sizes))}; set first=0')
   clients = _sampled(ratio, seed, sizes[:1], rounds).participants[0]
-  # As in `sampled`, a generator per round; another stream than that which drew the clients.
+  # As in `sampled`, a generator per round; not the stream that samples the clients.
   group = np.stack(
     [np.random.default_rng([seed, t, 1]).integers(len(sizes), size=len(c)) for t, c in enumerate(clients)]
   )
@@ -94,7 +94,7 @@ def _dynamic(ratio, seed, sizes, rounds) -> Plan:
 def asynchronous(
   spread: float = 0.5, delay: float = 0.0, dropout: float = 0.0, stale: bool = False, seed: int = 0
 ) -> Planner:
-  """A virtual clock: every client works at its own speed, and the server hears one client per round.
+  """A virtual clock: every client works at its own speed, and the server receives one upload per round.
 
   A client downloads, works for 1 / speed, waits a random transmission delay, uploads, and starts again.
   Nothing sleeps: the plan is the order in which uploads arrive.
@@ -104,7 +104,7 @@ def asynchronous(
   Args:
     spread: standard deviation of log speed over clients; 0 means equal speeds.
     delay: mean of the exponential delay, in units of the median working time.
-    dropout: probability that a finished turn is lost on the way.
+    dropout: probability that a finished client update is lost on the way.
     stale: whether clients work on their last download (taken when they started) or on the latest state.
     seed: of this plan.
 
@@ -123,19 +123,19 @@ def _asynchronous(spread, delay, dropout, stale, seed, sizes, rounds) -> Plan:
   total = sum(sizes)
   streams = [np.random.default_rng([seed, client]) for client in range(total)]
   work = [np.exp(-spread * stream.standard_normal()) for stream in streams]
-  # Clients start at random points of a turn; equal finish times are served in the order of client numbers.
+  # Clients start at random points of an update; equal finish times are served in the order of client numbers.
   clock = [(stream.uniform() * w, client) for client, (stream, w) in enumerate(zip(streams, work, strict=True))]
   heapq.heapify(clock)
-  spoke = []
-  while len(spoke) < rounds:
+  uploaders: list[np.ndarray] = []
+  while len(uploaders) < rounds:
     now, client = heapq.heappop(clock)
     stream = streams[client]
     if stream.uniform() >= dropout:
-      spoke.append(np.array([client]))
+      uploaders.append(np.array([client]))
     heapq.heappush(clock, (now + work[client] + delay * stream.exponential(), client))
-  return Plan(_assign_slots(spoke, sizes), stale)
+  return Plan(_assign_slots(uploaders, sizes), stale)
 
 
-def client_updates(plan) -> np.ndarray:
-  """Client turns per round, int[rounds]."""
-  return sum((table >= 0).sum(1) for table in plan.participants)
+def client_updates(plan: Plan) -> np.ndarray:
+  """Client updates per round, int[rounds]."""
+  return np.sum([(table >= 0).sum(1) for table in plan.participants], axis=0)

@@ -1,4 +1,4 @@
-"""What an aggregation rule is, and the checks that every rule goes through before it runs.
+"""The type of aggregation rules, and the checks that every rule passes before it runs.
 
 `fedkd.aggregate` has the rules; users find `Rule` there too.
 """
@@ -16,14 +16,14 @@ from fedkd.types import PyTree
 
 
 class PlainRule(Protocol):
-  """A rule without memory."""
+  """A stateless rule."""
 
   def __call__(self, rows: PyTree, weight: jax.Array) -> PyTree:
     """One tree [...] of the rows [m, ...] with the weights float[m]."""
 
 
 class Rule(NamedTuple):
-  """A rule with memory, a pair of pure functions as in optax; accepted wherever a plain rule is.
+  """A stateful rule, a pair of pure functions as in optax; accepted wherever a plain rule is.
 
   init: like -> state. `like` is a tree with the shapes of a result: the initial weights where weights are reduced,
     zeros where knowledge is.
@@ -94,17 +94,17 @@ def _function(rule):
 def _returned(rule, update, *args):
   """What a rule returns; an error in it becomes one sentence that ends with the rule's own line."""
   try:
-    found = update(*args)
+    returned = update(*args)
   except Exception as error:
     reason = (str(error).strip() or 'no message').splitlines()[0]
     raise ValueError(f'rule {name_of(rule)} raised {type(error).__name__}: {reason}; {_line(rule, error)}') from error
-  if not (isinstance(found, tuple) and len(found) == 2):
-    raise ValueError(f'rule {name_of(rule)} has an update that returns no pair; let it return (tree, state)')
-  return found
+  if not (isinstance(returned, tuple) and len(returned) == 2):
+    raise ValueError(f'rule {name_of(rule)} has an update that does not return a pair; let it return (tree, state)')
+  return returned
 
 
 def _line(rule, error) -> str:
-  """Where a rule raised: the last line in its own file, since what it calls is seldom to blame."""
+  """Where a rule raised: the last line in its own file, since the functions it calls are seldom at fault."""
   file = getattr(getattr(_function(rule), '__code__', None), 'co_filename', None)
   frames = traceback.extract_tb(error.__traceback__)
   frame = next((f for f in reversed(frames) if f.filename == file), frames[-1])

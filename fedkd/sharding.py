@@ -1,7 +1,7 @@
-"""The clients' axis over several devices: how many rows a group has there, and client updates side by side.
+"""The clients' axis over several devices: rows per group, slots per device, and client updates in parallel.
 
-A group with at least as many clients as there are devices is padded to a multiple of their number, with rows that
-never get a slot, and cut into equal parts; a smaller one is trained on every device alike.
+A group with at least as many clients as there are devices is padded to a multiple of them, with rows that never get
+a slot, and sharded; a smaller one is replicated.
 """
 
 import jax
@@ -16,42 +16,40 @@ AXIS = 'clients'
 
 
 def rows(clients, mesh) -> int:
-  """Rows that a group of so many clients has: a multiple of the devices, unless it has fewer clients than they are."""
+  """Rows of a group of `clients`: a multiple of the devices, unless there are fewer clients than devices."""
   return clients if mesh is None or clients < mesh.size else -(-clients // mesh.size) * mesh.size
 
 
 def assign_slots(participants, rows, mesh):
-  """A plan's slots int32[rounds, m] for a group of so many rows, those of the first device first, each with as many."""
+  """A plan's slots int32[rounds, m] for a group with `rows` rows, device after device, equally many for each."""
   if not _cut(rows, mesh):
     return participants
-  mine = [
-    participants // (rows // mesh.size) == device for device in range(mesh.size)
-  ]  # -1, an empty slot, is nobody's
-  most = max(int(here.sum(1).max(initial=0)) for here in mine)
+  on_device = [participants // (rows // mesh.size) == device for device in range(mesh.size)]  # -1, an empty slot: none
+  most = max(int(here.sum(1).max(initial=0)) for here in on_device)
 
   def of_device(here):
     order = np.argsort(~here, 1, kind='stable')[:, :most]
     take = lambda table: np.take_along_axis(table, order, 1)
     return np.where(take(here), take(participants), -1)
 
-  return np.concatenate([of_device(here) for here in mine], 1)
+  return np.concatenate([of_device(here) for here in on_device], 1)
 
 
 def _cut(rows, mesh) -> bool:
   return mesh is not None and rows % mesh.size == 0
 
 
-def over_clients(mesh, rows, turns):
-  """`turns` of a group with so many rows, (key, t, state, shared, own, data, participants) -> (state, out), each device
-  those of its own rows. Leaves of `state`, `own`, `participants`, `out`, and of a client's own data, are cut along
-  their first axis."""
+def over_clients(mesh, rows, updates):
+  """The client updates of a group with `rows` rows, (key, t, state, shared, own, data, participants) -> (state, out),
+  each device those of its own rows. Leaves of `state`, `own`, `participants`, `out`, and of a client's own data, are
+  cut along their first axis."""
   if not _cut(rows, mesh):
-    return turns
+    return updates
   cut, whole = P(AXIS), P()
 
   def on_device(key, t, state, shared, own, data, participants):
     first = jax.lax.axis_index(AXIS) * (rows // mesh.size)
-    return turns(key, t, state, shared, own, data, jnp.where(participants >= 0, participants - first, -1))
+    return updates(key, t, state, shared, own, data, jnp.where(participants >= 0, participants - first, -1))
 
   data = Data(pool=whole, private=cut, everyone=whole, shared=cut, public=whole)
   specs = (whole, whole, cut, whole, cut, data, cut)
@@ -67,7 +65,7 @@ def replicate(tree, mesh):
 
 
 def put(array, sharding):
-  """An array that all hosts have alike, laid out over their devices."""
+  """An array that is the same on all hosts, laid out over their devices."""
   array = np.asarray(array)
   return jax.make_array_from_callback(array.shape, sharding, lambda part: array[part])
 

@@ -1,26 +1,27 @@
 """A method on a federation as pure functions: the one assembly of clients, server and plan.
 
-The runner, the tests and the benchmark build on it, too.
+The runner, the tests and the benchmark use it too.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from fedkd import inference, plan, round
 from fedkd.federation import Federation, initial_variables
-from fedkd.plan import Plan
+from fedkd.plan import Plan, Planner
 from fedkd.round import Report
-from fedkd.types import Method, PyTree, State, clients
+from fedkd.types import Group, Method, PyTree, State, clients
 
 HORIZON = 1000  # rounds for which a plan is drawn
 
 
 class SimulationState(NamedTuple):
-  """All that outlives a round of a simulation."""
+  """The state of a simulation between rounds."""
 
   key: jax.Array  # the run's key, the same in every round
   round: jax.Array  # int32[], rounds so far
@@ -30,7 +31,7 @@ class SimulationState(NamedTuple):
 
   @property
   def federated(self) -> State:
-    """What methods and servers have of it."""
+    """The part of it that methods and servers use."""
     return State(self.client, self.server, self.inbox)
 
 
@@ -59,7 +60,12 @@ class Simulation(NamedTuple):
 
 
 def simulation(
-  method: Method, federation: Federation, plan=None, *, clients_per_vmap: int | None = None, horizon: int = HORIZON
+  method: Method,
+  federation: Federation,
+  plan: Planner | Plan | None = None,
+  *,
+  clients_per_vmap: int | None = None,
+  horizon: int = HORIZON,
 ) -> Simulation:
   """A method on a federation.
 
@@ -67,75 +73,84 @@ def simulation(
     method: from `fedkd.methods`, or your own. Its scalar hyperparameters may be traced.
     federation: from `fedkd.federation`.
     plan: from `fedkd.plan`, or a `Plan` of tables; None: everybody in every round.
-    clients_per_vmap: clients mapped at once; 1 is one after the other. None: what is fastest for the models on this
-      backend.
-    horizon: rounds for which the plan is drawn; after them it starts over.
+    clients_per_vmap: clients per vmap; 1 trains them one after the other. None: what is fastest for the models on
+      this backend.
+    horizon: rounds for which the plan is drawn; after them it repeats.
 
   Raises:
     ValueError: if method, models, data and plan do not fit together, before anything is compiled.
   """
-  who = tables(plan, federation.groups, horizon)
-  data, groups = federation.data(), federation.groups
+  groups = federation.groups
+  drawn = tables(plan, groups, horizon)
+  # Arguments of the programs, not constants in them: XLA would fold what it can and keep copies.
+  arrays = federation[1:], tuple(map(jnp.asarray, drawn.participants))
   example = jax.ShapeDtypeStruct(federation.pool.example.shape[1:], federation.pool.example.dtype)
   fresh = lambda key: tuple(initial_variables(key, group.model, example) for group in groups)
   width = clients_per_vmap or mapped_at_once(jax.eval_shape(fresh, jax.random.key(0)))
-  every = np.arange(clients(groups))
-  rows = inference.evaluated_rows(groups, every)
+  all_clients = np.arange(clients(groups))
+  rows = inference.evaluated_rows(groups, all_clients)
 
   @jax.jit
-  def init(key, variables=None):
-    if variables is None:
-      variables = jax.tree.map(lambda a: a[None], fresh(key))
+  def begin(arrays, key, variables):
+    variables = jax.tree.map(lambda a: a[None], fresh(key)) if variables is None else variables
     key = jax.random.fold_in(key, 1)
-    return SimulationState(key, jnp.int32(0), *initial_state(key, method, federation, variables, who.stale))
+    own = Federation(groups, *arrays[0])
+    return SimulationState(key, jnp.int32(0), *initial_state(key, method, own, variables, drawn.stale))
 
-  def rounds(state, count):
-    after, report = round.run(
-      state.key, state.round, count, count, method, groups, state.federated, data, who.participants, width
-    )
+  def rounds(arrays, state, count):
+    data = Federation(groups, *arrays[0]).data()
+    window = state.key, state.round, count, count
+    after, report = round.run(*window, method, groups, state.federated, data, arrays[1], width)
     return SimulationState(state.key, state.round + count, *after), report
 
-  run = jax.jit(rounds, static_argnums=1)
-
-  def one(state):
-    state, report = rounds(state, 1)
+  @jax.jit
+  def one(arrays, state):
+    state, report = rounds(arrays, state, 1)
     return state, jax.tree.map(lambda a: a[0], report)
 
-  def ready(state):
-    return calibrated(method, federation, state.federated, range(len(groups)))
-
   @jax.jit
-  def correct(state, x, y):
-    return inference.correct_of_clients(method, groups, every, rows, 0, ready(state), x, y)
+  def correct(arrays, state, x, y):
+    return inference.correct_of_clients(method, groups, all_clients, rows, 0, ready(arrays, state), x, y)
+
+  def ready(arrays, state):
+    return calibrated(method, Federation(groups, *arrays[0]), state.federated, range(len(groups)))
+
+  several = jax.jit(rounds, static_argnums=2)
 
   def accuracy(state, x, y):
     x, y = jnp.asarray(x), jnp.asarray(y)
     _check_examples(federation, x, y)
-    return jnp.mean(correct(state, x, y), 1, dtype=jnp.float32)
+    return jnp.mean(correct(arrays, state, x, y), 1, dtype=jnp.float32)
 
   def validation_accuracy(state):
-    held, domain = federation.validation, federation.domain
-    if held is None:
+    validation, domain = federation.validation, federation.domain
+    if validation is None:
       raise ValueError('the federation has no validation rows; give fedkd.federation some, as validation=...')
-    x, y = federation.pool.example[held.index], federation.pool.label[held.index]
+    x, y = federation.pool.example[validation.index], federation.pool.label[validation.index]
     if domain is None:
       return accuracy(state, x, y)
-    of = jnp.asarray(np.asarray(domain)[held.index][:, None] == np.arange(int(np.max(domain)) + 1), jnp.float32)
-    return correct(state, x, y).astype(jnp.float32) @ of / jnp.maximum(of.sum(0), 1)
+    of = jax.nn.one_hot(domain[validation.index], int(np.max(domain)) + 1)  # [T, domains]
+    return correct(arrays, state, x, y).astype(jnp.float32) @ of / jnp.maximum(of.sum(0), 1)
 
   def model(state, client):
-    if not 0 <= client < len(every):
-      raise ValueError(f'client={client} is unknown; the federation has clients 0 to {len(every) - 1}')
-    return model_of(method, groups, ready(state), client)
+    if not 0 <= client < len(all_clients):
+      raise ValueError(f'client={client} is unknown; the federation has clients 0 to {len(all_clients) - 1}')
+    return model_of(method, groups, ready(arrays, state), client)
 
   def models(state):
-    state = ready(state)
-    return tuple(model_of(method, groups, state, int(client)) for client in every)
+    state = ready(arrays, state)
+    return tuple(model_of(method, groups, state, int(client)) for client in all_clients)
 
   made = Simulation(
-    init, jax.jit(one), lambda s, rounds: run(s, _count(rounds)), accuracy, validation_accuracy, model, models
+    init=lambda key, variables=None: begin(arrays, key, variables),
+    round=lambda state: one(arrays, state),
+    run=lambda state, rounds: several(arrays, state, _count(rounds)),
+    accuracy=accuracy,
+    validation_accuracy=validation_accuracy,
+    model=model,
+    models=models,
   )
-  jax.eval_shape(lambda key: made.round(made.init(key)), jax.random.key(0))  # what does not fit together ends here
+  jax.eval_shape(lambda key: made.round(made.init(key)), jax.random.key(0))  # incompatible parts fail here
   return made
 
 
@@ -145,7 +160,7 @@ def _count(rounds) -> int:
   return int(rounds)
 
 
-def tables(drawn, groups, horizon) -> Plan:
+def tables(drawn: Planner | Plan | None, groups: Sequence[Group], horizon: int) -> Plan:
   """A plan as tables for these groups.
 
   Raises:
@@ -170,13 +185,13 @@ def tables(drawn, groups, horizon) -> Plan:
   return drawn
 
 
-# The winners of `launch/bench` (without `--quick`): clients mapped at once, by backend and kind of network.
+# The fastest in `launch/bench` (without `--quick`): clients per vmap, by backend and kind of network.
 CLIENTS_PER_VMAP = {('cpu', 'convolution'): 1, ('cpu', 'dense'): 10}
 ON_ACCELERATORS = 100
 
 
-def mapped_at_once(params, axes=0) -> int:
-  """How many clients are mapped at once if nobody says otherwise, for models with such parameters (or their shapes).
+def mapped_at_once(params: PyTree, axes: int = 0) -> int:
+  """The default number of clients per vmap, for models with such parameters (or their shapes).
 
   `axes`: how many axes the leaves have in front of a single model's.
   """
@@ -184,7 +199,9 @@ def mapped_at_once(params, axes=0) -> int:
   return CLIENTS_PER_VMAP.get((jax.default_backend(), kind), ON_ACCELERATORS)
 
 
-def initial_state(key, method: Method, federation: Federation, variables, stale=False) -> State:
+def initial_state(
+  key: jax.Array, method: Method, federation: Federation, variables: Sequence[dict], stale: bool = False
+) -> State:
   """The state before the first round.
 
   Args:
@@ -198,38 +215,39 @@ def initial_state(key, method: Method, federation: Federation, variables, stale=
   return State(states, server, inbox)
 
 
-def first_clients(key, method, federation, variables) -> tuple:
+def first_clients(key: jax.Array, method: Method, federation: Federation, variables: Sequence[dict]) -> tuple:
   """The clients' states before their first update, per group; arguments as `initial_state`."""
   key_client = jax.random.split(key, 3)[0]
 
   def of_group(group, data, variables):
     def one(row, initial):
-      own = round.of_client(data, row)
-      return method.client.init(jax.random.fold_in(key_client, own.private.id), group.model, own, initial)
+      of_client = round.of_client(data, row)
+      key = jax.random.fold_in(key_client, of_client.private.id)
+      return method.client.init(key, group.model, of_client, initial)
 
     rows, given = data.private.size.shape[0], jax.tree.leaves(variables)[0].shape[0]
     if given == 1:
       return jax.vmap(one, (0, None))(jnp.arange(rows), jax.tree.map(lambda a: jax.lax.squeeze(a, (0,)), variables))
-    if given < rows:  # clients that only pad the devices begin like the last
+    if given < rows:  # padding clients start like the last
       variables = jax.tree.map(lambda a: jnp.take(a, np.minimum(np.arange(rows), given - 1), 0), variables)
     return jax.vmap(one)(jnp.arange(rows), variables)
 
-  return tuple(of_group(*each) for each in zip(federation.groups, federation.data(), variables, strict=True))
+  return tuple(map(of_group, federation.groups, federation.data(), variables))
 
 
-def first_server(key, method, federation, variables):
+def first_server(key: jax.Array, method: Method, federation: Federation, variables: Sequence[dict]) -> PyTree:
   """The server's state before the first round; arguments as `initial_state`."""
   first = tuple(jax.tree.map(lambda a: jax.lax.index_in_dim(a, 0, keepdims=False), v) for v in variables)
   return method.server.init(jax.random.split(key, 3)[1], federation.groups, first, federation.data())
 
 
-def calibrated(method: Method, federation: Federation, state: State, which) -> State:
+def calibrated(method: Method, federation: Federation, state: State, which: Sequence[int]) -> State:
   """The state whose models of the groups numbered `which` may be evaluated (`Method.calibrate`)."""
   return method.calibrate(federation.groups, state, federation.data(), which) if method.calibrate else state
 
 
-def model_of(method: Method, groups, state: State, client: int) -> tuple:
-  """(module, variables) that a client would deploy; one that sits in several groups has that of the first."""
+def model_of(method: Method, groups: Sequence[Group], state: State, client: int) -> tuple[nn.Module, dict]:
+  """(module, variables) that a client would deploy; one of several groups has that of the first."""
   g = next(g for g, group in enumerate(groups) if client in group.ids)
   variables = method.variables(state, g)
   row = list(groups[g].ids).index(client) if jax.tree.leaves(variables)[0].shape[0] > 1 else 0

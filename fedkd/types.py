@@ -22,11 +22,11 @@ class Pool(NamedTuple):
 
 
 class ExampleIndices(NamedTuple):
-  """Examples that somebody owns: the first `size` entries of `index` are rows of the pool, the rest padding."""
+  """Somebody's examples: the first `size` entries of `index` are rows of the pool, the rest padding."""
 
-  index: jax.Array  # int32[n_max]
-  size: jax.Array  # int32[]
-  id: jax.Array  # int32[], global number of the client; -1 for examples that belong to no one client
+  index: jax.Array | np.ndarray  # type: ignore[assignment]  # int32[n_max]; hides tuple.index
+  size: jax.Array | np.ndarray  # int32[]
+  id: jax.Array | np.ndarray  # int32[], global number of the client; -1 for examples of no single client
 
 
 class Data(NamedTuple):
@@ -36,10 +36,10 @@ class Data(NamedTuple):
   """
 
   pool: Pool
-  private: ExampleIndices  # all examples of the client; those it gives to everybody are the last of them
+  private: ExampleIndices  # all examples of the client, those it shares last
   everyone: ExampleIndices
-  shared: ExampleIndices | None = None  # what it gives to everybody; None: nobody gives any
-  public: ExampleIndices | None = None  # what everybody has: a public set, or all that clients share; None: nothing
+  shared: ExampleIndices | None = None  # the examples it shares with everybody; None: nobody shares
+  public: ExampleIndices | None = None  # what everybody has: a public set, or all shared examples; None: nothing
 
 
 class Group(NamedTuple):
@@ -51,7 +51,7 @@ class Group(NamedTuple):
 
 
 def clients(groups: Sequence[Group]) -> int:
-  """How many clients there are, by their highest number: a client may sit in several groups."""
+  """How many clients there are, by their highest number: a client may belong to several groups."""
   return max(int(g.ids.max(initial=-1)) for g in groups) + 1
 
 
@@ -66,7 +66,7 @@ class Download(NamedTuple):
 
 
 class Masked(NamedTuple):
-  """Part of a message that is not always full: only entries with `valid` crossed the wire.
+  """A part of a message of which only the entries with `valid` are transmitted.
 
   value: [*v, ...]; valid: bool[*v], a prefix of value's shape.
   """
@@ -81,9 +81,9 @@ def is_masked(leaf: Any) -> bool:
 
 
 class PeerMessages(NamedTuple):
-  """A router's message with one row per client: a receiver's own row is its echo, not traffic.
+  """A router's message with one row per client; a receiver's own row is not counted as traffic.
 
-  value: [K, ...]; valid: bool[K], who said something.
+  value: [K, ...]; valid: bool[K], who has sent a message.
   """
 
   value: jax.Array
@@ -131,7 +131,7 @@ class ServerInit(Protocol):
   """(key, groups, variables, data) -> the server's state.
 
   `variables[g]` are group g's initial ones, without a client axis; `data[g]` has the axis [n]. Called once: the place
-  to look at models and shapes, and to refuse them (ValueError).
+  to check models and shapes (ValueError).
   """
 
   def __call__(
@@ -196,13 +196,13 @@ class Calibrate(Protocol):
   ) -> State: ...
 
 
-def own_model(model, variables, server_state):
+def own_model(model: nn.Module, variables: dict, server_state: PyTree) -> tuple[nn.Module, dict]:
   """The default `Method.deployed`: the client's own model."""
   del server_state
   return model, variables
 
 
-def apply_model(model, variables, server_state, x):
+def apply_model(model: nn.Module, variables: dict, server_state: PyTree, x: jax.Array) -> jax.Array:
   """The default `Method.predict`: logits [B, C] of `model` on raw examples `x` [B, ...]."""
   del server_state
   return model.apply(variables, x, False)[0]

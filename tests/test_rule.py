@@ -1,4 +1,4 @@
-"""What every rule goes through before it runs: shapes, sentences, memory."""
+"""What every rule goes through before it runs: shapes, error messages, state."""
 
 import functools
 import re
@@ -98,7 +98,7 @@ def test_the_check_comes_before_the_rule_runs():
   assert not ran
 
 
-# Rules with memory.
+# Stateful rules.
 
 
 def smoothed(decay):

@@ -4,6 +4,7 @@ Names are imported when they are first used: pandas, SciPy and Matplotlib take s
 """
 
 import importlib
+from typing import Any
 
 _HOMES = {
   'frames': ('read', 'by_seed'),
@@ -25,7 +26,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = sorted(_HOME_OF)
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> Any:
   if name not in _HOME_OF:
     raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
   return getattr(importlib.import_module(f'{__name__}.{_HOME_OF[name]}'), name)

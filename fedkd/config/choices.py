@@ -34,7 +34,8 @@ OPTAX_SCHEDULES = (
 
 
 class Kind(NamedTuple):
-  """A block of the config: its field, what its name may be, and the arguments that the runner passes by position."""
+  """A block of the config: its field, the choices for its name, and the arguments that the runner passes by
+  position."""
 
   field: str
   choices: dict[str, Callable]
@@ -42,7 +43,7 @@ class Kind(NamedTuple):
 
 
 def functions(module: types.ModuleType) -> dict[str, Callable]:
-  """What a module offers by plain name: its `__all__`, or without one its public functions."""
+  """The choices that a module offers by plain name: its `__all__`, or without one its public functions."""
   if names := getattr(module, '__all__', None):
     return {name: getattr(module, name) for name in names}
   return {n: f for n, f in vars(module).items() if n[0] != '_' and inspect.isfunction(f)}
@@ -63,7 +64,7 @@ def resolve(name: Any, choices: dict[str, Callable], field: str) -> Callable:
   """A function by value, by plain name, or by dotted path 'module:function'.
 
   Args:
-    name: what the config says.
+    name: the value in the config.
     choices: by plain name.
     field: of the config, for the message.
 
@@ -89,7 +90,7 @@ def resolve(name: Any, choices: dict[str, Callable], field: str) -> Callable:
 def _signature(function) -> dict[str, inspect.Parameter]:
   try:
     parameters = inspect.signature(function, eval_str=True).parameters
-  except (NameError, TypeError, SyntaxError):  # annotations that name what is imported for a type checker only
+  except (NameError, TypeError, SyntaxError):  # annotations imported for type checkers only
     parameters = inspect.signature(function).parameters
   named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
   return {name: p for name, p in parameters.items() if p.kind in named}
@@ -167,10 +168,21 @@ def _type(parameter) -> type:
 
 
 def _takes_function(parameter) -> bool:
-  """Whether an argument is a rule, a loss or another function, by its default or its annotation."""
+  """Whether an argument is a rule, a loss, an optimizer or another function, by its default or its annotation."""
+  return (
+    inspect.isfunction(parameter.default)
+    or _takes_optimizer(parameter)
+    or any(_is_callable_type(a) for a in _alternatives(parameter))
+  )
+
+
+def _takes_optimizer(parameter) -> bool:
+  return optax.GradientTransformation in _alternatives(parameter)
+
+
+def _alternatives(parameter) -> tuple:
   annotation = parameter.annotation
-  alternatives = typing.get_args(annotation) if _is_union(annotation) else (annotation,)
-  return inspect.isfunction(parameter.default) or any(_is_callable_type(a) for a in alternatives)
+  return typing.get_args(annotation) if _is_union(annotation) else (annotation,)
 
 
 def _is_union(annotation) -> bool:
@@ -189,7 +201,7 @@ def build(field: str, values: Any, *passed: Any) -> Any:
   Args:
     field: 'method', 'plan', 'optimizer' or 'schedule'.
     values: the block, or a dict like it.
-    *passed: what the runner gives: the optimizer of a method.
+    *passed: what the runner passes: the optimizer of a method.
 
   Raises:
     ConfigError: for an unknown name or field, a value that is missing or that the factory refuses.
@@ -204,8 +216,8 @@ def build(field: str, values: Any, *passed: Any) -> Any:
   for key, parameter in parameters.items():
     if parameter.default is inspect.Parameter.empty and values.get(key) is None:
       raise ConfigError(f'{what} needs a value for {key!r}; set {field}.{key}')
-    if isinstance(values.get(key), str) and _takes_function(parameter):
-      values[key] = resolve(values[key], _functions_for(field, parameter), f'{field}.{key}')
+    if key in values:
+      values[key] = _argument(field, key, values[key], parameter)
   try:
     return make(*passed, **values)
   except ConfigError:
@@ -214,8 +226,22 @@ def build(field: str, values: Any, *passed: Any) -> Any:
     raise ConfigError(f'{what} cannot be built: {error}') from error
 
 
+def _argument(field, key, value, parameter):
+  """What a factory takes for the value of a field: the function that text names, the optimizer that a block names."""
+  if isinstance(value, str) and _takes_function(parameter):
+    found = resolve(value, _functions_for(field, parameter), f'{field}.{key}')
+    if not callable(found) and not isinstance(found, tuple):  # a tuple: a rule with memory
+      raise ConfigError(f'{field}.{key}={value!r} is a {type(found).__name__}; give the path of a function')
+    return found
+  if isinstance(value, dict | ConfigDict) and optax.GradientTransformation in typing.get_args(parameter.annotation):
+    return build('optimizer', value)
+  return value
+
+
 def _functions_for(field, parameter) -> dict[str, Callable]:
   """What plain text may name: the default's own neighbours, else for a method all rules and losses."""
+  if _takes_optimizer(parameter):
+    return {}
   if not inspect.isfunction(parameter.default):
     return functions(aggregate) | functions(losses) if field == 'method' else {}
   return functions(sys.modules[parameter.default.__module__]) | {parameter.default.__name__: parameter.default}

@@ -50,7 +50,7 @@ def parse(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> l
     ConfigError: for a config that cannot be made, or a flag that cannot be, in one sentence.
   """
   argv = _config_first(_joined(argv))
-  flag_values['config'].parser.argv[:] = argv
+  flag_values['config'].parser.argv[:] = argv  # type: ignore[attr-defined]
   try:
     return flag_values(argv)
   except (flags.Error, ValueError, TypeError, KeyError, AttributeError, IndexError, OSError) as error:

@@ -6,9 +6,12 @@ from ml_collections import ConfigDict
 
 
 def to_json(value: Any) -> Any:
-  """A config as JSON-ready data: tuples as lists, functions as 'module:name'."""
+  """A config as JSON-ready data: tuples as lists, functions as 'module:name', and so the pairs of them that optimizers
+  and rules with memory are, by their second."""
   if isinstance(value, ConfigDict | dict):
     return {key: to_json(v) for key, v in value.items()}
+  if hasattr(value, '_fields') and all(map(callable, value)):
+    return to_json(value[-1])
   if isinstance(value, tuple | list):
     return [to_json(v) for v in value]
   if callable(value):
@@ -25,7 +28,7 @@ def freeze(value: Any) -> Any:
 
 def flatten(values: dict, prefix: str = '') -> dict:
   """A nested dict as {'a.b': leaf}."""
-  out = {}
+  out: dict[str, Any] = {}
   for key, value in values.items():
     out.update(flatten(value, f'{prefix}{key}.') if isinstance(value, dict) else {f'{prefix}{key}': value})
   return out

@@ -5,6 +5,7 @@ Names are imported when they are first used, so that a refused config does not w
 """
 
 import importlib
+from typing import Any
 
 _HOMES = {
   'run': 'runner',
@@ -17,7 +18,7 @@ _HOMES = {
 __all__ = ['environment', 'load', 'load_all', 'read_config', 'run']
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> Any:
   if name not in _HOMES:
     raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
   return getattr(importlib.import_module(f'{__name__}.{_HOMES[name]}'), name)

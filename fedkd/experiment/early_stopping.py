@@ -1,4 +1,4 @@
-"""Early stopping: clients whose accuracy no longer rises sit out the rest of a phase."""
+"""Early stopping: clients whose accuracy no longer improves skip the rest of a phase."""
 
 from typing import NamedTuple
 
@@ -9,10 +9,10 @@ WATCH = ('validation_accuracy', 'accuracy', 'accuracy_public')
 
 class EarlyStop(NamedTuple):
   """When a client stops, with Keras's rule: after `patience` evaluations in a row of which none, less `min_delta`,
-  beats the best one before it. It takes no more turns in the phase, which ends when everybody has stopped.
+  beats the best one before it. It makes no further updates in the phase, which ends when all clients have stopped.
 
   watch: 'validation_accuracy'; or 'accuracy' or 'accuracy_public', on the test set or that of the public data. Those
-    two leak the test set into training: for codes that did so (FedMD, Li and Wang, 2019).
+    two leak the test set into training: for methods whose published code did so (FedMD, Li and Wang, 2019).
   """
 
   watch: str
@@ -20,12 +20,12 @@ class EarlyStop(NamedTuple):
   min_delta: float = 0.0
 
 
-def update(early, memory, accuracy) -> dict:
-  """What is remembered of a phase, {'best', 'waited'} per seed and client, after one more evaluation.
+def update(early, patience_state, accuracy) -> dict:
+  """The patience state of a phase, {'best', 'waited'} per seed and client, after one more evaluation.
 
   Args:
     early: `EarlyStop`.
-    memory: of the evaluations before; {} at the start of a phase.
+    patience_state: after the evaluations before; {} at the start of a phase.
     accuracy: [seeds, K].
 
   Returns:
@@ -33,7 +33,7 @@ def update(early, memory, accuracy) -> dict:
   """
   now = np.asarray(accuracy)
   best, waited = (
-    np.asarray(memory.get(name, np.full(now.shape, first))) for name, first in (('best', -1.0), ('waited', 0))
+    np.asarray(patience_state.get(name, np.full(now.shape, first))) for name, first in (('best', -1.0), ('waited', 0))
   )
   training = waited < early.patience
   better = training & (now - early.min_delta > best)
@@ -43,19 +43,19 @@ def update(early, memory, accuracy) -> dict:
   }
 
 
-def stopped(early, memory) -> np.ndarray | None:
+def stopped(early, patience_state) -> np.ndarray | None:
   """Who has stopped, bool[seeds, K]; None where nothing is known."""
-  return np.asarray(memory['waited']) >= early.patience if memory else None
+  return np.asarray(patience_state['waited']) >= early.patience if patience_state else None
 
 
 def slots(participants, ids, stopped) -> np.ndarray:
-  """Seats of a group for every seed, int[seeds, ...], without those that have stopped.
+  """Slots of a group for every seed, int[seeds, ...], without those that have stopped.
 
   Args:
     participants: int[...], rows of the group, -1 for an empty slot.
-    ids: int[n], its clients; rows behind them stand for nobody.
-    gone: bool[seeds, clients].
+    ids: int[n], its clients; rows from n on are padding.
+    stopped: bool[seeds, clients].
   """
   rows = stopped[:, ids]
-  sits = (participants >= 0) & (participants < len(ids))
-  return np.where(sits & rows[:, np.where(sits, participants, 0)], -1, participants)
+  taken = (participants >= 0) & (participants < len(ids))
+  return np.where(taken & rows[:, np.where(taken, participants, 0)], -1, participants)

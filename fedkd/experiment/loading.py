@@ -1,9 +1,10 @@
-"""What a run directory holds, brought back: its config, and its clients' models."""
+"""Loads a run directory: its config and its clients' models."""
 
 import bisect
 import itertools
 import pathlib
 
+import flax.linen as nn
 import jax
 import numpy as np
 from ml_collections import ConfigDict
@@ -16,8 +17,8 @@ from fedkd.experiment.build import build
 from fedkd.simulation import model_of
 
 
-def read_config(workdir) -> ConfigDict:
-  """The config of a run directory; a field that is younger than the run has its default.
+def read_config(workdir: str | pathlib.Path) -> ConfigDict:
+  """The config of a run directory; fields added to fedkd after the run have their defaults.
 
   Raises:
     ConfigError: if there is none.
@@ -30,7 +31,7 @@ def read_config(workdir) -> ConfigDict:
   return ConfigDict(configs.freeze({**default, **found}))
 
 
-def load(workdir, client: int = 0, seed: int | None = None) -> tuple:
+def load(workdir: str | pathlib.Path, client: int = 0, seed: int | None = None) -> tuple[nn.Module, dict]:
   """A trained client's model from a run's newest intact checkpoint.
 
   Args:
@@ -51,7 +52,7 @@ def load(workdir, client: int = 0, seed: int | None = None) -> tuple:
   return _models(workdir, config, [client], seed)[0]
 
 
-def load_all(workdir, seed: int | None = None) -> tuple:
+def load_all(workdir: str | pathlib.Path, seed: int | None = None) -> tuple[tuple[nn.Module, dict], ...]:
   """The models of all clients, in the order of their numbers, each as `load` gives it; the data are read once."""
   config = read_config(workdir)
   return _models(workdir, config, range(config.data.clients), seed)

@@ -1,7 +1,7 @@
-"""The loop over the rounds of a phase: between evaluations, chunks of rounds, each one call of one compiled program.
+"""The loop over the rounds of a phase: between evaluations, segments of rounds, each one call of one compiled program.
 
-After a chunk the losses are looked at, the state can be saved, and the run can be stopped. Chunking does not change a
-bit.
+After a segment the losses are checked, the state can be saved, and the run can be stopped. How a phase is cut into
+segments does not change a bit.
 """
 
 import pathlib
@@ -12,14 +12,13 @@ import jax
 import numpy as np
 
 from fedkd import files
-from fedkd import plan as plans
 from fedkd.errors import DivergedError, StoppedError
 from fedkd.experiment import checkpoint, early_stopping, hosts, progress, scoring
 from fedkd.experiment import totals as running
 from fedkd.experiment.build import Experiment
 from fedkd.local import Learner
 
-CHUNK_SECONDS = 10  # of work between two looks at the signals and the clock
+SEGMENT_SECONDS = 10  # of work between two looks at the signals and the clock
 SAVING = 0.1  # at most so large a share of the time goes into checkpoints
 
 
@@ -40,57 +39,93 @@ class Loop(NamedTuple):
     return self.parts.phases[self.number]
 
 
+class Progress(NamedTuple):
+  """How far a phase has come."""
+
+  at: int  # rounds of the phase
+  state: Any
+  totals: dict  # `experiment.totals`
+  pace: float = 0.0  # seconds a round, 0: not known yet
+  safe_at: int = 0  # the round of the last checkpoint
+  safe: float = 0.0  # when that was
+  saving: float = 0.0  # seconds that it took
+
+
 def rounds(loop, state, totals, at, fresh):
-  """The loop over chunks of rounds of one phase, from round `at`; returns the final (State, totals)."""
-  phase, config, display = loop.phase, loop.parts.config, loop.display
-  state, _ = jax.block_until_ready(phase.run(state, at, 0))  # no round: what the first call alone costs
-  # A checkpoint that is older than these counts went by the plan.
-  planned = [int(plans.client_updates(phase.plan)[:at].sum())] * len(config.seeds)
-  totals = (
-    {**totals, **running.of_phase(len(config.seeds))}
-    if fresh
-    else {'turns': planned, 'stop': {}, 'means': {}, **totals}
-  )
-  if fresh:
-    display.update(loop.start, 0, _evaluate(loop, 0, state, totals))
-  early = loop.parts.stops[loop.number]
-  stopped = early_stopping.stopped(early, totals['stop'])
-  pace, safe, safe_at, saving = 0.0, time.monotonic(), at, 0.0
-  while at < phase.rounds:
-    due = min(at + config.eval_every - at % config.eval_every, phase.rounds)
-    count = hosts.broadcast_from_primary(min(due - at, phase.length, max(1, int(CHUNK_SECONDS / pace)) if pace else 1))
-    begun = time.monotonic()
-    state, report = phase.run(state, at, count, stopped)
-    report = jax.device_get(report)
-    seconds = time.monotonic() - begun
-    _check_loss(loop, report, at, count, safe_at)
-    examples, pace = np.sum(totals['examples']), seconds / count
-    totals = running.add(totals, report, count, seconds)
-    rate = (np.sum(totals['examples']) - examples) / seconds
-    at += count
-    row = _evaluate(loop, at, state, totals) if at == due else None
-    if early and row and at % config.eval_every == 0:  # a run that ends in between may be prolonged
-      totals = {**totals, 'stop': early_stopping.update(early, totals['stop'], row[f'{early.watch}_per_client'])}
-      stopped = early_stopping.stopped(early, totals['stop'])
-    if at < phase.rounds and stopped is not None and stopped.all():
-      display.say(f'{phase.label}: every client has stopped after round {at}')
-      at = phase.rounds  # what is left would change nobody
-      row = _evaluate(loop, at, state, totals)
-    totals = {**totals, 'means': {}} if row else totals
-    display.update(loop.start + at, rate, row)
+  """The loop over the segments of a phase, from round `at`; returns the final (State, totals)."""
+  now = _begin(loop, state, totals, at, fresh)
+  while now.at < loop.phase.rounds:
+    now, rate = _train(loop, now)
+    now, row = _evaluate_if_due(loop, now)
+    loop.display.update(loop.start + now.at, rate, row)
     stops = signals(loop.stop)
-    if at == phase.rounds or stops or hosts.broadcast_from_primary(_save_due(config, at, safe_at, safe, saving)):
-      begun = time.monotonic()
-      packed = phase.pack(state)
-      _check_weights(loop, packed, at, safe_at)
-      if hosts.is_primary():
-        checkpoint.save(loop.saved, loop.start + at, packed, totals)
-      safe, safe_at = time.monotonic(), at
-      saving = safe - begun
-    if stops and loop.start + at < sum(p.rounds for p in loop.parts.phases):
-      reached = f'stopped by a signal after round {loop.start + at}, which is saved; start again to continue'
+    if now.at == loop.phase.rounds or stops or hosts.broadcast_from_primary(_save_due(loop, now)):
+      now = _save(loop, now)
+    if stops and loop.start + now.at < sum(p.rounds for p in loop.parts.phases):
+      reached = f'stopped by a signal after round {loop.start + now.at}, which is saved; start again to continue'
       raise StoppedError(stops[0], reached)
-  return state, totals
+  return now.state, now.totals
+
+
+def _begin(loop, state, totals, at, fresh) -> Progress:
+  """Where the loop starts, the program being loaded; a fresh phase is evaluated before its first round."""
+  state, _ = jax.block_until_ready(loop.phase.run(state, at, 0))  # no round: what the first call alone costs
+  totals = running.begun(totals, len(loop.parts.config.seeds), None if fresh else loop.phase.plan, at)
+  if fresh:
+    loop.display.update(loop.start, 0, _evaluate(loop, 0, state, totals))
+  return Progress(at, state, totals, safe_at=at, safe=time.monotonic())
+
+
+def _train(loop, now) -> tuple:
+  """(Progress, examples per second) after one more segment: up to the next evaluation, about SEGMENT_SECONDS long."""
+  count = min(_due(loop, now.at) - now.at, loop.phase.length)
+  count = hosts.broadcast_from_primary(min(count, max(1, int(SEGMENT_SECONDS / now.pace)) if now.pace else 1))
+  begun = time.monotonic()
+  state, report = loop.phase.run(now.state, now.at, count, _stopped(loop, now))
+  report = jax.device_get(report)
+  seconds = time.monotonic() - begun
+  _check_loss(loop, report, now.at, count, now.safe_at)
+  totals = running.add(now.totals, report, count, seconds)
+  examples = np.sum(totals['examples']) - np.sum(now.totals['examples'])
+  return now._replace(at=now.at + count, state=state, totals=totals, pace=seconds / count), examples / seconds
+
+
+def _due(loop, at) -> int:
+  """The round of the next evaluation."""
+  every = loop.parts.config.eval_every
+  return min(at + every - at % every, loop.phase.rounds)
+
+
+def _stopped(loop, now):
+  """Who has stopped early, bool[seeds, clients]; None where nothing is known."""
+  return early_stopping.stopped(loop.parts.stops[loop.number], now.totals['stop'])
+
+
+def _evaluate_if_due(loop, now) -> tuple:
+  """(Progress, row of metrics.jsonl or None). Where every client has stopped, the phase is at its end."""
+  early, every, row = loop.parts.stops[loop.number], loop.parts.config.eval_every, None
+  if now.at % every == 0 or now.at == loop.phase.rounds:
+    row = _evaluate(loop, now.at, now.state, now.totals)
+  if early and row and now.at % every == 0:  # a run that ends in between may be prolonged
+    patience = early_stopping.update(early, now.totals['stop'], row[f'{early.watch}_per_client'])
+    now = now._replace(totals={**now.totals, 'stop': patience})
+  stopped = _stopped(loop, now)
+  if now.at < loop.phase.rounds and stopped is not None and stopped.all():
+    loop.display.say(f'{loop.phase.label}: every client has stopped after round {now.at}')
+    now = now._replace(at=loop.phase.rounds)  # what is left would change nobody
+    row = _evaluate(loop, now.at, now.state, now.totals)
+  return (now._replace(totals={**now.totals, 'means': {}}) if row else now), row
+
+
+def _save(loop, now) -> Progress:
+  """Saves the state, on one host; a state with weights that are not finite is refused instead."""
+  begun = time.monotonic()
+  packed = loop.phase.pack(now.state)
+  _check_weights(loop, packed, now.at, now.safe_at)
+  if hosts.is_primary():
+    checkpoint.save(loop.saved, loop.start + now.at, packed, now.totals)
+  safe = time.monotonic()
+  return now._replace(safe=safe, safe_at=now.at, saving=safe - begun)
 
 
 def signals(stop) -> list:
@@ -98,10 +133,11 @@ def signals(stop) -> list:
   return [signum for each in hosts.gather(stop) for signum in each]
 
 
-def _save_due(config, at, safe_at, safe, saving) -> bool:
-  if config.checkpoint_every:
-    return at // config.checkpoint_every > safe_at // config.checkpoint_every
-  return time.monotonic() - safe >= max(CHUNK_SECONDS, saving / SAVING)
+def _save_due(loop, now) -> bool:
+  every = loop.parts.config.checkpoint_every
+  if every:
+    return now.at // every > now.safe_at // every
+  return time.monotonic() - now.safe >= max(SEGMENT_SECONDS, now.saving / SAVING)
 
 
 def _check_loss(loop, report, at, count, safe_at):

@@ -1,13 +1,23 @@
 """FedAvg: McMahan, Moore, Ramage, Hampson, Aguera y Arcas, "Communication-Efficient Learning of Deep Networks
 from Decentralized Data", 2017, Algorithm 1."""
 
+from collections.abc import Callable
+
 import optax
 
 from fedkd import aggregate, local, servers
 from fedkd.types import Client, Method, Server
 
 
-def averaging(tx, loss, steps, epochs, batch, keep_optimizer, server: Server) -> Method:
+def averaging(
+  tx: optax.GradientTransformation,
+  loss: Callable[..., local.LossFn],
+  steps: int | None,
+  epochs: int | None,
+  batch: int,
+  keep_optimizer: bool,
+  server: Server,
+) -> Method:
   """Clients train the global model on `loss(model, data, received variables) -> loss_fn` for a server of weights."""
 
   def init(key, model, data, variables):
@@ -18,26 +28,26 @@ def averaging(tx, loss, steps, epochs, batch, keep_optimizer, server: Server) ->
     learner = local.start(down.shared, tx)
     if keep_optimizer:
       learner = learner._replace(opt=opt)
-    mine = data.private
+    private = data.private
     loss_fn = loss(model, data, down.shared)
-    learner, sums = local.fit(key, learner, tx, loss_fn, mine.index, mine.size, batch, steps, epochs, t)
-    up = {**local.variables(learner), 'count': mine.size}
+    learner, sums = local.fit(key, learner, tx, loss_fn, private.index, private.size, batch, steps, epochs, t)
+    up = {**local.variables(learner), 'count': private.size}
     return (learner.opt if keep_optimizer else ()), up, local.report(sums)
 
   return Method(Client(init, step), server, lambda state, g: servers.global_model(state.server, g))
 
 
 def fedavg(
-  tx,
+  tx: optax.GradientTransformation,
   steps: int | None = 3,
   epochs: int | None = None,
-  batch=50,
+  batch: int = 50,
   rule: aggregate.AnyRule = aggregate.mean,
-  per_group=False,
-  keep_optimizer=False,
+  per_group: bool = False,
+  keep_optimizer: bool = False,
   server_tx: optax.GradientTransformation | None = None,
 ) -> Method:
-  """Clients train the global model; the server averages what they return, weighted by n_k.
+  """Clients train the global model; the server averages their models, weighted by n_k.
 
   Learned: the global variables, on the server. Sent: weights, BatchNorm statistics and n_k up, weights and
   statistics down. Averaged: both, by `rule`.
@@ -53,8 +63,8 @@ def fedavg(
     rule: aggregation rule (`fedkd.aggregate`), weighted by n_k.
     per_group: average inside each architecture instead of demanding a single one.
     keep_optimizer: clients keep their optimizer state between updates (FedHe's FedAvg baseline); else fresh.
-    server_tx: optax optimizer of the server, which takes the mean change for a gradient (`servers.weights`); None
-      replaces the weights by the mean.
+    server_tx: optax optimizer of the server, which takes the mean change for a gradient (`servers.weights`); None:
+      the mean replaces the weights.
   """
   loss = lambda model, data, received: local.supervised(model, data.pool)
   return averaging(tx, loss, steps, epochs, batch, keep_optimizer, servers.weights(rule, server_tx, per_group))

@@ -8,6 +8,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from fedkd import examples, inference, local
 from fedkd.losses import kl
@@ -17,17 +18,17 @@ from fedkd.types import Client, Download, Masked, Method, Server, clients
 
 
 def fedgkt(
-  tx,
+  tx: optax.GradientTransformation,
   epochs: int | None = 1,
   steps: int | None = None,
-  batch=256,
-  alpha=1.0,
-  temperature=3.0,
-  server='resnet55',
-  server_blocks=(),
-  server_width=1.0,
-  server_epochs=20,
-  server_alpha=0.0,
+  batch: int = 256,
+  alpha: float = 1.0,
+  temperature: float = 3.0,
+  server: str = 'resnet55',
+  server_blocks: tuple[int, ...] = (),
+  server_width: float = 1.0,
+  server_epochs: int = 20,
+  server_alpha: float = 0.0,
 ) -> Method:
   """A network cut in two: maps of every example up, the server's logits for them down.
 
@@ -40,29 +41,31 @@ def fedgkt(
     epochs: passes over the client's data per round; or
     steps: mini-batches.
     batch: examples per mini-batch, of clients and server.
-    alpha: weight of a client's knowledge loss, once there are logits of the server.
+    alpha: weight of a client's knowledge loss, once there are logits of the server. May be traced.
     temperature: of the knowledge losses.
     server: 'resnet55' (the authors' code) or 'resnet50' (for clients with 64 channels).
-    server_blocks: per stage of the server, if not the published.
+    server_blocks: blocks per stage of the server; () is the published number.
     server_width: factor on the server's channels.
-    server_epochs: its passes over all that it received, each round.
-    server_alpha: weight of its knowledge loss towards the clients' logits; 0 in the authors' published command.
+    server_epochs: the server's passes over all uploads, each round.
+    server_alpha: weight of the server's knowledge loss towards the clients' logits; 0 in the authors' published
+      command.
 
   Raises:
-    ValueError: for images that are augmented, whose rows would no longer match, models without a map, no passes of the
-      server, or a temperature that is not positive.
+    ValueError: for augmented images, whose maps and logits would no longer match, models without a map, server_epochs
+      below 1, or a temperature that is not positive.
   """
-  if server_epochs < 1 or not temperature > 0:
+  traced = isinstance(temperature, jax.core.Tracer)
+  if server_epochs < 1 or not (traced or temperature > 0):
     raise ValueError(f'server_epochs={server_epochs} must be at least 1, and temperature={temperature} positive')
 
   def init(key, model, data, variables):
     del key, data
     if is_augmented(model):
-      raise ValueError('data.crop and data.flip would tear maps and logits apart; set both to 0 and False for fedgkt')
+      raise ValueError('data.crop and data.flip would make maps and logits differ; set both to 0 and False for fedgkt')
     return local.start(variables, tx)
 
   def step(key, t, model, learner, down, data):
-    mine, received = data.private, down.own  # Masked: value [n_max, C]
+    private, received = data.private, down.own  # Masked: value [n_max, C]
 
     def loss_fn(params, batch_stats, key, rows):
       index, target, known = rows
@@ -73,14 +76,14 @@ def fedgkt(
       loss = ce + alpha * distill
       return loss, (batch_stats, local.tally(index, loss=loss, distill_loss=distill))
 
-    rows = (mine.index, received.value, received.valid)
-    learner, sums = local.fit(key, learner, tx, loss_fn, rows, mine.size, batch, steps, epochs, t)
-    owned = examples.owned(mine)
-    logits, maps = inference.infer(model, local.variables(learner), data.pool.example, mine.index, features=True)
+    rows = (private.index, received.value, received.valid)
+    learner, sums = local.fit(key, learner, tx, loss_fn, rows, private.size, batch, steps, epochs, t)
+    owned = examples.owned(private)
+    logits, maps = inference.infer(model, local.variables(learner), data.pool.example, private.index, features=True)
     up = {
       'map': Masked(maps, owned),
       'logits': Masked(logits, owned),
-      'label': Masked(data.pool.label[mine.index], owned),
+      'label': Masked(data.pool.label[private.index], owned),
     }
     return learner, up, local.report(sums)
 
@@ -102,7 +105,7 @@ def _continuation(tx, net, batch, temperature, epochs, alpha) -> Server:
     maps = [inference.feature_shape(g.model, v, d.pool) for g, v, d in zip(groups, variables, data, strict=True)]
     for group, shape in zip(groups, maps, strict=True):
       if len(shape) != 3:
-        raise ValueError(f'groups: {group.name} has no map inside that fedgkt could send; use GKTClient')
+        raise ValueError(f'groups: {group.name} has no feature map that fedgkt could send; use GKTClient')
     if len(set(maps)) > 1:
       raise ValueError(f'groups: the maps of fedgkt differ in shape ({", ".join(map(str, maps))})')
     classes, many = groups[0].model.classes, clients(groups)
@@ -124,11 +127,11 @@ def _continuation(tx, net, batch, temperature, epochs, alpha) -> Server:
       (logits, _), new = net(classes).apply(at, maps[row], True, mutable=['batch_stats'])
       distill = jnp.mean(jax.vmap(functools.partial(kl, temperature=temperature))(logits, theirs[row]))
       loss = local.cross_entropy(logits, label[row]) + alpha * distill
-      said = {
+      outputs = {
         'logits': jnp.zeros_like(theirs).at[row].add(jax.lax.stop_gradient(logits)),
         'count': jnp.zeros(len(theirs)).at[row].add(1),
       }
-      return loss, (new['batch_stats'], {**said, **local.tally(row, server_loss=loss)})
+      return loss, (new['batch_stats'], {**outputs, **local.tally(row, server_loss=loss)})
 
     def epoch(e, carry):
       return local.fit(jax.random.fold_in(key, e), carry[0], tx, loss_fn, rows, jnp.sum(valid), batch, epochs=1, t=t)
@@ -140,9 +143,9 @@ def _continuation(tx, net, batch, temperature, epochs, alpha) -> Server:
     new, start = {'learner': learner, 'logits': [], 'known': []}, 0
     for up, slot, old, known in zip(uploads, ids, state['logits'], state['known'], strict=True):
       m, n = up['map'].valid.shape
-      mine, start = logits[start : start + m * n].reshape(m, n, classes), start + m * n
+      of_group, start = logits[start : start + m * n].reshape(m, n, classes), start + m * n
       at = jnp.where(slot >= 0, slot, old.shape[0])
-      new['logits'].append(old.at[at].set(mine, mode='drop'))
+      new['logits'].append(old.at[at].set(of_group, mode='drop'))
       new['known'].append(known.at[at].set(up['map'].valid, mode='drop'))
     return {k: v if k == 'learner' else tuple(v) for k, v in new.items()}, {
       'server_loss': local.report(sums)['server_loss']

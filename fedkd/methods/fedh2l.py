@@ -1,13 +1,14 @@
 """FedH2L: Li, Zhou, Wang, Mi, Hospedales, "FedH2L: Federated Learning with Model and Statistical Heterogeneity", 2021.
 
-Nodes teach each other, without a server, through their soft labels on small public seed sets; what a node learns from
-its peers must not work against its own data. The paper's round (local phase, broadcast, global phase) is cut in front
-of its global phase, so that a round here is: learn from what was heard, learn from the own data, broadcast. R rounds
+Nodes teach one another, without a server, through their soft labels on small public seed sets; what a node learns from
+its peers must not work against its own data. The paper's round (local phase, broadcast, global phase) is split before
+its global phase, so that a round here is: learn from the messages received, learn from own data, broadcast. R rounds
 hold R - 1 global phases.
 """
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from fedkd import examples, local, servers
 from fedkd.errors import check_choice
@@ -19,16 +20,16 @@ PROJECTIONS = {'qp': projection.qp, 'none': projection.none, 'pcgrad': projectio
 
 
 def fedh2l(
-  tx,
-  batch=32,
-  interval=1,
-  project='qp',
-  kl=True,
-  labels=True,
-  local_rows='all',
-  trust='accuracy',
-  pairs=False,
-  separate_optimizers=False,
+  tx: optax.GradientTransformation,
+  batch: int = 32,
+  interval: int = 1,
+  project: str = 'qp',
+  kl: bool = True,
+  labels: bool = True,
+  local_rows: str = 'all',
+  trust: str = 'accuracy',
+  pairs: bool = False,
+  separate_optimizers: bool = False,
 ) -> Method:
   """Mutual distillation with projected gradients.
 
@@ -43,13 +44,14 @@ def fedh2l(
       sum is the only step: no local one).
     kl: whether soft labels are learned from (Eqs. 3, 4).
     labels: whether the true labels of the peers' public rows are learned from (Eq. 5).
-    local_rows: 'all', the node's private rows and all public ones; 'own', only its own rows, private and public.
+    local_rows: 'all', the node's private rows and all public ones; 'own', only the node's own examples, private and
+      public.
     trust: a teacher's weight in Eq. 4: its 'accuracy' on its batch, or 'ones'.
-    pairs: each exchange is between random pairs; a node left over skips it. False: everybody hears everybody.
-    separate_optimizers: an optimizer state for global steps of their own.
+    pairs: each exchange is between random pairs; with an odd number one node is left out. False: all to all.
+    separate_optimizers: whether global steps have an optimizer state of their own.
 
   Raises:
-    ValueError: for a choice that is none of these, or without public rows that clients give.
+    ValueError: for an unknown choice, or if clients share no examples.
   """
   _check(project, local_rows, trust, batch, interval, kl, labels)
   due = lambda t: (t + 1) % interval == 0
@@ -58,7 +60,7 @@ def fedh2l(
     del key, model
     examples.public(data)
     if data.shared is None:
-      raise ValueError('clients give no rows to everybody; set data.public_share above 0')
+      raise ValueError('clients share no rows; set data.public_share above 0')
     learner = local.start(variables, tx)
     reference = jax.tree.map(jnp.zeros_like, learner.params)
     state = {'learner': learner, 'reference': reference, 'shown': local.variables(learner)}
@@ -81,9 +83,9 @@ def fedh2l(
     """The global phase (Algorithm 1): all teachers' lessons, averaged and projected; one step."""
     learner, share = state['learner'], present / jnp.maximum(jnp.sum(present), 1)
 
-    def body(carry, each):
+    def body(carry, inputs):
       grads, learner, sums = carry
-      key, teacher, weight = each
+      key, teacher, weight = inputs
       # A pass for each teacher's batch, so that BatchNorm sees one domain at a time.
       grad, (batch_stats, info) = lesson(model, data, learner, key, teacher)
       add = lambda total, new: total + jnp.where(weight > 0, weight * new, 0)
@@ -93,25 +95,25 @@ def fedh2l(
 
     zero = jax.tree.map(jnp.zeros_like, learner.params)
     sums = {'kl': jnp.float32(0), 'ce': jnp.float32(0)}
-    each = (jax.random.split(key, present.shape[0]), teachers, share)
-    (grads, learner, sums), _ = jax.lax.scan(body, (zero, learner, sums), each)
+    inputs = (jax.random.split(key, present.shape[0]), teachers, share)
+    (grads, learner, sums), _ = jax.lax.scan(body, (zero, learner, sums), inputs)
     direction, info = PROJECTIONS[project](grads, state['reference'])
-    own = learner.opt
+    local_opt = learner.opt
     learner = learner._replace(opt=state['global_opt']) if separate_optimizers else learner
     learner = local.update(learner, tx, direction, learner.batch_stats, t)
     state = {**state, 'reference': zero, 'learner': learner}
     if separate_optimizers:
-      state.update(global_opt=learner.opt, learner=learner._replace(opt=own))
+      state.update(global_opt=learner.opt, learner=learner._replace(opt=local_opt))
     return state, {**sums, **info}
 
   def step(key, t, model, state, down, data):
     key_global, key_local, key_pass, key_seed = jax.random.split(key, 4)
-    teachers, present = _heard(down, data.private.id)
-    heard = jnp.any(present > 0)
+    teachers, present = _received(down, data.private.id)
+    any_teacher = jnp.any(present > 0)
     work = lambda state: learn(key_global, t, model, state, data, teachers, present)
-    nothing = lambda a: jnp.full(a.shape, jnp.nan, a.dtype)  # turns without a global phase are in none of its means
+    nothing = lambda a: jnp.full(a.shape, jnp.nan, a.dtype)  # excludes updates without a global phase from the means
     idle = lambda state: (state, jax.tree.map(nothing, jax.eval_shape(work, state)[1]))
-    state, info = jax.lax.cond(heard, work, idle, state)
+    state, info = jax.lax.cond(any_teacher, work, idle, state)
     learner = state['learner']
     state = {**state, 'shown': local.variables(learner)}
 
@@ -120,13 +122,13 @@ def fedh2l(
     loss_fn = jax.value_and_grad(local.supervised(model, data.pool), has_aux=True)
     (loss, (batch_stats, _)), grads = loss_fn(learner.params, learner.batch_stats, key_pass, index)
     state['reference'] = jax.tree.map(jnp.add, state['reference'], grads)
-    alone = project != 'joint'  # whose only step is the global one; BatchNorm has seen the own batch all the same
+    alone = project != 'joint'  # its only step is the global one; BatchNorm has still seen the local batch
     moved = local.update(learner, tx, grads, batch_stats, t) if alone else learner._replace(batch_stats=batch_stats)
     state['learner'] = moved
 
     up = _teach(key_seed, model, state['learner'], data, batch, due(t))
-    count = batch + heard * batch * jnp.sum(present > 0)
-    return state, up, {**info, 'global_phases': jnp.float32(heard), 'loss': loss, 'examples': jnp.float32(count)}
+    count = batch + any_teacher * batch * jnp.sum(present > 0)
+    return state, up, {**info, 'global_phases': jnp.float32(any_teacher), 'loss': loss, 'examples': jnp.float32(count)}
 
   def blank(groups):
     nothing = lambda shape, dtype=jnp.float32: Masked(jnp.zeros(shape, dtype), jnp.zeros((), bool))
@@ -150,8 +152,8 @@ def _check(project, local_rows, trust, batch, interval, kl, labels):
     raise ValueError("labels=False with local_rows='all' would train on the peers' labels; set local_rows='own'")
 
 
-def _heard(down, id):
-  """(teachers, present float[T]): what the peers said, and who of them spoke; never the node itself."""
+def _received(down, id):
+  """(teachers, present float[T]): the peers' messages, and whose are valid; never the node's own."""
   if down.own:
     teachers, valid = _parts(down.own, Masked)
     return jax.tree.map(lambda a: a[None], teachers), valid[None].astype(jnp.float32)
@@ -167,13 +169,13 @@ def _parts(message, kind):
 
 
 def _teach(key, model, learner, data, batch, due):
-  """The broadcast: soft labels on a batch of the own seed set, in inference mode, and how many of them are right."""
+  """The broadcast: soft labels on a batch of the node's own seed set, in inference mode, and their accuracy."""
 
-  def speak():
+  def message():
     index = data.shared.index[local.draw(key, data.shared.index.shape[0], data.shared.size, batch)]
     posterior = jax.nn.softmax(model.apply(local.variables(learner), data.pool.example[index], False)[0])
-    right = jnp.mean(jnp.argmax(posterior, -1) == data.pool.label[index], dtype=jnp.float32)
-    return {'posterior': posterior, 'accuracy': right, 'index': index}
+    accuracy = jnp.mean(jnp.argmax(posterior, -1) == data.pool.label[index], dtype=jnp.float32)
+    return {'posterior': posterior, 'accuracy': accuracy, 'index': index}
 
-  silent = lambda: jax.tree.map(jnp.zeros_like, jax.eval_shape(speak))
-  return {name: Masked(value, due) for name, value in jax.lax.cond(due, speak, silent).items()}
+  silent = lambda: jax.tree.map(jnp.zeros_like, jax.eval_shape(message))
+  return {name: Masked(value, due) for name, value in jax.lax.cond(due, message, silent).items()}

@@ -5,6 +5,7 @@ Clients of any architecture exchange the mean logits of each class; no public da
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from fedkd import aggregate, local, servers
 from fedkd.losses import masked_squared_error
@@ -12,35 +13,35 @@ from fedkd.types import Client, Method
 
 
 def fedhe(
-  tx,
+  tx: optax.GradientTransformation,
   steps: int | None = 3,
   epochs: int | None = None,
-  batch=50,
-  alpha=1.0,
-  count_offset=1.0,
-  cold_start=1.0,
-  refresh_every=10.0,
+  batch: int = 50,
+  alpha: float = 1.0,
+  count_offset: float = 1.0,
+  cold_start: float = 1.0,
+  refresh_every: float = 10.0,
   rule: aggregate.AnyRule | None = None,
-  keep_optimizer=True,
+  keep_optimizer: bool = True,
 ) -> Method:
   """Class-mean logits as the only message.
 
   Learned: every client's own model. Sent: mean logits per class seen, and the class numbers, both ways. Averaged: class
-  means, over all turns so far.
+  means, over all client updates so far.
 
   Args:
     tx: optax optimizer.
-    steps: mini-batches per turn (the paper's "inner training epoch 3" means three batches); or
-    epochs: passes over the client's data per turn.
+    steps: mini-batches per client update (the paper's "inner training epoch 3" means three batches); or
+    epochs: passes over the client's data per client update.
     batch: examples per mini-batch.
-    alpha: weight of the knowledge loss (Eq. 13); 0 is Private.
+    alpha: weight of the knowledge loss (Eq. 13); 0 is Private. May be traced.
     count_offset: delta in the client's mean, sum / (count + delta): 1 is Eq. 8 as printed, 0 the authors' code.
-    cold_start: turns per client before anything is published.
+    cold_start: updates per client before anything is published.
     refresh_every: updates per client between collapses of the server's sums to means (the authors' code: 10); 0 never
       (the paper).
     rule: None for the paper's running mean (Eqs. 9, 10); an aggregation rule reduces the clients' latest
       uploads, class by class, instead.
-    keep_optimizer: whether the optimizer's state persists across turns; else it is fresh in each.
+    keep_optimizer: whether the optimizer's state persists across updates; else it is fresh in each.
   """
 
   def init(key, model, data, variables):
@@ -60,8 +61,8 @@ def fedhe(
       sums = {'logits': seen.T @ jax.lax.stop_gradient(logits), 'count': jnp.sum(seen, 0)}
       return loss, (batch_stats, {**sums, **local.tally(label, loss=loss, distill_loss=distill)})
 
-    mine, learner = data.private, local.resume(learner, tx, keep_optimizer)
-    learner, sums = local.fit(key, learner, tx, loss_fn, mine.index, mine.size, batch, steps, epochs, t)
+    private, learner = data.private, local.resume(learner, tx, keep_optimizer)
+    learner, sums = local.fit(key, learner, tx, loss_fn, private.index, private.size, batch, steps, epochs, t)
     # Eq. 8, from the passes that trained; a class without examples is not sent, whatever the offset.
     means = sums['logits'] / jnp.maximum(sums['count'] + count_offset, 1)[:, None]
     return learner, servers.class_message(means, sums['count'] > 0), local.report(sums)

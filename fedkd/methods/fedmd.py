@@ -1,12 +1,13 @@
 """FedMD: Li and Wang, "FedMD: Heterogenous Federated Learning via Model Distillation", 2019, Algorithm 1.
 
 Clients of any architecture agree on the logits of a public set. Transfer learning comes before: the phases `public` and
-`private`. A round here is: digest the consensus on the last subset, revisit the own data, report logits on the next
-subset. Round 0 only reports, so that R + 1 rounds are the paper's R.
+`private`. A round here is: distill the consensus on the last subset ("digest"), train on own data ("revisit"), upload
+logits on the next subset. Round 0 only uploads, so that R + 1 rounds are the paper's R.
 """
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from fedkd import aggregate, examples, inference, local, losses
 from fedkd.errors import check_choice
@@ -17,37 +18,37 @@ LOSSES = {'mae': losses.mae, 'mse': losses.mse, 'kl': losses.kl}
 
 
 def fedmd(
-  tx,
-  subset=5000,
-  digest_epochs=1,
-  digest_batch=256,
-  digest_loss='mae',
-  temperature=1.0,
+  tx: optax.GradientTransformation,
+  subset: int = 5000,
+  digest_epochs: int = 1,
+  digest_batch: int = 256,
+  digest_loss: str = 'mae',
+  temperature: float = 1.0,
   epochs: int | None = 2,
   steps: int | None = None,
-  batch=5,
-  weights=(),
-  keep_optimizer=True,
-  rows='own',
+  batch: int = 5,
+  weights: tuple[float, ...] = (),
+  keep_optimizer: bool = True,
+  rows: str = 'own',
   rule: aggregate.AnyRule = aggregate.mean,
 ) -> Method:
   """Consensus on the logits of public images.
 
-  Learned: every client's own model, with two persistent optimizer states, one for digesting and one for revisiting (it
-  continues from the phase before). Sent: logits on a subset of the public rows up, their mean and the rows of the next
-  subset down. Averaged: logits, by `rule`.
+  Learned: every client's own model, with two persistent optimizer states, one for distillation and one for the revisit
+  (which continues from the phase before). Sent: logits on a subset of the public rows up, their mean and the rows of
+  the next subset down. Averaged: logits, by `rule`.
 
   Args:
     tx: optax optimizer.
     subset: public rows per round, new ones each round, every label in proportion; 0 is all rows.
-    digest_epochs, digest_batch: passes over the subset, and examples per mini-batch.
+    digest_epochs, digest_batch: of the distillation, passes over the subset and examples per mini-batch.
     digest_loss: 'mae' (the authors' code), 'mse', or 'kl' at `temperature`.
-    temperature: of 'kl'.
+    temperature: of 'kl'; may be traced.
     epochs: passes over the client's own data per round ("revisit"); or
     steps: mini-batches.
     batch: examples per mini-batch of the revisit.
-    weights: c_k of every client; () is equal ones. Normalised over the clients of a round.
-    rows: of the revisit, 'own' or 'unshared': whether those that it gives to everybody are among them.
+    weights: c_k of every client; () weighs all alike. Normalised over the clients of a round.
+    rows: of the revisit, 'own' or 'unshared': whether the examples that the client shares are among them.
     keep_optimizer: whether the two optimizer states persist across rounds; else they are fresh in each.
     rule: aggregation rule of the logits, weighted by c_k; the mean is the paper's.
 
@@ -67,13 +68,13 @@ def fedmd(
     return {'learner': fresh._replace(opt=variables.get('opt', fresh.opt)), 'digest_opt': fresh.opt}
 
   def step(key, t, model, state, down, data):
-    key_digest, key_revisit = jax.random.split(key)
-    received, mine = down.shared, examples.OWN[rows](data)
+    key_distill, key_revisit = jax.random.split(key)
+    received, private = down.shared, examples.OWN[rows](data)
     on = received['consensus'].valid
 
-    def digest_fn(params, batch_stats, key, lesson):
+    def distill_fn(params, batch_stats, key, lesson):
       index, target = lesson
-      # The consensus is about the images as they are.
+      # The consensus is of images without augmentation.
       logits, out, batch_stats = local.forward(
         base.unaugmented(model), params, batch_stats, key, data.pool.example[index]
       )
@@ -82,26 +83,28 @@ def fedmd(
       return loss + local.penalty(out), (batch_stats, local.tally(index, distill_loss=loss))
 
     learner = local.resume(state['learner'], tx, keep_optimizer)
-    digester = local.resume(learner._replace(opt=state['digest_opt']), tx, keep_optimizer)
+    distiller = local.resume(learner._replace(opt=state['digest_opt']), tx, keep_optimizer)
     lessons = (received['last']['index'].value, received['consensus'].value)
     size = jnp.where(on, lessons[0].shape[0], 0)
-    digest, sums = local.fit(key_digest, digester, tx, digest_fn, lessons, size, digest_batch, None, digest_epochs, t)
-    size = jnp.where(on, mine.size, 0)
+    distilled, sums = local.fit(
+      key_distill, distiller, tx, distill_fn, lessons, size, digest_batch, None, digest_epochs, t
+    )
+    size = jnp.where(on, private.size, 0)
     loss_fn = local.supervised(model, data.pool)
     learner, revisit = local.fit(
-      key_revisit, digest._replace(opt=learner.opt), tx, loss_fn, mine.index, size, batch, steps, epochs, t
+      key_revisit, distilled._replace(opt=learner.opt), tx, loss_fn, private.index, size, batch, steps, epochs, t
     )
     up = {'logits': inference.infer(model, local.variables(learner), data.pool.example, received['index'])}
     both = {**local.report(sums), **local.report(revisit)}
     both['examples'] = sums['metrics']['examples'] + revisit['metrics']['examples']
-    return {'learner': learner, 'digest_opt': digest.opt}, up, both
+    return {'learner': learner, 'digest_opt': distilled.opt}, up, both
 
   return Method(
     Client(init, step), _consensus(subset, weights, rule), lambda state, g: local.variables(state.client[g]['learner'])
   )
 
 
-def stratified(key, label, size, many):
+def stratified(key: jax.Array, label: jax.Array, size: jax.Array, many: int) -> jax.Array:
   """`many` of the positions 0..size-1 at random, every label in proportion to its share, to within one example.
 
   Args:
@@ -129,18 +132,20 @@ def _consensus(subset, weights, rule) -> Server:
   def init(key, groups, variables, data):
     del variables
     rows, clients = examples.public(data[0]), sum(len(g.ids) for g in groups)
-    found = rows.index.shape[0]
-    if not 0 <= subset <= found:
-      raise ValueError(f'subset={subset} of {found} public rows; set method.subset to at most that, or to 0 for all')
+    available = rows.index.shape[0]
+    if not 0 <= subset <= available:
+      raise ValueError(
+        f'subset={subset} of {available} public rows; set method.subset to at most that, or to 0 for all'
+      )
     if len(weights) not in (0, clients):
       raise ValueError(f'weights has {len(weights)} entries for {clients} clients; give one each, or ()')
-    many, label = subset or found, data[0].pool.label[rows.index]
+    many, label = subset or available, data[0].pool.label[rows.index]
     index = rows.index[stratified(key, label, rows.size, many)]
     return {
       'public': {'index': rows.index, 'label': label, 'size': rows.size},
       'consensus': jnp.zeros((many, groups[0].model.classes)),
       'on': jnp.zeros((), bool),  # whether there is a consensus yet
-      'heard': jnp.zeros(clients, bool),  # who was there when its rows were named
+      'heard': jnp.zeros(clients, bool),  # who took part when its rows were sent
       'last': index,  # the rows of the consensus
       'index': index,  # the rows to report on next
       'rule': checked.init(jnp.zeros((many, groups[0].model.classes))),
@@ -170,7 +175,7 @@ def _consensus(subset, weights, rule) -> Server:
   def send(key, t, state, ids):
     del key, t
     every = jnp.concatenate(ids)
-    # Who was there last round knows which rows the consensus is about.
+    # Who took part last round knows the rows of the consensus.
     missed = jnp.any((every >= 0) & ~state['heard'][every])
     shared = {
       'consensus': Masked(state['consensus'], state['on']),

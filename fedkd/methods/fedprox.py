@@ -9,14 +9,14 @@ from fedkd.types import Method
 
 
 def fedprox(
-  tx,
+  tx: optax.GradientTransformation,
   steps: int | None = 3,
   epochs: int | None = None,
-  batch=50,
-  mu=0.01,
+  batch: int = 50,
+  mu: float = 0.01,
   rule: aggregate.AnyRule = aggregate.mean,
-  per_group=False,
-  keep_optimizer=False,
+  per_group: bool = False,
+  keep_optimizer: bool = False,
   server_tx: optax.GradientTransformation | None = None,
 ) -> Method:
   """FedAvg whose clients add mu / 2 * |w - w_global|^2 to their loss (Algorithm 2).
@@ -24,7 +24,7 @@ def fedprox(
   Learned, sent and averaged: as in `fedavg`, and so are the arguments but one.
 
   Args:
-    mu: weight of the proximal term, over the trained parameters; 0 is FedAvg.
+    mu: weight of the proximal term, over the trained parameters; 0 is FedAvg. May be traced.
   """
 
   def loss(model, data, received):

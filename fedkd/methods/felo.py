@@ -5,18 +5,21 @@ weights.
 """
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from fedkd import aggregate, local, servers
 from fedkd.errors import check_choice
 from fedkd.losses import KL_DIRECTIONS, masked_kl, masked_squared_error
 from fedkd.servers import features_and_logits
-from fedkd.types import Client, Masked, Method, is_masked
+from fedkd.types import Client, Masked, Method, Server, is_masked
 
 UPLOADS = ('class_mean', 'per_sample')
-STORES = {
+STORES: dict[str, Callable[..., Server]] = {
   'cumulative': servers.class_means,
   'per_round': functools.partial(servers.class_means, per_round=True),
   'latest_per_client': functools.partial(servers.latest_class_knowledge, aggregate.mean),
@@ -24,20 +27,20 @@ STORES = {
 
 
 def felo(
-  tx,
+  tx: optax.GradientTransformation,
   epochs: int | None = 5,
   steps: int | None = None,
-  batch=10,
-  alpha=0.5,
-  initial=5,
-  load_in_initial=False,
-  store='cumulative',
-  upload='class_mean',
-  limits=(5000, 50000),
-  feature_align='none',
-  equal_weights=False,
-  kl_reduction='batchmean',
-  kl_direction='server',
+  batch: int = 10,
+  alpha: float = 0.5,
+  initial: int = 5,
+  load_in_initial: bool = False,
+  store: str = 'cumulative',
+  upload: str = 'class_mean',
+  limits: tuple[int, int] = (5000, 50000),
+  feature_align: str = 'none',
+  equal_weights: bool = False,
+  kl_reduction: str = 'batchmean',
+  kl_direction: str = 'server',
   rule: aggregate.AnyRule = aggregate.mean,
   knowledge_rule: aggregate.AnyRule | None = None,
 ) -> Method:
@@ -47,19 +50,19 @@ def felo(
   mean feature and mean logits, both ways. Averaged: weights inside each architecture, features and logits over all.
 
   Args:
-    tx: optax optimizer, fresh in every turn.
-    epochs: passes over the client's data per turn; or
+    tx: optax optimizer, fresh in every client update.
+    epochs: passes over the client's data per client update; or
     steps: mini-batches.
     batch: examples per mini-batch.
-    alpha: weight of the knowledge loss MSE + KL (Eq. 1).
+    alpha: weight of the knowledge loss MSE + KL (Eq. 1). May be traced.
     initial: rounds of initial training, in which no knowledge is received and the loss is cross-entropy alone; clients
-      then go on from their own weights, which they keep between turns.
+      then go on from their own weights, which they keep between updates.
     load_in_initial: whether they start from the averaged weights in those rounds too, as in all later ones.
     store: what the server averages: 'cumulative' (everything, as printed), 'per_round', or 'latest_per_client'.
     upload: 'class_mean' (the paper), or 'per_sample' (the 2022 code: a feature and logits for every example).
     limits: features and logits kept per class with 'per_sample', first in, first out.
     feature_align: where widths of features differ: 'pool' averages neighbours to the smallest width for the exchange
-      and the MSE; 'group' exchanges features among equal widths only. 'none' refuses.
+      and the MSE; 'group' exchanges features among equal widths only. 'none' raises an error.
     equal_weights: whether clients of an architecture count alike; else by their number of examples.
     kl_reduction: 'batchmean', the definition; 'mean' divides by the number of classes too (the code's default).
     kl_direction: 'server', KL(received || own) as in the code, or 'client', as Eq. 1 is written.
@@ -80,31 +83,44 @@ def felo(
       f'knowledge_rule reduces the latest class means of every client, not upload={upload!r} with store={store!r}; set '
       "upload='class_mean' and store='latest_per_client'"
     )
+  logits: Callable[..., Server]
+  features: Callable[..., Server]
   if knowledge_rule is not None:
     logits = features = functools.partial(servers.latest_class_knowledge, knowledge_rule)
   elif upload == 'per_sample':
     logits, features = (functools.partial(servers.buffered_class_means, limit) for limit in reversed(limits))
   else:
     logits = features = STORES[store]
-  training = {'epochs': epochs, 'steps': steps, 'batch': batch, 'alpha': alpha, 'upload': upload}
-  start = {'initial': initial, 'load_in_initial': load_in_initial, 'equal_weights': equal_weights}
+  training: dict[str, Any] = {'epochs': epochs, 'steps': steps, 'batch': batch, 'alpha': alpha, 'upload': upload}
+  start: dict[str, Any] = {'initial': initial, 'load_in_initial': load_in_initial, 'equal_weights': equal_weights}
   client = client_of(tx, **training, **start, kl_reduction=kl_reduction, kl_direction=kl_direction)
   server = features_and_logits(logits, features, feature_align, initial, load_in_initial, rule)
   return Method(client, server, lambda state, g: servers.global_model(state.server['weights'], g))
 
 
-def narrowed(feature, width):
+def narrowed(feature: jax.Array, width: int) -> jax.Array:
   """Features [B, d] as means of neighbours [B, width] ('pool'); themselves where the widths agree already."""
   return feature.reshape(feature.shape[0], width, -1).mean(-1)
 
 
 def client_of(
-  tx, *, epochs, steps, batch, alpha, initial, load_in_initial, upload, equal_weights, kl_reduction, kl_direction
+  tx: optax.GradientTransformation,
+  *,
+  epochs: int | None,
+  steps: int | None,
+  batch: int,
+  alpha: float,
+  initial: int,
+  load_in_initial: bool,
+  upload: str,
+  equal_weights: bool,
+  kl_reduction: str,
+  kl_direction: str,
 ) -> Client:
   """The client of Felo and of Velo; arguments as in `felo`."""
   check_choice('kl_reduction', kl_reduction, ('batchmean', 'mean'))
   check_choice('kl_direction', kl_direction, KL_DIRECTIONS)
-  keeps = initial > 0 and not load_in_initial  # weights between turns
+  keeps = initial > 0 and not load_in_initial  # weights between updates
 
   def init(key, model, data, variables):
     del key, model, data
@@ -115,8 +131,8 @@ def client_of(
     feature, received = means['features'], means['logits']  # Masked, values [C, d] and [C, C]
     own = state if keeps else jax.tree.map(lambda s: s.value, weights, is_leaf=is_masked)
     begin = jax.tree.map(lambda s, own: jnp.where(s.valid, s.value, own), weights, own, is_leaf=is_masked)
-    mine, (classes, width) = data.private, feature.value.shape
-    places = mine.index.shape[0]
+    private, (classes, width) = data.private, feature.value.shape
+    places = private.index.shape[0]
 
     def loss_fn(params, batch_stats, key, rows):
       index, place = rows
@@ -129,22 +145,21 @@ def client_of(
       kl = kl(logits, received.value[label], received.valid[label]) / (classes if kl_reduction == 'mean' else 1)
       distill = jnp.mean(mse + kl)
       loss = ce + alpha * distill
-      # Whose mean an example goes to: its class's, or its own.
+      # Outputs are averaged per class, or (per_sample) per example.
       of = jax.nn.one_hot(label, classes) if upload == 'class_mean' else jax.nn.one_hot(place, places)
-      said = jax.lax.stop_gradient({'features': of.T @ f, 'logits': of.T @ logits})
-      sums = {**said, 'count': jnp.sum(of, 0)}
+      outputs = jax.lax.stop_gradient({'features': of.T @ f, 'logits': of.T @ logits})
+      sums = {**outputs, 'count': jnp.sum(of, 0)}
       return loss, (batch_stats, {**sums, **local.tally(label, loss=loss, distill_loss=distill)})
 
-    trained, sums = local.fit(
-      key, local.start(begin, tx), tx, loss_fn, (mine.index, jnp.arange(places)), mine.size, batch, steps, epochs, t
-    )
-    # Means over the passes that trained; what was not seen is not sent.
+    rows = private.index, jnp.arange(places)
+    trained, sums = local.fit(key, local.start(begin, tx), tx, loss_fn, rows, private.size, batch, steps, epochs, t)
+    # Means over the forward passes of training; classes (or examples) not drawn are not sent.
     seen = sums['count'] > 0
     mean = lambda name: Masked(sums[name] / jnp.maximum(sums['count'], 1)[:, None], seen)
-    label = jnp.arange(classes) if upload == 'class_mean' else data.pool.label[mine.index]
+    label = jnp.arange(classes) if upload == 'class_mean' else data.pool.label[private.index]
     knowledge = {'features': mean('features'), 'logits': mean('logits'), 'label': Masked(label.astype(jnp.int32), seen)}
     after = local.variables(trained)
-    up = {'weights': {**after, 'count': jnp.int32(1) if equal_weights else mine.size}, 'knowledge': knowledge}
+    up = {'weights': {**after, 'count': jnp.int32(1) if equal_weights else private.size}, 'knowledge': knowledge}
     return (after if keeps else ()), up, local.report(sums)
 
   return Client(init, step)

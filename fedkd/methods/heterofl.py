@@ -1,7 +1,7 @@
 """HeteroFL: Diao, Ding, Tarokh, "HeteroFL: Computation and Communication Efficient Federated Learning for
 Heterogeneous Clients", 2021, Algorithm 1.
 
-Clients train corners of one network: the first channels of every layer, as many as they can afford.
+Clients train corners of one network: the first channels of every layer, as many as their budget allows.
 """
 
 import jax
@@ -13,33 +13,38 @@ from fedkd.types import Client, Download, Masked, Method, Server
 
 
 def heterofl(
-  tx, epochs: int | None = 5, steps: int | None = None, batch=10, masked=True, rule: aggregate.AnyRule | None = None
+  tx: optax.GradientTransformation,
+  epochs: int | None = 5,
+  steps: int | None = None,
+  batch: int = 10,
+  masked: bool = True,
+  rule: aggregate.AnyRule | None = None,
 ) -> Method:
   """Sub-networks of one network, averaged where they overlap.
 
   Learned: the parameters of the widest network, on the server. Sent: the corner of them that a client trains, both
-  ways, and up the numbers of its classes. Averaged: every parameter over the clients that hold it, in the head over
-  those that have the class too; BatchNorm statistics are not: before an evaluation they are gathered from all training
-  images ("static BatchNorm").
+  ways, and up the numbers of its classes. Averaged: every parameter over the clients that hold it, in the head only
+  over those that also have the class; BatchNorm statistics are not: before an evaluation they are recomputed from all
+  training images ("static BatchNorm").
 
-  A group's models must have parameters that are leading corners of those of the widest group. With a plan that puts
-  clients in a group of their choice (`plan.dynamic`), groups hold the same clients.
+  A group's models must have parameters that are leading corners of those of the widest group. With a plan that moves
+  clients between groups (`plan.dynamic`), all groups hold the same clients.
 
   Args:
-    tx: optax optimizer, fresh in every turn.
-    epochs: passes over the client's data per turn; or
+    tx: optax optimizer, fresh in every client update.
+    epochs: passes over the client's data per client update; or
     steps: mini-batches.
     batch: examples per mini-batch.
     masked: whether a client's loss ignores classes that it has no example of: their logits are set to 0.
     rule: None for the paper's mean; an aggregation rule reduces every number by itself instead (rows [m], with weight 1
-      for the clients that hold it), since no two numbers need have the same holders. So a rule that measures whole
-      uploads, as `aggregate.centred_clipping` does, measures single numbers here; and it needs all uploads at the size
-      of the widest network at once.
+      for the clients that hold it), since no two numbers need have the same holders. So a rule that takes the norm of
+      whole uploads, as `aggregate.centred_clipping` does, takes it of single numbers here; and it needs all uploads at
+      the size of the widest network at once.
   """
 
   def step(key, t, model, state, down, data):
-    mine, pool = data.private, data.pool
-    present = jnp.zeros(model.classes, bool).at[pool.label[mine.index]].max(examples.owned(mine))
+    private, pool = data.private, data.pool
+    present = jnp.zeros(model.classes, bool).at[pool.label[private.index]].max(examples.owned(private))
 
     def loss_fn(params, batch_stats, key, index):
       logits, out, batch_stats = local.forward(model, params, batch_stats, key, pool.example[index])
@@ -49,7 +54,7 @@ def heterofl(
     shapes = jax.eval_shape(lambda image: model.init(key, image, False), pool.example[:1])
     statistics = jax.tree.map(jnp.zeros_like, shapes.get('batch_stats', {}))
     learner = local.start({**down.shared, 'batch_stats': statistics}, tx)
-    learner, sums = local.fit(key, learner, tx, loss_fn, mine.index, mine.size, batch, steps, epochs, t)
+    learner, sums = local.fit(key, learner, tx, loss_fn, private.index, private.size, batch, steps, epochs, t)
     label = Masked(jnp.arange(model.classes, dtype=jnp.int32), present)
     return state, {'params': learner.params, 'label': label}, local.report(sums)
 
@@ -122,10 +127,10 @@ def _mean_of_holders(whole, rows, held):
   sums, holders = jax.tree.map(jnp.zeros_like, whole), jax.tree.map(jnp.zeros_like, whole)
   # Padding, not `at[corner].add`, which would be a scatter.
   add = lambda old, new: old + _padded(new, old.shape)
-  for group, each in zip(rows, held, strict=True):
-    products = aggregate.total(lambda p, w: jax.tree.map(jnp.multiply, p, w), group, each)
+  for group, holds in zip(rows, held, strict=True):
+    products = aggregate.total(lambda p, w: jax.tree.map(jnp.multiply, p, w), group, holds)
     sums = jax.tree.map(add, sums, products)
-    holders = jax.tree.map(add, holders, aggregate.total(lambda w: w, each))
+    holders = jax.tree.map(add, holders, aggregate.total(lambda w: w, holds))
   return jax.tree.map(lambda s, h, old: jnp.where(h > 0, s / jnp.maximum(h, 1), old), sums, holders, whole)
 
 
@@ -163,7 +168,7 @@ def _check_related(group, part, widest, whole):
   )
   if not fits:
     raise ValueError(
-      f'groups: {group.name} is no part of {widest.name}, so heterofl cannot cut one from the other; '
+      f'groups: {group.name} is not a sub-network of {widest.name}, so heterofl cannot slice it; '
       'use one architecture with several values of rate'
     )
 

@@ -1,8 +1,10 @@
-"""Training without exchange: the rows every method is judged between, and the phases before FedMD.
+"""Training without exchange: the baselines every method is compared with, and the phases before FedMD.
 
-Private is IND in FedH2L's paper. AGG breaks the rules of federated learning on purpose: every client's
-architecture trains on all clients' data, with the same number of steps.
+Private is IND in FedH2L's paper. AGG is centralized training, an upper bound that no federated method may use: every
+client's architecture trains on all clients' data, with the same number of steps.
 """
+
+import optax
 
 from fedkd import examples, local
 from fedkd.errors import check_choice
@@ -19,15 +21,22 @@ def _alone(tx, steps, epochs, batch, keep_optimizer, rows) -> Method:
 
   def step(key, t, model, learner, down, data):
     del down
-    mine, learner = rows(data), local.resume(learner, tx, keep_optimizer)
+    chosen, learner = rows(data), local.resume(learner, tx, keep_optimizer)
     loss_fn = local.supervised(model, data.pool)
-    learner, sums = local.fit(key, learner, tx, loss_fn, mine.index, mine.size, batch, steps, epochs, t)
+    learner, sums = local.fit(key, learner, tx, loss_fn, chosen.index, chosen.size, batch, steps, epochs, t)
     return learner, {}, local.report(sums)
 
   return Method(Client(init, step), silent(), lambda state, g: local.variables(state.client[g]))
 
 
-def private(tx, steps: int | None = 3, epochs: int | None = None, batch=50, keep_optimizer=True, rows='own') -> Method:
+def private(
+  tx: optax.GradientTransformation,
+  steps: int | None = 3,
+  epochs: int | None = None,
+  batch: int = 50,
+  keep_optimizer: bool = True,
+  rows: str = 'own',
+) -> Method:
   """Every client alone on its own data.
 
   Args:
@@ -36,7 +45,7 @@ def private(tx, steps: int | None = 3, epochs: int | None = None, batch=50, keep
     epochs: passes over the client's data per round.
     batch: examples per mini-batch.
     keep_optimizer: whether the optimizer's state persists across rounds; else it is fresh in each.
-    rows: 'own', all of them, or 'unshared', without those that it gives to everybody.
+    rows: 'own', all of its examples, or 'unshared', without those that it shares with everybody.
 
   Raises:
     ValueError: for other rows.
@@ -46,7 +55,12 @@ def private(tx, steps: int | None = 3, epochs: int | None = None, batch=50, keep
 
 
 def agg(
-  tx, steps: int | None = 3, epochs: int | None = None, batch=50, keep_optimizer=True, scope='everyone'
+  tx: optax.GradientTransformation,
+  steps: int | None = 3,
+  epochs: int | None = None,
+  batch: int = 50,
+  keep_optimizer: bool = True,
+  scope: str = 'everyone',
 ) -> Method:
   """Every client's architecture on more than its own data; arguments as `private`, but `rows`, and
 
@@ -61,6 +75,12 @@ def agg(
   return _alone(tx, steps, epochs, batch, keep_optimizer, rows)
 
 
-def public(tx, steps: int | None = 3, epochs: int | None = None, batch=50, keep_optimizer=True) -> Method:
+def public(
+  tx: optax.GradientTransformation,
+  steps: int | None = 3,
+  epochs: int | None = None,
+  batch: int = 50,
+  keep_optimizer: bool = True,
+) -> Method:
   """Every client on the labelled public rows: the first phase of FedMD. Arguments as `private`, but `rows`."""
   return _alone(tx, steps, epochs, batch, keep_optimizer, examples.public)

@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from fedkd.types import PyTree
+
 
 def _ratio(a, b):
   """a / b, and 0 where b is 0, in the value and in every gradient."""
@@ -24,12 +26,12 @@ def _add(a, scale, b):
   return jax.tree.map(lambda x, y: x + scale * y, a, b)
 
 
-def qp(grad, reference, margin=0.0, ridge=0.0) -> tuple:
-  """The nearest direction to `grad` that does not work against `reference`.
+def qp(grad: PyTree, reference: PyTree, margin: float = 0.0, ridge: float = 0.0) -> tuple[PyTree, dict]:
+  """The direction closest to `grad` whose inner product with `reference` is not negative.
 
   FedH2L (Li et al., 2021, Eqs. 9-15): min |g - grad|^2 subject to <g, reference> >= 0 has one constraint, so its dual
-  is a number, v = max(margin, -<grad, reference> / (|reference|^2 + ridge)), and g = grad + v * reference. A reference
-  of zero constrains nothing: v = 0. `margin` and `ridge` are 0 in the paper, 0.5 and 1e-3 in the code of GEM.
+  is a number, v = max(margin, -<grad, reference> / (|reference|^2 + ridge)), and g = grad + v * reference. A zero
+  reference is no constraint: v = 0. `margin` and `ridge` are 0 in the paper, 0.5 and 1e-3 in the code of GEM.
 
   Args:
     grad, reference: pytrees of one structure; all leaves together are one vector.
@@ -40,12 +42,12 @@ def qp(grad, reference, margin=0.0, ridge=0.0) -> tuple:
   return _add(grad, dual, reference), _info(grad, reference, inner, dual)
 
 
-def none(grad, reference) -> tuple:
-  """`grad` as it is; the info says what a projection would have met."""
+def none(grad: PyTree, reference: PyTree) -> tuple[PyTree, dict]:
+  """`grad` unchanged; the info describes the gradients that a projection would have had."""
   return grad, _info(grad, reference, optax.tree.vdot(grad, reference), jnp.float32(0))
 
 
-def pcgrad(grad, reference) -> tuple:
+def pcgrad(grad: PyTree, reference: PyTree) -> tuple[PyTree, dict]:
   """The sum of both gradients, each projected against the other where they disagree (Yu et al., 2020, code).
 
   PCGrad's projection of `grad` is that of `qp`; what differs is that `reference` is projected too, and added.

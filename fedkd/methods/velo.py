@@ -4,6 +4,7 @@ Felo whose server does not average the features: a conditional variational autoe
 """
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,27 +19,27 @@ from fedkd.types import Download, Method, Server
 
 
 def velo(
-  tx,
+  tx: optax.GradientTransformation,
   epochs: int | None = 5,
   steps: int | None = None,
-  batch=10,
-  alpha=0.5,
-  initial=5,
-  load_in_initial=False,
-  upload='class_mean',
-  limits=(5000, 50000),
-  feature_align='none',
-  equal_weights=False,
-  kl_reduction='batchmean',
-  kl_direction='server',
-  interval=1,
-  cvae_lag=0,
-  cvae_epochs=10,
-  cvae_batch=50,
-  cvae_rate=1e-3,
-  latent=0,
-  vae_loss='elbo',
-  relu=False,
+  batch: int = 10,
+  alpha: float = 0.5,
+  initial: int = 5,
+  load_in_initial: bool = False,
+  upload: str = 'class_mean',
+  limits: tuple[int, int] = (5000, 50000),
+  feature_align: str = 'none',
+  equal_weights: bool = False,
+  kl_reduction: str = 'batchmean',
+  kl_direction: str = 'server',
+  interval: int = 1,
+  cvae_lag: int = 0,
+  cvae_epochs: int = 10,
+  cvae_batch: int = 50,
+  cvae_rate: float = 1e-3,
+  latent: int = 0,
+  vae_loss: str = 'elbo',
+  relu: bool = False,
   rule: aggregate.AnyRule = aggregate.mean,
   knowledge_rule: aggregate.AnyRule | None = None,
 ) -> Method:
@@ -49,9 +50,10 @@ def velo(
 
   Args (all others as in `felo`):
     limits: features and logits kept per class, first in, first out (logits only with upload='per_sample').
-    interval: rounds between two trainings of the autoencoder, the first before round `initial`, or as soon as something
-      is stored.
-    cvae_lag: 0, trained on all uploads so far; 1, on those up to the round before, as if it trained meanwhile.
+    interval: rounds between two trainings of the autoencoder, the first before round `initial`, or as soon as any
+      features are stored.
+    cvae_lag: 0, trained on all uploads so far; 1, on those up to the round before, as if the server trained while
+      clients do.
     cvae_epochs, cvae_batch, cvae_rate: passes over the stored features, examples per mini-batch, Adam's learning rate.
     latent: numbers of the latent vector; 0 is the width of the features.
     vae_loss: 'elbo', half the squared error plus KL, each summed over a vector and averaged over the batch (Eq. 2); or
@@ -74,8 +76,8 @@ def velo(
   features = functools.partial(
     generator, limits[0], initial, interval, cvae_lag, cvae_epochs, cvae_batch, cvae_rate, latent, vae_loss, relu
   )
-  training = {'epochs': epochs, 'steps': steps, 'batch': batch, 'alpha': alpha, 'upload': upload}
-  start = {'initial': initial, 'load_in_initial': load_in_initial, 'equal_weights': equal_weights}
+  training: dict[str, Any] = {'epochs': epochs, 'steps': steps, 'batch': batch, 'alpha': alpha, 'upload': upload}
+  start: dict[str, Any] = {'initial': initial, 'load_in_initial': load_in_initial, 'equal_weights': equal_weights}
   client = client_of(tx, **training, **start, kl_reduction=kl_reduction, kl_direction=kl_direction)
   server = features_and_logits(logits, features, feature_align, initial, load_in_initial, rule)
   return Method(client, server, lambda state, g: servers.global_model(state.server['weights'], g))
@@ -90,7 +92,9 @@ def _logits(upload, limit, rule):
   return functools.partial(servers.latest_class_knowledge, rule)
 
 
-def elbo(feature, rebuilt, mean, log_variance):
+def elbo(
+  feature: jax.Array, rebuilt: jax.Array, mean: jax.Array, log_variance: jax.Array
+) -> tuple[jax.Array, jax.Array]:
   """Negative evidence lower bound of a batch, up to a constant (Eq. 2): (half the squared error, KL to N(0, I)).
 
   Args:
@@ -104,7 +108,9 @@ def elbo(feature, rebuilt, mean, log_variance):
   return 0.5 * jnp.sum(jnp.square(feature - rebuilt), -1).mean(), jnp.sum(kl, -1).mean()
 
 
-def code(feature, rebuilt, mean, log_variance):
+def code(
+  feature: jax.Array, rebuilt: jax.Array, mean: jax.Array, log_variance: jax.Array
+) -> tuple[jax.Array, jax.Array]:
   """The authors' loss: squared error averaged over all numbers, KL summed over the batch; as `elbo`."""
   return jnp.mean(jnp.square(feature - rebuilt)), elbo(feature, rebuilt, mean, log_variance)[1] * len(feature)
 
@@ -112,10 +118,22 @@ def code(feature, rebuilt, mean, log_variance):
 LOSSES = {'elbo': elbo, 'code': code}
 
 
-def generator(limit, initial, interval, lag, epochs, batch, rate, latent, vae_loss, relu, width=None) -> Server:
-  """Keeps features and sends, for every class it has, one that its autoencoder draws: new ones each round, the same for
-  all clients. Arguments as in `velo`; width: numbers per feature."""
-  tx, first = optax.adam(rate), max(initial, 1 + lag)  # with nothing stored there is nothing to learn
+def generator(
+  limit: int,
+  initial: int,
+  interval: int,
+  lag: int,
+  epochs: int,
+  batch: int,
+  rate: float,
+  latent: int,
+  vae_loss: str,
+  relu: bool,
+  width: int,
+) -> Server:
+  """Keeps features and sends one per non-empty class, sampled from its autoencoder: new samples each round, the same
+  for all clients. Arguments as in `velo`; width: numbers per feature."""
+  tx, first = optax.adam(rate), max(initial, 1 + lag)  # the first round with stored features
   net = lambda classes: CVAE(width, classes, latent or width, relu)
 
   def init(key, groups, variables, data):
@@ -135,7 +153,7 @@ def generator(limit, initial, interval, lag, epochs, batch, rate, latent, vae_lo
     """(cvae, info) after passes over the whole buffer, with a fresh optimizer."""
     classes, places = buffer['value'].shape[:2]
     feature, held = buffer['value'].reshape(-1, width), servers.stored(buffer).reshape(-1)
-    rows = jnp.argsort(~held, stable=True)  # places of the buffer, `places` per class; the filled ones first
+    rows = jnp.argsort(~held, stable=True)  # places of the buffer, `places` per class; filled ones first
 
     def loss_fn(params, batch_stats, key, row):
       s, label = feature[row], row // places
@@ -152,13 +170,14 @@ def generator(limit, initial, interval, lag, epochs, batch, rate, latent, vae_lo
     del ids
     buffer = servers.push(state['store'], t, uploads)
     material = state['store'] if lag else buffer
-    # For the round that comes. By the round alone: seeds that disagreed would all train, mapped together.
+    # For the next round. A function of the round alone: under vmap over seeds, both branches would run if seeds
+    # differed.
     due = (t + 1 >= first) & ((t + 1 - first) % interval == 0)
     cvae, info = jax.lax.cond(due, lambda: train(key, state['cvae'], material), lambda: (state['cvae'], state['info']))
-    known = jnp.where(due, material['count'] > 0, state['known'])  # what it was trained on, no class that came later
+    known = jnp.where(due, material['count'] > 0, state['known'])  # the classes that it was trained on
     new = {'store': buffer, 'cvae': cvae, 'known': known, 'info': info}
-    said = {name: jnp.where(jnp.any(known), value, jnp.nan) for name, value in info.items()}  # none before the first
-    return new, {**said, 'cvae_trained': due & jnp.any(known), 'knowledge_age': servers.buffer_age(t, buffer)}
+    metrics = {name: jnp.where(jnp.any(known), value, jnp.nan) for name, value in info.items()}  # none before the first
+    return new, {**metrics, 'cvae_trained': due & jnp.any(known), 'knowledge_age': servers.buffer_age(t, buffer)}
 
   def send(key, t, state, ids):
     del t

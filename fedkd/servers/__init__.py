@@ -1,4 +1,4 @@
-"""Servers: what is kept of the clients' messages, and what is sent of it. A server is a `types.Server`."""
+"""Servers: what they keep of the clients' messages, and what they send. A server is a `types.Server`."""
 
 from fedkd.servers.buffers import buffer_age, buffered_class_means, class_buffer, push, stored
 from fedkd.servers.class_knowledge import class_means, class_message, feature_width, latest_class_knowledge

@@ -1,4 +1,4 @@
-"""The last vectors uploaded of every class, first in, first out, and a server of their means."""
+"""First-in-first-out buffers of the vectors uploaded of each class, and a server of their means."""
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +32,7 @@ def push(class_buffer: dict, t: jax.Array, uploads: tuple) -> dict:
   member = (label[:, None] == jnp.arange(classes)) & valid[:, None]  # [N, C]
   many = jnp.sum(member, 0, dtype=jnp.int32)
   rank = jnp.sum(jnp.where(member, jnp.cumsum(member, 0) - 1, 0), 1)  # within its class
-  lasts = valid & (rank >= many[label] - limit)  # of more than fit at once, the last
+  lasts = valid & (rank >= many[label] - limit)  # of more than fit at once, only the last
   at = jnp.where(lasts, label, classes), (class_buffer['count'][label] + rank) % limit
   return {
     'value': class_buffer['value'].at[at].set(value, mode='drop'),
@@ -47,7 +47,7 @@ def stored(class_buffer: dict) -> jax.Array:
 
 
 def buffer_age(t: jax.Array, class_buffer: dict) -> jax.Array:
-  """Rounds since upload, averaged as `knowledge_age` of `class_means`."""
+  """Rounds since upload, averaged like the `knowledge_age` of `class_means`."""
   held = stored(class_buffer)
   return age(t, jnp.sum(jnp.where(held, class_buffer['since'], 0), 1), jnp.sum(held, 1))
 

@@ -1,8 +1,10 @@
 """Knowledge per class on the server: what clients upload of a class, kept and averaged.
 
 A message is {'knowledge': `Masked`, 'label': `Masked`}, either one vector per class (`class_message`) or one per
-example. The vectors are logits, or features where a server says `of='features'`.
+example. The vectors are logits, or features with `of='features'`.
 """
+
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +12,7 @@ import jax.numpy as jnp
 from fedkd import inference
 from fedkd.aggregate import AnyRule, mapped, total
 from fedkd.errors import check_choice
-from fedkd.types import Download, Group, Masked, PyTree, Server, clients
+from fedkd.types import Data, Download, Group, Masked, Server, clients
 
 
 def class_message(value: jax.Array, valid: jax.Array, count: jax.Array | None = None) -> dict:
@@ -25,26 +27,28 @@ def class_message(value: jax.Array, valid: jax.Array, count: jax.Array | None = 
   return message if count is None else {**message, 'count': Masked(count.astype(jnp.int32), valid)}
 
 
-def feature_width(group: Group, variables: PyTree, data) -> int:
+def feature_width(group: Group, variables: dict, data: Data) -> int:
   """Numbers in the feature vector that a group's model computes for one example; its variables and `Data`.
 
   Raises:
-    ValueError: for a model whose features are no vectors.
+    ValueError: for a model whose features are not vectors.
   """
   shape = inference.feature_shape(group.model, variables, data.pool)
   if len(shape) != 1:
-    raise ValueError(f'groups: the features of {group.name} are no vectors but {shape}; choose another model')
+    raise ValueError(f'groups: the features of {group.name} have shape {shape}, not [width]; choose another model')
   return shape[0]
 
 
-def vector_width(of, width, groups, variables, data) -> int:
+def vector_width(
+  of: str, width: int | None, groups: Sequence[Group], variables: Sequence[dict], data: Sequence[Data]
+) -> int:
   """Numbers per vector that a server of logits or features keeps; arguments as in `class_means` and `Server.init`."""
   check_choice('of', of, ('logits', 'features'))
   if width is not None:
     return width
   if of == 'logits':
     return groups[0].model.classes
-  widths = [feature_width(*each) for each in zip(groups, variables, data, strict=True)]
+  widths = [feature_width(*group) for group in zip(groups, variables, data, strict=True)]
   if len(set(widths)) > 1:
     found = ', '.join(f'{g.name}: {w}' for g, w in zip(groups, widths, strict=True))
     raise ValueError(f"of='features' but the groups' features differ in width ({found}); give them a projection")
@@ -61,8 +65,8 @@ def _amounts(upload, weighted) -> jax.Array:
   return jnp.where(valid, upload['count'].value, 0)
 
 
-def age(t, since, count):
-  """Rounds since upload, averaged over what is kept of a class and then over the classes that are not empty."""
+def age(t: jax.Array, since: jax.Array, count: jax.Array) -> jax.Array:
+  """Rounds since upload, averaged over the entries kept of a class and then over the non-empty classes."""
   known = count > 0
   age = jnp.where(known, t - since / jnp.maximum(count, 1), 0)
   return jnp.sum(age) / jnp.maximum(jnp.sum(known), 1)
@@ -84,14 +88,14 @@ def class_means(
   Args:
     of: 'logits', vectors with one number per class, or 'features', as wide as the models' features.
     width: numbers per vector, if neither.
-    cold_start: updates per client during which nothing is published.
+    cold_start: updates per client before which nothing is published.
     refresh_every: updates per client after which the sum collapses to the mean (sum <- sum / count, count <- 1), as in
       the authors' code; 0 never.
-    per_round: forget everything before each round.
+    per_round: start from empty sums in each round.
     weighted: whether an upload counts as many times as it has examples behind it (`count` of the message), not once.
 
   Raises:
-    ValueError: at init, for an unknown `of`, or features that are no vectors or differ in width between groups; by
+    ValueError: at init, for an unknown `of`, or features that are not vectors or differ in width between groups; by
       `receive`, if `weighted` and a message has no count.
   """
 
@@ -116,9 +120,9 @@ def class_means(
     fresh = jnp.sum(amount, 0, dtype=jnp.int32)
     sums = kept['sum'] + total(lambda v, n: jnp.where(n[:, None] > 0, v, 0) * n[:, None], value, amount)
     count, since = kept['count'] + fresh, kept['since'] + t * fresh
-    before, every = state['turns'], state['refresh_every']
+    before, period = state['turns'], state['refresh_every']
     after = before + sum(jnp.sum(i >= 0, dtype=jnp.int32) for i in ids)
-    due = (every > 0) & (after // jnp.maximum(every, 1) > before // jnp.maximum(every, 1))
+    due = (period > 0) & (after // jnp.maximum(period, 1) > before // jnp.maximum(period, 1))
     sums, since = (jnp.where(due, (a.T / jnp.maximum(count, 1)).T, a) for a in (sums, since))
     count = jnp.where(due, jnp.minimum(count, 1), count)
     info = {'known_classes': jnp.sum(count > 0), 'knowledge_age': age(t, since, count)}
@@ -143,7 +147,7 @@ def latest_class_knowledge(
   """The latest upload of every client, reduced by `rule` class by class; it may replace `class_means`.
 
   For each class the rule sees rows [K, width], and weight 0 where that client has never uploaded the class, else 1 or,
-  if `weighted`, the examples behind the upload. A rule with memory has one per class, and takes one step a round.
+  if `weighted`, the examples behind the upload. A stateful rule has one state per class, and takes one step a round.
   Other arguments and errors as in `class_means`.
   """
   by_class = mapped(rule)
@@ -168,7 +172,7 @@ def latest_class_knowledge(
 
   def receive(key, t, state, uploads, ids):
     del key
-    memory = reduce(state)[1]
+    rule_state = reduce(state)[1]
     latest, valid, count = state['latest'], state['valid'], state['count']
     since, turns = state['since'], state['turns']
     many, classes = valid.shape
@@ -186,13 +190,13 @@ def latest_class_knowledge(
       'known_classes': jnp.sum(jnp.any(valid, 0)),
       'knowledge_age': age(t, jnp.sum(jnp.where(valid, since, 0), 0), jnp.sum(valid, 0)),
     }
-    new = {'latest': latest, 'valid': valid, 'count': count, 'since': since, 'turns': turns, 'rule': memory}
+    new = {'latest': latest, 'valid': valid, 'count': count, 'since': since, 'turns': turns, 'rule': rule_state}
     return {**state, **new}, info
 
   def send(key, t, state, ids):
     del key, t
     known = jnp.any(state['valid'], 0) & (state['turns'] >= state['cold_start'])
-    # A rule owes nothing for a class that no client has uploaded; +inf there must not reach a client.
+    # A rule's result is undefined for a class that no client has uploaded; +inf there must not reach a client.
     message = class_message(jnp.where(known[:, None], reduce(state)[0], 0), known)
     return tuple(Download(shared=message) for _ in ids)
 

@@ -1,4 +1,4 @@
-"""Servers made of servers: one per key of a message, or one that sends nothing at first."""
+"""Servers composed of servers: one per key of a message, or one that sends nothing in its first rounds."""
 
 import jax
 import jax.numpy as jnp

@@ -12,7 +12,7 @@ from fedkd.servers.combine import after, join
 from fedkd.servers.weights import weights
 from fedkd.types import Download, Server
 
-# A server of features reports under these names, since the server of logits reports under its own.
+# How the features' metrics are renamed, since the logits' server uses these names already.
 FEATURE_METRICS = {'knowledge_age': 'feature_age'}
 
 
@@ -41,42 +41,42 @@ def _knowledge(logits, features, feature_align) -> Server:
   """Messages {'features': Masked, 'logits': Masked, 'label': Masked}, widths of features by group."""
 
   def init(key, groups, variables, data):
-    found = [feature_width(*each) for each in zip(groups, variables, data, strict=True)]
-    sent = [min(found)] * len(found) if feature_align == 'pool' else found
-    _check_widths(groups, found, sent, feature_align)
+    computed = [feature_width(*group) for group in zip(groups, variables, data, strict=True)]
+    sent = [min(computed)] * len(computed) if feature_align == 'pool' else computed
+    _check_widths(groups, computed, sent, feature_align)
     key_logits, key_features = jax.random.split(key)
     return {
       'logits': logits.init(key_logits, groups, variables, data),
       'features': {str(w): features(width=w).init(key_features, groups, variables, data) for w in set(sent)},
-      'width': tuple(jnp.zeros(w) for w in sent),  # of which only the shapes are read
+      'width': tuple(jnp.zeros(w) for w in sent),  # only the shapes are read
     }
 
   def widths(state):
-    """(The width of every group's features, the different ones in the order of the state's leaves.)
+    """(Width of every group's features, the distinct ones in the order of the state's leaves.)
 
     Widths must be static, which the shapes of a state are and its numbers are not; checkpoints have these leaves.
     """
     return [str(len(vector)) for vector in state['width']], sorted(state['features'])
 
   def receive(key, t, state, uploads, ids):
-    sent, every = widths(state)
+    sent, distinct = widths(state)
     part = lambda g, name: {'knowledge': uploads[g][name], 'label': uploads[g]['label']}
-    key_logits, *keys = jax.random.split(key, 1 + len(every))
+    key_logits, *keys = jax.random.split(key, 1 + len(distinct))
     new, info = logits.receive(key_logits, t, state['logits'], tuple(part(g, 'logits') for g in range(len(ids))), ids)
     learned = {}
-    for key_features, width in zip(keys, every, strict=True):
-      of = [g for g, own in enumerate(sent) if own == width]
+    for key_features, width in zip(keys, distinct, strict=True):
+      of = [g for g, sent_width in enumerate(sent) if sent_width == width]
       some, slots = tuple(part(g, 'features') for g in of), tuple(ids[g] for g in of)
       server = features(width=int(width))
       learned[width], metrics = server.receive(key_features, t, state['features'][width], some, slots)
-      suffix = f'_{width}' if len(every) > 1 else ''
+      suffix = f'_{width}' if len(distinct) > 1 else ''
       info = {**{FEATURE_METRICS.get(name, name) + suffix: value for name, value in metrics.items()}, **info}
     return {**state, 'logits': new, 'features': learned}, info
 
   def send(key, t, state, ids):
-    sent, every = widths(state)
+    sent, distinct = widths(state)
     of_logits = logits.send(key, t, state['logits'], ids)[0].shared
-    of_features = {w: features(width=int(w)).send(key, t, state['features'][w], ids)[0].shared for w in every}
+    of_features = {w: features(width=int(w)).send(key, t, state['features'][w], ids)[0].shared for w in distinct}
     message = lambda g: {
       'features': of_features[sent[g]]['knowledge'],
       'logits': of_logits['knowledge'],

@@ -1,4 +1,4 @@
-"""Servers of peer-to-peer methods: they keep the messages of the last round alone, and pass them on."""
+"""Servers of peer-to-peer methods: they keep only the messages of the last round, and forward them."""
 
 from collections.abc import Callable
 
@@ -38,8 +38,8 @@ def router(blank: Callable[[tuple], PyTree]) -> Server:
 
 
 def pairs(blank: Callable[[tuple], PyTree]) -> Server:
-  """Every client receives the message of one partner, by a matching drawn uniformly each round; of an odd number of
-  clients one has no partner. `blank` as in `router`."""
+  """Every client receives the message of one partner, by a matching drawn uniformly each round; with an odd
+  number of clients one has no partner. `blank` as in `router`."""
 
   def send(key, t, state, ids):
     del t

@@ -11,7 +11,7 @@ from fedkd.types import Download, Group, PyTree, Server
 
 
 class GlobalModel(NamedTuple):
-  """The state of one set of weights whose server optimizer, or rule, remembers something."""
+  """The state of one set of weights whose server optimizer, or rule, is stateful."""
 
   variables: PyTree  # {'params', 'batch_stats'}
   opt: PyTree = ()
@@ -25,10 +25,10 @@ def weights(
 ) -> Server:
   """Holds one set of variables, and replaces it by the rule over all uploads {'params', 'batch_stats', 'count'}.
 
-  With an optimizer the uploads only point the way (Reddi et al., "Adaptive Federated Optimization", 2021, Algorithm 1):
-  the parameters take one step of `tx` along the gradient `old - rule(uploads)`, while BatchNorm statistics are still
-  replaced. `optax.sgd(1.0)` is FedAvg, `optax.sgd(1.0, momentum=0.9)` FedAvgM (Hsu, Qi, Brown, 2019), and FedAdagrad,
-  FedAdam and FedYogi are in `fedkd.optimizers`. In a round without uploads nothing changes.
+  With an optimizer the uploads only give a direction (Reddi et al., "Adaptive Federated Optimization", 2021, Algorithm
+  1): the parameters take one step of `tx` along the gradient `old - rule(uploads)`, while BatchNorm statistics are
+  still replaced. `optax.sgd(1.0)` is FedAvg, `optax.sgd(1.0, momentum=0.9)` FedAvgM (Hsu, Qi, Brown, 2019), and
+  FedAdagrad, FedAdam and FedYogi are in `fedkd.optimizers`. In a round without uploads nothing changes.
 
   Args:
     rule: aggregation rule (`fedkd.aggregate`), weighted by `count`.
@@ -54,19 +54,21 @@ def weights(
 
   def step(t, state, uploads, ids):
     weight = jnp.where(ids >= 0, uploads['count'], 0).astype(jnp.float32)
-    if not weight.shape[0]:  # a group without slots; a rule need not know what to do without rows
+    if not weight.shape[0]:  # a group without slots; a rule need not handle zero rows
       return state
     old = GlobalModel(state) if stateless else state
     rows = {key: value for key, value in uploads.items() if key != 'count'}
-    reduced, memory = checked.update(rows, weight, old.rule)
-    new = GlobalModel(reduced, rule=memory) if tx is None else _optimized(t, tx, old, reduced)._replace(rule=memory)
+    reduced, rule_state = checked.update(rows, weight, old.rule)
+    new = (
+      GlobalModel(reduced, rule=rule_state) if tx is None else _optimized(t, tx, old, reduced)._replace(rule=rule_state)
+    )
     kept = jax.tree.map(lambda n, o: jnp.where(jnp.any(weight > 0), n, o).astype(o.dtype), new, old)
     return kept.variables if stateless else kept
 
   def receive(key, t, state, uploads, ids):
     del key
     if per_group:
-      return tuple(step(t, *each) for each in zip(state, uploads, ids, strict=True)), {}
+      return tuple(step(t, *group) for group in zip(state, uploads, ids, strict=True)), {}
     return step(t, state, jax.tree.map(lambda *a: jnp.concatenate(a), *uploads), jnp.concatenate(ids)), {}
 
   def send(key, t, state, ids):

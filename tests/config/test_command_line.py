@@ -1,6 +1,7 @@
 """The command line as a user types it: choices by name, fields that follow them, and what is refused."""
 
 import re
+import shlex
 
 import pytest
 from absl import flags
@@ -8,8 +9,9 @@ from absl import flags
 from fedkd import config as base
 from fedkd.config import command_line
 from fedkd.errors import ConfigError
+from fedkd.experiment import build
 
-QUICK = '--config=configs/quickstart.py:smoke'
+QUICK = '--config=configs/fedhe_digits.py:smoke'
 
 
 @pytest.fixture
@@ -36,7 +38,7 @@ def settings(block) -> dict:
     (QUICK, '--config.plan.name=sampled', '--config.plan.ratio=0.5'),
     (QUICK, '--config.plan.ratio=0.5', '--config.plan.name=sampled'),
     ('--config.plan.ratio=0.5', '--config.plan.name=sampled', QUICK),
-    ('--config.plan.ratio', '0.5', '--config', 'configs/quickstart.py:smoke', '--config.plan.name', 'sampled'),
+    ('--config.plan.ratio', '0.5', '--config', 'configs/fedhe_digits.py:smoke', '--config.plan.name', 'sampled'),
   ],
 )
 def test_a_choice_by_name_brings_its_fields_in_any_order_of_the_flags(read, words):
@@ -87,9 +89,9 @@ def test_other_numbers_of_clients_share_the_models(read, clients):
     (('--config.rounds=ten',), r"--config.rounds=ten: .*'ten'"),
     (('--config.data.clients=0',), r"^clients='0'|^data.clients='0' is no whole number of at least 1"),
     (('--config=configs/none.py',), r'^config=configs/none.py names no file configs/none.py; give one such as'),
-    (('--config=configs/quickstart.py:metod=3',), r"^config string has 'metod=3'; use a profile"),
-    (('--config=configs/quickstart.py:clients=x',), r"^clients='x' is no whole number of at least 1"),
-    (('--config=configs/quickstart.py:optimizer=adamm',), r"^optimizer.name='adamm' is unknown; choose one of ada"),
+    (('--config=configs/fedhe_digits.py:metod=3',), r"^config string has 'metod=3'; use a profile"),
+    (('--config=configs/fedhe_digits.py:clients=x',), r"^clients='x' is no whole number of at least 1"),
+    (('--config=configs/fedhe_digits.py:optimizer=adamm',), r"^optimizer.name='adamm' is unknown; choose one of ada"),
   ],
 )
 def test_what_cannot_be_is_refused_in_one_sentence(read, words, match):
@@ -107,7 +109,9 @@ def test_tuples_switches_and_whole_blocks_are_read_as_before(read):
   assert read(QUICK, '--noconfig.data.flip').data.flip is False
 
 
-@pytest.mark.parametrize('name', ['felo', 'fedh2l', 'fedmd', 'fedhe_mnist', 'fedhe_cifar10', 'quickstart'])
+@pytest.mark.parametrize(
+  'name', ['felo', 'fedh2l', 'fedmd', 'fedhe_mnist', 'fedhe_cifar10', 'fedhe_digits', 'quickstart']
+)
 def test_every_config_string_takes_an_optimizer(read, name):
   config = read(f'--config=configs/{name}.py:optimizer=sgd')
   plain = read(f'--config=configs/{name}.py')
@@ -118,3 +122,36 @@ def test_all_configs_are_in_the_test_above(request):
   marks = test_every_config_string_takes_an_optimizer.pytestmark[0].args[1]
   found = {path.stem for path in (request.config.rootpath / 'configs').glob('*.py')}
   assert {name for name in found if not re.match('_', name)} == set(marks)
+
+
+def commands(path):
+  """The words of each `fedkd run` in a page, as `launch.main` has them."""
+  text = path.read_text().replace('\\\n', ' ')
+  for line in re.findall(r'^fedkd run (.*)$', text, re.MULTILINE):
+    name, _, string = shlex.split(line, comments=True)[0].partition(':')
+    flags_of = [word for word in shlex.split(line, comments=True)[1:] if word.startswith('--config.')]
+    yield [f'--config=configs/{name}.py' + (f':{string}' if string else ''), *flags_of]
+
+
+def test_the_commands_of_the_page_on_configs_make_configs(read, request):
+  found = [read(*words) for words in commands(request.config.rootpath / 'docs' / 'running' / 'configs.md')]
+  assert len(found) == 11
+  for config in found:
+    base.check(config)
+    build.make_method({**config.method, 'rounds': config.rounds}, config, ())
+  assert [c.schedule.name for c in found].count('warmup_cosine') == 1
+
+
+def test_the_python_of_the_page_on_configs_runs(request, monkeypatch):
+  monkeypatch.chdir(request.config.rootpath)
+  text = (request.config.rootpath / 'docs' / 'running' / 'configs.md').read_text()
+  names = {'__name__': 'page'}
+  for code in re.findall(r'^```python\n(.*?)^```$', text, re.MULTILINE | re.DOTALL):
+    exec(code, names)
+  config = names['config']
+  base.check(config)
+  assert [entry['clients'] for entry in base.entries(config)] == [2, 2, 3]
+  assert base.to_json(config)['method']['rule'] == 'page:halves'
+  source = build.load_data(config)
+  groups = build.make_groups(config, source)
+  assert [group.name for group in groups] == ['LeNet', 'MLP 128', 'TwoConv 8-16']

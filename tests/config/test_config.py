@@ -1,11 +1,15 @@
 """Config blocks come from signatures; config strings choose; differences decide about resuming."""
 
+from collections.abc import Callable
+
+import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from configs import fedh2l, fedhe_cifar10, fedhe_digits, fedhe_mnist, fedmd, felo, quickstart
+from fedkd import aggregate, losses, models, optimizers
 from fedkd import config as base
-from fedkd import models, optimizers
 from fedkd.data import sources
 from fedkd.errors import ConfigError
 from fedkd.experiment import build
@@ -13,8 +17,55 @@ from fedkd.experiment import build
 
 def test_a_block_holds_every_hyperparameter_with_its_default():
   block = base.to_json(base.method('fedavg', steps=7))
-  options = {'rule': 'mean', 'per_group': False, 'keep_optimizer': False}
+  options = {'rule': 'mean', 'per_group': False, 'keep_optimizer': False, 'server_tx': None}
   assert block == {'name': 'fedavg', 'steps': 7, 'epochs': None, 'batch': 50, **options}
+
+
+def twice(rows, weight):
+  return 2 * aggregate.mean(rows, weight)
+
+
+def own(tx, rounds, loss: Callable | None = None, combine=aggregate.mean, distance=losses.mae, title='mae'):
+  """A method of a user's: some arguments are functions, one is called as a config field is."""
+  return tx, rounds, loss, combine, distance, title
+
+
+def test_functions_are_named_in_text_whatever_the_argument_is_called():
+  block = base.method(own, rounds=3)
+  assert base.to_json(block) == {
+    **{'name': f'{__name__}:own', 'rounds': 3, 'loss': None, 'combine': 'mean', 'distance': 'mae', 'title': 'mae'}
+  }
+  assert base.build('method', block, 'tx') == ('tx', 3, None, aggregate.mean, losses.mae, 'mae')
+  block.loss, block.combine, block.distance = f'{__name__}:twice', 'median', twice
+  assert base.build('method', block, 'tx') == ('tx', 3, twice, aggregate.median, twice, 'mae')
+  block.combine = 'math:pi'
+  with pytest.raises(ConfigError, match=r"method.combine='math:pi' is a float; give the path of a function"):
+    base.build('method', block, 'tx')
+  block.combine = 'mode'
+  with pytest.raises(ConfigError, match=r"method.combine='mode' is unknown; choose one of mean, median, trimmed_mean"):
+    base.build('method', block, 'tx')
+
+
+def test_a_method_takes_tx_first():
+  with pytest.raises(ConfigError, match=r"method.name='test_config:twice': let its first parameter be tx, the optim"):
+    base.method(twice)
+
+
+def test_a_servers_optimizer_is_a_block():
+  block = base.method('fedavg', server_tx={'name': 'sgd', 'learning_rate': 1.0, 'momentum': 0.9})
+  assert base.to_json(block)['server_tx'] == {'name': 'sgd', 'learning_rate': 1.0, 'momentum': 0.9}
+  assert base.build('method', block, optax.sgd(0.1)).server
+  block.server_tx = {'name': 'sgd', 'rate': 1.0}
+  with pytest.raises(ConfigError, match="optimizer sgd has no field 'rate'; it has learning_rate"):
+    base.build('method', block, optax.sgd(0.1))
+
+
+def test_names_of_optimizers_are_optax_and_ours_are_paths():
+  params, grads = jnp.ones(3), jnp.ones(3)
+  for name, expected in (('adam', optax.adam(0.1)), ('fedkd.optimizers:adam', optimizers.adam(0.1))):
+    tx = base.build('optimizer', {'name': name, 'learning_rate': 0.1})
+    updates = [t.update(grads, t.init(params), params)[0] for t in (tx, expected)]
+    np.testing.assert_array_equal(*updates)
 
 
 def test_optional_hyperparameters_keep_their_type():
@@ -94,7 +145,7 @@ def bare(filters):
     ({'model': 'TwoConv', 'clients': 4}, r"groups\[1\], a TwoConv, needs a value for 'filters'; add it"),
     (
       {'model': f'{__name__}:bare', 'clients': 4, 'filters': (2, 2)},
-      r"groups\[1\].model='.*:bare' has no field 'classes'; add it, as fedkd/models/__init__.py says",
+      r"groups\[1\].model='.*:bare' has no field 'classes'; add it, as fedkd/models/__init__.py describes",
     ),
     ({'model': 'math:pi', 'clients': 4}, r"groups\[1\].model='math:pi' is no class; give one of MLP"),
     (
@@ -163,7 +214,7 @@ def test_the_quickstart_gives_every_method_the_same_local_batches(profile):
   names = ('private', 'agg', 'fedhe', 'fedmd', 'fedh2l')
   one, *others = (quickstart.get_config(f'{profile},method={name}') for name in names)
   assert [(c.method.get('steps', 1), c.method.batch) for c in (one, *others)] == [(1, 32)] * 5
-  # FedMD's first round only exchanges, and FedH2L's first hears nothing.
+  # FedMD's first round only uploads logits, and in FedH2L's first nothing is received.
   assert [c.rounds - one.rounds for c in others] == [0, 0, 1, 1]
   for other in others:
     for field in ('groups', 'seeds', 'optimizer', 'data', 'eval_every'):

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import runs
-from fedkd import aggregate, experiment, files, methods
+from fedkd import aggregate, experiment, files, methods, optimizers
 from fedkd import config as configs
 from fedkd.errors import ConfigError, DivergedError, StoppedError
 from fedkd.experiment import build, checkpoint, progress, runner, scoring
@@ -431,10 +431,52 @@ def wrong_tree(rows, weight):
   return rows['params']
 
 
-def test_a_rule_with_the_wrong_result_is_refused_before_training(images, tmp_path):
-  with pytest.raises(ConfigError, match='method fedavg does not fit its models or messages'):
-    experiment.run(runs.config(images, 'fedavg', rule=wrong_tree), tmp_path / 'run', show=False)
+def broken(rows, weight):
+  return rows['weights']
+
+
+WRONG_RULES = {
+  'tree': (
+    wrong_tree,
+    rf'rule {__name__}:wrong_tree returned no batch_stats\.|rule {__name__}:wrong_tree returned no params\.',
+  ),
+  'shape': (
+    lambda rows, weight: rows,
+    rf'rule {__name__}:<lambda> returned \[4, 8\] for params\.\S+bias, expected \[8\]$',
+  ),
+  'raises': (
+    broken,
+    rf"rule {__name__}:broken raised KeyError: 'weights'; test_experiment\.py, line \d+: return rows\['we",
+  ),
+}
+
+
+@pytest.mark.parametrize(('rule', 'sentence'), WRONG_RULES.values(), ids=WRONG_RULES)
+def test_a_rule_with_the_wrong_result_is_refused_before_training(rule, sentence, images, tmp_path):
+  with pytest.raises(ConfigError, match=f'method fedavg does not fit its models or messages: ({sentence})'):
+    experiment.run(runs.config(images, 'fedavg', rule=rule), tmp_path / 'run', show=False)
   assert not (tmp_path / 'run').exists()
+
+
+clipping, server_adam = aggregate.centred_clipping(1.0), optimizers.fedadam(0.03)
+
+
+def test_rules_with_memory_and_server_optimizers_by_value_and_by_dotted_path(images, tmp_path):
+  given = {'rule': clipping, 'server_tx': server_adam}
+  named = {'rule': f'{__name__}:clipping', 'server_tx': f'{__name__}:server_adam'}
+  results = [
+    experiment.run(runs.config(images, 'fedavg', **how), tmp_path / name, show=False)
+    for name, how in (('value', given), ('path', named))
+  ]
+  assert results[0]['state_sha256'] == results[1]['state_sha256']
+  net, _ = experiment.load(tmp_path / 'path', 0)
+  assert net.net.hidden == (8,)
+  with pytest.raises(
+    ConfigError, match=r'centred_clipping.* cannot be loaded .*give module:function on the Python path'
+  ):
+    experiment.load(tmp_path / 'value', 0)  # a closure: nobody can find it again
+  with pytest.raises(ConfigError, match=r"method.server_tx='adam' is unknown; give module:function"):
+    experiment.run(runs.config(images, 'fedavg', server_tx='adam'), tmp_path / 'plain', show=False)
 
 
 def mlps(images, *groups):

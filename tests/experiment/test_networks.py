@@ -103,6 +103,6 @@ def test_rounds_cannot_grow_under_a_schedule_over_all_of_them(images):
   old = base.to_json(runs.config(images))
   cosine = {**old, 'schedule': base.to_json(base.schedule('cosine'))}
   assert base.differences(old, {**old, 'rounds': 9}) == []
-  assert base.differences(cosine, {**cosine, 'rounds': 9}) == ['rounds: 6 -> 9']
+  assert base.differences(cosine, {**cosine, 'rounds': 9}) == ['rounds: 6 -> 9, over which schedule cosine stretches']
   fixed = {**old, 'schedule': base.to_json(base.schedule('cosine', rounds=6))}
   assert base.differences(fixed, {**fixed, 'rounds': 9}) == []

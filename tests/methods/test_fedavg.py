@@ -84,6 +84,23 @@ def test_the_median_rule():
   assert_close(state.server, jax.tree.map(lambda *a: np.median(np.stack(a), 0), *trees))
 
 
+def test_a_server_with_momentum_is_fedavgm():
+  method = methods.fedavg(SGD, steps=STEPS, batch=BATCH, server_tx=optax.sgd(0.5, momentum=0.9))
+  made = problem(method, [models.TwoConv((2, 2), classes=3)], [2], plan.synchronous()([2], 2), images=pool(12))
+  sizes = [len(part) for part in split(2)]
+  variables = made.state.server.variables
+  velocity = jax.tree.map(jnp.zeros_like, variables['params'])
+  for t in range(2):
+    mean = averaged(trained_alone(made, t, variables), sizes)
+    velocity = jax.tree.map(lambda v, new, old: 0.9 * v + (new - old), velocity, mean['params'], variables['params'])
+    params = jax.tree.map(lambda old, v: jnp.asarray(old + 0.5 * v, jnp.float32), variables['params'], velocity)
+    statistics = jax.tree.map(lambda a: jnp.asarray(a, jnp.float32), mean['batch_stats'])  # replaced, not stepped
+    variables = {'params': params, 'batch_stats': statistics}
+  state, _ = made.run()
+  assert_close(state.server.variables, variables, rtol=1e-3, atol=1e-5)
+  assert_same_bits(method.variables(state, 0), jax.tree.map(lambda a: a[None], state.server.variables))
+
+
 def test_per_group_is_separate_runs():
   method = methods.fedavg(SGD, steps=STEPS, batch=BATCH, per_group=True)
   both = plan.sampled(ratio=0.6)([2, 3], 4)

@@ -105,7 +105,7 @@ def test_logits_come_back_to_the_client_and_the_example():
   assert_known(after(0, blank, [1, -1], [3, 2]), first)
   state = after(0, blank, [-1, 1], [2, 3])  # the same clients in other slots
   assert_known(state, first)
-  state = after(1, state, [0, -1], [-1, 2])  # the others keep what they were told
+  state = after(1, state, [0, -1], [-1, 2])  # the others keep what they received
   assert_known(state, {**first, **answers(1, [0, 2])})
 
 
@@ -176,11 +176,12 @@ def test_a_client_is_evaluated_as_its_map_and_the_server_behind_it():
   np.testing.assert_allclose(predicted, behind, rtol=1e-5, atol=1e-6)
 
 
-# A client's turn.
+# The client update.
 
 
 def test_a_turn_learns_from_known_logits_and_sends_every_example_in_order():
-  """One step on all eight rows; of the ten places two are padding, and of three rows the server said something."""
+  """One step on all eight rows; of the ten places two are padding, and for three rows there are logits of the
+  server."""
   temperature, alpha = 3.0, 0.5
   method, images = fedgkt(batch=8, temperature=temperature, alpha=alpha), pool(4)
   index = jnp.array([*range(20, 28), 7, 7], jnp.int32)
@@ -236,7 +237,7 @@ def test_2500_examples_are_41_million_numbers_up_and_25000_down():
 @pytest.mark.parametrize('augmented', [{'crop': 4}, {'flip': True}])
 def test_augmented_images_are_refused(augmented):
   model = Preprocessed(NET.net, NET.mean, NET.scale, **augmented)
-  with pytest.raises(ValueError, match=r'data.crop and data.flip would tear maps and logits apart; set both to 0'):
+  with pytest.raises(ValueError, match=r'data.crop and data.flip would make maps and logits differ; set both to 0'):
     fedgkt().client.init(KEY, model, None, None)
 
 
@@ -249,7 +250,7 @@ def test_a_server_that_never_learns_and_no_temperature_are_refused(wrong):
 @pytest.mark.parametrize(
   ('nets', 'message'),
   [
-    ((models.MLP((4,), classes=CLASSES),), r'g0 has no map inside that fedgkt could send; use GKTClient'),
+    ((models.MLP((4,), classes=CLASSES),), r'g0 has no feature map that fedgkt could send; use GKTClient'),
     (
       (NET.net, models.GKTClient(channels=8, classes=CLASSES)),
       r'maps of fedgkt differ in shape \(\(2, 2, 4\), \(2, 2, 8\)\)',

@@ -8,7 +8,7 @@ import optax
 import pytest
 from hypothesis import given
 
-from fedkd import inference, local, losses, methods, models, plan
+from fedkd import aggregate, inference, local, losses, methods, models, plan
 from fedkd.methods.fedmd import stratified
 from fedkd.types import Data
 from helpers import CLASSES, EXAMPLES, assert_close, assert_same_bits, problem, row
@@ -250,6 +250,15 @@ def test_absent_parties_and_silent_rounds_do_not_count():
   # Who has no weight speaks alone: there is nothing to agree on, and the consensus stays.
   third, _ = made.run(1, second, 3, length=4)
   assert_same_bits(third.server, second.server)
+
+
+def test_a_rule_reduces_the_logits_of_the_clients_with_weight():
+  made = made_with(fedmd(rule=aggregate.median, weights=(1.0, 2.0, 1.0, 0.0)), [4], rounds=1)
+  logits = np.random.default_rng(0).normal(size=(4, SUBSET, CLASSES)).astype(np.float32)
+  logits[3] = np.nan  # has no weight
+  receive = jax.jit(made.method.server.receive)
+  state, _ = receive(made.key, 0, made.state.server, ({'logits': jnp.asarray(logits)},), (jnp.arange(4),))
+  np.testing.assert_allclose(state['consensus'], np.median(logits[:3], 0), rtol=1e-6)
 
 
 # Refusals.

@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from fedkd import ledger, local, methods, models, plan
+from fedkd import aggregate, ledger, local, methods, models, plan
 from fedkd.methods.felo import STORES, narrowed
 from fedkd.types import Data, Download, ExampleIndices, Group, Masked, Pool
 from helpers import CLASSES, EXAMPLES, assert_close, assert_same_bits, pool, preprocessed, problem, row
@@ -61,7 +61,7 @@ def test_pool_makes_means_of_four_of_2048_features():
 
 @functools.cache
 def turn_of(upload, rate=RATE):
-  """(model, data, state, compiled turn of a client that has only class 2, from its download)."""
+  """(model, data, state, compiled update of a client that has only class 2, from its download)."""
   method, model, images = felo(optax.sgd(rate), upload=upload, epochs=2, steps=None), preprocessed(NET), pool()
   index = np.concatenate([np.flatnonzero(np.asarray(images.label) == 2)[:10], [7, 7, 7]])  # the last three are padding
   data = Data(images, ExampleIndices(jnp.asarray(index, jnp.int32), jnp.int32(10), jnp.int32(0)), None)
@@ -128,7 +128,7 @@ def test_the_server_keeps_the_last_examples_of_a_class(method):
   made = problem(method(optax.sgd(0.0), upload='per_sample', **training), [NET, NET], [2, 1], turns)
   state, _ = made.run()
   said, knowledge = {name: [[] for _ in range(CLASSES)] for name in kept}, state.server['knowledge']
-  shelves = {'logits': knowledge['logits'], 'features': knowledge['features']['4']}
+  buffers = {'logits': knowledge['logits'], 'features': knowledge['features']['4']}
   for g in (0, 1):
     variables, (images, private) = made.state.server['weights'][g], made.data[g][:2]
     logits, out = made.groups[g].model.apply(variables, images.example, False)
@@ -137,12 +137,12 @@ def test_the_server_keeps_the_last_examples_of_a_class(method):
         said['logits'][images.label[i]].append(logits[i])
         said['features'][images.label[i]].append(out['features'][i])
   for name, limit in kept.items():
-    shelf = shelves[name].get('store', shelves[name])
-    assert shelf['value'].shape[:2] == (CLASSES, limit)
+    buffer = buffers[name].get('store', buffers[name])
+    assert buffer['value'].shape[:2] == (CLASSES, limit)
     for c in range(CLASSES):
-      assert int(shelf['count'][c]) == 3 * len(said[name][c])
+      assert int(buffer['count'][c]) == 3 * len(said[name][c])
       last = np.stack(3 * said[name][c])[-limit:]
-      np.testing.assert_allclose(np.sort(shelf['value'][c], 0), np.sort(last, 0), rtol=1e-4, atol=1e-6)
+      np.testing.assert_allclose(np.sort(buffer['value'][c], 0), np.sort(last, 0), rtol=1e-4, atol=1e-6)
 
 
 # What it contains.
@@ -194,7 +194,7 @@ def groups_with(widths, each=2):
 
 
 def upload(rng, variables, width, slots):
-  """Random uploads of the slots of a group; an empty one is zeros, a client says something of some classes."""
+  """Random uploads of the slots of a group; an empty one is zeros, a client uploads some of the classes."""
   valid = (rng.random((len(slots), CLASSES)) < 0.6) & (np.array(slots) >= 0)[:, None]
   valid[:, 2] &= np.array(slots) == 1  # a class that only client 1 has
   normal = lambda *shape: jnp.asarray(rng.normal(size=(len(slots), *shape)), jnp.float32)
@@ -216,13 +216,17 @@ def kept(said, store, t):
   return [vector for _, _, vector in said]
 
 
-@pytest.mark.parametrize('store', STORES)
+@pytest.mark.parametrize('store', [*STORES, 'medians'])
 @pytest.mark.parametrize('align', ALIGNED)
 def test_the_server_is_its_twin(store, align):
+  how, mean, average = {'store': store}, np.mean, np.average
+  if store == 'medians':  # by rules, of the weights and of the latest knowledge
+    how, mean = {'rule': aggregate.median, 'knowledge_rule': aggregate.median}, np.median
+    store, average = 'latest_per_client', lambda a, axis, n: np.median(a, axis)
   widths = ALIGNED[align]
   groups, variables, data = groups_with(widths)
   sent = [min(widths)] * len(widths) if align == 'pool' else widths
-  server = felo(store=store, feature_align=align, initial=INITIAL).server
+  server = felo(**how, feature_align=align, initial=INITIAL).server
   state = server.init(KEY, groups, variables, data)
   receive, rng = jax.jit(server.receive), np.random.default_rng(0)
   said, weights = [], list(variables)  # said: (round, group, client, class, feature, logits)
@@ -240,7 +244,7 @@ def test_the_server_is_its_twin(store, align):
       if heard_of:
         n = np.asarray(up['weights']['count'], float)[heard_of]
         trees = {name: row(up['weights'][name], heard_of) for name in ('params', 'batch_stats')}
-        weights[g] = jax.tree.map(lambda a, n=n: np.average(a, 0, n).astype(np.float32), trees)
+        weights[g] = jax.tree.map(lambda a, n=n: average(a, 0, n).astype(np.float32), trees)
     state, _ = receive(KEY, t, state, uploads, tuple(jnp.array(slots) for slots in ids))
     if t == 1:
       assert_same_bits(state['weights'][0], jax.tree.map(jnp.asarray, before))
@@ -258,7 +262,7 @@ def test_the_server_is_its_twin(store, align):
         for name, rows in (('logits', logits), ('features', features)):
           assert bool(knowledge[name].valid[c]) == (on and len(rows) > 0)
           if rows:
-            np.testing.assert_allclose(knowledge[name].value[c], np.mean(rows, 0), rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(knowledge[name].value[c], mean(rows, 0), rtol=1e-5, atol=1e-6)
         assert bool(knowledge['label'].valid[c]) == (on and len(logits) > 0)
   assert {entry[3] for entry in said} == {0, 1, 2}
 
@@ -266,7 +270,7 @@ def test_the_server_is_its_twin(store, align):
 # A slow twin of whole rounds: a network with one hidden layer, momentum, skewed labels.
 
 FOUR, ALPHA, ROUNDS = 4, 0.7, 5  # nobody has the last of four classes
-SEATS = np.array([[0, 1, -1], [0, 1, 2], [2, -1, -1], [0, 1, 2], [1, 2, -1]], np.int32)  # client 2 is late
+SLOTS = np.array([[0, 1, -1], [0, 1, 2], [2, -1, -1], [0, 1, 2], [1, 2, -1]], np.int32)  # client 2 is late
 
 
 def softmax(z):
@@ -350,7 +354,7 @@ class Twin:
 
 
 def batches(made, t, client):
-  """The rows of the pool that the round draws for this turn."""
+  """The rows of the pool that the round draws for this update."""
   mine = row(made.data[0].private, client)
   key_turn = jax.random.fold_in(jax.random.split(jax.random.fold_in(made.key, t), 3)[1], client)
   for i in range(STEPS):
@@ -369,10 +373,10 @@ def test_felo_is_its_twin(direction, reduction, equal_weights):
   method = felo(
     alpha=ALPHA, initial=INITIAL, kl_direction=direction, kl_reduction=reduction, equal_weights=equal_weights
   )
-  made = problem(method, [models.MLP((4,), classes=FOUR)], [3], plan.Plan((SEATS,)), parts, images, padding=3)
+  made = problem(method, [models.MLP((4,), classes=FOUR)], [3], plan.Plan((SLOTS,)), parts, images, padding=3)
   twin = Twin(made, DIRECTIONS[direction], 1 / FOUR if reduction == 'mean' else 1, equal_weights)
   state, report = made.run()
-  for t, slots in enumerate(SEATS):
+  for t, slots in enumerate(SLOTS):
     clients = slots[slots >= 0]
     log = np.array(twin.round(t, clients, lambda t, k: batches(made, t, k)))
     np.testing.assert_allclose(report.info[0]['loss'][t, : len(clients)], log[:, 0], rtol=1e-4)
@@ -400,6 +404,11 @@ def test_felo_is_its_twin(direction, reduction, equal_weights):
     ({'store': 'all'}, r"store='all' is unknown; choose one of cumulative, per_round, latest_per_client"),
     ({'upload': 'all'}, r"upload='all' is unknown; choose one of class_mean, per_sample"),
     ({'upload': 'per_sample', 'store': 'per_round'}, r"store='per_round' needs upload='class_mean'; set store"),
+    (
+      {'knowledge_rule': aggregate.mean, 'upload': 'per_sample'},
+      r"knowledge_rule reduces the latest class means of every client, not upload='per_sample' with store='cumulative'",
+    ),
+    ({'knowledge_rule': aggregate.mean, 'store': 'per_round'}, r"not upload='class_mean' with store='per_round'; set"),
     ({'feature_align': 'linear'}, r"feature_align='linear' is unknown; choose one of none, pool, group"),
     ({'kl_reduction': 'sum'}, r"kl_reduction='sum' is unknown; choose one of batchmean, mean"),
     ({'kl_direction': 'both'}, r"kl_direction='both' is unknown; choose one of server, client"),
@@ -426,5 +435,5 @@ def test_features_that_are_no_vectors_are_refused():
   _, _, data = groups_with((4,))
   model = preprocessed(models.GKTClient(channels=2, classes=CLASSES))
   shapes = jax.eval_shape(lambda: model.init(KEY, data[0].pool.example[:1], False))
-  with pytest.raises(ValueError, match=r'features of g0 are no vectors but \(2, 2, 2\); choose another model'):
+  with pytest.raises(ValueError, match=r'features of g0 have shape \(2, 2, 2\), not \[width\]; choose another model'):
     felo().server.init(KEY, (Group('g0', model, np.arange(1)),), (shapes,), data)

@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from fedkd import methods, models, plan
+from fedkd import aggregate, methods, models, plan
 from fedkd.types import Data, ExampleIndices, Group, Masked, State
 from helpers import CLASSES, assert_close, assert_same_bits, pool, preprocessed, problem
 from lone_servers import KEY, received
@@ -22,7 +22,7 @@ def heterofl(**how):
 
 
 @functools.cache
-def corners(widths=WIDTHS):
+def corners(widths=WIDTHS, rule=None):
   """(server, its first state, groups) of perceptrons of the widths, two clients each."""
   images = pool(2)
   nets = [preprocessed(models.MLP((w,), classes=CLASSES)) for w in widths]
@@ -31,7 +31,7 @@ def corners(widths=WIDTHS):
     {'batch_stats': {}, **net.init(jax.random.key(g), images.example[:1], False)} for g, net in enumerate(nets)
   )
   data = tuple(Data(images, None, None) for _ in nets)
-  server = heterofl().server
+  server = heterofl(rule=rule).server
   return server, jax.jit(lambda: server.init(KEY, groups, variables, data))(), variables
 
 
@@ -74,8 +74,8 @@ def uploads_of(rng, parts, ids, absent):
   return tuple(of_group(part, slots) for part, slots in zip(parts, ids, strict=True))
 
 
-def twin(whole, uploads, ids, head):
-  """The aggregation, number by number: the plain mean over those who hold it."""
+def twin(whole, uploads, ids, head, mean=np.mean):
+  """The aggregation, number by number: the plain mean (or another) over the clients that hold it."""
   new = np.array(whole)
   for at in np.ndindex(*new.shape):
     held = []
@@ -85,7 +85,7 @@ def twin(whole, uploads, ids, head):
         if client >= 0 and inside and (not head or valid[m, at[-1]]):
           held.append(float(up[(m, *at)]))
     if held:
-      new[at] = np.mean(held)
+      new[at] = mean(held)
   return new
 
 
@@ -107,9 +107,10 @@ IDS = {
 }
 
 
+@pytest.mark.parametrize(('rule', 'mean'), [(None, np.mean), (aggregate.mean, np.mean), (aggregate.median, np.median)])
 @pytest.mark.parametrize('ids', IDS.values(), ids=IDS)
-def test_the_mean_is_the_twins(ids):
-  server, state, _ = corners()
+def test_the_mean_is_the_twins(ids, rule, mean):
+  server, state, _ = corners(rule=rule)
   # Class 2 is known to client 1 alone; client 4 has but one class.
   absent = {0: (2,), 2: (2,), 3: (2,), 4: (1, 2), 5: (2,)}
   uploads = uploads_of(np.random.default_rng(0), state['params'], ids, absent)
@@ -119,7 +120,9 @@ def test_the_mean_is_the_twins(ids):
   for layer in ('layers_0', 'output'):
     for name in ('kernel', 'bias'):
       of = lambda tree, layer=layer, name=name: np.asarray(tree['net'][layer][name])
-      expected = twin(of(state['params'][0]), [of(up['params']) for up in uploads], (valid, ids), layer == 'output')
+      expected = twin(
+        of(state['params'][0]), [of(up['params']) for up in uploads], (valid, ids), layer == 'output', mean
+      )
       np.testing.assert_allclose(of(new['params'][0]), expected, rtol=1e-5, atol=1e-6)
   kernel = lambda state: np.asarray(state['params'][0]['net']['output']['kernel'])
   if 1 not in ids[0]:  # the head's column of a class that nobody has stays
@@ -128,17 +131,41 @@ def test_the_mean_is_the_twins(ids):
     np.testing.assert_array_equal(kernel(new)[4:], kernel(state)[4:])
 
 
+def test_a_rule_with_memory_remembers_every_number_by_itself():
+  """Clipped to a tenth of a step per number and round, wherever it is held."""
+  server, state, _ = corners(rule=aggregate.centred_clipping(0.1))
+  ids = IDS['nobody with the whole']
+  for _ in range(2):
+    uploads = jax.tree.map(lambda a: a + 1000, uploads_of(np.random.default_rng(0), state['params'], ids, {}))
+    uploads = tuple({**up, 'label': known} for up, known in zip(uploads, _labels(ids), strict=True))
+    before, state = state, received(server, state, uploads, tuple(jnp.array(slots, jnp.int32) for slots in ids))
+    moved = [
+      np.asarray(new - old)
+      for new, old in zip(*(jax.tree.leaves(s['params'][0]) for s in (state, before)), strict=True)
+    ]
+    kernel = np.asarray(state['params'][0]['net']['output']['kernel'] - before['params'][0]['net']['output']['kernel'])
+    np.testing.assert_allclose(kernel[:4], 0.1, rtol=1e-3)
+    np.testing.assert_array_equal(kernel[4:], 0)  # which only the widest holds
+    assert max(np.abs(m).max() for m in moved) < 0.101
+
+
+def _labels(ids):
+  """Clients that have every class; an empty slot has none."""
+  valid = [np.repeat(np.array(slots)[:, None] >= 0, CLASSES, 1) for slots in ids]
+  return [Masked(jnp.tile(jnp.arange(CLASSES), (len(v), 1)), jnp.asarray(v)) for v in valid]
+
+
 # Rounds.
 
 NET = models.MLP((4,), classes=CLASSES)
 PARTS = [np.arange(12), np.arange(30, 42), np.arange(60, 72)]  # all classes everywhere, equal sizes
-SEATS = plan.Plan((np.array([[0, 1, 2], [2, -1, -1], [0, 1, -1]], np.int32),))
+SLOTS = plan.Plan((np.array([[0, 1, 2], [2, -1, -1], [0, 1, -1]], np.int32),))
 
 
 def test_with_one_width_and_all_classes_it_is_fedavg_with_equal_weights():
   fedavg = methods.fedavg(SGD, steps=STEPS, batch=BATCH)
   (state, report), (expected, expected_report) = (
-    problem(method, [NET], [3], SEATS, PARTS).run() for method in (heterofl(), fedavg)
+    problem(method, [NET], [3], SLOTS, PARTS).run() for method in (heterofl(), fedavg)
   )
   assert_close(state.server['params'][0], expected.server['params'], rtol=1e-5)
   np.testing.assert_allclose(report.info[0]['loss'], expected_report.info[0]['loss'], rtol=1e-5)
@@ -200,5 +227,5 @@ def test_calibrate_finds_the_statistics_of_all_training_images_batch_by_batch():
   ],
 )
 def test_unrelated_architectures_are_refused(nets):
-  with pytest.raises(ValueError, match=r'g1 is no part of g0.*use one architecture with several values of rate'):
+  with pytest.raises(ValueError, match=r'g1 is not a sub-network of g0.*one architecture with several values of rate'):
     problem(heterofl(), nets, [1, 1], plan.synchronous()([1, 1], 1))

@@ -10,14 +10,14 @@ import numpy as np
 import optax
 import pytest
 
-from fedkd import methods, servers
+from fedkd import aggregate, methods, models, servers, types
 from fedkd.methods.velo import LOSSES, code, elbo, generator
 from fedkd.types import Masked
-from helpers import assert_close, assert_same_bits
+from helpers import assert_close, assert_same_bits, pool, preprocessed
 from lone_servers import KEY, groups_of, uploads_of
 
 CLASSES, WIDTH, INITIAL = 3, 4, 2
-SEATS = (jnp.array([0, 1]),)
+SLOTS = (jnp.array([0, 1]),)
 
 
 PLAIN = {'latent': 0, 'vae_loss': 'elbo', 'relu': False, 'width': WIDTH}
@@ -42,11 +42,11 @@ def history(interval=1):
   server, receive = compiled(interval)
   rounds = [(server.init(KEY, groups_of(2, classes=CLASSES), (), ()), {})]
   for t in range(8):
-    rounds.append(receive(jax.random.key(5), jnp.int32(t), rounds[-1][0], uploads(t), SEATS))
+    rounds.append(receive(jax.random.key(5), jnp.int32(t), rounds[-1][0], uploads(t), SLOTS))
   return rounds
 
 
-def features(server, key, state, ids=SEATS):
+def features(server, key, state, ids=SLOTS):
   """[Sent] per group."""
   return [down.shared['knowledge'] for down in server.send(key, 0, state, ids)]
 
@@ -58,14 +58,14 @@ def moved(old, new):
 def test_one_feature_per_class_for_all_clients_of_a_round_and_another_in_the_next():
   server, state = compiled()[0], history()[4][0]
   keys = jax.random.split(KEY)
-  first, again, alone = (features(server, keys[0], state, ids) for ids in (SEATS * 2, SEATS * 2, (jnp.array([7]),)))
+  first, again, alone = (features(server, keys[0], state, ids) for ids in (SLOTS * 2, SLOTS * 2, (jnp.array([7]),)))
   assert_same_bits(first, again)
   assert_same_bits(first[0], first[1])  # every group
   assert_same_bits(alone[0], first[0])  # whoever listens
   (later,) = features(server, keys[1], state)
   assert (np.asarray(later.value[:2]) != np.asarray(first[0].value[:2])).all()
   np.testing.assert_array_equal(first[0].valid, [True, True, False])  # nobody has class 2
-  assert server.send(keys[0], 0, state, SEATS)[0].own == ()
+  assert server.send(keys[0], 0, state, SLOTS)[0].own == ()
 
 
 @pytest.mark.parametrize('interval', [1, 3])
@@ -89,9 +89,9 @@ def test_with_a_lag_it_learns_from_the_rounds_before_the_present_one():
   _, receive = compiled()
   _, lagging = compiled(lag=1)
   (before, _), (_, info) = history()[3:5]  # the prompt one, between rounds 2 and 3
-  state, late = lagging(jax.random.key(5), jnp.int32(3), before, uploads(3), SEATS)
+  state, late = lagging(jax.random.key(5), jnp.int32(3), before, uploads(3), SLOTS)
   silence = jax.tree.map(jnp.zeros_like, uploads(3))
-  expected, _ = receive(jax.random.key(5), jnp.int32(3), before, silence, SEATS)
+  expected, _ = receive(jax.random.key(5), jnp.int32(3), before, silence, SLOTS)
   assert bool(late['cvae_trained'])
   assert_close(state['cvae'], expected['cvae'])
   np.testing.assert_array_equal(state['store']['count'], before['store']['count'] + jnp.array([2, 1, 0]))
@@ -104,7 +104,7 @@ def test_a_class_that_comes_after_a_training_is_not_drawn_before_the_next():
   state = history(interval=3)[3][0]  # trained before round 2, due again before round 5
   late = (uploads_of(np.ones((2, CLASSES, WIDTH)), [[False, False, True]] * 2),)
   for t, valid in ((3, False), (4, True)):
-    state, info = receive(KEY, jnp.int32(t), state, late, SEATS)
+    state, info = receive(KEY, jnp.int32(t), state, late, SLOTS)
     assert bool(info['cvae_trained']) == valid
     assert int(state['store']['count'][2]) > 0
     np.testing.assert_array_equal(features(server, KEY, state)[0].valid, [True, True, valid])
@@ -113,7 +113,7 @@ def test_a_class_that_comes_after_a_training_is_not_drawn_before_the_next():
 def test_it_does_not_learn_from_nothing():
   server, receive = compiled()
   before = server.init(KEY, groups_of(2, classes=CLASSES), (), ())
-  state, info = receive(KEY, jnp.int32(INITIAL), before, jax.tree.map(jnp.zeros_like, uploads(0)), SEATS)
+  state, info = receive(KEY, jnp.int32(INITIAL), before, jax.tree.map(jnp.zeros_like, uploads(0)), SLOTS)
   assert not info['cvae_trained']
   assert_same_bits(state['cvae'], before['cvae'])
   assert not features(server, KEY, state)[0].valid.any()
@@ -157,15 +157,15 @@ def test_it_draws_from_the_gaussian_of_each_class():
   value = mean[:, None] + deviation * rng.normal(size=(CLASSES, places, WIDTH))
   server = generator(places, 0, 1, 0, epochs=60, batch=50, rate=3e-3, **PLAIN)
   state = server.init(KEY, groups_of(1, classes=CLASSES), (), ())
-  shelf = {
+  buffer = {
     'value': jnp.asarray(value, jnp.float32),
     'count': jnp.array([places, places, 0]),
     'since': jnp.zeros((CLASSES, places)),
   }
   nothing = jax.tree.map(jnp.zeros_like, uploads(0))
-  state, info = jax.jit(server.receive)(KEY, jnp.int32(0), {**state, 'store': shelf}, nothing, SEATS)
+  state, info = jax.jit(server.receive)(KEY, jnp.int32(0), {**state, 'store': buffer}, nothing, SLOTS)
   assert bool(info['cvae_trained'])
-  draw = jax.jit(jax.vmap(lambda key: server.send(key, 1, state, SEATS)[0].shared['knowledge']))
+  draw = jax.jit(jax.vmap(lambda key: server.send(key, 1, state, SLOTS)[0].shared['knowledge']))
   drawn = draw(jax.random.split(KEY, 2000))
   np.testing.assert_array_equal(drawn.valid, np.tile([True, True, False], (2000, 1)))
   for c in range(2):
@@ -181,7 +181,7 @@ def test_every_option_of_the_autoencoder_reaches_it(monkeypatch):
   module, told = sys.modules['fedkd.methods.velo'], []
   bind = inspect.signature(generator).bind
   monkeypatch.setattr(module, 'generator', lambda *args, **how: told.append(bind(*args, **how).arguments) or CLASSES)
-  monkeypatch.setattr(module.servers, 'features_and_logits', lambda logits, features, *rest: features(width=WIDTH))
+  monkeypatch.setattr(module, 'features_and_logits', lambda logits, features, *rest: features(width=WIDTH))
   options = {'initial': 3, 'interval': 2, 'latent': 6, 'vae_loss': 'code', 'relu': True}
   cvae = {'lag': 1, 'epochs': 7, 'batch': 8, 'rate': 0.25}
   methods.velo(optax.sgd(0.1), limits=(10, 20), **options, **{f'cvae_{name}': value for name, value in cvae.items()})
@@ -204,6 +204,7 @@ def test_before_the_first_training_there_is_no_loss_of_the_autoencoder():
     ({'cvae_lag': 2}, r'cvae_lag=2 0 or 1'),
     ({'vae_loss': 'mse'}, r"vae_loss='mse' is unknown; choose one of elbo, code"),
     ({'upload': 'all'}, r"upload='all' is unknown; choose one of class_mean, per_sample"),
+    ({'knowledge_rule': aggregate.mean, 'upload': 'per_sample'}, r"knowledge_rule .* set upload='class_mean'"),
     ({'feature_align': 'linear'}, r"feature_align='linear' is unknown; choose one of none, pool, group"),
   ],
 )
@@ -213,9 +214,36 @@ def test_unknown_choices_are_refused(wrong, message):
 
 
 def test_features_per_example_are_kept_up_to_the_limit():
-  shelf = servers.class_buffer(CLASSES, 3, WIDTH)
+  buffer = servers.class_buffer(CLASSES, 3, WIDTH)
   label = jnp.zeros((1, 5), jnp.int32)
   valid = jnp.ones((1, 5), bool)
   value = jnp.arange(5.0)[None, :, None] * jnp.ones(WIDTH)
-  shelf = servers.push(shelf, 0, ({'knowledge': Masked(value, valid), 'label': Masked(label, valid)},))
-  assert sorted(np.asarray(shelf['value'][0, :, 0])) == [2, 3, 4]
+  buffer = servers.push(buffer, 0, ({'knowledge': Masked(value, valid), 'label': Masked(label, valid)},))
+  assert sorted(np.asarray(buffer['value'][0, :, 0])) == [2, 3, 4]
+
+
+def test_a_knowledge_rule_reduces_the_latest_logits():
+  how = {'initial': 1, 'limits': (9, 9), 'cvae_epochs': 1, 'knowledge_rule': aggregate.median}
+  server = methods.velo(optax.sgd(0.1), **how).server
+  images = pool(2)
+  net = preprocessed(models.MLP((WIDTH,), classes=CLASSES))
+  variables = {'batch_stats': {}, **net.init(KEY, images.example[:1], False)}
+  group = types.Group('g', net, np.arange(3))
+  state = server.init(KEY, (group,), (variables,), (types.Data(images, None, None),))
+  logits = np.random.default_rng(0).normal(size=(3, CLASSES, CLASSES)).astype(np.float32)
+  valid = jnp.ones((3, CLASSES), bool)
+  knowledge = {'features': Masked(jnp.ones((3, CLASSES, WIDTH)), valid), 'logits': Masked(jnp.asarray(logits), valid)}
+  knowledge['label'] = Masked(jnp.tile(jnp.arange(CLASSES), (3, 1)), valid)
+  rows = jax.tree.map(lambda a: jnp.stack([a, a, a]), variables)
+  uploads = ({'weights': {**rows, 'count': jnp.ones(3, jnp.int32)}, 'knowledge': knowledge},)
+  state, info = jax.jit(server.receive)(KEY, jnp.int32(0), state, uploads, (jnp.arange(3),))
+  down = server.send(KEY, jnp.int32(1), state, (jnp.arange(3),))[0].shared['knowledge']
+  np.testing.assert_allclose(down['logits'].value, np.median(logits, 0), rtol=1e-6)
+  assert set(info) == {
+    'known_classes',
+    'knowledge_age',
+    'feature_age',
+    'cvae_trained',
+    'cvae_reconstruction',
+    'cvae_kl',
+  }

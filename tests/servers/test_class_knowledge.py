@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from fedkd import aggregate, ledger, servers, types
+from fedkd import aggregate, ledger, models, servers, types
 from fedkd.types import Masked
-from helpers import assert_same_bits
+from helpers import assert_same_bits, pool, preprocessed
 from lone_servers import KEY, ONE, groups_of, received, uploads_of
 
 
@@ -43,12 +43,12 @@ def test_server_mean_of_the_spec():
 
 def test_refresh_keeps_the_mean_and_sets_the_count_to_one():
   server = servers.class_means(refresh_every=2)
-  state = server.init(KEY, groups_of(2), (), ())  # two clients: every four turns
-  for turn in range(1, 9):
-    state = received(server, state, (uploads_of([[[turn, 0], [0, 0]]], [[True, False]]),))
-    if turn == 4:
+  state = server.init(KEY, groups_of(2), (), ())  # two clients: every four updates
+  for update in range(1, 9):
+    state = received(server, state, (uploads_of([[[update, 0], [0, 0]]], [[True, False]]),))
+    if update == 4:
       np.testing.assert_array_equal(state['sum'], [[2.5, 0], [0, 0]])
-    np.testing.assert_array_equal(state['count'], [{4: 1, 5: 2, 6: 3, 7: 4, 8: 1}.get(turn, turn), 0])
+    np.testing.assert_array_equal(state['count'], [{4: 1, 5: 2, 6: 3, 7: 4, 8: 1}.get(update, update), 0])
   np.testing.assert_allclose(state['sum'][0, 0], (2.5 + 5 + 6 + 7 + 8) / 5)
 
 
@@ -94,10 +94,10 @@ def test_a_group_without_slots_uploads_nothing(make):
 @every_keeper
 def test_cold_start_publishes_nothing(make):
   server = make(cold_start=1.0)
-  state = server.init(KEY, groups_of(2, 1), (), ())  # three clients: three turns
-  for turn in range(5):
-    assert published(server, state)[1].all() == (turn >= 3)
-    assert published(server, state)[1].any() == (turn >= 3)
+  state = server.init(KEY, groups_of(2, 1), (), ())  # three clients: three updates
+  for update in range(5):
+    assert published(server, state)[1].all() == (update >= 3)
+    assert published(server, state)[1].any() == (update >= 3)
     ids = (jnp.array([0]), jnp.array([-1]))
     state = received(
       server, state, (uploads_of(np.ones((1, 2, 2))), uploads_of(np.zeros((1, 2, 2)), np.zeros((1, 2), bool))), ids
@@ -136,8 +136,8 @@ def test_latest_class_knowledge_is_the_rule_over_the_latest_uploads():
     server = servers.latest_class_knowledge(rule)
     state = server.init(KEY, groups_of(3), (), ())
     latest = {}
-    for turn, client in enumerate([0, 1, 0, 2, 1, 1]):
-      upload = np.random.default_rng(turn).normal(size=(2, 2)).astype(np.float32)
+    for update, client in enumerate([0, 1, 0, 2, 1, 1]):
+      upload = np.random.default_rng(update).normal(size=(2, 2)).astype(np.float32)
       valid = [True, client == 1]
       latest |= {(client, c): upload[c] for c in range(2) if valid[c]}
       state = received(server, state, (uploads_of(upload[None], [valid]),), (jnp.array([client]),))
@@ -337,23 +337,16 @@ def test_the_ledger_counts_the_counts_of_a_message():
   assert {kind: int(numbers) for kind, (numbers, _) in ledger.count(message).items()} == {'knowledge': 9, 'labels': 6}
 
 
-class _Wide:
-  """A head of two classes, and features as wide as the example."""
-
-  classes = 2
-
-  def apply(self, variables, x, train):
-    return x[:, :2], {'features': x * variables}
-
-
-def wide_groups(*widths):
-  """(groups, variables, data) of models whose features are vectors of these widths."""
-  blank = types.ExampleIndices(None, None, None)
-  data = tuple(types.Data(types.Pool(jnp.ones((1, w)), jnp.zeros(1, jnp.int32)), blank, blank) for w in widths)
-  groups = tuple(types.Group(f'g{g}', _Wide(), np.array([g])) for g in range(len(widths)))
-  return groups, tuple(jnp.ones(()) for _ in widths), data
+def wide_groups(*nets):
+  """(groups, variables, data) of one client per network."""
+  images = pool(2)
+  made = [preprocessed(net) for net in nets]
+  groups = tuple(types.Group(f'g{g}', net, np.array([g])) for g, net in enumerate(made))
+  shapes = tuple(jax.eval_shape(lambda net=net: net.init(KEY, images.example[:1], False)) for net in made)
+  return groups, shapes, tuple(types.Data(images, None, None) for _ in made)
 
 
+SEVEN, NINE = (models.MLP((5, width), classes=2) for width in (7, 9))
 BY_FEATURES = {
   'running mean': (servers.class_means, lambda state: state['sum']),
   'latest uploads': (partial(servers.latest_class_knowledge, aggregate.mean), lambda state: state['latest'][0]),
@@ -364,23 +357,21 @@ BY_FEATURES = {
 @pytest.mark.parametrize(('make', 'vectors'), BY_FEATURES.values(), ids=BY_FEATURES)
 def test_the_width_follows_from_the_models(make, vectors):
   width = lambda *args, **how: vectors(make(**how).init(KEY, *args)).shape[-1]
-  assert width(*wide_groups(7, 7), of='features') == 7
-  assert width(*wide_groups(7, 9)) == 2  # logits
-  assert width(*wide_groups(7, 9), of='features', width=5) == 5
+  assert width(*wide_groups(SEVEN, SEVEN), of='features') == 7
+  assert width(*wide_groups(SEVEN, NINE)) == 2  # logits
+  assert width(*wide_groups(SEVEN, NINE), of='features', width=5) == 5
   with pytest.raises(ValueError, match=r"of='features' but the groups' features differ in width \(g0: 7, g1: 9\)"):
-    width(*wide_groups(7, 9), of='features')
+    width(*wide_groups(SEVEN, NINE), of='features')
   with pytest.raises(ValueError, match="of='feature' is unknown; choose one of logits, features"):
-    width(*wide_groups(7, 7), of='feature')
+    width(*wide_groups(SEVEN, SEVEN), of='feature')
 
 
 def test_features_that_are_no_vectors_are_refused():
-  groups, variables, (data,) = wide_groups(6)
-  data = data._replace(pool=data.pool._replace(example=jnp.ones((1, 2, 3))))
-  with pytest.raises(ValueError, match=r'the features of g0 are no vectors but \(2, 3\)'):
-    servers.class_means(of='features').init(KEY, groups, variables, (data,))
+  with pytest.raises(ValueError, match=r'the features of g0 have shape \(2, 2, 2\), not \[width\]'):
+    servers.class_means(of='features').init(KEY, *wide_groups(models.GKTClient(channels=2, classes=2)))
 
 
-def test_a_rule_with_memory_takes_one_step_per_class_and_round():
+def test_a_stateful_rule_takes_one_step_per_class_and_round():
   """An exponential moving average of what the plain mean of the latest uploads would be."""
 
   def update(rows, weight, last):
