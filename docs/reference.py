@@ -19,7 +19,7 @@ MODULES = (
   *('fedkd.experiment', 'fedkd.analysis', 'fedkd.data.sources', 'fedkd.data.partition', 'fedkd.data.catalogue'),
 )
 ALONE = {'private', 'ind', 'agg', 'pooled'}  # the rows that every method is judged between
-TABLES = {'private': 'ind', 'public': None}  # names in RESULTS.md, where they differ; None: no row
+TABLES = {'private': {'private', 'ind'}, 'agg': {'agg', 'pooled'}}  # names in RESULTS.md, where they differ
 ITEM = re.compile(r'(\*?[\w.]+(?:, \*?[\w.]+)*): (.*)', re.DOTALL)
 SECTION = re.compile(r'(Args|Returns|Raises|Yields)( \(.*\))?:$')
 
@@ -91,8 +91,9 @@ def _signature(name, function):
 def _method(name, results):
   function = getattr(methods, name)
   module = inspect.getmodule(function)
-  rows = [table for known, table in results if TABLES.get(name, name) in known]
-  shown = '\n\n'.join(_rows(table, TABLES.get(name, name)) for table in rows)
+  names = TABLES.get(name, {name})
+  rows = [table for known, table in results if names & set(known)]
+  shown = '\n\n'.join(_rows(table, names) for table in rows)
   return (
     f'# {name}\n\n{markdown(module.__doc__)}\n\n{_signature(f"fedkd.methods.{name}", function)}\n\n'
     f'{markdown(function.__doc__)}\n\n## Results\n\n{shown or "No table of RESULTS.md has a row of it yet."}\n\n'
@@ -113,9 +114,9 @@ def _tables(text):
   return out
 
 
-def _rows(table, name):
+def _rows(table, names):
   title, origin, header, rows = table
-  kept = [row for row in rows if row.split('|')[1].strip() in ALONE | {name}]
+  kept = [row for row in rows if row.split('|')[1].strip() in ALONE | names]
   rule = '| ' + ' | '.join('---' for _ in header.split('|')[1:-1]) + ' |'
   return '\n'.join([f'**{title}**', '', origin, '', header, rule, *kept])
 
