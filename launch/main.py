@@ -38,8 +38,8 @@ def parse(argv):
 
 
 def collect_less_garbage():
-  """Tracing makes lasting objects by the million, which Python's collector would look through again and again: a fifth
-  of the processor time of a short run."""
+  """Tracing makes lasting objects by the million, which Python's collector would look through again and again: a
+  twentieth of the processor time of a short run."""
   gc.freeze()
   gc.set_threshold(100_000, 50, 100)
 
