@@ -4,10 +4,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedkd import config as base
-from fedkd.federation import table
 from fedkd.data import partition, sources
 from fedkd.errors import ConfigError
 from fedkd.experiment import build
+from fedkd.federation import table
 
 PARTITIONERS = [partition.iid, partition.contiguous, partition.dirichlet, partition.shards]
 QUICK = settings(max_examples=60, deadline=None)
