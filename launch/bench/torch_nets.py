@@ -1,4 +1,4 @@
-"""The PyTorch twins of the nets of `launch/bench_cases.py`."""
+"""The PyTorch twins of the nets of `launch/bench/cases.py`."""
 
 import itertools
 
@@ -34,7 +34,7 @@ def _cnn(net, channels):
 
 
 def _strided(net, channels):
-  """`bench_cases.StridedConv`."""
+  """`cases.StridedConv`."""
   widths = (channels, *net.filters)
   convs = [layer for a, b in itertools.pairwise(widths) for layer in (nn.Conv2d(a, b, 3, 2), nn.ReLU())]
   return nn.Sequential(*convs, nn.Flatten(), nn.LazyLinear(CLASSES))
