@@ -111,18 +111,18 @@ def _line(rule, error) -> str:
   return f'{frame.filename.rpartition("/")[2]}, line {frame.lineno}: {frame.line}'
 
 
-def _check(rule, verb, found, expected):
-  """Refuses a tree whose paths or shapes are not the expected ones."""
-  found, expected = _shapes(found), _shapes(expected)
+def _check(rule, verb, returned, expected):
+  """Checks that a tree has the expected paths and shapes."""
+  returned, expected = _shapes(returned), _shapes(expected)
   several = lambda paths: ', '.join(path or 'array' for path in paths[:3]) + ', ...' * (len(paths) > 3)
-  missing, extra = [p for p in expected if p not in found], [p for p in found if p not in expected]
+  missing, extra = [p for p in expected if p not in returned], [p for p in returned if p not in expected]
   if missing or extra:
     reason = f'no {several(missing)}' if missing else f'{several(extra)}, which its rows do not have'
     raise ValueError(f'rule {name_of(rule)} {verb} {reason}; let it return a tree like one of its rows')
   for path, shape in expected.items():
-    if found[path] != shape:
+    if returned[path] != shape:
       where = f' for {path}' if path else ''
-      raise ValueError(f'rule {name_of(rule)} {verb} {list(found[path])}{where}, expected {list(shape)}')
+      raise ValueError(f'rule {name_of(rule)} {verb} {list(returned[path])}{where}, expected {list(shape)}')
 
 
 def _shapes(tree) -> dict:

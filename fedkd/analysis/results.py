@@ -67,7 +67,7 @@ def of_run(workdir, id, profile, name=None) -> dict:
   """
   run = summary(workdir)
   config = comparable(json.loads((pathlib.Path(workdir) / 'config.json').read_text()))
-  found = {
+  result = {
     'id': id,
     'profile': profile,
     'method': name or run['method'],
@@ -77,7 +77,7 @@ def of_run(workdir, id, profile, name=None) -> dict:
     'curve': _curve(workdir),
     'images': run.get('images'),  # not of the first runs
   }
-  return {field: found[field] if field in found else run[field] for field in FIELDS}
+  return {field: result[field] if field in result else run[field] for field in FIELDS}
 
 
 def _curve(workdir) -> list:
@@ -101,13 +101,13 @@ def read(path) -> dict:
     ConfigError: if it is not JSON of this schema.
   """
   try:
-    found = json.loads(pathlib.Path(path).read_text())
-    missing = [field for field in FIELDS if field not in found and field not in YOUNGER]
+    result = json.loads(pathlib.Path(path).read_text())
+    missing = [field for field in FIELDS if field not in result and field not in YOUNGER]
   except (ValueError, TypeError) as error:
     raise ConfigError(f'{path} is not a result of this program ({error}); move it away') from error
   if missing:
     raise ConfigError(f'{path} has no {", ".join(missing)}, so it has another schema; move it away')
-  return found
+  return result
 
 
 def headline(rows) -> dict:

@@ -107,15 +107,15 @@ def factory(kind: Kind, name: Any) -> tuple[Callable, dict[str, inspect.Paramete
   Raises:
     ConfigError: for an unknown name, or a factory that does not take what the runner passes.
   """
-  found = resolve(name, kind.choices, f'{kind.field}.name')
-  if not callable(found):
+  function = resolve(name, kind.choices, f'{kind.field}.name')
+  if not callable(function):
     raise ConfigError(f'{kind.field}.name={name!r} is no function; give a factory')
-  parameters = _signature(found)
+  parameters = _signature(function)
   if tuple(parameters)[: len(kind.passed)] != kind.passed:
     raise ConfigError(
       f'{kind.field}.name={to_json(name)!r}: let its first parameter be {kind.passed[0]}, the optimizer'
     )
-  return found, {k: p for k, p in parameters.items() if k not in kind.passed}
+  return function, {k: p for k, p in parameters.items() if k not in kind.passed}
 
 
 def method(name: Any, **values: Any) -> ConfigDict:
@@ -230,7 +230,7 @@ def _argument(field, key, value, parameter):
   """What a factory takes for the value of a field: the function that text names, the optimizer that a block names."""
   if isinstance(value, str) and _takes_function(parameter):
     found = resolve(value, _functions_for(field, parameter), f'{field}.{key}')
-    if not callable(found) and not isinstance(found, tuple):  # a tuple: a rule with memory
+    if not callable(found) and not isinstance(found, tuple):  # a tuple: a stateful rule
       raise ConfigError(f'{field}.{key}={value!r} is a {type(found).__name__}; give the path of a function')
     return found
   if isinstance(value, dict | ConfigDict) and optax.GradientTransformation in typing.get_args(parameter.annotation):

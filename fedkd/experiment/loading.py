@@ -26,9 +26,9 @@ def read_config(workdir: str | pathlib.Path) -> ConfigDict:
   path = pathlib.Path(workdir) / 'config.json'
   if not path.exists():
     raise ConfigError(f'workdir={workdir} holds no run (no config.json); give the --workdir of a run')
-  default, found = configs.default().to_dict(), files.read_json(path)
-  found['data'] = {**default['data'], **found['data']}
-  return ConfigDict(configs.freeze({**default, **found}))
+  default, saved = configs.default().to_dict(), files.read_json(path)
+  saved['data'] = {**default['data'], **saved['data']}
+  return ConfigDict(configs.freeze({**default, **saved}))
 
 
 def load(workdir: str | pathlib.Path, client: int = 0, seed: int | None = None) -> tuple[nn.Module, dict]:
@@ -65,11 +65,11 @@ def _models(workdir, config, clients, seed) -> tuple:
   config.devices = 1  # a checkpoint serves any number
   parts = build(config, dry=not config.client_store, evaluate=np.array(clients))
   with checkpoint.manager(pathlib.Path(workdir) / 'checkpoints', tidy=False) as saved:
-    found = restore(parts, saved, tidy=False)
-  if found is None:
+    restored = restore(parts, saved, tidy=False)
+  if restored is None:
     raise ConfigError(f'workdir={workdir} holds no intact checkpoint; run the experiment first')
-  phase = parts.phases[phase_at(parts, found[0])[0]]
-  state = jax.tree.map(lambda a: a[config.seeds.index(seed)], phase.ready(found[1]))
+  phase = parts.phases[phase_at(parts, restored[0])[0]]
+  state = jax.tree.map(lambda a: a[config.seeds.index(seed)], phase.ready(restored[1]))
   return tuple(model_of(phase.method, parts.groups, state, client) for client in clients)
 
 

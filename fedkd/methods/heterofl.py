@@ -175,8 +175,8 @@ def _check_related(group, part, widest, whole):
 
 def _static_batch_norm(groups, state, data, which):
   """The state with BatchNorm statistics averaged over the batches of one pass over all training images."""
-  found = list(state.server['batch_stats'])
+  statistics = list(state.server['batch_stats'])
   for g in which:
-    variables = {'params': state.server['params'][g], 'batch_stats': found[g]}
-    found[g] = inference.statistics(groups[g].model, variables, data[g].pool, data[g].everyone)
-  return state._replace(server={**state.server, 'batch_stats': tuple(found)})
+    variables = {'params': state.server['params'][g], 'batch_stats': statistics[g]}
+    statistics[g] = inference.statistics(groups[g].model, variables, data[g].pool, data[g].everyone)
+  return state._replace(server={**state.server, 'batch_stats': tuple(statistics)})

@@ -31,8 +31,8 @@ class Adapted(nn.Module):
     if has_features(self.net):
       f = self.features(x, train)
       return self.head(f), {'features': f}
-    found = self.net(x, **_training(_target(self.net).__call__, train))
-    return found if isinstance(found, tuple) else (found, {})
+    output = self.net(x, **_training(_target(self.net).__call__, train))
+    return output if isinstance(output, tuple) else (output, {})
 
   def features(self, x, train):
     check_features(self.net)

@@ -50,8 +50,8 @@ def vector_width(
     return groups[0].model.classes
   widths = [feature_width(*group) for group in zip(groups, variables, data, strict=True)]
   if len(set(widths)) > 1:
-    found = ', '.join(f'{g.name}: {w}' for g, w in zip(groups, widths, strict=True))
-    raise ValueError(f"of='features' but the groups' features differ in width ({found}); give them a projection")
+    listed = ', '.join(f'{g.name}: {w}' for g, w in zip(groups, widths, strict=True))
+    raise ValueError(f"of='features' but the groups' features differ in width ({listed}); give them a projection")
   return widths[0]
 
 

@@ -88,13 +88,13 @@ def _knowledge(logits, features, feature_align) -> Server:
 
 
 def _check_widths(groups, widths, sent, feature_align):
-  found = ', '.join(f'{g.name}: {w}' for g, w in zip(groups, widths, strict=True))
+  listed = ', '.join(f'{g.name}: {w}' for g, w in zip(groups, widths, strict=True))
   if feature_align == 'none' and len(set(widths)) > 1:
     raise ValueError(
-      f"feature_align='none' but the widths of features differ ({found}); set method.feature_align to pool or group, "
+      f"feature_align='none' but the widths of features differ ({listed}); set method.feature_align to pool or group, "
       'or give the wide models a linear layer (projection)'
     )
   if any(w % s for w, s in zip(widths, sent, strict=True)):
     raise ValueError(
-      f"feature_align='pool' needs widths that are multiples of the smallest ({found}); set method.feature_align=group"
+      f"feature_align='pool' needs widths that are multiples of the smallest ({listed}); set method.feature_align=group"
     )
