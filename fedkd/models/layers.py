@@ -39,7 +39,7 @@ def materialize(x):
   """`x` itself, computed once and stored, and its gradient likewise; XLA:CPU has no other way to ask for it.
 
   XLA:CPU merges a producer into every consumer: the nine shifts of a convolution each recompute the pool, the dropout
-  and the BatchNorm before them, up to 4 times the run time of a CNN (`launch/bench.py`). It ignores
+  and the BatchNorm before them, up to 4 times the run time of a CNN (`launch/bench`). It ignores
   `optimization_barrier`, but never duplicates a division. Dividing by one is exact, and costs a pass.
   """
   return _materialized(x) if jax.default_backend() == 'cpu' else x

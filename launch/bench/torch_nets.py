@@ -1,4 +1,4 @@
-"""The PyTorch twins of the nets of `launch/bench_cases.py`."""
+"""The PyTorch twins of the nets of `launch/bench/cases.py`."""
 
 import itertools
 
