@@ -38,8 +38,8 @@ def parse(argv):
 
 
 def collect_less_garbage():
-  """Tracing creates millions of long-lived objects, which Python's garbage collector would scan repeatedly: a fifth of
-  the processor time of a short run."""
+  """Tracing creates millions of long-lived objects, which Python's garbage collector would scan repeatedly: a twentieth
+  of the processor time of a short run."""
   gc.freeze()
   gc.set_threshold(100_000, 50, 100)
 

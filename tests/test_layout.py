@@ -16,8 +16,7 @@ PACKAGE = ROOT / 'fedkd'
 ROOMS = (
   'errors', 'types', 'losses', 'schedules', 'optimizers', 'rule', 'examples', 'sharding', 'models', 'inference',
   'aggregate', 'plan', 'ledger', 'local', 'round', 'servers', 'methods', 'federation', 'simulation', 'config', 'files',
-  'data', 'analysis',
-  'experiment', 'cli',
+  'data', 'analysis', 'experiment', 'cli',
 )  # fmt: skip
 ABOVE = ('config', 'files', 'data', 'analysis', 'experiment', 'cli')  # the core is all else
 HEAVY = {'matplotlib', 'pandas', 'orbax', 'tensorflow_datasets', 'rich', 'tensorboardX', 'absl', 'ml_collections'}

@@ -78,12 +78,12 @@ def test_sampled_refuses_bad_ratios(ratio):
 @given(sizes_of_groups, st.integers(1, 6), st.integers(0, 6), seeds)
 def test_a_longer_plan_begins_with_the_shorter(sizes, rounds, more, seed):
   for make in (
-    plan.synchronous(),
-    lambda *args: plan.sampled(ratio=1 / sum(sizes))(*args),
-    lambda *args: plan.sampled(ratio=max(0.5, 1 / sum(sizes)))(*args),
-    lambda *args: plan.asynchronous(delay=0.5, dropout=0.3)(*args),
+    plan.synchronous(seed),
+    plan.sampled(1 / sum(sizes), seed),
+    plan.sampled(max(0.5, 1 / sum(sizes)), seed),
+    plan.asynchronous(delay=0.5, dropout=0.3, seed=seed),
   ):
-    assert_prefix(make(sizes, rounds, seed), make(sizes, rounds + more, seed))
+    assert_prefix(make(sizes, rounds), make(sizes, rounds + more))
 
 
 def test_seeds_differ():

@@ -129,7 +129,7 @@ def test_a_wrong_state_ends_in_one_sentence():
     return aggregate.Rule(lambda like: like, update)
 
   for after, sentence in (
-    (lambda tree, state: tree, 'test_a_wrong_state_ends_in_one_sentence has an update that returns no pair'),
+    (lambda tree, state: tree, 'test_a_wrong_state_ends_in_one_sentence has an update that does not return a pair'),
     (lambda tree, state: (tree, state[0]), r'returned a state with \[\], expected \[5\]'),
     (lambda tree, state: (state[0], tree), r'returned \[\], expected \[5\]'),
   ):
