@@ -9,7 +9,8 @@ from fedkd import config as base
 from fedkd.data import sources
 from fedkd.errors import ConfigError
 from fedkd.experiment import build
-from fedkd.experiment.groups import make_groups, normalisation
+from fedkd.experiment.groups import make_groups
+from fedkd.experiment.normalisation import normalisation
 
 IMAGE, LABEL = np.arange(2 * 64, dtype=np.uint8).reshape(2, 8, 8, 1), np.arange(2, dtype=np.int32)
 SOURCE = sources.Source('tiny', IMAGE, LABEL, IMAGE, LABEL, 2, ('0', '1'))
@@ -103,8 +104,6 @@ def test_rounds_cannot_grow_under_a_schedule_over_all_of_them(images):
   old = base.to_json(runs.config(images))
   cosine = {**old, 'schedule': base.to_json(base.schedule('cosine'))}
   assert base.differences(old, {**old, 'rounds': 9}) == []
-  assert base.differences(cosine, {**cosine, 'rounds': 9}) == [
-    'rounds: 6 -> 9, over which schedule cosine stretches'
-  ]
+  assert base.differences(cosine, {**cosine, 'rounds': 9}) == ['rounds: 6 -> 9, over which schedule cosine stretches']
   fixed = {**old, 'schedule': base.to_json(base.schedule('cosine', rounds=6))}
   assert base.differences(fixed, {**fixed, 'rounds': 9}) == []
