@@ -9,13 +9,13 @@ unlabeled, localpub. `method`: fedh2l, private (IND), agg, fedmd, fedavg, fedpro
 `paper`: 10 000 rounds at full size. `small`: 1 500 rounds for Rotated MNIST; PACS at 64 pixels, a quarter of the width,
 from scratch, 100 rounds. `smoke`: seconds, on embedded digits. Results: RESULTS.md.
 
-On Rotated MNIST FedMD is above FedH2L in them, against the paper, whose FedMD is below its own AGG (on PACS, `small`,
-it is below FedH2L). Neither the number of its rows nor its transfer phases are why: with `small`, alpha=10,
---config.seeds=0, (one CPU core, before commit c8a92e6) FedMD has 90.58 %, with --config.method.subset=32
+On Rotated MNIST FedMD is above FedH2L in them, contrary to the paper, whose FedMD is below its own AGG (on PACS,
+`small`, it is below FedH2L). Neither its number of public examples nor its transfer phases explain this: with `small`,
+alpha=10, --config.seeds=0, (one CPU core, before commit c8a92e6) FedMD has 90.58 %, with --config.method.subset=32
 --config.method.digest_batch=32, the rows that FedH2L sends, 90.08, with --config.before=() 91.13, and FedH2L 87.12, AGG
-85.25. Nor is the direction of the rotation, clockwise as the paper says; the other way (`rotated.ANGLES` negative,
-three seeds) IND has 64.62, AGG 85.21, FedH2L 86.24 and FedMD 89.64. What is left is what is learned: logits with MAE,
-or posteriors with KL and labels.
+85.25. Nor does the direction of rotation, clockwise as in the paper: counterclockwise (`rotated.ANGLES` negative,
+three seeds) IND has 64.62, AGG 85.21, FedH2L 86.24 and FedMD 89.64. What remains is the loss: MAE of
+logits, or KL of posteriors and labels.
 """
 
 import itertools
@@ -70,21 +70,21 @@ class Setting(NamedTuple):
   classes: int
 
 
-# One function a method: it sets `config.method`, `config.rounds` for so many local steps, and phases that come before.
+# One function per method: sets `config.method`, `config.rounds` for these local steps, and phases before it.
 
 
 def _fedh2l(config, setting):
-  # One round more, since the first hears nothing yet.
+  # One more round, since nothing is received in the first.
   config.method = base.method('fedh2l', batch=BATCH, **VARIANTS[setting.variant])
   config.rounds = setting.rounds + 1
 
 
 def _fedmd(config, setting):
   epoch = {'steps': None, 'epochs': 1, 'batch': BATCH}
-  transfer = max(1, min(20, setting.rounds // 75))  # epochs of each phase; the paper says nothing
+  transfer = max(1, min(20, setting.rounds // 75))  # epochs of each phase; not in the paper
   config.before = ({'name': 'public', 'rounds': transfer, **epoch}, {'name': 'private', 'rounds': transfer, **epoch})
   config.method = base.method('fedmd', subset=4 * BATCH, digest_batch=4 * BATCH, epochs=None, steps=1, batch=BATCH)
-  config.rounds = setting.rounds + 1  # the first only exchanges
+  config.rounds = setting.rounds + 1  # the first only uploads logits
 
 
 def _averaged(name):

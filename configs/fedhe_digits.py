@@ -4,7 +4,7 @@
 
 `small`: sixty rounds, minutes on two cores. `smoke`: seconds. Measured with `small` (2-core CPU, seeds 0, 1, 2):
 Private 83.18 ± 2.98 %, FedHe 83.56 ± 3.16 %, AGG 85.17 ± 8.55 %; FedHe minus Private, paired, +0.38 ± 3.32 points,
-which sixty rounds of three seeds do not tell from nothing. With three batches a turn at a learning rate of 3e-3, half
+which is not significant. With three batches per client update at a learning rate of 3e-3, half
 as long again, it was +1.24 ± 1.17.
 """
 

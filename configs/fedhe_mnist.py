@@ -2,12 +2,12 @@
 
   python -m launch.main --config=configs/fedhe_mnist.py:small,method=fedhe,zoo=hetero --workdir=runs/fedhe
 
-`paper`: 50 000 client turns of the full nets, the published settings. `small`: 1 500 turns (450 steps a client) of nets
-of an eighth of the width, about five minutes of training for its three seeds on two cores while another run went on
-beside it. `smoke`: seconds, on the embedded images.
+`paper`: 50 000 client updates of the full nets, the published settings. `small`: 1 500 updates (450 steps per client)
+of nets of an eighth of the width, about five minutes of training for its three seeds on two cores while another run
+went on beside it. `smoke`: seconds, on the embedded images.
 
 Measured with `small`, seeds 0, 1, 2, at commit b334621 on one core; per-seed numbers in results/he-mnist-hetero and
-results/he-mnist-homo. MB are sums over all clients and turns; a fedhe turn is 110 numbers each way. Accuracy is the
+results/he-mnist-homo. MB are sums over all client updates; one of fedhe is 110 numbers each way. Accuracy is the
 mean over clients on all 10 000 test images; differences are paired with private.
 
 zoo=hetero (ten architectures):
@@ -27,8 +27,8 @@ zoo=homo (model 9 for all):
 | agg | 94.99 ± 0.05 | +0.13 ± 0.10 | 94.04 ± 0.31 | 0.000 | 0.000 | 163 |
 | fedavg | 95.37 ± 0.13 | +0.51 ± 0.22 | 95.37 ± 0.13 | 42.390 | 42.384 | 159 |
 
-At this length FedHe is not to be told from Private on these iid splits. The paper, after 50 000 turns of the full nets,
-has 98.5 against 98 (hetero) and 98.9 against 98.4 (homo). That profile has not been run here.
+At this length the difference of FedHe to Private is not significant on these iid splits. The paper, after 50 000
+updates of the full nets, has 98.5 against 98 (hetero) and 98.9 against 98.4 (homo). That profile has not been run here.
 """
 
 from fedkd import config as base
@@ -62,7 +62,8 @@ def zoo(name, clients=10, width=1.0):
 
 
 def method(name, zoo):
-  """The paper's settings of every method: three batches of 50 a turn; what the paper leaves open is the code's."""
+  """The paper's settings of every method: three batches of 50 per client update; what the paper leaves open is as in
+  its code."""
   special = {
     'fedhe': {'count_offset': 0.0},  # as the authors' code; Eq. 8 prints 1
     'fedavg': {'keep_optimizer': True, 'per_group': zoo != 'homo'},
@@ -71,7 +72,7 @@ def method(name, zoo):
 
 
 def fedmd(config, profile):
-  """FedMD as a baseline: a tenth of the data is public; what the paper leaves open (all but that) is our completion.
+  """FedMD as a baseline: a tenth of the data is public; what the paper leaves open (all but that) is our choice.
 
   About as many private steps per client as the other methods make.
   """
@@ -80,7 +81,7 @@ def fedmd(config, profile):
     profile
   ]
   config.before = tuple({'name': name, 'rounds': passes, **epoch} for name in ('public', 'private'))
-  config.before[1]['rows'] = 'unshared'  # the rest is public, and divided no more
+  config.before[1]['rows'] = 'unshared'  # the rest is public
   config.method = base.method('fedmd', subset=subset, epochs=None, steps=steps, batch=50, rows='unshared')
   config.plan = base.plan('synchronous')
   config.rounds, config.eval_every = rounds + 1, max(1, rounds // 5)
@@ -95,22 +96,24 @@ def get_config(arg=''):
   config.data.name = 'mnist'
   config.data.partition = 'contiguous'
   config.data.validation = 0.0  # the paper has none
-  config.data.public_share = 0.1  # FedMD's public set; to the other methods these rows are their own
+  config.data.public_share = 0.1  # FedMD's public set; for the other methods these examples are private
   config.seeds = (0, 1, 2)
   clients = config.data.clients = base.number('clients', choice.clients or 10, int, least=1)
   config.groups = zoo(choice.zoo, clients)
-  # One uniformly chosen client per round, as published. FedAvg needs everybody at once: a tenth of the rounds.
+  # One uniformly chosen client per round, as published. FedAvg needs all clients at once: a tenth of the rounds.
   name = choice.plan or ('synchronous' if choice.method == 'fedavg' else 'sampled')
   config.plan = base.plan(name, **({'ratio': 1 / clients} if name == 'sampled' else {}))
-  turns = clients if name == 'synchronous' else 1
-  config.rounds, config.eval_every = 50_000 // turns, 1000 // turns
+  per_round = clients if name == 'synchronous' else 1
+  config.rounds, config.eval_every = 50_000 // per_round, 1000 // per_round
   if choice.profile != 'paper':
     config.data.validation = 0.1
     config.groups = zoo(choice.zoo, clients, {'small': 0.125, 'smoke': 0.03}[choice.profile])
     if choice.profile == 'smoke' and choice.zoo != 'homo':  # one net of either kind
       config.groups = config.groups[::5]
       base.spread(config, clients)
-    config.rounds, config.eval_every = {'small': (1500 // turns, 150 // turns), 'smoke': (20, 10)}[choice.profile]
+    config.rounds, config.eval_every = {'small': (1500 // per_round, 150 // per_round), 'smoke': (20, 10)}[
+      choice.profile
+    ]
   if choice.method == 'fedmd':
     fedmd(config, choice.profile)
   if choice.profile == 'smoke':

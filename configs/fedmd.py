@@ -5,14 +5,14 @@
 `setting`: femnist_iid, femnist_first (the run that the authors' first repository stores, on the letters k to p
 instead of a to f), femnist_noniid (needs the published emnist-letters.mat in data.dir), cifar_iid, cifar_noniid, or
 cifar_weak (models 0 and 9 are two-layer networks). `method`: fedmd; pooled, every model on all private data, and
-private, every model alone for 50 passes: both branch from the public phase of the run `fedmd` beside them. `weights`:
-`uniform`, or `paper` (models 0 and 9 count half). `zoo`: table1 or table2 for the CIFAR nets; `superclasses`: paper
-or code.
+private, every model alone for 50 passes: both warm-start from the public phase of the neighbouring run `fedmd`.
+`weights`: `uniform`, or `paper` (models 0 and 9 count half). `zoo`: table1 or table2 for the CIFAR nets;
+`superclasses`: paper or code.
 
 `paper`: ten nets, all public images. `small`: models 0, 5, 8, 9 at full width, 20 000 public images, three passes
-over them, 8 rounds on 2 000 images, with the digest batch and the passes of `femnist_first`: with those of
-`femnist_iid` a round has 8 steps of digest where the paper has 20. `smoke`: seconds, on embedded digits. The
-published early stopping watches the test sets, and only `paper` does so too; elsewhere passes are fixed. Results:
+over them, 8 rounds on 2 000 images, with the distillation batch and the passes of `femnist_first`: with those
+of `femnist_iid` a round has 8 distillation steps where the paper has 20. `smoke`: seconds, on embedded digits. The
+published early stopping watches the test sets, as does `paper` alone; elsewhere passes are fixed. Results:
 RESULTS.md.
 """
 
@@ -33,7 +33,7 @@ TABLE_2 = (
   ((64, 64, 64, 64), 0.2),
 )
 KIND = {2: 'TwoConv', 3: 'ThreeConv', 4: 'FourConv'}
-# Data, and the round: digest batch, passes of the revisit and its batch, rounds (the authors' code).
+# Data, and the round: distillation batch, passes of the revisit and its batch, rounds (the authors' code).
 SETTINGS = {
   'femnist_iid': ({'name': 'emnist/letters', 'keep': (1, 2, 3, 4, 5, 6), 'public': 'mnist'}, (256, 2, 5, 20)),
   'femnist_first': (
@@ -61,7 +61,7 @@ SETTINGS['cifar_weak'] = SETTINGS['cifar_iid']
 SUPERCLASSES = {'paper': (0, 1, 2, 3, 4, 5), 'code': (0, 1, 7, 9, 12, 18)}
 SMALL = (0, 5, 8, 9)  # models
 TRANSFER = 25  # passes of the private phase
-# Of the `paper` profile, evaluations without improvement and what counts as one (the authors' code): it leaks.
+# Of the `paper` profile: patience and min_delta (the authors' code); it leaks the test set.
 PUBLIC_STOP = {'watch': 'accuracy_public', 'patience': 3}
 PRIVATE_STOP = {'watch': 'accuracy', 'min_delta': 0.001}
 
@@ -121,7 +121,7 @@ def get_config(arg=''):
     config.method = base.method(
       'fedmd', subset=subset, digest_batch=digest_batch, epochs=revisit, batch=batch, weights=weights
     )
-    config.rounds = rounds + 1  # the first only exchanges
+    config.rounds = rounds + 1  # the first only uploads logits
   else:
     scope = {'name': 'agg', 'scope': 'everyone'} if choice.method == 'pooled' else {'name': choice.method}
     config.method = base.method(**scope, **epoch, batch=32)

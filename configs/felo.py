@@ -1,4 +1,4 @@
-"""Felo and Velo on CIFAR-10 and CINIC-10, and what they are compared with (Chan and Ngai, 2022).
+"""Felo and Velo on CIFAR-10 and CINIC-10, and their baselines (Chan and Ngai, 2022).
 
   python -m launch.main --config=configs/felo.py:small,method=felo,split=dir0.5 --workdir=runs/felo
 
@@ -9,16 +9,16 @@ empty for the paper's (a fifth; all for homo and dir0.5). `interval`: rounds bet
 autoencoder. `align`: of features in `extreme`, pool (the default), group or linear. `widths` of heterofl: dynamic
 (drawn anew each round) or fixed.
 
-`paper`: SGD 0.1, batches of 10, 5 epochs a turn, 100 rounds. `light`: Adam at a constant rate, batches of 64, evaluated
-every 5 rounds, otherwise the same.
-`small`: nets of a quarter of the width, 10 clients of 500 images, all of them in each of 30 rounds, one epoch; so many
-rounds that a seed of the slowest method takes 5 minutes from nothing compiled, on two idle cores
+`paper`: SGD 0.1, batches of 10, 5 epochs per client update, 100 rounds. `light`: Adam at a constant rate, batches of
+64, evaluated every 5 rounds, otherwise the same.
+`small`: nets of a quarter of the width, 10 clients of 500 images, all of them in each of 30 rounds, one epoch; so that
+a seed of the slowest method takes 5 minutes without a compilation cache, on two idle cores
 (`--config.seeds=0, --config.devices=2`): felo 2 minutes, fedgkt 4, fedmd 5. Where maps are larger, nets are shallower
 and narrower: heterofl has an eighth of the width; fedgkt half of it on the client and a quarter on the server, whose
 network makes one pass a round. `smoke`: seconds, on the embedded images.
 fedgkt has all clients in every round and its own optimizer, as published, but no plateau schedule, crop and flip; its
-maps of all clients' images are in memory at once, so that its seeds run one after the other. FedMD's clients give a
-tenth of their rows away as the public set. Velo keeps (`method.limits`) all class means of the profile's rounds, at
+maps of all clients' images are in memory at once, so that its seeds run one after the other. FedMD's clients share a
+tenth of their examples as the public set. Velo keeps (`method.limits`) all class means of the profile's rounds, at
 most 5000. With `widths=fixed` read accuracy_per_group: its first entry is the whole network.
 Results: RESULTS.md.
 """
@@ -71,7 +71,7 @@ class Setting(NamedTuple):
     return 2 if self.choice.profile == 'smoke' else 5
 
 
-# One function a method: it sets `config.method`, and what else the method needs.
+# One function per method: sets `config.method`, and what else the method needs.
 
 
 def _knowledge(setting) -> dict:
@@ -100,12 +100,12 @@ def _fedmd(config, setting):
   transfer = {'epochs': 1, 'steps': None, 'batch': batch, 'keep_optimizer': False}
   passes = 1 if setting.choice.profile == 'smoke' else 5
   config.before = tuple({'name': phase, 'rounds': passes, **transfer} for phase in ('public', 'private'))
-  config.before[1]['rows'] = 'unshared'  # the public tenth is no longer theirs
+  config.before[1]['rows'] = 'unshared'  # without the public tenth
   config.data.public_share = 0.1
   config.method = base.method(
     'fedmd', **setting.training, keep_optimizer=False, subset=0, digest_batch=batch, rows='unshared'
   )
-  config.rounds += 1  # the first only exchanges
+  config.rounds += 1  # the first only uploads logits
   config.milestones = tuple(m + 1 for m in config.milestones)
 
 

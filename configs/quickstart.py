@@ -1,4 +1,4 @@
-"""The first run: four clients, four networks, the same 1 000 real MNIST digits turned by 0, 20, 40 and 60 degrees.
+"""The first run: four clients, four networks, the same 1 000 real MNIST digits rotated by 0, 20, 40 and 60 degrees.
 
   python -m launch.main --config=configs/quickstart.py:method=fedh2l --workdir=runs/fedh2l
 
@@ -17,8 +17,8 @@ Measured with `small` (2-core CPU, seeds 0, 1, 2), test accuracy, differences pa
 | private, method.steps=4 | 62.61 ± 5.11 | +4.15 ± 3.75 | 54.11 ± 8.63 | 0.000 | 0.000 |
 | agg, method.steps=4 | 82.04 ± 3.49 | +23.58 ± 2.42 | 79.39 ± 5.80 | 0.000 | 0.000 |
 
-FedH2L passes over four batches a round, one of its own and one of each peer; with as many, AGG has as much. What the
-peers' public labels teach is most of the gain; soft labels add 2.21 ± 1.42 points (paired). The learning rate of 3e-3
+FedH2L trains on four batches per round, one of its own and one of each peer; with as many, AGG is as accurate. Most of
+the gain comes from the peers' public labels; soft labels add 2.21 ± 1.42 points (paired). The learning rate of 3e-3
 was better on validation than 1e-3 for all three methods after 75 rounds and more.
 """
 

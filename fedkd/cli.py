@@ -27,7 +27,7 @@ checkpoint is kept), 130 or 143 on a signal.
 RUN = """fedkd run NAME[:STRING] --workdir=DIR [--config.FIELD=VALUE ...]
 
 NAME is a config below, or the path of a config file of your own. STRING chooses among its profiles, methods and zoos.
-A run that was interrupted continues when it is started again with the same words.
+A run that was interrupted continues when it is started again with the same arguments.
 
   fedkd run quickstart:smoke --workdir=runs/first
   fedkd run quickstart:method=private --workdir=runs/private --config.seeds=0,1 --config.rounds=30
@@ -39,7 +39,7 @@ A run that was interrupted continues when it is started again with the same word
   --profile_dir=DIR        write a trace for JAX's profiler
   --hosts=ADDRESS:PORT,COUNT,INDEX    this process is one of several hosts
 
-Configs (`fedkd run NAME --help` prints what one says of itself):
+Configs (`fedkd run NAME --help` prints the description of one):
 
 """
 COMPARE = """fedkd compare RUN RUN ... [--reference=RUN] [--out=DIR] [--results=ID/PROFILE]
@@ -50,7 +50,7 @@ seconds of finished runs. Intervals are 95 % Student t, below three seeds the ra
   fedkd compare runs/private runs/fedhe runs/agg --out=runs/comparison
 
   --reference=RUN       compare with this run; by default the first whose method is `private`
-  --out=DIR             write table.csv, table.md and the accuracy over rounds, turns and megabytes there
+  --out=DIR             write table.csv, table.md and the accuracy over rounds, client updates and megabytes there
   --results=ID/PROFILE  write one JSON object per method there, as in the repository's results/
 """
 REPRODUCE = """fedkd reproduce --list | --id=ID [--profile=PROFILE] [--seeds=0,1,2] [--rows=ROW,...] | --report
@@ -188,7 +188,7 @@ def _asks_for_help(word) -> bool:
 
 
 def _docstring(path) -> str:
-  """What a config says of itself, without importing it."""
+  """The docstring of a config, without importing it."""
   return ast.get_docstring(ast.parse(path.read_text())) or 'a config file'
 
 

@@ -18,7 +18,7 @@ class StoreError(RuntimeError):
 
 
 class HostError(RuntimeError):
-  """Another host of the run has ended; the last good checkpoint is kept."""
+  """Another host of the run has exited; the last good checkpoint is kept."""
 
 
 class StoppedError(RuntimeError):
@@ -30,7 +30,7 @@ class StoppedError(RuntimeError):
 
 
 def check_choice(field: str, value: Any, choices: Iterable[str]) -> None:
-  """Refuses a value that is none of `choices`.
+  """Checks that a value is one of `choices`.
 
   Raises:
     ValueError: with the field, the value and the choices.
@@ -40,10 +40,10 @@ def check_choice(field: str, value: Any, choices: Iterable[str]) -> None:
 
 
 def check_known(names: Iterable[str], known: Iterable[str], what: str) -> None:
-  """Refuses a name that is none of the `known` ones.
+  """Checks that every name is one of `known`.
 
   Raises:
-    ConfigError: with the nearest, and all that there are. `what` has them.
+    ConfigError: for another name, with the closest one and all known ones. `what`: whose names they are.
   """
   known = list(known)
   for name in names:

@@ -7,7 +7,7 @@ from fedkd.types import Data, ExampleIndices
 
 
 def unshared(data: Data) -> ExampleIndices:
-  """The rows that a client keeps to itself: all of its own where nobody shares."""
+  """The examples that a client does not share: all of its own where nobody shares."""
   return data.private if data.shared is None else data.private._replace(size=data.private.size - data.shared.size)
 
 
@@ -16,12 +16,12 @@ OWN = {'own': lambda data: data.private, 'unshared': unshared}
 
 
 def owned(rows: ExampleIndices) -> jax.Array:
-  """bool[n], which entries of a client's `rows` are no padding."""
+  """bool[n], which entries of `rows` are not padding."""
   return jnp.arange(rows.index.shape[0]) < rows.size
 
 
 def public(data: Data) -> ExampleIndices:
-  """The rows that everybody has.
+  """The public examples.
 
   Raises:
     ValueError: if there are none.
@@ -42,5 +42,5 @@ def union(a: ExampleIndices, b: ExampleIndices) -> ExampleIndices:
 
 
 def known(data: Data) -> ExampleIndices:
-  """All rows that a client has: those it keeps to itself, and everybody's."""
+  """All examples that a client has access to: those it does not share, and the public ones."""
   return union(unshared(data), public(data))

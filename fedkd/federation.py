@@ -1,4 +1,4 @@
-"""Who takes part: arrays, who owns which of their rows, and every client's model, as the parts of a simulation."""
+"""The clients of a simulation: arrays, who owns which of their rows, and every client's model."""
 
 import re
 import zlib
@@ -20,7 +20,7 @@ Indices = Sequence[int] | jax.Array | np.ndarray
 class Federation(NamedTuple):
   """Clients, their models and their examples. The runner's tables have a leading axis [seeds], a notebook's have none.
 
-  `groups` holds clients of one architecture together; entries that are per group are in its order.
+  A group holds the clients of one architecture; per-group entries are in the order of `groups`.
   """
 
   groups: tuple[Group, ...]
@@ -35,8 +35,8 @@ class Federation(NamedTuple):
   def data(self) -> tuple[Data, ...]:
     """What the clients of each group see."""
     shared = self.shared or (None,) * len(self.groups)
-    rows = zip(self.private, shared, strict=True)
-    return tuple(Data(self.pool, own, self.everyone, given, self.public) for own, given in rows)
+    tables = zip(self.private, shared, strict=True)
+    return tuple(Data(self.pool, private, self.everyone, given, self.public) for private, given in tables)
 
 
 def federation(
@@ -62,11 +62,11 @@ def federation(
       modules form a group. `fedkd.models` describes what a module may return; logits [B, C] alone are enough for
       methods that exchange no features.
     public: row numbers of labelled examples that everybody has and nobody owns (FedMD's public set).
-    shared: per client row numbers, part of its own, that it gives to everybody (FedH2L's seed sets).
+    shared: per client row numbers, a subset of its own, that it shares with everybody (FedH2L's seed sets).
     validation: row numbers held out, for `Simulation.validation_accuracy`.
-    domains: int[N], the domain of every example, by which validation accuracy is then told apart.
+    domains: int[N], the domain of every example; validation accuracy is then per domain.
     normalise: (mean, scale), or x -> (mean, scale), so that a model sees (x - mean) * scale; None: uint8 images minus
-      their mean image, by 255, and anything else as it is.
+      their mean image, by 255, and no normalisation of anything else.
 
   Raises:
     ValueError: naming argument, value and remedy, before anything is compiled.
@@ -82,8 +82,8 @@ def federation(
     parts = [np.concatenate([np.setdiff1d(own, given), given]) for own, given in zip(parts, shared, strict=True)]
     public = np.concatenate(shared)
   mean, scale = _normalisation(normalise, x)
-  made = [base.Preprocessed(base.adapted(net, x[:1]), mean, scale) for net in nets]
-  groups = _groups(nets, made)
+  preprocessed = [base.Preprocessed(base.adapted(net, x[:1]), mean, scale) for net in nets]
+  groups = _groups(nets, preprocessed)
   _check_heads(groups, x, y)
   if domains is not None:
     domains = _rows_of_labels('domains', domains, len(y))
@@ -108,7 +108,7 @@ def table(parts: Sequence[np.ndarray], ids: ArrayLike, width: Sequence[np.ndarra
   Args:
     parts: list of n arrays int[n_k], the row numbers of the clients `ids`, in that order.
     ids: n global client numbers.
-    width: arrays of which the longest says how wide the table is, if not those of `parts`.
+    width: further arrays; the table is as wide as the longest of all.
 
   Returns:
     ExampleIndices of index int32[n, n_max] padded with 0, size int32[n], id int32[n].
@@ -121,7 +121,7 @@ def table(parts: Sequence[np.ndarray], ids: ArrayLike, width: Sequence[np.ndarra
 
 
 def everybodys(rows: ArrayLike) -> ExampleIndices:
-  """Row numbers that belong to no one client."""
+  """Examples of no single client."""
   index = np.asarray(rows, np.int32)
   return ExampleIndices(index, np.array(len(index), np.int32), np.array(-1, np.int32))
 
@@ -135,31 +135,31 @@ def initial_variables(key: jax.Array, model: nn.Module, example: jax.Array | jax
     example: one example [...], or its ShapeDtypeStruct.
 
   Raises:
-    ValueError: if the architecture cannot take such an example, or has state of another kind.
+    ValueError: if the architecture cannot take such an example, or has other variable collections.
   """
   key = jax.random.fold_in(jax.random.fold_in(key, 0), zlib.crc32(name_of(model).encode()))
-  made = model.init(key, jnp.zeros((1, *example.shape), example.dtype), False)
-  if other := set(made) - {'params', 'batch_stats'}:
+  variables = model.init(key, jnp.zeros((1, *example.shape), example.dtype), False)
+  if other := set(variables) - {'params', 'batch_stats'}:
     raise ValueError(
       f'models: {type(model.net).__name__} has variables of the kind {sorted(other)[0]!r}; fedkd trains params and '
       'batch_stats, so keep other state out of the module'
     )
-  return {'batch_stats': {}, **made}
+  return {'batch_stats': {}, **variables}
 
 
 def name_of(model: Any) -> str:
-  """What tells architectures apart, in every process alike: not how a convolution is computed, nor where a function
-  lies in memory."""
+  """The identity of an architecture, equal in all processes: without the lowering of convolutions and the addresses of
+  functions."""
   net = model.net.clone(lowering='auto') if hasattr(model.net, 'lowering') else model.net
   return re.sub(r' at 0x[0-9a-f]+', '', repr(net))
 
 
 def group_names(nets: Sequence[nn.Module]) -> list[str]:
-  """A name for each of some different modules: its class and first tuple of widths, and where that is not enough, the
-  fields in which those of one name differ."""
+  """A name for each of several distinct modules: its class and first tuple of widths, and for duplicates the fields in
+  which they differ."""
   fields = [{k: v for k, v in vars(net).items() if k in net.__dataclass_fields__} for net in nets]
-  label = lambda net, own: ' '.join([type(net).__name__, *_widths(own)])
-  names = [label(net, own) for net, own in zip(nets, fields, strict=True)]
+  label = lambda net, values: ' '.join([type(net).__name__, *_widths(values)])
+  names = [label(net, values) for net, values in zip(nets, fields, strict=True)]
   for name in {name for name in names if names.count(name) > 1}:
     same = [i for i, other in enumerate(names) if other == name]
     differ = [
@@ -194,7 +194,7 @@ def _arrays(x, y):
 
 
 def _owned(parts, count) -> list:
-  """Row numbers per client, however `parts` says it."""
+  """Row numbers per client, from either form of `parts`."""
   if isinstance(parts, np.ndarray | jax.Array) and parts.ndim == 1 and np.issubdtype(parts.dtype, np.integer):
     owner = _rows_of_labels('parts', parts, count)
     parts = [np.flatnonzero(owner == k) for k in range(int(owner.max(initial=-1)) + 1)]
@@ -217,7 +217,7 @@ def _rows(field, rows, count) -> np.ndarray | None:
   """Row numbers as an array, or None.
 
   Raises:
-    ValueError: if they are none, or lie outside the arrays.
+    ValueError: if they are not integers, are out of range or repeat.
   """
   if rows is None:
     return None
@@ -236,7 +236,7 @@ def _rows(field, rows, count) -> np.ndarray | None:
 
 
 def _check_disjoint(parts, public, validation):
-  """Refuses a row that two owners have."""
+  """Raises ValueError for a row with two owners."""
   named = [(f'parts[{k}]', rows) for k, rows in enumerate(parts)]
   named += [(field, rows) for field, rows in (('public', public), ('validation', validation)) if rows is not None]
   owner, most = {}, max(int(rows.max(initial=-1)) for _, rows in named) + 1
@@ -292,7 +292,7 @@ def _normalisation(normalise, x) -> tuple:
 
 
 def _groups(nets, models) -> tuple[Group, ...]:
-  """Clients with equal modules together, in the order in which a module is first named."""
+  """Clients with equal modules form a group; groups are in the order of first appearance."""
   firsts: list[int] = []
   member: list[int] = []
   for k, net in enumerate(nets):
@@ -302,7 +302,7 @@ def _groups(nets, models) -> tuple[Group, ...]:
     member.append(same[0] if same else len(firsts) - 1)
   names = group_names([nets[first] for first in firsts])
   ids = [np.flatnonzero(np.array(member) == g).astype(np.int32) for g in range(len(firsts))]
-  return tuple(Group(name, models[first], own) for name, first, own in zip(names, firsts, ids, strict=True))
+  return tuple(Group(name, models[first], clients) for name, first, clients in zip(names, firsts, ids, strict=True))
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -313,7 +313,8 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _check_heads(groups, x, y):
-  """Refuses models that cannot take the examples, differ in their classes, or have too few for the labels."""
+  """Raises ValueError for models that cannot take the examples, differ in their classes, or have too few for the
+  labels."""
   example = jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
   for group in groups:
     try:

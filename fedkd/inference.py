@@ -33,7 +33,7 @@ def is_correct(
     bool[T].
   """
   rows, batch = x.shape[0], batch or inference_batch()
-  batch = -(-rows // -(-rows // batch))  # as many passes as `batch` asks for, all alike
+  batch = -(-rows // -(-rows // batch))  # as many passes as `batch` implies, of equal size
   pad = -rows % batch
   x = jnp.pad(x, [(0, pad)] + [(0, 0)] * (x.ndim - 1)).reshape(-1, batch, *x.shape[1:])
   predicted = jax.lax.map(lambda x: jnp.argmax(predict(model, variables, server_state, x), -1), x)
@@ -96,7 +96,7 @@ def correct_of_clients(
   x: jax.Array,
   y: jax.Array,
 ) -> jax.Array:
-  """`correct_predictions` bool[K, T] of the `clients`, in their order; `rows`: where those of each group lie in
+  """`correct_predictions` bool[K, T] of the `clients`, in their order; `rows`: their rows in each group's
   `state`."""
   correct = jnp.concatenate(correct_predictions(method, groups, state, x, y, rows, batch))
   return correct[np.argsort(np.argsort(evaluated_in(groups, clients), kind='stable'))]
@@ -114,7 +114,8 @@ def feature_shape(model: nn.Module, variables: dict, pool: Pool) -> tuple[int, .
 
 
 def inference_batch() -> int:
-  """Images per forward pass of `infer` and of evaluations: on a CPU so few that a layer's numbers stay in the cache."""
+  """Images per forward pass of `infer` and of evaluations: on a CPU few enough for the activations of a layer to stay
+  in the cache."""
   return 100 if jax.default_backend() == 'cpu' else 500
 
 
@@ -124,21 +125,21 @@ def infer(
   """Logits [S, C] in inference mode of the images in the rows `index` int32[S]; with `features`, (logits, features
   [S, ...])."""
   batch = min(inference_batch(), index.shape[0])
-  chunks = jnp.pad(index, (0, -index.shape[0] % batch)).reshape(-1, batch)
+  batches = jnp.pad(index, (0, -index.shape[0] % batch)).reshape(-1, batch)
 
   def one(rows):
     logits, out = model.apply(variables, image[rows], False)
     return (logits, out['features']) if features else logits
 
   whole = lambda a: a.reshape(-1, *a.shape[2:])[: index.shape[0]]
-  return jax.tree.map(whole, jax.lax.map(one, chunks))
+  return jax.tree.map(whole, jax.lax.map(one, batches))
 
 
 def statistics(model: nn.Module, variables: dict, pool: Pool, rows: ExampleIndices, batch: int = 500) -> PyTree:
   """BatchNorm statistics of `rows`: those of single batches, averaged over one pass.
 
   Args:
-    model, variables: whose; the statistics in `variables` do not matter.
+    model, variables: of whom; the statistics in `variables` are ignored.
     pool: `Pool`.
     rows: `ExampleIndices`.
     batch: examples per pass; the last is filled from the beginning.

@@ -1,7 +1,7 @@
-"""Exact communication counts, read off the messages themselves.
+"""Exact communication counts, taken from the messages themselves.
 
-What is not in an upload or download was not sent, so the ledger needs no help from a method. The unit of
-the papers is `numbers` (floats + integers); `bytes` follow the dtypes.
+Only what is in an upload or download is sent, so the ledger is independent of the method. The papers
+count `numbers` (floats and integers); `bytes` follow from the dtypes.
 """
 
 import math
@@ -47,7 +47,7 @@ def count(message: PyTree, id: jax.Array | int = -1) -> dict[str, tuple[jax.Arra
 
   Args:
     message: a pytree for one client; leaves are arrays, `Masked` or `PeerMessages`.
-    id: the receiver's global number, which decides its own echo in `PeerMessages`.
+    id: the receiver's global number, whose own row of `PeerMessages` is not counted.
 
   Returns:
     {kind: (numbers, bytes)}, each int32[].

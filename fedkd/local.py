@@ -57,7 +57,7 @@ def forward(
 
 
 def tally(label: jax.Array, **means: jax.Array) -> dict:
-  """Metrics of a batch as sums that add up over steps: {'metrics': {'examples': B, name: B * mean, ...}}."""
+  """Metrics of a batch as sums to be added over steps: {'metrics': {'examples': B, name: B * mean, ...}}."""
   examples = jnp.float32(label.shape[0])
   return {'metrics': {'examples': examples, **{name: examples * mean for name, mean in means.items()}}}
 
@@ -75,7 +75,7 @@ def cross_entropy(logits: jax.Array, label: jax.Array) -> jax.Array:
 
 
 def penalty(out: dict) -> jax.Array | float:
-  """What a model's layers add to every loss (Keras's kernel regularizer); 0 for a model without."""
+  """The regularisation term that a model adds to every loss (Keras's kernel regularizer); 0 if it has none."""
   return out.get('penalty', 0.0)
 
 
@@ -106,7 +106,7 @@ def shuffle(key: jax.Array, count: int, size: jax.Array) -> jax.Array:
 
 
 def draw(key: jax.Array, count: int, size: jax.Array, batch: int) -> jax.Array:
-  """`batch` of the rows 0..size-1 without replacement; fewer rows than `batch` repeat in turn.
+  """`batch` of the rows 0..size-1 without replacement; fewer rows than `batch` repeat cyclically.
 
   Returns:
     int32[batch], every entry below `size`.
@@ -146,10 +146,11 @@ def fit(
     tx: optax optimizer.
     loss_fn: (params, batch_stats, key, rows of the batch) -> (loss, (batch_stats, sums)).
     rows: pytree with leaves [n_max, ...]; entries from `size` on are padding and never drawn.
-    size: int32[], may be traced: unequal clients cost nothing when mapped one by one. 0 trains nothing, exactly.
+    size: int32[], may be traced: clients of unequal size cost nothing extra one by one. 0 leaves the learner exactly as
+      it is.
     batch: examples per step, 1 or more.
     steps: that many steps, each on rows drawn afresh without replacement (fewer rows than `batch` repeat
-      in turn, so that BatchNorm sees a full batch); or
+      cyclically, so that BatchNorm sees a full batch); or
     epochs: that many passes in fresh random orders, the last batch of a pass filled from its beginning. None and 0
       both mean not given, here as for `steps`.
     t: the round, for an optimizer that follows it (`optimizers.scheduled`).
@@ -167,8 +168,8 @@ def fit(
   def train(key, chosen, carry):
     learner, total = carry
     grad_fn = jax.grad(loss_fn, has_aux=True)
-    taken = jax.tree.map(lambda leaf: leaf[chosen], rows)
-    grads, (batch_stats, sums) = grad_fn(learner.params, learner.batch_stats, key, taken)
+    examples = jax.tree.map(lambda leaf: leaf[chosen], rows)
+    grads, (batch_stats, sums) = grad_fn(learner.params, learner.batch_stats, key, examples)
     return update(learner, tx, grads, batch_stats, t), jax.tree.map(jnp.add, total, sums)
 
   def step(i, carry):

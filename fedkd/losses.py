@@ -63,14 +63,14 @@ KL_DIRECTIONS = ('server', 'client')
 def masked_kl(output: jax.Array, target: jax.Array, valid: jax.Array, direction: str = 'server') -> jax.Array:
   """KL divergence between received logits and an output's; 0, with zero gradient, where there are none.
 
-  Felo and Velo (Eq. 1): KL(softmax(target) || softmax(output)) in their code, 'server'; the other way round as Eq. 1
-  is written, 'client'.
+  Felo and Velo (Eq. 1): KL(softmax(target) || softmax(output)) as in their code, 'server'; the reverse, as in
+  Eq. 1, 'client'.
 
   Args:
     output: [C], logits that the client computed.
     target: [C], logits that it received; no gradient flows into them. Ignored (may be NaN) unless `valid`.
     valid: bool[], whether the target exists.
-    direction: 'server' or 'client', whose distribution weighs the difference.
+    direction: 'server' or 'client', whose distribution the expectation is over.
 
   Returns:
     float[].

@@ -1,4 +1,5 @@
-"""Optimizers as PyTorch has them, used as `fedkd.optimizers:NAME`, and learning rates that follow the round."""
+"""Optimizers with PyTorch's arithmetic, in a config `fedkd.optimizers:NAME`, and learning rates that follow the
+round."""
 
 import functools
 import operator
@@ -89,7 +90,7 @@ def scheduled(tx: optax.GradientTransformation, *factors: Schedule) -> optax.Gra
   """`tx` with its updates times a factor that depends on the round.
 
   Time is the round, which `local.fit` hands to the optimizer, not the optimizer's own steps: clients that are seldom
-  drawn, or start afresh every time, slow down with the others.
+  sampled, or whose optimizer state is fresh in every round, decay with the others.
 
   Args:
     tx: optax optimizer.

@@ -1,9 +1,9 @@
 """Plans: who takes part in which round. A plan is a factory that closes over its hyperparameters and returns
-`(sizes, rounds) -> Plan`: tables drawn on the host, from the plan's own seed, for so many clients per group.
+`(sizes, rounds) -> Plan`: tables drawn on the host, from the plan's own seed, for `sizes` clients per group.
 
 The tables are the same for every seed of a run, and a longer plan of the same seed begins with the shorter one, so
-that a run may be prolonged. Synchrony, sampling and asynchrony are the same thing to the round: a table of slots. A
-plan of one client at a time has one row per client update.
+that a run may be extended. To the round, synchronous, sampled and asynchronous plans are alike: a table of slots. An
+asynchronous plan has one row per client update.
 """
 
 import functools
@@ -53,18 +53,18 @@ def sampled(ratio: float = 0.1, seed: int = 0) -> Planner:
   With ratio * K = 1, one uniformly chosen client per round: the schedule of Chan and Ngai's (2021) published code.
 
   Raises:
-    ValueError: from the planner, if that selects nobody or more than everybody.
+    ValueError: from the planner, if that selects no client, or more than there are.
   """
   return functools.partial(_sampled, ratio, seed)
 
 
 def _sampled(ratio, seed, sizes, rounds) -> Plan:
   total = sum(sizes)
-  many = int(ratio * total + 1e-9)
-  if not 1 <= many <= total:
-    raise ValueError(f'plan.ratio={ratio} selects {many} of {total} clients; set it between {1 / total:.4g} and 1')
+  count = int(ratio * total + 1e-9)
+  if not 1 <= count <= total:
+    raise ValueError(f'plan.ratio={ratio} selects {count} of {total} clients; set it between {1 / total:.4g} and 1')
   # A generator per round: round t does not depend on how many rounds were drawn.
-  draw = lambda t: np.random.default_rng([seed, t]).choice(total, many, replace=False)
+  draw = lambda t: np.random.default_rng([seed, t]).choice(total, count, replace=False)
   return Plan(_assign_slots([draw(t) for t in range(rounds)], sizes))
 
 
@@ -83,7 +83,7 @@ def _dynamic(ratio, seed, sizes, rounds) -> Plan:
   if len(set(sizes)) != 1:
     raise ValueError(f'plan dynamic needs groups of the same clients, not of {", ".join(map(str, sizes))}; set first=0')
   clients = _sampled(ratio, seed, sizes[:1], rounds).participants[0]
-  # As in `sampled`, a generator per round; another stream than that which drew the clients.
+  # As in `sampled`, a generator per round; not the stream that samples the clients.
   group = np.stack(
     [np.random.default_rng([seed, t, 1]).integers(len(sizes), size=len(c)) for t, c in enumerate(clients)]
   )

@@ -41,10 +41,10 @@ def of_client(data, row) -> Data:
 
 
 def client_updates(key, t, client, group, state, view, shared, own, data, participants, clients_per_vmap):
-  """The updates of one group's slots: `clients_per_vmap` of them at once, one such chunk after the other.
+  """The updates of one group's slots: in sequence, `clients_per_vmap` of them at a time.
 
   A client's row is fetched and stored inside the loop: gathering all rows first would cost two more copies
-  of the group. A chunk of empty slots is skipped, so that one program serves every sampling pattern.
+  of the group. A vmap of empty slots alone is skipped, so that one program serves every sampling pattern.
 
   Args:
     key: randomness of this round's client updates; a client folds in its global number.
@@ -57,13 +57,13 @@ def client_updates(key, t, client, group, state, view, shared, own, data, partic
     own: leaves [m, ...].
     data: `Data` of the group.
     participants: int32[m], rows of the group, -1 for an empty slot.
-    clients_per_vmap: 1 means no vmap at all.
+    clients_per_vmap: 1 means no vmap.
 
   Returns:
     (state, (upload, info, counts up, counts down)), the latter with leaves [m, ...].
 
   Raises:
-    ValueError: if the step returns another state than it got.
+    ValueError: if the step returns a state of another structure, shape or dtype.
   """
   slots = participants.shape[0]
   width = max(1, min(clients_per_vmap, slots))
@@ -98,7 +98,7 @@ def client_updates(key, t, client, group, state, view, shared, own, data, partic
     _check_state(group, first[2], jax.eval_shape(update, *first)[0])
     idle = lambda: jax.tree.map(jnp.zeros_like, shape)
     changed, out = jax.lax.cond(jnp.any(participant >= 0), work, idle)
-    # Empty slots write out of bounds, which is dropped: row 0 may have its own slot in this chunk.
+    # Empty slots write out of bounds, which is dropped: row 0 may have a slot of its own here.
     target = jnp.where(participant >= 0, participant, rows)
     state = jax.tree.map(lambda a, new: a.at[target].set(new, mode='drop'), state, changed)
     present = lambda a: jnp.where((participant >= 0).reshape(-1, *[1] * (a.ndim - 1)), a, jnp.zeros_like(a))
@@ -109,7 +109,7 @@ def client_updates(key, t, client, group, state, view, shared, own, data, partic
 
 
 def _check_state(group, before, after):
-  """Refuses a step whose state cannot go into the next round."""
+  """Raises ValueError for a state that cannot be carried into the next round."""
   if jax.tree.structure(before) != jax.tree.structure(after):
     raise ValueError(
       f'the state that a client of {group.name} returns is {jax.tree.structure(after)}, and was '
@@ -181,13 +181,13 @@ def round(key, t, method: Method, groups, state: State, data, participants, clie
 
 
 def _as_kept(shared, own):
-  """What a client of a stale plan sees: its row of the inbox."""
+  """The download of a client of a stale plan: its row of the inbox."""
   del shared
   return own
 
 
 def _deliver(box, down, rows):
-  """Stores a download in the inbox of those who spoke."""
+  """Stores a download in the inbox of the participants."""
   put = lambda a, new: a.at[jnp.where(rows >= 0, rows, a.shape[0])].set(new, mode='drop')
   return jax.tree.map(put, box, spread(down, rows.shape[0]))
 

@@ -1,7 +1,7 @@
 """Learning rates over rounds: each factory returns round -> factor, by which `optimizers.scheduled` multiplies updates.
 
 A factor is 1 where the learning rate is that of the optimizer. A config chooses one as `config.schedule`; a schedule of
-optax does as well, if it begins at 1.
+optax works as well, if it begins at 1.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ def constant() -> Schedule:
 
 
 def step(every: int, decay: float = 0.1) -> Schedule:
-  """`decay` times the rate of before, every so many rounds.
+  """Multiplies the rate by `decay` every `every` rounds.
 
   Raises:
     ValueError: unless `every` is at least 1.
@@ -31,7 +31,8 @@ def step(every: int, decay: float = 0.1) -> Schedule:
 
 
 def cosine(rounds: int = 0, end: float = 0.0) -> Schedule:
-  """Half a cosine from 1 in round 0 down to `end` in round `rounds`, and `end` from then on (Loshchilov, Hutter, 2017).
+  """Half a cosine period from 1 in round 0 down to `end` in round `rounds`, and `end` from then on (Loshchilov, Hutter,
+  2017).
 
   Args:
     rounds: length of the descent; in a config 0 stands for all rounds of the phase.
@@ -44,7 +45,7 @@ def cosine(rounds: int = 0, end: float = 0.0) -> Schedule:
 
 
 def warmup_cosine(rounds: int = 0, warmup: int = 5, end: float = 0.0) -> Schedule:
-  """1 / warmup, 2 / warmup, ... up to 1 in round warmup - 1, then `cosine` over the rounds that are left.
+  """1 / warmup, 2 / warmup, ... up to 1 in round warmup - 1, then `cosine` over the remaining rounds.
 
   Args:
     rounds: length of both together; in a config 0 stands for all rounds of the phase.
@@ -63,5 +64,5 @@ def warmup_cosine(rounds: int = 0, warmup: int = 5, end: float = 0.0) -> Schedul
 
 
 def milestones(rounds: tuple[int, ...], decay: float = 0.1) -> Schedule:
-  """`decay` times the rate of before from each of these rounds on, in any order."""
+  """Multiplies the rate by `decay` from each of these rounds on, in any order."""
   return optax.piecewise_constant_schedule(1.0, {int(round): decay for round in rounds})

@@ -1,6 +1,6 @@
 """A method on a federation as pure functions: the one assembly of clients, server and plan.
 
-The runner, the tests and the benchmark build on it, too.
+The runner, the tests and the benchmark use it too.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ HORIZON = 1000  # rounds for which a plan is drawn
 
 
 class SimulationState(NamedTuple):
-  """All that outlives a round of a simulation."""
+  """The state of a simulation between rounds."""
 
   key: jax.Array  # the run's key, the same in every round
   round: jax.Array  # int32[], rounds so far
@@ -31,7 +31,7 @@ class SimulationState(NamedTuple):
 
   @property
   def federated(self) -> State:
-    """What methods and servers have of it."""
+    """The part of it that methods and servers use."""
     return State(self.client, self.server, self.inbox)
 
 
@@ -73,9 +73,9 @@ def simulation(
     method: from `fedkd.methods`, or your own. Its scalar hyperparameters may be traced.
     federation: from `fedkd.federation`.
     plan: from `fedkd.plan`, or a `Plan` of tables; None: everybody in every round.
-    clients_per_vmap: clients mapped at once; 1 is one after the other. None: what is fastest for the models on this
-      backend.
-    horizon: rounds for which the plan is drawn; after them it starts over.
+    clients_per_vmap: clients per vmap; 1 trains them one after the other. None: what is fastest for the models on
+      this backend.
+    horizon: rounds for which the plan is drawn; after them it repeats.
 
   Raises:
     ValueError: if method, models, data and plan do not fit together, before anything is compiled.
@@ -87,8 +87,8 @@ def simulation(
   example = jax.ShapeDtypeStruct(federation.pool.example.shape[1:], federation.pool.example.dtype)
   fresh = lambda key: tuple(initial_variables(key, group.model, example) for group in groups)
   width = clients_per_vmap or mapped_at_once(jax.eval_shape(fresh, jax.random.key(0)))
-  every = np.arange(clients(groups))
-  rows = inference.evaluated_rows(groups, every)
+  all_clients = np.arange(clients(groups))
+  rows = inference.evaluated_rows(groups, all_clients)
 
   @jax.jit
   def begin(arrays, key, variables):
@@ -110,7 +110,7 @@ def simulation(
 
   @jax.jit
   def correct(arrays, state, x, y):
-    return inference.correct_of_clients(method, groups, every, rows, 0, ready(arrays, state), x, y)
+    return inference.correct_of_clients(method, groups, all_clients, rows, 0, ready(arrays, state), x, y)
 
   def ready(arrays, state):
     return calibrated(method, Federation(groups, *arrays[0]), state.federated, range(len(groups)))
@@ -123,23 +123,23 @@ def simulation(
     return jnp.mean(correct(arrays, state, x, y), 1, dtype=jnp.float32)
 
   def validation_accuracy(state):
-    held, domain = federation.validation, federation.domain
-    if held is None:
+    validation, domain = federation.validation, federation.domain
+    if validation is None:
       raise ValueError('the federation has no validation rows; give fedkd.federation some, as validation=...')
-    x, y = federation.pool.example[held.index], federation.pool.label[held.index]
+    x, y = federation.pool.example[validation.index], federation.pool.label[validation.index]
     if domain is None:
       return accuracy(state, x, y)
-    of = jax.nn.one_hot(domain[held.index], int(np.max(domain)) + 1)  # [T, domains]
+    of = jax.nn.one_hot(domain[validation.index], int(np.max(domain)) + 1)  # [T, domains]
     return correct(arrays, state, x, y).astype(jnp.float32) @ of / jnp.maximum(of.sum(0), 1)
 
   def model(state, client):
-    if not 0 <= client < len(every):
-      raise ValueError(f'client={client} is unknown; the federation has clients 0 to {len(every) - 1}')
+    if not 0 <= client < len(all_clients):
+      raise ValueError(f'client={client} is unknown; the federation has clients 0 to {len(all_clients) - 1}')
     return model_of(method, groups, ready(arrays, state), client)
 
   def models(state):
     state = ready(arrays, state)
-    return tuple(model_of(method, groups, state, int(client)) for client in every)
+    return tuple(model_of(method, groups, state, int(client)) for client in all_clients)
 
   made = Simulation(
     init=lambda key, variables=None: begin(arrays, key, variables),
@@ -150,7 +150,7 @@ def simulation(
     model=model,
     models=models,
   )
-  jax.eval_shape(lambda key: made.round(made.init(key)), jax.random.key(0))  # what does not fit together ends here
+  jax.eval_shape(lambda key: made.round(made.init(key)), jax.random.key(0))  # incompatible parts fail here
   return made
 
 
@@ -185,13 +185,13 @@ def tables(drawn: Planner | Plan | None, groups: Sequence[Group], horizon: int) 
   return drawn
 
 
-# The winners of `launch/bench` (without `--quick`): clients mapped at once, by backend and kind of network.
+# The fastest in `launch/bench` (without `--quick`): clients per vmap, by backend and kind of network.
 CLIENTS_PER_VMAP = {('cpu', 'convolution'): 1, ('cpu', 'dense'): 10}
 ON_ACCELERATORS = 100
 
 
 def mapped_at_once(params: PyTree, axes: int = 0) -> int:
-  """How many clients are mapped at once if nobody says otherwise, for models with such parameters (or their shapes).
+  """The default number of clients per vmap, for models with such parameters (or their shapes).
 
   `axes`: how many axes the leaves have in front of a single model's.
   """
@@ -221,17 +221,18 @@ def first_clients(key: jax.Array, method: Method, federation: Federation, variab
 
   def of_group(group, data, variables):
     def one(row, initial):
-      own = round.of_client(data, row)
-      return method.client.init(jax.random.fold_in(key_client, own.private.id), group.model, own, initial)
+      of_client = round.of_client(data, row)
+      key = jax.random.fold_in(key_client, of_client.private.id)
+      return method.client.init(key, group.model, of_client, initial)
 
     rows, given = data.private.size.shape[0], jax.tree.leaves(variables)[0].shape[0]
     if given == 1:
       return jax.vmap(one, (0, None))(jnp.arange(rows), jax.tree.map(lambda a: jax.lax.squeeze(a, (0,)), variables))
-    if given < rows:  # clients that only pad the devices begin like the last
+    if given < rows:  # padding clients start like the last
       variables = jax.tree.map(lambda a: jnp.take(a, np.minimum(np.arange(rows), given - 1), 0), variables)
     return jax.vmap(one)(jnp.arange(rows), variables)
 
-  return tuple(of_group(*each) for each in zip(federation.groups, federation.data(), variables, strict=True))
+  return tuple(map(of_group, federation.groups, federation.data(), variables))
 
 
 def first_server(key: jax.Array, method: Method, federation: Federation, variables: Sequence[dict]) -> PyTree:
@@ -246,7 +247,7 @@ def calibrated(method: Method, federation: Federation, state: State, which: Sequ
 
 
 def model_of(method: Method, groups: Sequence[Group], state: State, client: int) -> tuple[nn.Module, dict]:
-  """(module, variables) that a client would deploy; one that sits in several groups has that of the first."""
+  """(module, variables) that a client would deploy; one of several groups has that of the first."""
   g = next(g for g, group in enumerate(groups) if client in group.ids)
   variables = method.variables(state, g)
   row = list(groups[g].ids).index(client) if jax.tree.leaves(variables)[0].shape[0] > 1 else 0

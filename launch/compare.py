@@ -56,7 +56,7 @@ def main(argv):
       (out / 'table.md').write_text(analysis.markdown(frame) + '\n')
       frames = {label: analysis.read(path) for label, path in paths.items()}
       analysis.save(analysis.curves(frames), out / 'accuracy_rounds.png')
-      analysis.save(analysis.curves(frames, 'turns', 'client turns'), out / 'accuracy_turns.png')
+      analysis.save(analysis.curves(frames, 'turns', 'client updates'), out / 'accuracy_turns.png')
       analysis.save(analysis.megabytes(frames), out / 'accuracy_megabytes.png')
 
 

@@ -1,10 +1,10 @@
-"""Lists the data sets that are there, and prepares others; also the command `fedkd data`.
+"""Lists the available data sets, and prepares others; also the command `fedkd data`.
 
   python -m launch.data list [--dir=DIR]
   python -m launch.data prepare NAME [--dir=DIR]
 
-DIR is where prepared sets lie, by default $TFDS_DATA_DIR or ~/tensorflow_datasets. Folders of images, .npz and .mat
-files are also looked for in $FEDKD_IMAGES.
+DIR is the directory of prepared sets, by default $TFDS_DATA_DIR or ~/tensorflow_datasets. Folders of images, .npz and
+.mat files are also looked for in $FEDKD_IMAGES.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""How every program here ends: an error of fedkd is one sentence and an exit code."""
+"""Exit codes: an error of fedkd ends a program with one sentence and a code."""
 
 import contextlib
 import os
@@ -11,7 +11,7 @@ def refuse(error, code=2):
   """Ends the program with one sentence."""
   print(f'fedkd: {error}', file=sys.stderr, flush=True)
   if 'jax' in sys.modules and sys.modules['jax'].distributed.is_initialized():
-    os._exit(code)  # JAX would wait for the other hosts to say goodbye
+    os._exit(code)  # JAX would wait for the other hosts to shut down
   sys.exit(code)
 
 
@@ -29,7 +29,7 @@ def codes():
 
 
 def parse(argv) -> list:
-  """absl's flags; the arguments that are none. An unknown flag, or a value that one does not take, ends the program."""
+  """Parses absl's flags and returns the other arguments. An unknown flag or an invalid value ends the program."""
   from absl import flags
 
   try:

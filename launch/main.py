@@ -38,7 +38,7 @@ def parse(argv):
 
 
 def collect_less_garbage():
-  """Tracing makes lasting objects by the million, which Python's collector would look through again and again: a fifth
+  """Tracing creates millions of long-lived objects, which Python's garbage collector would scan repeatedly: a twentieth
   of the processor time of a short run."""
   gc.freeze()
   gc.set_threshold(100_000, 50, 100)
@@ -47,7 +47,7 @@ def collect_less_garbage():
 def main(argv):
   """Runs, and turns the errors of fedkd into exit codes."""
   del argv
-  logging.set_verbosity(logging.ERROR)  # JAX tells of every platform it does not find
+  logging.set_verbosity(logging.ERROR)  # JAX logs every platform that it does not find
   import jax
 
   from fedkd import experiment
@@ -60,9 +60,9 @@ def main(argv):
     if _DRY_RUN.value:
       print(dry_run.text(_CONFIG.value))
       return
-    devices.request(_CONFIG.value.devices)  # before a trace starts those that JAX has
+    devices.request(_CONFIG.value.devices)  # before the profiler initialises JAX's devices
     options = jax.profiler.ProfileOptions()
-    options.python_tracer_level = 0  # every call of a Python function would drown the device's work
+    options.python_tracer_level = 0  # calls of Python functions would hide the device's work
     trace = functools.partial(jax.profiler.trace, profiler_options=options)
     with trace(_PROFILE_DIR.value) if _PROFILE_DIR.value else contextlib.nullcontext():
       summary = experiment.run(_CONFIG.value, _WORKDIR.value)

@@ -23,7 +23,7 @@ from launch import exits, papers
 
 
 def define_flags():
-  """The command line. Called where this is the program: other programs have flags of the same names."""
+  """The command line. Called only if this is the main program: others have flags of the same names."""
   flags.DEFINE_string('id', None, 'The experiment; see --list.')
   flags.DEFINE_enum('profile', 'small', papers.PROFILES, 'Settings; not every id has a light one.')
   flags.DEFINE_list('seeds', None, 'Seeds; default: those of the config.')
@@ -61,10 +61,10 @@ def config_of(row, profile, seeds=None):
 
 
 def finished(path, name, profile, row, config) -> bool:
-  """Whether a result lies at `path`.
+  """Whether there is a result at `path`.
 
   Raises:
-    ConfigError: if it is one of another schema or config.
+    ConfigError: if it has another schema or config.
   """
   if not path.exists():
     return False
@@ -99,7 +99,7 @@ def same_run(name, profile, config, seeds, out) -> dict | None:
 
 
 def run(name, profile, seeds, rows, workdir, out):
-  """Runs the rows of an experiment that are not finished; what is a row of two tables is run once.
+  """Runs the rows of an experiment that are not finished; a row of two tables is run once.
 
   Raises:
     ConfigError: for an unknown id or row, or a result that belongs to something else.

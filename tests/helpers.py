@@ -27,22 +27,27 @@ class Problem(NamedTuple):
   plan: tuple
   state: State
   key: jax.Array
-  programs: dict  # (length, chunk) -> compiled; shared by problems that differ in plan or key only
+  programs: dict  # (length, clients_per_vmap) -> compiled; shared by problems that differ in plan or key only
 
-  def run(self, count=None, state=None, start=0, chunk=1, length=None):
+  def run(self, count=None, state=None, start=0, clients_per_vmap=1, length=None):
     """(State, Report) after `count` rounds from `start`, compiled."""
     count = len(self.plan.participants[0]) - start if count is None else count
-    return self.program(length or count, chunk)(self.state if state is None else state, start, count)
+    return self.program(length or count, clients_per_vmap)(self.state if state is None else state, start, count)
 
-  def program(self, length, chunk=1):
+  def program(self, length, clients_per_vmap=1):
     """The compiled (state, start, count) -> (State, Report); one jit per problem, whatever its plan and key."""
-    if (length, chunk) not in self.programs:
+    if (length, clients_per_vmap) not in self.programs:
 
       def program(state, data, key, participants, start, count):
-        return rounds.run(key, start, count, length, self.method, self.groups, state, data, participants, chunk)
+        return rounds.run(
+          key, start, count, length, self.method, self.groups, state, data, participants, clients_per_vmap
+        )
 
-      self.programs[length, chunk] = jax.jit(program)
-    jitted, participants = self.programs[length, chunk], tuple(jnp.asarray(w) for w in self.plan.participants)
+      self.programs[length, clients_per_vmap] = jax.jit(program)
+    jitted, participants = (
+      self.programs[length, clients_per_vmap],
+      tuple(jnp.asarray(w) for w in self.plan.participants),
+    )
     return lambda state, start, count: jitted(state, self.data, self.key, participants, start, count)
 
   def ready(self, state):

@@ -14,7 +14,7 @@ from helpers import CLASSES, assert_close, assert_same_bits, pool, preprocessed,
 
 ROUNDS = 30  # of the learnable problem
 STILL = 4  # more, at a learning rate of 0
-BUSY = 3  # rounds with everyone, before the one with idle clients: some methods need to have heard from others
+BUSY = 3  # rounds with everyone, before the one with idle clients: some methods need uploads of others
 MARGIN = 0.3  # that every method must add to chance there
 
 LARGE, SMALL = models.MLP((8,), classes=CLASSES), models.MLP((6,), classes=CLASSES)
@@ -73,7 +73,7 @@ def test_the_table_is_complete():
 
 
 def method_of(name):
-  """The method of a row, its server noting whether all it hears and says is finite."""
+  """The method of a row, its server noting whether all that it receives and sends is finite."""
   method = getattr(methods, name.split()[0])(**TABLE[name][0])
 
   def receive(key, t, state, uploads, ids):
@@ -143,7 +143,7 @@ def test_everything_stays_finite(name):
   assert finite({k: v[learned:] if k in ('cvae_reconstruction', 'cvae_kl') else v for k, v in report.server.items()})
   for info in report.info:
     assert finite((info['loss'], info['examples']))
-    for name, values in info.items():  # NaN: the turn has no such number
+    for name, values in info.items():  # NaN: undefined for this update
       assert np.isfinite(values[-1]).any(), name
       assert not np.isinf(values).any(), name
   assert report.server['finite'].all()  # uploads and downloads
@@ -185,12 +185,12 @@ def test_idle_clients_do_not_change(name):
     np.testing.assert_array_equal(report.info[g]['examples'][0] > 0, np.asarray(made.plan.participants[g][BUSY]) >= 0)
 
 
-IN_ORDER = ('velo pool', 'fedgkt')  # their servers train on what they hear
+IN_ORDER = ('velo pool', 'fedgkt')  # their servers train on the uploads
 
 
 @pytest.mark.parametrize('name', [name for name in TABLE if name not in (*VARIANTS, *IN_ORDER)])
-def test_the_order_of_the_seats_does_not_matter(name):
-  """But for rounding: what a client does depends on who it is, and what the server does on who spoke."""
+def test_the_order_of_the_slots_does_not_matter(name):
+  """But for rounding: what a client does depends on who it is, and what the server does on who uploaded."""
   before, _ = fresh(name).run(BUSY, length=ROUNDS)
   states = []
   for turned in (1, -1):
@@ -202,7 +202,7 @@ def test_the_order_of_the_seats_does_not_matter(name):
 
 
 @several_groups
-def test_a_group_without_seats(name):
+def test_a_group_without_slots(name):
   made = fresh(name)
   participants = [np.zeros((2, 0), np.int32)] * len(made.groups)
   participants[-1] = np.zeros((2, 1), np.int32)

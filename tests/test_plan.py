@@ -9,14 +9,14 @@ sizes_of_groups = st.lists(st.integers(1, 5), min_size=1, max_size=4)
 seeds = st.integers(0, 2**31 - 1)
 
 
-def spoke(participants, sizes):
+def participants_of(participants, sizes):
   """Per round, the set of global numbers of the clients that are seated."""
   starts = np.cumsum([0, *sizes])
   rounds = zip(*(table for table in participants), strict=True)
   return [{int(starts[g] + row) for g, slots in enumerate(tables) for row in slots if row >= 0} for tables in rounds]
 
 
-def assert_seats_in_range(participants, sizes, rounds):
+def assert_slots_in_range(participants, sizes, rounds):
   assert len(participants) == len(sizes)
   for table, size in zip(participants, sizes, strict=True):
     assert table.dtype == np.int32
@@ -38,10 +38,10 @@ def assert_prefix(short, long):
 
 
 @given(sizes_of_groups, st.integers(1, 6))
-def test_synchronous_seats_everybody(sizes, rounds):
+def test_synchronous_includes_everybody(sizes, rounds):
   made = plan.synchronous()(sizes, rounds)
-  assert_seats_in_range(made.participants, sizes, rounds)
-  assert spoke(made.participants, sizes) == [set(range(sum(sizes)))] * rounds
+  assert_slots_in_range(made.participants, sizes, rounds)
+  assert participants_of(made.participants, sizes) == [set(range(sum(sizes)))] * rounds
   np.testing.assert_array_equal(plan.client_updates(made), sum(sizes))
 
 
@@ -50,9 +50,9 @@ def test_sampled_picks_exactly_the_floor_of_the_ratio(sizes, rounds, seed, share
   total = sum(sizes)
   ratio = max(share, 1 / total)
   made = plan.sampled(seed=seed, ratio=ratio)(sizes, rounds)
-  assert_seats_in_range(made.participants, sizes, rounds)
+  assert_slots_in_range(made.participants, sizes, rounds)
   many = int(ratio * total + 1e-9)
-  assert [len(clients) for clients in spoke(made.participants, sizes)] == [many] * rounds
+  assert [len(clients) for clients in participants_of(made.participants, sizes)] == [many] * rounds
   np.testing.assert_array_equal(plan.client_updates(made), many)
 
 
@@ -65,7 +65,7 @@ def test_sampled_varies_per_group_and_is_uniform():
   made = plan.sampled(seed=1, ratio=0.5)([4, 6], 600)
   first = (made.participants[0] >= 0).sum(1)
   assert set(first) == {0, 1, 2, 3, 4}
-  picks = np.bincount([c for clients in spoke(made.participants, [4, 6]) for c in clients])
+  picks = np.bincount([c for clients in participants_of(made.participants, [4, 6]) for c in clients])
   np.testing.assert_allclose(picks, 300, atol=4 * np.sqrt(600 * 0.25))
 
 
@@ -78,12 +78,12 @@ def test_sampled_refuses_bad_ratios(ratio):
 @given(sizes_of_groups, st.integers(1, 6), st.integers(0, 6), seeds)
 def test_a_longer_plan_begins_with_the_shorter(sizes, rounds, more, seed):
   for make in (
-    plan.synchronous(),
-    lambda *args: plan.sampled(ratio=1 / sum(sizes))(*args),
-    lambda *args: plan.sampled(ratio=max(0.5, 1 / sum(sizes)))(*args),
-    lambda *args: plan.asynchronous(delay=0.5, dropout=0.3)(*args),
+    plan.synchronous(seed),
+    plan.sampled(1 / sum(sizes), seed),
+    plan.sampled(max(0.5, 1 / sum(sizes)), seed),
+    plan.asynchronous(delay=0.5, dropout=0.3, seed=seed),
   ):
-    assert_prefix(make(sizes, rounds, seed), make(sizes, rounds + more, seed))
+    assert_prefix(make(sizes, rounds), make(sizes, rounds + more))
 
 
 def test_seeds_differ():
@@ -92,18 +92,18 @@ def test_seeds_differ():
 
 
 @given(sizes_of_groups, st.integers(1, 30), seeds, st.floats(0, 2), st.floats(0, 3), st.floats(0, 0.9))
-def test_asynchronous_hears_one_client_per_round(sizes, rounds, seed, spread, delay, dropout):
+def test_asynchronous_has_one_upload_per_round(sizes, rounds, seed, spread, delay, dropout):
   made = plan.asynchronous(seed=seed, spread=spread, delay=delay, dropout=dropout, stale=True)(sizes, rounds)
   assert made.stale
-  assert_seats_in_range(made.participants, sizes, rounds)
-  assert [len(clients) for clients in spoke(made.participants, sizes)] == [1] * rounds
+  assert_slots_in_range(made.participants, sizes, rounds)
+  assert [len(clients) for clients in participants_of(made.participants, sizes)] == [1] * rounds
 
 
 @pytest.mark.parametrize('spread', [0.0, 0.5, 1.0])
 def test_asynchronous_turns_are_proportional_to_speed(spread):
   sizes, rounds, seed = [3, 4], 2000, 5
   participants = plan.asynchronous(seed=seed, spread=spread)(sizes, rounds).participants
-  turns = np.bincount([c for clients in spoke(participants, sizes) for c in clients], minlength=7)
+  turns = np.bincount([c for clients in participants_of(participants, sizes) for c in clients], minlength=7)
   # A client's speed is the first number of its own stream; without delay or loss it turns speed * time often.
   speed = np.exp([spread * np.random.default_rng([seed, c]).standard_normal() for c in range(7)])
   np.testing.assert_allclose(turns, rounds * speed / speed.sum(), atol=1.5)
@@ -124,10 +124,10 @@ def test_asynchronous_refuses_what_cannot_be(bad):
 
 
 @given(st.integers(1, 6), st.integers(1, 4), st.integers(1, 6), st.integers(0, 4), seeds, st.floats(0, 1))
-def test_dynamic_seats_every_sampled_client_in_one_group(clients, groups, rounds, more, seed, share):
+def test_dynamic_includes_every_sampled_client_in_one_group(clients, groups, rounds, more, seed, share):
   sizes, ratio = [clients] * groups, max(share, 1 / clients)
   made = plan.dynamic(seed=seed, ratio=ratio)(sizes, rounds)
-  assert_seats_in_range(made.participants, sizes, rounds)
+  assert_slots_in_range(made.participants, sizes, rounds)
   (sampled,) = plan.sampled(seed=seed, ratio=ratio)([clients], rounds).participants
   for t in range(rounds):
     slotted = np.sort(np.concatenate([table[t][table[t] >= 0] for table in made.participants]))

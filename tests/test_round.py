@@ -66,12 +66,12 @@ def test_regrouping(name, sizes):
 
 
 @every_method
-@pytest.mark.parametrize('chunk', [1, 2])
-def test_empty_seats(name, chunk):
+@pytest.mark.parametrize('clients_per_vmap', [1, 2])
+def test_empty_slots(name, clients_per_vmap):
   made, _ = base(name)
-  expected, report = made.run(chunk=chunk)
+  expected, report = made.run(clients_per_vmap=clients_per_vmap)
   wide = [np.insert(made.plan.participants[0], [0, 1, 1, 2], -1, axis=1)]
-  state, wide_report = made._replace(plan=plan.Plan(tuple(wide))).run(chunk=chunk)
+  state, wide_report = made._replace(plan=plan.Plan(tuple(wide))).run(clients_per_vmap=clients_per_vmap)
   assert_same_bits(state, expected)
   taken = lambda tree: jax.tree.map(lambda a: np.asarray(a)[:, [1, 4]], tree)
   for now, then in zip(wide_report[:4], report[:4], strict=True):
@@ -139,11 +139,11 @@ def test_fedhe_without_its_knowledge_loss_is_private():
 
 
 @pytest.mark.parametrize('name', METHODS)
-@pytest.mark.parametrize('chunk', [2, 3, 4])
-def test_width_of_the_map(name, chunk):
+@pytest.mark.parametrize('clients_per_vmap', [2, 3, 4])
+def test_width_of_the_map(name, clients_per_vmap):
   everyone = plan.synchronous()([4], 3)
   made = problem(METHODS[name], [NET], [4], everyone)
-  assert_close(made.run(chunk=chunk), made.run(chunk=1))
+  assert_close(made.run(clients_per_vmap=clients_per_vmap), made.run(clients_per_vmap=1))
 
 
 def test_compiled_is_the_python_loop():
@@ -191,7 +191,7 @@ def test_one_trace_serves_every_start_and_count():
   assert len(traces) == once <= 2
 
 
-# A toy that counts: the server publishes how many turns it has heard, a client keeps what it was told.
+# A toy that counts: the server publishes how many uploads it has received, a client keeps what it was told.
 
 
 def counter() -> Method:
@@ -224,11 +224,11 @@ def one_at_a_time(stale):
   return plan.Plan(tuple(participants), stale)
 
 
-@pytest.mark.parametrize('chunk', [1, 2])
+@pytest.mark.parametrize('clients_per_vmap', [1, 2])
 @pytest.mark.parametrize('stale', [False, True])
-def test_stale_clients_know_what_was_published_after_their_previous_turn(stale, chunk):
+def test_stale_clients_know_what_was_published_after_their_previous_update(stale, clients_per_vmap):
   made = problem(counter(), [NET, NET], [2, 2], one_at_a_time(stale))
-  state, report = made.run(chunk=chunk)
+  state, report = made.run(clients_per_vmap=clients_per_vmap)
   previous = {}
   for t, slot in enumerate(SEATS):
     known = previous.get(slot, 0) if stale else t
@@ -242,11 +242,11 @@ def test_stale_clients_know_what_was_published_after_their_previous_turn(stale, 
   np.testing.assert_array_equal(report.server['heard'], np.arange(1, len(SEATS) + 1))
 
 
-@pytest.mark.parametrize('chunk', [1, 2, 3])
+@pytest.mark.parametrize('clients_per_vmap', [1, 2, 3])
 @pytest.mark.parametrize('stale', [False, True])
-def test_every_seat_has_its_own_row(chunk, stale):
+def test_every_slot_has_its_own_row(clients_per_vmap, stale):
   made = problem(counter(), [NET, NET], [3, 2], plan.sampled(ratio=0.6)([3, 2], 6)._replace(stale=stale))
-  state, report = made.run(chunk=chunk)
+  state, report = made.run(clients_per_vmap=clients_per_vmap)
   turns = np.zeros(5, int)
   for ids, info in zip(report.ids, report.info, strict=True):
     for i, told in zip(np.ravel(ids), np.asarray(info['told']).reshape(-1, 2), strict=True):

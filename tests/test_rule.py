@@ -1,4 +1,4 @@
-"""What every rule goes through before it runs: shapes, sentences, memory."""
+"""What every rule goes through before it runs: shapes, error messages, state."""
 
 import functools
 import re
@@ -98,7 +98,7 @@ def test_the_check_comes_before_the_rule_runs():
   assert not ran
 
 
-# Rules with memory.
+# Stateful rules.
 
 
 def smoothed(decay):
@@ -129,7 +129,7 @@ def test_a_wrong_state_ends_in_one_sentence():
     return aggregate.Rule(lambda like: like, update)
 
   for after, sentence in (
-    (lambda tree, state: tree, 'test_a_wrong_state_ends_in_one_sentence has an update that returns no pair'),
+    (lambda tree, state: tree, 'test_a_wrong_state_ends_in_one_sentence has an update that does not return a pair'),
     (lambda tree, state: (tree, state[0]), r'returned a state with \[\], expected \[5\]'),
     (lambda tree, state: (state[0], tree), r'returned \[\], expected \[5\]'),
   ):

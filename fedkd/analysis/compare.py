@@ -10,7 +10,7 @@ from fedkd.analysis import results
 
 
 def labelled(paths) -> dict:
-  """{label: path}, each run once; a label is as much of the end of a path as tells the runs apart."""
+  """{label: path}, each run once; a label is the shortest end of a path that is unique."""
   paths = list(dict.fromkeys(pathlib.Path(path).absolute() for path in paths))
   for length in range(1, max(len(path.parts) for path in paths) + 1):
     labels = ['/'.join(path.parts[-length:]) for path in paths]

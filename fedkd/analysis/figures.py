@@ -1,4 +1,4 @@
-"""From run directories to pandas, intervals and figures."""
+"""Figures of runs and results."""
 
 import itertools
 import json
@@ -32,7 +32,7 @@ def _band(axes, x, values, label, i):
 
 
 def curves(frames, x='round', x_label='round', scale=1.0):
-  """Accuracy of several runs over rounds, turns or megabytes; `frames` is {label: frame of `read`}."""
+  """Accuracy of several runs over rounds, client updates or megabytes; `frames` is {label: frame of `read`}."""
   figure, axes = _axes('Test accuracy, mean over clients', x_label, 'accuracy (%)')
   for i, (label, frame) in enumerate(frames.items()):
     _band(axes, by_seed(frame, x).mean(0) * scale, 100 * by_seed(frame, 'accuracy'), label, i)
@@ -64,7 +64,7 @@ def clients(workdir, summary=None):
   figure, axes = _axes(f'{summary["method"]}: test accuracy of each client', 'client', 'accuracy (%)')
   sizes, names = [g['clients'] for g in summary['groups']], [g['name'] for g in summary['groups']]
   in_order = all(g.get('first', a) == a for g, a in zip(summary['groups'], np.cumsum([0, *sizes]), strict=False))
-  if final.shape[1] != sum(sizes) or not in_order:  # a sample was evaluated: its clients are not told apart
+  if final.shape[1] != sum(sizes) or not in_order:  # only a sample was evaluated: all in one colour
     sizes, names = [final.shape[1]], ['clients evaluated']
   x, low, mean, high = np.arange(final.shape[1]), final.min(0), final.mean(0), final.max(0)
   for i, (a, b) in enumerate(itertools.pairwise(np.cumsum([0, *sizes]))):
@@ -93,13 +93,13 @@ def collaboration(result, bounds):
     bounds: {label: result} whose final mean is drawn as a level.
   """
   rows = [row for row in result['curve'] if row['phase'] == result['curve'][-1]['phase']]
-  each = 100 * np.mean([row['accuracy_per_client'] for row in rows], 1)  # [evaluations, K], mean over seeds
+  accuracy = 100 * np.mean([row['accuracy_per_client'] for row in rows], 1)  # [evaluations, K], mean over seeds
   figure, axes = _axes(f'{result["method"]}: {result["id"]} ({result["profile"]})', 'round', 'accuracy (%)')
-  for k, values in enumerate(each.T):
-    name = result['config']['groups'][k]['model'] if len(result['config']['groups']) == each.shape[1] else ''
+  for k, values in enumerate(accuracy.T):
+    name = result['config']['groups'][k]['model'] if len(result['config']['groups']) == accuracy.shape[1] else ''
     colour, marker = COLOURS[k % len(COLOURS)], MARKERS[k % len(MARKERS)]
     axes.plot([row['round'] for row in rows], values, color=colour, marker=marker, markersize=4, label=f'{k} {name}')
-  axes.axhline(each[0].mean(), color='0.4', linestyle='--', label='mean at the start')
+  axes.axhline(accuracy[0].mean(), color='0.4', linestyle='--', label='mean at the start')
   for label, other in bounds.items():
     axes.axhline(100 * np.mean(other['per_seed']['final']), color='0.4', linestyle='-.', label=f'{label}, mean')
   axes.legend(frameon=False, fontsize=7, ncols=2)
@@ -122,11 +122,11 @@ def components(points, label, domain, titles, domains):
     domains: names.
   """
   figure = matplotlib.figure.Figure(figsize=(3.4 * len(points), 3.6), layout='constrained')
-  for axes, each, title in zip(figure.subplots(1, len(points), squeeze=False)[0], points, titles, strict=True):
+  for axes, xy, title in zip(figure.subplots(1, len(points), squeeze=False)[0], points, titles, strict=True):
     for d in range(len(domains)):
       rows = domain == d
       style = {'cmap': 'tab10', 'vmin': 0, 'vmax': 9, 's': 12, 'marker': MARKERS[d], 'alpha': 0.7, 'linewidths': 0}
-      dots = axes.scatter(each[rows, 0], each[rows, 1], c=label[rows], label=domains[d], **style)
+      dots = axes.scatter(xy[rows, 0], xy[rows, 1], c=label[rows], label=domains[d], **style)
     axes.set(title=title, xlabel='first component', ylabel='second component')
     axes.spines[['top', 'right']].set_visible(False)
   axes.legend(frameon=False, fontsize=7, title='domain')

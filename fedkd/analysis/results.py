@@ -11,7 +11,7 @@ from fedkd.errors import ConfigError
 
 FIELDS = ('id', 'profile', 'method', 'config', 'config_sha256', 'seeds', 'per_seed', 'curve', 'turns')
 FIELDS += ('ledger', 'seconds', 'device', 'versions', 'commit', 'dirty', 'images')
-YOUNGER = ('curve', 'images')  # than the first results
+YOUNGER = ('curve', 'images')  # fields that the first results lack
 PER_SEED = ('start', 'final', 'worst_client', 'second_half_mean', 'best_', 'examples', 'state_sha256')
 CURVE = ('phase', 'method', 'round', 'accuracy', 'accuracy_local', 'accuracy_others', 'validation_accuracy', 'loss')
 CURVE += ('accuracy_per_group', 'kl', 'ce', 'violated', 'dual', 'cosine', 'global_phases')  # FedH2L's
@@ -41,11 +41,11 @@ def sent(result, unit) -> dict:
 
 
 def comparable(config) -> dict:
-  """A plain config without where its data lay, which says nothing about the result."""
+  """A config as JSON without the directory of its data, which does not affect the result."""
   return {**config, 'data': {**config['data'], 'dir': ''}}
 
 
-def _digest(config) -> str:
+def _checksum(config) -> str:
   return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
 
 
@@ -53,11 +53,11 @@ def shared(result, id, name, called) -> dict:
   """A result as that of another row, whose config differs in its name alone, which is `called`."""
   config = {**result['config'], 'name': called}
   same = result.get('same_run', f'{result["id"]}/{result["method"]}')
-  return {**result, 'id': id, 'method': name, 'config': config, 'config_sha256': _digest(config), 'same_run': same}
+  return {**result, 'id': id, 'method': name, 'config': config, 'config_sha256': _checksum(config), 'same_run': same}
 
 
 def of_run(workdir, id, profile, name=None) -> dict:
-  """The result of a finished run: config and its digest, per-seed numbers, curve, ledger, versions, commit.
+  """The result of a finished run: config and its checksum, per-seed numbers, curve, ledger, versions, commit.
 
   Args:
     workdir: the run.
@@ -72,7 +72,7 @@ def of_run(workdir, id, profile, name=None) -> dict:
     'profile': profile,
     'method': name or run['method'],
     'config': config,
-    'config_sha256': _digest(config),
+    'config_sha256': _checksum(config),
     'per_seed': {key: value for key, value in run.items() if key.startswith(PER_SEED)},
     'curve': _curve(workdir),
     'images': run.get('images'),  # not of the first runs
@@ -88,7 +88,7 @@ def _curve(workdir) -> list:
 
   def short(value):
     if isinstance(value, list):
-      return [short(each) for each in value]
+      return [short(item) for item in value]
     return round(value, 4) if isinstance(value, float) else value
 
   return [{name: short(row[name]) for name in row if name in kept or name.startswith(BY_WIDTH)} for row in rows]
@@ -112,7 +112,7 @@ def read(path) -> dict:
 
 def headline(rows) -> dict:
   """Headline accuracies per seed of the last phase: at its start and end, at the best validation accuracy of each
-  client, mean over the second half; with own test rows also their `local` and `others` parts.
+  client, mean over the second half; with test rows per client also their `local` and `others` parts.
 
   Ties in validation go to the earlier round. `best` fields are missing without a validation split.
   """
@@ -135,7 +135,7 @@ def headline(rows) -> dict:
     best = score.argmax(0)
     out['best_round'] = np.array([r['round'] for r in rows])[best].tolist()
     for kind in kinds:
-      each = np.take_along_axis(np.array([r[f'{kind}_per_client'] for r in rows]), best[None], 0)[0]
+      accuracy = np.take_along_axis(np.array([r[f'{kind}_per_client'] for r in rows]), best[None], 0)[0]
       name = kind.replace('accuracy', 'best_on_validation')
-      out |= {name: each.mean(1).tolist(), f'{name}_per_client': each.tolist()}
+      out |= {name: accuracy.mean(1).tolist(), f'{name}_per_client': accuracy.tolist()}
   return out

@@ -1,4 +1,4 @@
-"""What a config may not say, and how two configs differ."""
+"""Checks of configs, and the differences of two."""
 
 import inspect
 from typing import Any
@@ -10,7 +10,7 @@ from fedkd.config.defaults import default
 from fedkd.config.trees import flatten, to_json
 from fedkd.errors import ConfigError, check_known
 
-# These may change when a run is continued; they decide speed, not numbers.
+# These may change when a run is continued; they affect speed, not results.
 RUN_FIELDS = ('data.dir', 'lowering', 'devices', 'chunk', 'seed_axis', 'eval_batch', 'checkpoint_every')
 POSITIVE = ('rounds', 'eval_every', 'data.clients', 'devices')
 NOT_NEGATIVE = (
@@ -22,7 +22,7 @@ KIND_OF = {bool: 'True or False', int: 'a whole number', float: 'a number', str:
 
 
 def check(config: ConfigDict) -> None:
-  """Refuses what no later stage could name as clearly.
+  """Checks fields, types and ranges, for the errors that no later stage could name as clearly.
 
   Raises:
     ConfigError: for an unknown field, or a value of another type or out of range.
@@ -46,7 +46,7 @@ def check(config: ConfigDict) -> None:
 
 
 def check_whole(field: str, value: Any, least: int) -> None:
-  """Refuses what is no whole number of at least `least`.
+  """Checks that a value is a whole number of at least `least`.
 
   Raises:
     ConfigError: with the field and the value.
@@ -89,9 +89,9 @@ def _check_client_store(config):
 
 
 def differences(old: dict, new: dict) -> list[str]:
-  """Result fields in which two plain configs differ, as 'field: old -> new'; a growing `rounds` is no difference.
+  """Result fields in which two configs as JSON differ, as 'field: old -> new'; a larger `rounds` is no difference.
 
-  A field that is younger than the old run is taken to have had its default.
+  A field that did not exist at the time of the old run counts as having had its default.
   """
   since = _defaults(old, new)
   flat_old, flat_new = flatten(old), flatten(new)
@@ -112,7 +112,7 @@ def _spans_all_rounds(config) -> bool:
 
 
 def _defaults(old, new) -> dict:
-  """What a field of `new` had to be before there was such a field."""
+  """The values of fields of `new` before the fields existed."""
   since = to_json(default())
   for field, kind in KINDS.items():
     usual = since.pop(field)

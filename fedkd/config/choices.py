@@ -31,7 +31,8 @@ OPTAX_SCHEDULES = (
 
 
 class Kind(NamedTuple):
-  """A block of the config: its field, what its name may be, and the arguments that the runner passes by position."""
+  """A block of the config: its field, the choices for its name, and the arguments that the runner passes by
+  position."""
 
   field: str
   choices: dict[str, Callable]
@@ -114,7 +115,7 @@ def build(field: str, values: Any, *passed: Any) -> Any:
   Args:
     field: 'method', 'plan', 'optimizer' or 'schedule'.
     values: the block, or a dict like it.
-    *passed: what the runner gives: the optimizer of a method.
+    *passed: what the runner passes: the optimizer of a method.
 
   Raises:
     ConfigError: for an unknown name or field, a value that is missing or that the factory refuses.

@@ -23,20 +23,20 @@ def default() -> ConfigDict:
   config.rounds = 100  # of the last phase
   # Phases that come first: ({'name': method, 'rounds': count, 'early_stop': {...}, **its hyperparameters}, ...)
   config.before = ()
-  # Clients that no longer improve sit out the rest of the last phase: what to watch, '': never.
+  # Clients that no longer improve skip the rest of the last phase; the metric to watch, '': never.
   config.early_stop = ConfigDict({'watch': '', 'patience': 3, 'min_delta': 0.0})
-  config.init_from = ''  # RUN@PHASE: start from the models that phase PHASE (0, 1, ...) of the run beside this one left
+  config.init_from = ''  # RUN@PHASE: warm start from the models after phase PHASE of the neighbouring run RUN
   config.seeds = (0,)
 
   config.data = ConfigDict()
   config.data.name = 'mnist_5k'  # or a TFDS name, rotated_mnist, npz:FILE, mat:FILE, folder:DIR, domains:DIR
   config.data.dir = ''  # where sets lie; empty: $TFDS_DATA_DIR or TFDS's own default, and $FEDKD_IMAGES for folders
-  config.data.size = 0  # resize images to so many pixels a side, 0: leave them (all must then be of one size)
+  config.data.size = 0  # resize images to this side in pixels; 0: do not (all must then be of one size)
   config.data.clients = 10
   config.data.label = 'label'  # the feature of a TFDS set to learn
   config.data.keep = ()  # class names or numbers to keep; (): all
   config.data.rows = 0  # training images to use, a random choice; 0: all
-  config.data.public = ''  # a second data set that everybody has
+  config.data.public = ''  # a second data set, public to all clients
   config.data.public_rows = 0  # of it, 0: all
   # iid, contiguous, dirichlet, shards, by_origin, few, few_by_origin, writers, or a function
   config.data.partition = function('iid')
@@ -46,7 +46,7 @@ def default() -> ConfigDict:
   config.data.minimum = 18  # rows that every client has in `writers`
   config.data.protocol = function('shares')  # or pacs_paper, or a function
   config.data.validation = 0.1  # share of each client's rows held out
-  config.data.public_share = 0.0  # share that each client gives to everybody
+  config.data.public_share = 0.0  # share that each client makes public
   config.data.test_share = 0.0  # share that is the client's own test set
   config.data.aligned = False  # whether all clients divide their rows by the same draw
   config.data.classes = 0  # outputs of every head; 0: as many as the data has
@@ -58,10 +58,10 @@ def default() -> ConfigDict:
   config.eval_rows = 1000  # fixed subset of the test set during the run, 0: all; the end always uses all
   config.eval_clients = 0  # fixed sample of clients to evaluate, 0: all
   config.eval_batch = 0  # images per forward pass of an evaluation; 0: 100 on a CPU, 500 elsewhere
-  config.checkpoint_every = 0  # rounds; 0: about every ten seconds, seldomer where saving would take long
+  config.checkpoint_every = 0  # rounds; 0: about every ten seconds, less often where saving is slow
   config.lowering = 'auto'  # of convolutions: auto, native, matmul
   config.devices = 1  # over which the clients are spread; on a CPU as many as it has cores is worth a try
-  config.client_store = ''  # a directory for the clients' states, of which then only those at work are in memory
-  config.chunk = 0  # clients mapped at once; 0: what the benchmark found
+  config.client_store = ''  # a directory for clients' states; only those of participants are then in memory
+  config.chunk = 0  # clients per vmap; 0: the fastest in the benchmark
   config.seed_axis = 'auto'  # map (one after the other), vmap, auto
   return config

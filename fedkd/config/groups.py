@@ -12,7 +12,7 @@ from fedkd.errors import ConfigError
 def entries(config: ConfigDict) -> tuple[dict, ...]:
   """The groups of a config, each with its number of `clients`.
 
-  Entries without `clients` share, in order, those of `data.clients` that the others leave: of 7 clients for three
+  Entries without `clients` share, in order, the clients of `data.clients` that the others leave: of 7 clients for three
   entries the first has 3, the others 2. Entries for which none is left are dropped.
 
   Raises:
@@ -44,9 +44,9 @@ def _entry(entry: Any, i: int) -> dict:
 
 
 def spread(config: ConfigDict, clients: int) -> None:
-  """Sets `data.clients`, and deals the clients out to the models of `groups` as evenly as possible.
+  """Sets `data.clients`, and distributes the clients over the models of `groups` as evenly as possible.
 
-  Groups that all hold the same clients (HeteroFL's) keep on doing so.
+  Groups that all hold the same clients (HeteroFL's) still do afterwards.
   """
   config.data.clients = clients
   together = len(config.groups) > 1 and all(entry.get('first') == 0 for entry in config.groups)

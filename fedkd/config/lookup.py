@@ -14,7 +14,7 @@ from fedkd.errors import ConfigError
 
 
 def functions(module: types.ModuleType) -> dict[str, Callable]:
-  """What a module offers by plain name: its `__all__`, or without one its public functions."""
+  """The choices that a module offers by plain name: its `__all__`, or without one its public functions."""
   if names := getattr(module, '__all__', None):
     return {name: getattr(module, name) for name in names}
   return {n: f for n, f in vars(module).items() if n[0] != '_' and inspect.isfunction(f)}
@@ -24,7 +24,7 @@ def resolve(name: Any, choices: dict[str, Callable], field: str) -> Callable:
   """A function by value, by plain name, or by dotted path 'module:function'.
 
   Args:
-    name: what the config says.
+    name: the value in the config.
     choices: by plain name.
     field: of the config, for the message.
 
@@ -51,7 +51,7 @@ def parameters_of(function: Callable) -> dict[str, inspect.Parameter]:
   """The parameters that may be given by name, their annotations evaluated where that is possible."""
   try:
     parameters = inspect.signature(function, eval_str=True).parameters
-  except (NameError, TypeError, SyntaxError):  # annotations that name what is imported for a type checker only
+  except (NameError, TypeError, SyntaxError):  # annotations imported for type checkers only
     parameters = inspect.signature(function).parameters
   named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
   return {name: p for name, p in parameters.items() if p.kind in named}

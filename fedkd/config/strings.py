@@ -1,4 +1,4 @@
-"""Config strings: the words behind the colon of `--config=configs/FILE.py:small,method=fedhe`."""
+"""Config strings: what follows the colon of `--config=configs/FILE.py:small,method=fedhe`."""
 
 import inspect
 import math
@@ -51,9 +51,9 @@ def number(field: str, text: Any, kind: type = float, least: float = -math.inf) 
     ConfigError: for any other text, or a number below `least`.
   """
   try:
-    found = kind(text)
-    if math.isfinite(found) and found >= least:
-      return found
+    value = kind(text)
+    if math.isfinite(value) and value >= least:
+      return value
   except (ValueError, OverflowError):
     pass
   what = 'whole number' if kind is int else 'number'
@@ -62,7 +62,7 @@ def number(field: str, text: Any, kind: type = float, least: float = -math.inf) 
 
 
 def finish(config: ConfigDict, choice: ConfigDict) -> ConfigDict:
-  """The config with what every config string may say: `optimizer=NAME`, and `clients=N` where the file takes it."""
+  """Applies the choices that every config string has: `optimizer=NAME`, and `clients=N` where the file takes it."""
   if choice.get('clients') and (clients := number('clients', choice.clients, int, least=1)) != config.data.clients:
     spread(config, clients)
   if choice.optimizer:
@@ -74,7 +74,7 @@ def choose(config: ConfigDict, field: str, name: str, missing: bool = False) -> 
   """Sets the name of a block; its other fields become the new factory's, with their defaults.
 
   An argument without default keeps the value that it has in the block (the learning rate of an optimizer). `missing`:
-  whether one that the block lacks may be given later.
+  whether one that the block lacks may be set later.
 
   Raises:
     ConfigError: for an unknown name, or an argument without default that the block lacks.

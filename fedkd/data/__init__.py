@@ -1,5 +1,5 @@
-"""Real images and how clients share them: `sources` loads, `partition` deals rows to clients, `split` says what each
-is for, `transforms` normalises.
+"""Real images and how clients share them: `sources` loads, `partition` assigns rows to clients, `split`
+divides them by use, `transforms` normalises.
 
 Everything here runs on the host in NumPy, before training; TensorFlow Datasets is imported only by a source
 that needs it.

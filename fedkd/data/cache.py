@@ -10,7 +10,7 @@ import zipfile
 import numpy as np
 from absl import logging
 
-FORMAT = 1  # raise it when what the loaders make of the same files changes
+FORMAT = 1  # increment when the loaders' output for the same files changes
 
 
 def directory() -> pathlib.Path:
@@ -19,13 +19,13 @@ def directory() -> pathlib.Path:
 
 
 def fingerprint(files) -> str:
-  """Path, size and time of change of files: what a changed source does not keep."""
+  """A hash of path, size and modification time of files, which changes with the source."""
   entries = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in sorted(files)]
   return hashlib.sha256(repr(entries).encode()).hexdigest()
 
 
 def cached(name, version, make) -> dict:
-  """The arrays that `make()` returns, from disk where they were made before.
+  """The arrays that `make()` returns, from disk if they are cached.
 
   Args:
     name: of the source, for the reader of the directory.

@@ -1,4 +1,4 @@
-"""Which data sets are there, and how to get the others."""
+"""Which data sets are available, and how to get the others."""
 
 import importlib.util
 import json
@@ -24,7 +24,7 @@ READABLE = ('array_record', 'parquet')  # without TensorFlow
 
 
 class Entry(NamedTuple):
-  """A data set as `data.name` says it."""
+  """A data set, named as in `data.name`."""
 
   name: str
   there: bool
@@ -65,14 +65,14 @@ def table(listed) -> str:
 
 
 def prepare(name, directory=None) -> str:
-  """Makes a set ready to be read: decodes it into the cache if it is there, else has TensorFlow Datasets prepare it.
+  """Prepares a set: decodes it into the cache if it is available, else lets TensorFlow Datasets prepare it.
 
   Returns:
-    A sentence that says what there is.
+    A sentence with the counts of the set.
 
   Raises:
-    ConfigError: that names the one command to run, where TensorFlow is not installed or the set is none of TensorFlow
-      Datasets'; and for a set that cannot be read.
+    ConfigError: with the command to run, if TensorFlow is not installed or TensorFlow Datasets does not have the set;
+      and for a set that cannot be read.
   """
   listed = {entry.name: entry for entry in entries(directory)}
   entry = listed.get(name)
@@ -117,7 +117,7 @@ def _stored(directory) -> dict:
 
 
 def _kind(path) -> str | None:
-  """How `data.name` calls a file or folder; None if it is no data set. Names of folders are looked at, not images."""
+  """How `data.name` calls a file or folder; None if it is no data set. By the names of folders, not by images."""
   if path.suffix in ('.npz', '.mat') and path.is_file():
     return path.suffix[1:]
   below = {sub.name: {inner.name for inner in sub.iterdir() if inner.is_dir()} for sub in _folders(path)}
@@ -136,7 +136,7 @@ def _build(name, folder):
   """Downloads a set and writes it as array_record.
 
   Raises:
-    ConfigError: without TensorFlow, or if it does not work out.
+    ConfigError: without TensorFlow, or if the preparation fails.
   """
   if importlib.util.find_spec('tensorflow') is None:
     tools = 'python3 -m venv tf && tf/bin/pip install tensorflow tensorflow-datasets array-record'

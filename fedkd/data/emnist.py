@@ -1,4 +1,4 @@
-"""EMNIST in the MATLAB form it was published in (Cohen et al., 2017), the only one that says who wrote what."""
+"""EMNIST in the MATLAB form it was published in (Cohen et al., 2017), the only form that records the writers."""
 
 import numpy as np
 

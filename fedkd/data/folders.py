@@ -12,7 +12,7 @@ IMAGE_SUFFIXES = {'.png', '.jpg', '.jpeg', '.bmp', '.gif', '.webp', '.tif', '.ti
 def split(root, size=0) -> tuple:
   """(arrays, class names) of root/{train,test}/class/image; other folders, such as CINIC-10's valid/, are ignored.
 
-  `size`: pixels a side that all images get where they differ (Pillow's box filter); 0 refuses such.
+  `size`: side in pixels to which images of different sizes are resized (Pillow's box filter); 0 raises an error.
   """
   name = f'folder:{root}'
   layout = 'train/CLASS/IMAGE and test/CLASS/IMAGE'
@@ -21,7 +21,7 @@ def split(root, size=0) -> tuple:
   if extra := [folder for folder in classes['test'] if folder.name not in names]:
     raise ConfigError(f'data.name={name}: {extra[0]} has no counterpart in train/; remove it or add training images')
   listed = {part: _images(classes[part], names) for part in SPLITS}
-  _refuse_empty(name, classes['train'], listed['train'], layout)
+  _check_not_empty(name, classes['train'], listed['train'], layout)
   return _cached(name, listed, size), names
 
 
@@ -42,7 +42,7 @@ def domains(root, size=0) -> tuple:
         f'data.name={name}: {folder} has no class {missing[0]}, unlike another domain; add or remove it'
       )
     rows.append(_images(own, names))
-    _refuse_empty(name, own, rows[-1], layout)
+    _check_not_empty(name, own, rows[-1], layout)
   arrays = _cached(name, {'train': [row for own in rows for row in own]}, size)
   origin = np.repeat(np.arange(len(rows)), [len(own) for own in rows])
   return {**arrays, 'origin': origin}, names, [folder.name for folder in folders]
@@ -54,7 +54,7 @@ def _cached(name, listed, size) -> dict:
 
 
 def _listed(root) -> list:
-  """The folders in a folder, but for hidden ones; none if it is not there."""
+  """The folders in a folder, except hidden ones; none if it does not exist."""
   return sorted(p for p in root.iterdir() if p.is_dir() and not p.name.startswith('.')) if root.is_dir() else []
 
 
@@ -67,7 +67,7 @@ def _subfolders(name, folder, kind, layout) -> list:
   return found
 
 
-def _refuse_empty(name, folders, rows, layout):
+def _check_not_empty(name, folders, rows, layout):
   filled = {path.parent for path, _ in rows}
   if empty := [folder for folder in folders if folder not in filled]:
     raise ConfigError(f'data.name={name}: {empty[0]} has no image; remove it or add some, as {layout}')
@@ -112,7 +112,7 @@ def _common_form(name, paths, wanted) -> tuple:
 
 
 def _open(name, path, use):
-  """What `use` makes of an opened image."""
+  """The result of `use` on an opened image."""
   from PIL import Image
 
   try:

@@ -3,7 +3,7 @@
 Every partitioner returns a list of `clients` arrays int64[n_k] of row numbers in ascending order: disjoint,
 together all rows, none empty. Nothing is dropped where rows do not divide evenly: the first N mod K parts of
 `iid` and `contiguous`, and the first shards of `shards`, are one row larger. `few`, `few_by_origin` and `writers`
-differ: they make the small private sets of FedMD (Li and Wang, 2019) and leave most rows to nobody, and
+differ: they make the small private sets of FedMD (Li and Wang, 2019) and leave most rows without an owner, and
 `few_by_origin` may give one row to two clients. All raise ConfigError for fewer than one client or fewer rows than
 clients.
 """
@@ -88,8 +88,8 @@ def dirichlet(labels, clients, seed, concentration=0.5, smallest=10) -> list:
     smallest: rows of the smallest client.
 
   Raises:
-    ConfigError: also for a concentration out of range, a smallest client that cannot be, or
-      that MOST_REDRAWS draws do not bring.
+    ConfigError: also for a concentration out of range, an impossible `smallest`, or
+      one that MOST_REDRAWS draws do not reach.
   """
   _check(labels, clients)
   if not 0 < concentration <= MOST_CONCENTRATION:
@@ -155,7 +155,7 @@ def by_origin(labels, clients, seed, origin) -> list:
 
 
 def few(labels, clients, seed, per_class=3) -> list:
-  """`per_class` random rows of each class for each client, disjoint; the rest is nobody's (FedMD, iid).
+  """`per_class` random rows of each class for each client, disjoint; the rest has no owner (FedMD, iid).
 
   Raises:
     ConfigError: also if a class has fewer than clients * per_class rows.
@@ -172,7 +172,7 @@ def few_by_origin(labels, clients, seed, origin, per_class=20) -> list:
   """Client i gets `per_class` random rows of each class among those of origin i mod O (FedMD, non-iid).
 
   With origins that are ranks of fine classes, client i knows one fine class of each superclass. Clients of one origin
-  have no row in common where there are enough rows; else they draw them in turn, and again from the start.
+  have no row in common if there are enough rows; else they take them cyclically.
 
   Raises:
     ConfigError: also if there are no origins, or one has fewer than `per_class` rows of a class.
@@ -185,8 +185,8 @@ def few_by_origin(labels, clients, seed, origin, per_class=20) -> list:
     _check_per_class(np.where(origin == group, labels, -1), per_class, 1, f' of origin {group}', np.unique(labels))
     for c in np.unique(labels):
       rows = rng.permutation(np.flatnonzero((origin == group) & (labels == c)))
-      for turn, part in enumerate(parts[group::origins]):
-        part.append(rows[(turn * per_class + np.arange(per_class)) % len(rows)])
+      for i, part in enumerate(parts[group::origins]):
+        part.append(rows[(i * per_class + np.arange(per_class)) % len(rows)])
   return [np.sort(np.concatenate(part)) for part in parts]
 
 
@@ -224,7 +224,7 @@ def writers(labels, clients, seed, origin, minimum=18) -> list:
 def _count_origins(origin) -> int:
   if origin is None:
     raise ConfigError(
-      'data.partition needs rows that belong to somebody, but this data set has neither domains nor writers; use '
+      'data.partition needs rows with an origin, but this data set has neither domains nor writers; use '
       'data.name=rotated_mnist, domains:DIR or mat:FILE with the published emnist-letters.mat, or '
       'data.partition=iid'
     )

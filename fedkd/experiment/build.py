@@ -21,7 +21,7 @@ from fedkd.federation import initial_variables as fresh_variables
 from fedkd.models import pretrained
 from fedkd.types import ExampleIndices, Pool
 
-PADDING_ID = 2**30  # the first number of clients that do not exist
+PADDING_ID = 2**30  # padding clients are numbered from here
 
 
 class Experiment(NamedTuple):
@@ -39,13 +39,13 @@ class Experiment(NamedTuple):
 
 
 def build(config, beside='.', dry=False, evaluate=None) -> Experiment:
-  """Checks a config, loads its data and makes the parts of its run; nothing is written or trained.
+  """Checks a config, loads its data and builds the parts of its run; nothing is written or trained.
 
   Args:
     config: ConfigDict.
     beside: the folder in which `init_from` looks for another run.
-    dry: everything but the models' weights, of which only the shapes are made: nothing is compiled, nothing can run.
-    evaluate: int[K], the clients to look at, if not those that the config says.
+    dry: weights are shapes only: nothing is compiled, nothing can run.
+    evaluate: int[K], the clients to evaluate, if not those of the config.
 
   Raises:
     ConfigError: in one sentence, for anything that cannot run.
@@ -63,7 +63,7 @@ def build(config, beside='.', dry=False, evaluate=None) -> Experiment:
   stops = [make_early_stop(block, p == len(config.before), config, source, splits) for p, block in enumerate(blocks)]
   example = jax.ShapeDtypeStruct(source.train_image.shape[1:], source.train_image.dtype)
   initial = lambda how=None: initial_variables(groups, config.seeds, example, how)
-  # What runs once need not be fast, and LLVM takes seconds per architecture to make it so.
+  # Programs that run once need not be fast, and LLVM takes seconds per architecture to optimise them.
   cheap = {'xla_backend_optimization_level': 0} if jax.default_backend() == 'cpu' else None
   variables = jax.eval_shape(initial) if dry else _with_weights(configs.entries(config), initial(cheap))
   _check_lone_examples(groups, variables, splits)
@@ -85,7 +85,7 @@ def build(config, beside='.', dry=False, evaluate=None) -> Experiment:
       else:
         one = phase.make(*common, mesh, stops=bool(stops[p]))
     except ValueError as error:
-      if hosts.lost(error):  # no matter of the method
+      if hosts.lost(error):  # not the method's fault
         raise
       reason = str(error).split('\n')[0]
       raise ConfigError(f'method {configs.label(block)} does not fit its models or messages: {reason}') from error
@@ -161,7 +161,7 @@ def _stack(trees):
 def _tables(lists, ids, mesh) -> ExampleIndices:
   """The rows of the clients `ids`, leaves [seeds, n, ...], all seeds padded alike; `lists`: per seed, per client.
 
-  Clients that only make n a multiple of the devices own nothing and have numbers of their own.
+  Clients that only pad n to a multiple of the devices own no examples; their numbers begin at PADDING_ID.
   """
   extra = sharding.rows(len(ids), mesh) - len(ids)
   every = np.concatenate([ids, PADDING_ID + np.arange(extra, dtype=np.int32)])

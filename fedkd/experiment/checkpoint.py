@@ -1,7 +1,7 @@
-"""Checkpoints of a whole run: Orbax for the files, a SHA-256 of the contents for trust.
+"""Checkpoints of a whole run: Orbax for the files, a SHA-256 of the contents for integrity.
 
-Orbax restores a flipped bit silently, so every checkpoint carries the digest of its leaves; one that does not
-match, or cannot be read at all, is passed over for the next older one.
+Orbax restores a flipped bit silently, so every checkpoint carries a checksum of its leaves; one that does not
+match, or cannot be read, is skipped for the next older one.
 """
 
 import contextlib
@@ -31,13 +31,13 @@ def checksum(tree) -> str:
 def manager(directory, keep=KEPT, largest=0, tidy=True):
   """The Orbax manager of a run's `checkpoints/`; saves are atomic and done when `save` returns.
 
-  `tidy`: clear away what a save that died has left; not for who only reads, since somebody may be saving.
+  `tidy`: remove what an interrupted save has left; not for readers, since another process may be saving.
   `largest`: bytes of the largest array to save. Orbax compresses as many arrays at once as it may hold beside a state;
   with 0 that is all of them.
   """
   import orbax.checkpoint as ocp  # here and below: half a second that a refused config need not wait for
 
-  # Orbax and absl report every save; a researcher's terminal shows progress instead.
+  # Orbax and absl log every save; the terminal shows progress instead.
   logging.getLogger('absl').setLevel(logging.ERROR)
   options = ocp.CheckpointManagerOptions(
     max_to_keep=keep,
@@ -55,7 +55,7 @@ def manager(directory, keep=KEPT, largest=0, tidy=True):
 
 
 def _alone():
-  """A process reads and writes for itself; of several hosts `loop` lets only the first."""
+  """Every process reads and writes on its own; of several hosts only the first does (`loop`)."""
   import orbax.checkpoint as ocp
 
   me = jax.process_index()
@@ -63,7 +63,7 @@ def _alone():
 
 
 def _flat(leaves) -> dict:
-  """Leaves by number, so that restoring needs no knowledge of node types; without empty ones, which Orbax refuses."""
+  """Leaves by number, so that restoring does not depend on node types; without empty ones, which Orbax rejects."""
   return {f'{i:05d}': leaf for i, leaf in enumerate(leaves) if leaf.size}
 
 
@@ -75,8 +75,8 @@ def save(opened, step, state, notes):
   """Saves a state and JSON-ready `notes` as `step`."""
   import orbax.checkpoint as ocp
 
-  # Orbax copies a NumPy array before it writes it. A JAX array on several devices it would write in parts, of which
-  # another host may have some.
+  # Orbax copies a NumPy array before it writes it. It would write a JAX array on several devices in parts, some of
+  # them on other hosts.
   in_one_place = lambda a: isinstance(a, jax.Array) and len(a.sharding.device_set) == 1
   leaves = [a if in_one_place(a) else np.asarray(a) for a in jax.tree.leaves(state)]
   tree = _flat(leaves)
@@ -93,12 +93,12 @@ def read(opened, step, like):
   tree = opened.restore(step, args=ocp.args.Composite(state=ocp.args.StandardRestore(_flat(leaves)))).state
   leaves = [np.asarray(tree.get(f'{i:05d}', leaf)) for i, leaf in enumerate(leaves)]
   if _seal(leaves, found.digest['notes']) != found.digest['sha256']:
-    raise ValueError('its contents do not match their digest')
+    raise ValueError('its contents do not match their checksum')
   return jax.tree.unflatten(jax.tree.structure(like), leaves), found.digest['notes']
 
 
-def told(error) -> str:
-  """What an exception of `read` says, in one line."""
+def reason_of(error) -> str:
+  """The message of an exception of `read`, in one line."""
   return str(error).strip().split('\n')[0][:120]
 
 
@@ -115,14 +115,14 @@ def restore(opened, like, warn, tidy=True):
     (step, state, notes), or None if there is no checkpoint.
 
   Raises:
-    ConfigError: if none can be read. None is deleted then: what has changed may be the program.
+    ConfigError: if none can be read. None is deleted then: the program may have changed instead.
   """
   damaged = []
   for step in sorted(opened.all_steps(), reverse=True):
     try:
       state, notes = read(opened, step, like(step))
     except Exception as error:  # damage raises many types, depending on the file that is hit
-      reason = told(error)
+      reason = reason_of(error)
       warn(f'checkpoint {step} is damaged ({type(error).__name__}: {reason}); trying the next older one')
       damaged.append(step)
     else:

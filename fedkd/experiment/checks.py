@@ -1,4 +1,4 @@
-"""Early stopping as a config says it, checked against data and plan."""
+"""Early stopping from a config, checked against data and plan."""
 
 from fedkd import config as configs
 from fedkd.errors import ConfigError
@@ -9,7 +9,7 @@ def make_early_stop(block, last, config, source, splits) -> early_stopping.Early
   """The `early_stop` of a phase, None without one. `last`: whether the phase follows `config.plan`.
 
   Raises:
-    ConfigError: for a field or a value that cannot be.
+    ConfigError: for an unknown field or an impossible value.
   """
   fields = block.get('early_stop')
   if not fields or fields.get('watch') == '':
@@ -39,7 +39,7 @@ def make_early_stop(block, last, config, source, splits) -> early_stopping.Early
       )
   if last and config.plan.name != 'synchronous':
     raise ConfigError(
-      f'plan.name={config.plan.name!r} does not go with early_stop: who is seldom drawn would stop before it has '
-      "learned; set it to 'synchronous'"
+      f'plan.name={config.plan.name!r} does not go with early_stop: a seldom sampled client would stop before it '
+      "has learned; set it to 'synchronous'"
     )
   return early

@@ -1,7 +1,7 @@
-"""Clients' states on disk: one record for every client that has ever taken part, in one file per group.
+"""The client-state store: one record on disk for every client that has ever taken part, in one file per group.
 
-Where the records lie is a table, a value like any other state. A record that a kept table knows is never written over,
-so that a run that dies continues from a checkpoint (which is such a table) as if nothing had happened.
+A table, part of the state, says where the records are. A record that a saved table refers to is never overwritten, so
+that a run that crashes resumes from a checkpoint (which holds such a table) as if nothing had happened.
 """
 
 import contextlib
@@ -22,19 +22,19 @@ from fedkd.experiment.checkpoint import KEPT
 
 
 class Table(NamedTuple):
-  """Where the records of a group's clients lie."""
+  """Where the records of a group's clients are."""
 
   place: np.ndarray  # int32[n], in records; -1 for a client that has never taken part
   sum: np.ndarray  # uint32[n], CRC-32 of its record
 
 
 def blank(clients) -> Table:
-  """The table of clients of whom none has taken part."""
+  """The table before any client has taken part."""
   return Table(np.full(clients, -1, np.int32), np.zeros(clients, np.uint32))
 
 
 def claim(directory, config, workdir):
-  """Makes the directory of a run's records, or finds that it is that run's already.
+  """Creates the directory of a run's records, or checks that it belongs to that run.
 
   Args:
     directory: where the records go.
@@ -78,19 +78,19 @@ class Records:
     return self._ends[-1]
 
   def clear(self):
-    """Begins anew, with no record."""
+    """Starts over, without records."""
     self._open('wb+')
     self._kept, self._free, self._fixed, self._end = [], [], np.zeros(0, bool), 0
 
   def resume(self, table):
-    """Goes on from a table that an earlier process kept.
+    """Resumes from a table that an earlier process saved.
 
     Raises:
       StoreError: if the file does not have its records.
     """
     if not self.path.exists():
       raise StoreError(f'{self.path} is missing; bring it back, or start in a new workdir')
-    self._open('rb+' if os.access(self.path, os.W_OK) else 'rb')  # an archive may be looked at
+    self._open('rb+' if os.access(self.path, os.W_OK) else 'rb')  # an archive may be read-only
     needed, size = int(table.place.max(initial=-1)) + 1, self.path.stat().st_size
     self._end = max(needed, -(-size // max(self.bytes, 1)))
     if needed * self.bytes > size:
@@ -108,11 +108,11 @@ class Records:
       yield
     except OSError as error:
       raise StoreError(
-        f'{self.path}: {error.strerror}; make room or mend it and start again: the last checkpoint is kept'
+        f'{self.path}: {error.strerror}; free space or repair it and start again: the last checkpoint is kept'
       ) from error
 
   def keep(self, table):
-    """Makes the records of `table` survive the end of this process, until `KEPT` newer tables are kept."""
+    """Makes the records of `table` durable, until `KEPT` newer tables are kept."""
     with self._named():
       os.fsync(self._file)
     self._kept = [*self._kept, table.place][-KEPT:]
@@ -122,7 +122,7 @@ class Records:
     self._fixed = np.zeros(self._end, bool)
     for place in self._kept:
       self._fixed[place[place >= 0]] = True
-    # Until there are as many, older checkpoints may know of records that no table here does.
+    # Until there are as many, older checkpoints may refer to records that no table here does.
     self._free = np.flatnonzero(~self._fixed).tolist() if len(self._kept) == KEPT else []
 
   def read(self, table, rows, out, at):
@@ -130,7 +130,7 @@ class Records:
     record are left as they are.
 
     Raises:
-      StoreError: for a record that is not what was written.
+      StoreError: for a record whose CRC does not match.
     """
     record = np.empty(self.bytes, np.uint8)
     for row, i in zip(rows, at, strict=True):
@@ -166,7 +166,7 @@ class Records:
     return zip(jax.tree.leaves(tree), parts, strict=True)
 
   def _place(self, last):
-    """Where a client's record goes: over its last one, unless a kept table knows that."""
+    """Where a client's record goes: over its last one, unless a kept table refers to that."""
     if last >= 0 and not (last < len(self._fixed) and self._fixed[last]):
       return last
     if self._free:
@@ -178,7 +178,7 @@ class Records:
     while len(record):
       with self._named():
         done = os.preadv(self._file.fileno(), [record], at)
-      record, at = record[done:] if done else record[:0], at + done  # what is missing will not have its sum
+      record, at = record[done:] if done else record[:0], at + done  # a short read fails the CRC
 
   def _put(self, record, at):
     while len(record):

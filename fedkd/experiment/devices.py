@@ -11,7 +11,8 @@ from fedkd.sharding import AXIS
 
 
 def request(count):
-  """Lets a CPU count as several devices, `count` on all hosts together; has no effect once JAX's have started."""
+  """Lets a CPU count as several devices, `count` on all hosts together; has no effect once JAX has initialised its
+  devices."""
   if count > 1:
     with contextlib.suppress(RuntimeError):
       jax.config.update('jax_num_cpu_devices', max(1, count // hosts.count()))

@@ -1,4 +1,4 @@
-"""What a config would run, without running it: the text behind `--dry_run`."""
+"""A summary of what a config would run: the output of `--dry_run`."""
 
 import jax
 import numpy as np
@@ -47,7 +47,7 @@ def text(config) -> str:
   parts = build(config, dry=True)
   phase, own = parts.phases[-1], owned(parts.splits[0])
   images = parts.source.train_image.nbytes
-  turns = sum(int((w >= 0).sum()) for w in phase.plan.participants)
+  updates = sum(int((w >= 0).sum()) for w in phase.plan.participants)
   path = ' then '.join(p.label for p in parts.phases)
   lines = [f'{config.name}: method {path} on {parts.source.name}, {len(config.seeds)} seed(s)']
   for g, group in enumerate(parts.groups):
@@ -60,7 +60,7 @@ def text(config) -> str:
       f'    down at most {_message(ledger.capacity(down))}',
     ]
   lines += [
-    f'  plan {config.plan.name}: {config.rounds:,} rounds, {turns:,} client turns, '
+    f'  plan {config.plan.name}: {config.rounds:,} rounds, {updates:,} client updates, '
     f'{sum(w.shape[1] for w in phase.plan.participants)} slots',
     f'  memory: states {_size(phase.state) / 1e6:,.1f} MB, training images {images / 1e6:,.1f} MB',
     *([f'  disk: clients {_on_disk(parts) / 1e6:,.1f} MB once all have taken part'] if config.client_store else []),

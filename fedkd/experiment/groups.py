@@ -11,12 +11,12 @@ from fedkd.experiment.normalisation import normalisation
 from fedkd.models.base import Preprocessed
 from fedkd.types import Group
 
-CLIENT_FIELDS = ('clients', 'first', 'weights')  # of an entry, who has the model and what it starts from
-OPTIMIZER_FIELDS = ('learning_rate', 'optimizer')  # and how it is trained, if not as the others
+CLIENT_FIELDS = ('clients', 'first', 'weights')  # of an entry: which clients have the model, and its initial weights
+OPTIMIZER_FIELDS = ('learning_rate', 'optimizer')  # of an entry: its own optimizer settings
 
 
 def make_groups(config, source) -> tuple:
-  """The groups of a config, clients numbered in their order unless a group says what its `first` is: several groups may
+  """The groups of a config, clients numbered in their order unless a group gives its `first`: several groups may
   hold the same clients (HeteroFL's widths that change, Diao, Ding and Tarokh, 2021).
 
   Raises:
@@ -68,7 +68,7 @@ def _check_clients(groups, clients):
 
 
 def group_names(entries, nets) -> list[str]:
-  """A name for each group: its model and first tuple of widths, and where several are called so, the fields in which
+  """A name for each group: its model and first tuple of widths, and for duplicates the fields in which
   they differ.
 
   Args:
@@ -110,7 +110,7 @@ def _network(entry, i, common):
   known = configs.fields(make, ('parent', 'name'))
   if lacking := [field for field in common if field not in known]:
     raise ConfigError(
-      f'groups[{i}].model={name!r} has no field {lacking[0]!r}; add it, as fedkd/models/__init__.py says'
+      f'groups[{i}].model={name!r} has no field {lacking[0]!r}; add it, as fedkd/models/__init__.py describes'
     )
   own = {field: usual for field, usual in known.items() if field not in common}
   configs.check_known(fields, own, f'groups[{i}], a {name},')

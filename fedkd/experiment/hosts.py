@@ -1,7 +1,8 @@
-"""Several processes that work on one run, each with devices of its own; here and in `devices` only.
+"""Multi-host runs: several processes, each with its own devices. Handled here and in `devices` only.
 
-All of them run the same program on the same config and data. What depends on a clock, a signal or a file is decided by
-the first (`tell`), and only the first writes the run directory: the others write into one that is thrown away.
+All of them run the same program on the same config and data. Whatever depends on a clock, a signal or a file is decided
+by the primary host (`broadcast_from_primary`), and only the primary writes the run directory: the others write to a
+temporary one.
 """
 
 import contextlib
@@ -18,7 +19,7 @@ from jax.experimental import multihost_utils
 
 from fedkd.errors import ConfigError, HostError
 
-PATIENCE = 30  # seconds without a sign of life after which a host counts as dead
+PATIENCE = 30  # seconds, the heartbeat timeout of a host
 _joined = 1  # hosts
 
 
@@ -29,7 +30,7 @@ def join(where):
     where: 'HOST:PORT,COUNT,INDEX', the address of the first host, how many there are, and which this one is, from 0.
 
   Raises:
-    ConfigError: for another text, or if they do not come together.
+    ConfigError: for a malformed text, or if the hosts do not connect.
   """
   global _joined  # like JAX's own state
   try:
@@ -59,7 +60,7 @@ def is_primary() -> bool:
 
 
 def gather(value) -> list:
-  """What every host says, JSON-ready, in their order. All hosts must call it."""
+  """The values of all hosts, JSON-ready, in host order. All hosts must call it."""
   if _joined == 1:
     return [value]
   text = np.frombuffer(json.dumps(value).encode(), np.uint8)
@@ -69,12 +70,12 @@ def gather(value) -> list:
 
 
 def broadcast_from_primary(value):
-  """What the first host says. All hosts must call it."""
+  """The value of the primary host. All hosts must call it."""
   return gather(value)[0]
 
 
 def broadcast_arrays(tree, like):
-  """The arrays of the first host, with the shapes of `like`; the others' are not looked at. Bit for bit."""
+  """The arrays of the primary host, with the shapes of `like`, bit for bit; those of other hosts are ignored."""
   if _joined == 1:
     return tree
 
@@ -90,39 +91,41 @@ def broadcast_arrays(tree, like):
   return jax.tree.map(one, like, tree if is_primary() else like)
 
 
-def run_on_primary(look):
-  """What `look()` finds on the first host, JSON-ready; its refusal is everybody's. All hosts must call it.
+def run_on_primary(function):
+  """The result of `function()` on the primary host, JSON-ready; a ConfigError there is raised on all hosts. All hosts
+  must call it.
 
   Raises:
-    ConfigError: where the first host raises it.
+    ConfigError: if the primary host raises one.
   """
   try:
-    found = [look() if is_primary() else None, None]
+    outcome = [function() if is_primary() else None, None]
   except ConfigError as error:
-    found = [None, str(error)]
-  value, refusal = broadcast_from_primary(found)
-  if refusal:
-    raise ConfigError(refusal)
+    outcome = [None, str(error)]
+  value, message = broadcast_from_primary(outcome)
+  if message:
+    raise ConfigError(message)
   return value
 
 
-def check_agreement(look):
-  """Refuses hosts that find something else than the first. One host alone does not look.
+def check_agreement(values):
+  """Checks that all hosts have the same values as the primary; a single host computes none.
 
   Args:
-    look: () -> {field: value}, JSON-ready.
+    values: () -> {field: value}, JSON-ready.
 
   Raises:
     ConfigError: that names the host and the field.
   """
   if _joined == 1:
     return
-  said = gather(look())
-  for host, other in enumerate(said):
-    for field in sorted(other.keys() | said[0].keys()):
-      if other.get(field) != said[0].get(field):
+  of_hosts = gather(values())
+  primary = of_hosts[0]
+  for host, other in enumerate(of_hosts):
+    for field in sorted(other.keys() | primary.keys()):
+      if other.get(field) != primary.get(field):
         raise ConfigError(
-          f'{field}={other.get(field)!r} on host {host}, but {said[0].get(field)!r} on host 0; start all hosts alike'
+          f'{field}={other.get(field)!r} on host {host}, but {primary.get(field)!r} on host 0; start all hosts alike'
         )
 
 
@@ -138,7 +141,7 @@ def code(config) -> int:
 
 @contextlib.contextmanager
 def writing_to(workdir):
-  """The run directory for the first host, one that is thrown away for the others."""
+  """The run directory on the primary host, a temporary one on the others."""
   if is_primary():
     yield pathlib.Path(workdir)
     return
@@ -147,7 +150,7 @@ def writing_to(workdir):
 
 
 def lost(error) -> bool:
-  """Whether an error is that of a collective, which means that another host has ended."""
+  """Whether an error is that of a collective, which means that another host has exited."""
   of_devices = isinstance(error, jax.errors.JaxRuntimeError)
   words = ('Gloo', 'NCCL', 'UNAVAILABLE', 'onnection') if of_devices else ('Gloo',)
   return _joined > 1 and any(word in str(error) for word in words)
@@ -155,10 +158,10 @@ def lost(error) -> bool:
 
 @contextlib.contextmanager
 def together():
-  """Names what a failure here most often means.
+  """Turns a failed collective into a HostError.
 
   Raises:
-    HostError: for an error of what the hosts do together.
+    HostError: for an error of a collective operation.
   """
   try:
     yield
@@ -167,5 +170,5 @@ def together():
       raise
     reason = str(error).split('\n')[0][:200]
     raise HostError(
-      f'another host has ended, or the way to it ({reason}); the last checkpoint is kept, start all hosts again'
+      f'another host has exited or cannot be reached ({reason}); the last checkpoint is kept, start all hosts again'
     ) from error

@@ -1,4 +1,4 @@
-"""What a run directory holds, brought back: its config, and its clients' models."""
+"""Loads a run directory: its config and its clients' models."""
 
 import bisect
 import itertools
@@ -18,7 +18,7 @@ from fedkd.simulation import model_of
 
 
 def read_config(workdir: str | pathlib.Path) -> ConfigDict:
-  """The config of a run directory; a field that is younger than the run has its default.
+  """The config of a run directory; fields added to fedkd after the run have their defaults.
 
   Raises:
     ConfigError: if there is none.

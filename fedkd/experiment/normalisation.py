@@ -13,7 +13,7 @@ def normalisation(choice, source) -> tuple[np.ndarray, np.ndarray]:
   """(mean, scale), float32, each to be broadcast against an image [H, W, c]; a model sees (x - mean) * scale.
 
   Args:
-    choice: what `data.normalise` says: a name in `fedkd.data.transforms`, or a function of the training images
+    choice: the value of `data.normalise`: a name in `fedkd.data.transforms`, or a function of the training images
       uint8[N, H, W, c] alone, or of them and the name of their source.
     source: `sources.Source`.
 
@@ -44,5 +44,5 @@ def _constant(value, name, image, where) -> np.ndarray:
   if not fits:
     raise ConfigError(f'{where} a {name} of shape {list(value.shape)}; it must broadcast against images {list(image)}')
   if not np.isfinite(value).all():
-    raise ConfigError(f'{where} a {name} that is not finite; see to channels without variance')
+    raise ConfigError(f'{where} a {name} that is not finite; check for channels without variance')
   return value

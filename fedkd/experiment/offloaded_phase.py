@@ -1,8 +1,8 @@
-"""A phase whose clients' states lie on disk (`client_store`); only those of the slots at work are in memory.
+"""The offloaded phase: clients' states are on disk (`client_store`); only those of the current slots are in memory.
 
-The rounds are cut into windows. Before a window the records of its participants are read, after it they are written,
-and while the device works the next window's are read already. A client without a record begins as `Client.init` says.
-What a client computes does not depend on where its state lies: the numbers are those of a phase in memory, bit for bit.
+The rounds are cut into windows. The records of its participants are read before a window and written after it; while
+the device works, those of the next window are prefetched. A client without a record starts from `Client.init`. The
+numbers are those of a phase in memory, bit for bit.
 """
 
 import pathlib
@@ -23,7 +23,7 @@ from fedkd.plan import Plan
 from fedkd.simulation import calibrated, first_clients, first_server
 from fedkd.types import Method, State
 
-SLOTS = 256  # about so many client updates a window: enough to keep the device busy, few enough to hold
+SLOTS = 256  # client updates per window, about: enough to keep the device busy, few enough for memory
 
 
 class ClientStates(NamedTuple):
@@ -34,16 +34,16 @@ class ClientStates(NamedTuple):
   like: list  # one client's state, ShapeDtypeStruct [seeds, ...]
 
   def read(self, tables, rows, out, wanted=None):
-    """Puts the states of the clients in `rows`, or of those that are `wanted` (bool), into their places in `out`."""
-    wanted = wanted or [np.ones(len(mine), bool) for mine in rows]
-    for record, table, mine, states, mask in zip(self.records, tables, rows, out, wanted, strict=True):
-      record.read(table, mine[mask], states, np.flatnonzero(mask))
+    """Puts the states of the clients in `rows`, or of those with `wanted` (bool), into their places in `out`."""
+    wanted = wanted or [np.ones(len(chosen), bool) for chosen in rows]
+    for record, table, chosen, states, mask in zip(self.records, tables, rows, out, wanted, strict=True):
+      record.read(table, chosen[mask], states, np.flatnonzero(mask))
 
   def write(self, tables, rows, states) -> list:
     """The tables after writing the states of the clients in `rows`."""
     return [
-      record.write(table, mine, held)
-      for record, table, mine, held in zip(self.records, tables, rows, states, strict=True)
+      record.write(table, chosen, held)
+      for record, table, chosen, held in zip(self.records, tables, rows, states, strict=True)
     ]
 
   def room(self, many) -> list:
@@ -52,26 +52,26 @@ class ClientStates(NamedTuple):
     return [jax.tree.map(zeros(n), like) for n, like in zip(many, self.like, strict=True)]
 
   def clear(self):
-    """Begins anew, with no record."""
+    """Starts over, without records."""
     for record in self.records:
       record.clear()
 
   def keep(self, state):
-    """Makes the records that the tables of `state` know survive this process; returns `state`."""
+    """Makes the records that the tables of `state` refer to durable; returns `state`."""
     for record, table in zip(self.records, state.client, strict=True):
       record.keep(table)
     return state
 
   def resume(self, saved):
-    """Goes on from a state that an earlier process kept; returns it."""
+    """Resumes from a state that an earlier process saved; returns it."""
     for record, table in zip(self.records, saved.client, strict=True):
       record.resume(table)
     return saved
 
 
 class Programs(NamedTuple):
-  """What is compiled: (Inputs, ...) -> trees with a leading axis of seeds. `Inputs.new` says which clients have no
-  record, whatever the state holds for them."""
+  """What is compiled: (Inputs, ...) -> trees with a leading axis of seeds. `Inputs.new` marks the clients without
+  a record, whose entries in the state are ignored."""
 
   server: Callable  # Inputs -> the server's state before the first round
   clients: Callable  # Inputs -> the clients' states before their first update, per group
@@ -92,8 +92,8 @@ def _programs(method, groups, evaluated, width, options, window) -> Programs:
   def with_new(inputs, state):
     """The state with those of the new clients as before their first update."""
     choose = lambda mask: lambda a, b: jnp.where(mask.reshape(-1, *[1] * (a.ndim - 1)), a, b)
-    each = zip(inputs.new, clients(inputs), state.client, strict=True)
-    return state._replace(client=tuple(jax.tree.map(choose(mask), first, held) for mask, first, held in each))
+    groups_of = zip(inputs.new, clients(inputs), state.client, strict=True)
+    return state._replace(client=tuple(jax.tree.map(choose(mask), first, held) for mask, first, held in groups_of))
 
   def work(inputs, state):
     data, state = inputs.federation(groups).data(), with_new(inputs, state)
@@ -120,7 +120,7 @@ def _programs(method, groups, evaluated, width, options, window) -> Programs:
 
 
 class OffloadedPhase(NamedTuple):
-  """A `Phase` whose clients' states lie in files. Between calls, a `State` has tables in their place.
+  """A `Phase` whose clients' states are in files. Between calls, a `State` has tables in their place.
 
   Lists have an entry per group.
   """
@@ -134,11 +134,11 @@ class OffloadedPhase(NamedTuple):
   saved: State
   federation: Federation  # with tables [seeds, ...] as NumPy arrays
   evaluated: np.ndarray
-  inputs: Inputs  # of all clients; `of` picks those at work
+  inputs: Inputs  # of all clients; `of` selects those of a window
   programs: Programs
   states: ClientStates | None  # None until the shapes of the states are known
   window: int  # rounds
-  places: list  # clients that a window has room for
+  places: list  # most clients of a window
 
   def of(self, rows) -> Inputs:
     """The inputs for the clients in `rows`."""
@@ -166,7 +166,7 @@ class OffloadedPhase(NamedTuple):
     return State(nobody, self.programs.server(self.inputs._replace(variables=variables)))
 
   def run(self, state, start, count, stopped=None):
-    del stopped  # there is no early stopping with a store
+    del stopped  # early stopping does not go with a store
     tables, server, reports, end = list(state.client), state.server, [], start + count
     rows, held = self.participating(start, end), self.states.room(self.places)
     self.states.read(tables, rows, held)
@@ -175,7 +175,7 @@ class OffloadedPhase(NamedTuple):
         many = min(self.window, end - start)
         inputs = self.inputs_of(start, many, rows, _without_record(tables, rows))
         out, report = self.programs.work(inputs, State(tuple(held), server))
-        # While the device works: those of the next window who are not at work now.
+        # While the device works: read clients of the next window that are not in this one.
         following, ahead = self.participating(start + many, end), self.states.room(self.places)
         busy = [np.isin(*each) for each in zip(following, rows, strict=True)]
         reading = reader.submit(self.states.read, tables, following, ahead, [~mask for mask in busy])
@@ -218,7 +218,7 @@ class OffloadedPhase(NamedTuple):
     return self.states.resume(saved)
 
   def checksum(self, state) -> str:
-    """Of all states, wherever their records lie; the records' CRCs stand for them."""
+    """Of all states, wherever their records are; the records enter by their CRCs."""
     have = [np.flatnonzero(table.place >= 0) for table in state.client]
     sums = [table.sum[rows] for table, rows in zip(state.client, have, strict=True)]
     return checkpoint.checksum((have, sums, state.server))
@@ -239,7 +239,7 @@ def make(
   """The programs of a phase with its clients' states in `folder`; other arguments as `phase.make`.
 
   Raises:
-    ValueError: as `phase.make`; or for a stale plan, whose inbox is as large as the clients' states.
+    ValueError: as `phase.make`; or for a stale plan, whose inbox would be as large as the clients' states.
   """
   if plan.stale:
     raise ValueError("client_store has no room for every client's last download; set plan.stale=False")

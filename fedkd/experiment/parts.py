@@ -11,11 +11,11 @@ from fedkd.experiment.groups import OPTIMIZER_FIELDS
 from fedkd.plan import Plan
 from fedkd.types import Client, Method
 
-PHASE_FIELDS = ('rounds', 'early_stop')  # of a block; the others are its method's
+PHASE_FIELDS = ('rounds', 'early_stop')  # of a block; its other fields are the method's
 
 
 def load_data(config) -> sources.Source:
-  """The data set of a config, with its public set behind it if it names one."""
+  """The data set of a config, with its public set appended if it names one."""
   where, size = config.data.dir or None, config.data.size
   fit = lambda source: sources.resize(source, size) if size else source
   private = sources.load(config.data.name, where, config.data.label, configs.freeze(config.data.keep), size)
@@ -41,7 +41,7 @@ def _some(source, limit, field) -> sources.Source:
 
 
 def make_split(config, source, seed) -> split.Split:
-  """Who owns which rows, by the config's partitioner, and what everybody does with them, by its protocol."""
+  """Who owns which rows, by the config's partitioner, and what they are used for, by its protocol."""
   make = configs.resolve(config.data.partition, configs.functions(partition), 'data.partition')
   own = len(source.train_label) - source.public
   known = {'origin': None if source.origin is None else source.origin[:own], **config.data}
@@ -56,7 +56,7 @@ def make_plan(values, sizes, rounds) -> Plan:
   """The plan of a config block, for so many clients per group.
 
   Raises:
-    ConfigError: for a plan that these clients cannot have.
+    ConfigError: for a plan that does not fit these clients.
   """
   try:
     return configs.build('plan', values)(sizes, rounds)
@@ -91,7 +91,7 @@ def make_method(block, config, groups) -> Method:
 def _with_optimizers(method, groups, made) -> Method:
   """`method`, whose clients of group g are those of `made[g]`.
 
-  The model tells the group: it is static, and an object of its own in each.
+  The model identifies the group: it is static, and a distinct object in each.
   """
   of = lambda model: next(one for group, one in zip(groups, made, strict=True) if group.model is model).client
   init = lambda key, model, *rest: of(model).init(key, model, *rest)

@@ -1,5 +1,5 @@
-"""A phase of a run: a method for so many rounds. Here with all clients' states in memory; `offloaded_phase` keeps them
-in files. Both are a `Phase` to the loop."""
+"""A phase of a run: a method for a number of rounds. Here with all clients' states in memory; `offloaded_phase` keeps
+them in files. Both are a `Phase` to the loop."""
 
 import functools
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from fedkd.plan import Plan
 from fedkd.simulation import calibrated, initial_state
 from fedkd.types import Method, State, clients
 
-MOST_ROUNDS = 1000  # of one call; its reports are kept on the device
+MOST_ROUNDS = 1000  # of one call, whose reports are held on the device
 
 
 class Phase(Protocol):
@@ -37,11 +37,11 @@ class Phase(Protocol):
     ...
 
   def run(self, state, start, count, stopped=None) -> tuple[State, round.Report]:
-    """`count` more rounds. `stopped`: bool[seeds, clients], who sits out. Takes the state over."""
+    """`count` more rounds. `stopped`: bool[seeds, clients], who skips them. Donates the state."""
     ...
 
   def lower(self) -> Any:
-    """The `jax.stages.Lowered` program of `run`; once compiled, its calls find it."""
+    """The `jax.stages.Lowered` program of `run`; once compiled, calls of `run` reuse it."""
     ...
 
   def correct(self, state, x, y) -> jax.Array:
@@ -69,7 +69,7 @@ class Phase(Protocol):
     ...
 
 
-def handed_over(method: Method, groups, state: State) -> tuple:
+def handover_variables(method: Method, groups, state: State) -> tuple:
   """What the next phase starts from, per group, leaves [1 or n, ...]."""
 
   def of_group(g):
@@ -81,13 +81,13 @@ def handed_over(method: Method, groups, state: State) -> tuple:
 
 
 def without_padding(groups, state: State) -> State:
-  """A state without the rows that make groups of clients a multiple of the devices; leaves [seeds, n, ...]."""
+  """A state without the rows that pad groups to a multiple of the devices; leaves [seeds, n, ...]."""
   cut = lambda group, states: jax.tree.map(lambda a: a[:, : len(group.ids)], states)
   return state._replace(client=tuple(map(cut, groups, state.client)))
 
 
 def padded(state: State, like: State) -> State:
-  """A state with those rows, zeros, up to the shapes of `like`."""
+  """A state padded with zeros to the shapes of `like`."""
   pad = lambda a, s: a if a.shape == s.shape else np.pad(a, [(0, m - n) for n, m in zip(a.shape, s.shape, strict=True)])
   return jax.tree.map(pad, state, like)
 
@@ -144,7 +144,7 @@ class PhaseInMemory(NamedTuple):
     own = self.programs.cut(state)
     if hosts.count() == 1:
       return own
-    # Other hosts' rows have to come here before they can be saved; leaf by leaf, so that no device needs room for all.
+    # Other hosts' rows are gathered before they are saved; leaf by leaf, so that no device has to hold them all.
     return jax.tree.map(lambda a: np.asarray(self.programs.gather(a)), own)
 
   def unpack(self, saved) -> State:
@@ -160,7 +160,7 @@ def _laid_out(state, places):
 
 
 def _placed(state, places):
-  """The shapes of a state, as they lie on the devices: arguments that lie elsewhere would be traced anew."""
+  """The shapes of a state, as they lie on the devices: arguments placed elsewhere would be traced again."""
   with_place = lambda where: lambda s: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=where)
   place = lambda where, part: jax.tree.map(with_place(where), part)
   return jax.tree.map(place, places, state) if places else state
@@ -169,7 +169,8 @@ def _placed(state, places):
 def _participants(plan, groups, sizes, mesh, seeds, stops) -> Callable:
   """stopped -> the slots as the compiled round takes them.
 
-  Slots that differ between seeds cost their own copy, and vmap over seeds its branches: only where clients may stop.
+  Slots that differ between seeds need a copy per seed, and under vmap over seeds both branches run: only where clients
+  may stop.
   """
   table = [sharding.assign_slots(w, n, mesh) for w, n in zip(plan.participants, sizes, strict=True)]
   if not stops:
@@ -178,9 +179,8 @@ def _participants(plan, groups, sizes, mesh, seeds, stops) -> Callable:
 
   @functools.lru_cache(1)
   def left(stopped):
-    out = np.frombuffer(stopped, bool).reshape(seeds, -1)
-    each = zip(table, groups, strict=True)
-    return tuple(early_stopping.slots(w, group.ids, out) for w, group in each)
+    who = np.frombuffer(stopped, bool).reshape(seeds, -1)
+    return tuple(early_stopping.slots(w, group.ids, who) for w, group in zip(table, groups, strict=True))
 
   nobody = np.zeros((seeds, clients(groups)), bool)
   return lambda stopped: left((nobody if stopped is None else stopped).tobytes())
@@ -205,9 +205,9 @@ def make(
     keys: [seeds], the run's keys of this phase.
     federation: with tables [seeds, ...].
     evaluated: int[K], the clients to evaluate.
-    before: variables that `init` will get, or their shapes.
+    before: the variables for `init`, or their shapes.
     mesh: devices over which the clients are spread, or None.
-    stops: whether `run` can be told who has stopped.
+    stops: whether `run` takes `stopped`.
 
   Raises:
     ValueError: if method, models and data do not fit together.
@@ -219,7 +219,7 @@ def make(
   lie = State(places, elsewhere, elsewhere)
   to = lambda where: {'out_shardings': where} if mesh else {}
   rows = inference.evaluated_rows(groups, evaluated)
-  # A client that sits in several groups is evaluated in the first; the next phase needs them all.
+  # A client of several groups is evaluated in the first; the next phase needs them all.
   firsts = tuple(np.unique(inference.evaluated_in(groups, np.arange(clients(groups)))).tolist())
 
   def init(inputs):
@@ -238,7 +238,7 @@ def make(
     return calibrated(method, inputs.federation(groups), state, firsts)
 
   def handover(inputs, state):
-    return handed_over(method, groups, calibrated(method, inputs.federation(groups), state, range(len(groups))))
+    return handover_variables(method, groups, calibrated(method, inputs.federation(groups), state, range(len(groups))))
 
   per_seed = (*PER_SEED, 'participants') if stops else PER_SEED
   gathered = to(elsewhere) if hosts.count() > 1 else {}
@@ -256,7 +256,7 @@ def make(
   one = PhaseInMemory(
     label, method, plan, rounds, length, None, None, groups, inputs, programs, slots, lie if mesh else None
   )
-  # A whole round in shapes: what does not fit together ends here, not after minutes of compilation.
+  # Traces a whole round: incompatible parts fail here, not after minutes of compilation.
   first = _placed(jax.eval_shape(one.init, before), one.places)
   state = jax.eval_shape(lambda state: one.run(state, 0, 0)[0], first)
   return one._replace(state=state, saved=jax.eval_shape(programs.cut, state))

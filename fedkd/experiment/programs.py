@@ -29,7 +29,7 @@ class Inputs(NamedTuple):
   participants: tuple = ()  # per group int32[rounds, m]
   start: jax.Array | int = 0
   count: jax.Array | int = 0
-  new: tuple = ()  # per group bool[k], clients whose state is not in memory because they never had one
+  new: tuple = ()  # per group bool[k], clients that have never taken part and so have no state
 
   def federation(self, groups) -> Federation:
     """The federation of one seed, inside a program."""
@@ -50,7 +50,7 @@ def over_seeds(function: Callable, axis: str, per_seed=PER_SEED) -> Callable:
 
   def mapped(inputs, *trees):
     seeds = {name: getattr(inputs, name) for name in per_seed}
-    one = lambda each: function(inputs._replace(**each[0]), *each[1])
+    one = lambda of_seed: function(inputs._replace(**of_seed[0]), *of_seed[1])
     if jax.tree.leaves((seeds, trees))[0].shape[0] == 1:  # no loop, so that a donated state is updated in place
       only = jax.tree.map(lambda a: jax.lax.squeeze(a, (0,)), (seeds, trees))  # takes less tracing than indexing
       return jax.tree.map(lambda a: a[None], one(only))

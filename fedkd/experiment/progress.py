@@ -1,4 +1,4 @@
-"""What a run reports while it goes on: TensorBoard events, and a progress bar, lines, or calls of the caller's own."""
+"""What a run reports while it trains: TensorBoard events, and a progress bar, lines, or calls of the caller's own."""
 
 import contextlib
 import sys
@@ -10,12 +10,13 @@ import numpy as np
 
 
 def tensorboard(workdir, step):
-  """A TensorBoard writer that forgets what was logged after `step`, rounds since the run began."""
+  """A TensorBoard writer that discards events after `step`, in rounds since the start of the run."""
   return _tensorboardX().SummaryWriter(str(workdir / 'tensorboard'), purge_step=step + 1)
 
 
 def _tensorboardX():
-  """tensorboardX without PyTorch, which it imports where that is installed: seconds, for tensors that we never log."""
+  """tensorboardX without PyTorch, which it imports where that is installed: which takes seconds, for tensors that we
+  never log."""
   hide = 'torch' not in sys.modules
   if hide:
     sys.modules['torch'] = None
@@ -93,7 +94,7 @@ def _description(rounds) -> Callable:
   first, accuracy = [], [float('nan')]
 
   def describe(round, rate, row):
-    if not first:  # what came before, restoring and compiling, comes once
+    if not first:  # without the time of restoring and compiling
       first.append((round, time.monotonic()))
     accuracy.append(np.mean(row['accuracy']) if row else accuracy[-1])
     text = f'accuracy {accuracy[-1]:.3f}  {rate:,.0f} examples/s'

@@ -1,4 +1,4 @@
-"""What a result was made with: versions, device, commit; and where compiled programs are kept."""
+"""Provenance of a result: versions, device, commit; and the compilation cache."""
 
 import importlib.metadata as package_metadata
 import os
@@ -14,7 +14,7 @@ from fedkd.data import cache
 
 
 def use_compilation_cache():
-  """Keeps compiled programs in $FEDKD_CACHE (default ~/.cache/fedkd), unless JAX was told another place.
+  """Keeps compiled programs in $FEDKD_CACHE (default ~/.cache/fedkd), unless JAX is configured for another directory.
 
   Small ones too: a run compiles some fifty beside its rounds, which together take longer than a short run.
   """
@@ -36,7 +36,7 @@ def environment() -> dict:
 def commit(package) -> dict:
   """{'commit', 'dirty'} of the checkout that the folder `package` is the package of; '' and False where it is in none.
 
-  An installed package may lie in somebody else's repository, whose commit says nothing about this code.
+  An installed package may be inside another repository, whose commit is not that of this code.
   """
   root = package.parent
   if not _is_ours(root) or _git(root, 'rev-parse', '--show-prefix') != '':  # not the top folder of a repository
@@ -54,7 +54,7 @@ def _is_ours(root) -> bool:
 
 
 def _git(folder, *words) -> str | None:
-  """What git says in a folder; None where it fails or is not installed."""
+  """The output of git in a folder; None if it fails or is not installed."""
   try:
     done = subprocess.run(['git', *words], cwd=folder, capture_output=True, text=True, check=True)
   except (OSError, subprocess.CalledProcessError):

@@ -1,4 +1,4 @@
-"""A run: `run` trains, phase after phase, and writes the run directory; `load` brings a client's model back."""
+"""`run`: trains, phase after phase, and writes the run directory."""
 
 import contextlib
 import os
@@ -37,15 +37,15 @@ def run(config, workdir, show=True) -> dict:
   Raises:
     ConfigError: before anything is written or trained, also if `workdir` holds a run of another config.
     DivergedError: at a loss that is not finite; the last checkpoint is kept.
-    HostError: where another host ends.
+    HostError: if another host exits.
     StoreError: where `client_store` cannot be read or written; the last checkpoint is kept.
-    StoppedError: on SIGINT or SIGTERM, after the chunk was finished and saved, or after compiling.
+    StoppedError: on SIGINT or SIGTERM, after the segment was finished and saved, or after compiling.
   """
-  devices.request(config.devices)  # before the hosts speak
-  with hosts.together(), hosts.writing_to(workdir) as mine:
+  devices.request(config.devices)  # before the first collective operation
+  with hosts.together(), hosts.writing_to(workdir) as own_workdir:
     plain = configs.to_json(config)
     hosts.check_agreement(lambda: {**configs.flatten(plain), 'the code': hosts.code(plain)})
-    return _run(config, mine, pathlib.Path(workdir).parent, hosts.is_primary() and show)
+    return _run(config, own_workdir, pathlib.Path(workdir).parent, hosts.is_primary() and show)
 
 
 def _run(config, workdir, beside, show) -> dict:
@@ -76,7 +76,7 @@ def _run(config, workdir, beside, show) -> dict:
 
 
 def _finished(workdir, config) -> dict | None:
-  """The summary of a run that is finished; one of fewer rounds goes on."""
+  """The summary of a run that is finished; a run of fewer rounds continues."""
   _check_same_config(workdir, configs.to_json(config))
   path = workdir / 'summary.json'
   summary = files.read_json(path) if path.exists() else {'rounds': -1}
@@ -121,7 +121,7 @@ def _write_start(workdir, parts):
 
 @contextlib.contextmanager
 def _signals():
-  """A list that receives the number of a SIGINT or SIGTERM instead of the program's death."""
+  """A list to which SIGINT and SIGTERM append their number, instead of ending the program."""
   got = []
   try:
     before = {s: signal.signal(s, lambda number, frame: got.append(number)) for s in (signal.SIGINT, signal.SIGTERM)}
@@ -150,7 +150,7 @@ def _train(parts, workdir, saved, display, stop):
   for number, phase in enumerate(parts.phases[first:], first):
     fresh = step == start
     if fresh:
-      state = phase.init(_handed(parts, workdir, number, state))
+      state = phase.init(_initial(parts, workdir, number, state))
     if step < start + phase.rounds:
       this = loop.Loop(parts, number, start, workdir, saved, display, writer, stop)
       state, totals = loop.rounds(this, state, totals, step - start, fresh)
@@ -159,10 +159,10 @@ def _train(parts, workdir, saved, display, stop):
 
 
 def _compile(phases, display, stop):
-  """The programs of all phases to come, side by side, since XLA compiles one program mostly on one core.
+  """Compiles the programs of the remaining phases in parallel, since XLA compiles one program mostly on one core.
 
-  They are lowered here, since JAX's contexts, such as `jax.default_matmul_precision`, are a thread's own. A signal that
-  came by the end stops the run; one that comes after the last line on the terminal lets it save a round first.
+  They are lowered in this thread, since JAX's contexts, such as `jax.default_matmul_precision`, are thread-local. A
+  signal received meanwhile stops the run; after the last line on the terminal the run saves a round first.
   """
   if not phases:
     return
@@ -176,8 +176,8 @@ def _compile(phases, display, stop):
   display.say(f'{label}: compiled in {time.monotonic() - begun:.1f} s')
 
 
-def _handed(parts, workdir, number, state):
-  """What a phase starts from: the initial variables, or what the phase before left, which is kept for other runs."""
+def _initial(parts, workdir, number, state):
+  """What a phase starts from: the initial variables, or those of the phase before, which are saved for other runs."""
   if number == 0:
     return parts.variables
   variables = parts.phases[number - 1].handover(state)
@@ -206,5 +206,5 @@ def _finish(parts, workdir, state, totals) -> dict:
   }
   counts = partition.overview(owned(parts.splits[0]), parts.source.train_label, parts.source.classes)
   analysis.save_figures(workdir, counts, out)
-  files.write_json(workdir / 'summary.json', out)  # last, because it says that the run is finished
+  files.write_json(workdir / 'summary.json', out)  # last: it marks the run as finished
   return out

@@ -6,17 +6,17 @@ import numpy as np
 from fedkd.experiment import totals
 from fedkd.inference import evaluated_in
 
-EVAL_BLOCK = (100, 1000)  # images per call of the evaluation program: at least, where there are as many, and at most
+EVAL_BLOCK = (100, 1000)  # images per call of the evaluation program: the least (if there are as many) and the most
 
 
 def subset(rows, limit) -> np.ndarray:
-  """A fixed random choice of `limit` of so many rows; all of them for 0."""
+  """A fixed random choice of `limit` out of `rows` rows; all of them for 0."""
   order = np.random.default_rng(0).permutation(rows)
   return order[:limit] if 0 < limit < rows else np.arange(rows)
 
 
 def _block(parts) -> int:
-  """Images per call: one number for all that a run evaluates, because every other one would be compiled anew."""
+  """Images per call: one number for a whole run, because every other one would be compiled again."""
   (least, most), limit, source = EVAL_BLOCK, parts.config.eval_rows, parts.source
   both = [lists for split in parts.splits for lists in (split.test, split.validation)]
   public = len(source.public_test[1]) if source.public_test else 0
@@ -45,11 +45,11 @@ def _correct(parts, phase, state, images, labels, lists) -> tuple:
   full = lambda a: np.broadcast_to(a, (seeds, *a.shape[1:]))
   correct = 0
   for start in range(0, width, block):
-    rows, mine = index[:, start : start + block], owner[:, start : start + block]
-    label = np.where(mine >= 0, labels[rows], -1)  # no answer is -1
-    right = np.asarray(phase.correct(state, full(images[rows]), full(label)), np.float32)
+    rows, owners = index[:, start : start + block], owner[:, start : start + block]
+    label = np.where(owners >= 0, labels[rows], -1)  # no prediction is -1
+    is_correct = np.asarray(phase.correct(state, full(images[rows]), full(label)), np.float32)
     # Sums of a block are exact in float32, for which NumPy has a fast matrix product.
-    correct = correct + (right @ (mine[..., None] == np.arange(sizes.shape[1])).astype(np.float32)).astype(int)
+    correct = correct + (is_correct @ (owners[..., None] == np.arange(sizes.shape[1])).astype(np.float32)).astype(int)
   return correct, sizes
 
 
@@ -74,8 +74,8 @@ def accuracy(parts, phase, state, limit) -> dict:
     'local': own / rows[:, clients],
     'others': (correct.sum(-1) - own) / (rows.sum(-1, keepdims=True) - rows[:, clients]),
   }
-  for name, each in split.items():
-    out |= {f'accuracy_{name}': each.mean(1).tolist(), f'accuracy_{name}_per_client': each.tolist()}
+  for name, fraction in split.items():
+    out |= {f'accuracy_{name}': fraction.mean(1).tolist(), f'accuracy_{name}_per_client': fraction.tolist()}
   return {'test_rows': int(rows.sum(-1).max()), **out}
 
 
@@ -83,8 +83,8 @@ def public(parts, phase, state, limit) -> dict:
   """Accuracy on the test set of the public data, at most `limit` of its rows."""
   images, labels = parts.source.public_test
   correct, rows = _correct(parts, phase, state, images, labels, [[subset(len(labels), limit)]])
-  each = correct[..., 0] / rows
-  return {'accuracy_public': each.mean(1).tolist(), 'accuracy_public_per_client': each.tolist()}
+  fraction = correct[..., 0] / rows
+  return {'accuracy_public': fraction.mean(1).tolist(), 'accuracy_public_per_client': fraction.tolist()}
 
 
 def validation(parts, phase, state, limit) -> dict:
@@ -95,5 +95,5 @@ def validation(parts, phase, state, limit) -> dict:
   pick = subset(min(map(len, held)), limit)
   lists = [[rows[pick] if limit else rows] for rows in held]
   correct, rows = _correct(parts, phase, state, parts.source.train_image, parts.source.train_label, lists)
-  each = correct[..., 0] / rows
-  return {'validation_accuracy': each.mean(1).tolist(), 'validation_accuracy_per_client': each.tolist()}
+  fraction = correct[..., 0] / rows
+  return {'validation_accuracy': fraction.mean(1).tolist(), 'validation_accuracy_per_client': fraction.tolist()}

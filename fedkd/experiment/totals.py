@@ -1,4 +1,4 @@
-"""What a run adds up on the host: the ledger, losses and examples of finished rounds, and the rows made of them.
+"""What a run accumulates on the host: the ledger, losses and examples of finished rounds, and the rows made of them.
 
 Every value is a list over seeds. Totals are JSON-ready, because a checkpoint carries them.
 """
@@ -10,13 +10,13 @@ from fedkd.plan import client_updates
 
 def start(seeds) -> dict:
   """Totals before round 0. `up` and `down` are {kind: [numbers per seed, bytes per seed]}; `means` is {name: [sum per
-  seed, client turns per seed that have a value]} since the last evaluation; `last` describes the last round."""
+  seed, client updates per seed with a defined value]} since the last evaluation; `last` describes the last round."""
   zeros = [0.0] * seeds
   return {'examples': zeros, 'seconds': 0.0, 'up': {}, 'down': {}, 'means': {}, 'last': {}, **of_phase(seeds)}
 
 
 def of_phase(seeds) -> dict:
-  """The totals that begin anew with each phase: client turns, and what early stopping remembers."""
+  """The totals that begin anew with each phase: client updates, and the patience state of early stopping."""
   return {'turns': [0] * seeds, 'stop': {}}
 
 
@@ -56,22 +56,22 @@ def add(totals, report, count, seconds) -> dict:
   for info, slotted in zip(report.info, slots, strict=True):
     for name, values in info.items():
       values = np.asarray(values, np.float64)[:, :count]
-      said = slotted & ~np.isnan(values)
-      both = np.stack([np.sum(values, (1, 2), where=said), said.sum((1, 2))])
+      defined = slotted & ~np.isnan(values)
+      both = np.stack([np.sum(values, (1, 2), where=defined), defined.sum((1, 2))])
       infos[name] = infos.get(name, 0) + both
   new = {**totals, 'seconds': totals['seconds'] + seconds, 'last': {}, 'means': dict(totals['means'])}
   new['examples'] = (np.asarray(totals['examples']) + infos.pop('examples', [0])[0]).tolist()
   new['turns'] = (np.asarray(totals['turns']) + sum(s.sum((1, 2)) for s in slots)).tolist()
   for name, both in infos.items():
     new['means'][name] = (np.asarray(totals['means'].get(name, 0.0)) + both).tolist()
-  speakers = np.maximum(sum(s[:, count - 1].sum(-1) for s in slots), 1)
+  participants = np.maximum(sum(s[:, count - 1].sum(-1) for s in slots), 1)
   for way in ('up', 'down'):
     counted = _counts(getattr(report, way))
     sums = {kind: a[:, :, :count].sum(-1) for kind, a in counted.items()}
     new[way] = {kind: (np.asarray(totals[way].get(kind, 0)) + a).tolist() for kind, a in sums.items()}
     last = sum(a[:, :, count - 1] for a in counted.values()) + np.zeros((2, len(new['examples'])))
     for unit, values in zip(('numbers', 'bytes'), last, strict=True):
-      new['last'][f'{unit}_{way}_per_client'] = (values / speakers).tolist()
+      new['last'][f'{unit}_{way}_per_client'] = (values / participants).tolist()
   for name, values in report.server.items():
     of_seeds = np.asarray(values)[:, count - 1].astype(float).tolist()
     new['last'][name] = [None if np.isnan(value) else value for value in of_seeds]
@@ -84,7 +84,7 @@ def total(totals, way) -> np.ndarray:
 
 
 def first_bad_loss(report, count):
-  """(seed index, round of the chunk, client, loss) of the first loss that is not finite, or None."""
+  """(seed index, round of the segment, client, loss) of the first loss that is not finite, or None."""
   found = []
   for ids, info in zip(report.ids, report.info, strict=True):
     if 'loss' in info:
@@ -97,25 +97,25 @@ def first_bad_loss(report, count):
 
 
 def accuracies(correct, rows, owner, groups) -> dict:
-  """The accuracy fields of a row from right answers int[seeds, K] on `rows` [seeds] examples; `owner`: int[K], which of
-  so many `groups` each client is in. A group of which nobody is evaluated has no accuracy, None."""
-  each = correct / rows[:, None]
-  nobody = [None] * len(each)
-  per_group = [each[:, owner == g].mean(1).tolist() if np.any(owner == g) else nobody for g in range(groups)]
+  """The accuracy fields of an evaluation from correct predictions int[seeds, K] on `rows` [seeds] examples; `owner`:
+  int[K], the group of each client, out of `groups`. A group without evaluated clients has accuracy None."""
+  fraction = correct / rows[:, None]
+  nobody = [None] * len(fraction)
+  per_group = [fraction[:, owner == g].mean(1).tolist() if np.any(owner == g) else nobody for g in range(groups)]
   return {
-    'accuracy': each.mean(1).tolist(),
-    'accuracy_per_client': each.tolist(),
+    'accuracy': fraction.mean(1).tolist(),
+    'accuracy_per_client': fraction.tolist(),
     'accuracy_per_group': [list(row) for row in zip(*per_group, strict=True)],
-    'accuracy_std': each.std(1).tolist(),
-    'accuracy_p10': np.percentile(each, 10, axis=1).tolist(),
-    'accuracy_worst': each.min(1).tolist(),
+    'accuracy_std': fraction.std(1).tolist(),
+    'accuracy_p10': np.percentile(fraction, 10, axis=1).tolist(),
+    'accuracy_worst': fraction.min(1).tolist(),
   }
 
 
 def row(totals) -> dict:
-  """The training and ledger fields of a row; losses are means over the client turns since the last evaluation that
-  have a value (not NaN), what the server says is of the last round; None for a seed without a value."""
-  mean = lambda sums, turns: [total / count if count else None for total, count in zip(sums, turns, strict=True)]
+  """The training and ledger fields of a row; losses are means over the client updates since the last evaluation;
+  undefined ones are NaN and excluded from means. Server metrics are those of the last round; None: no value."""
+  mean = lambda sums, counts: [total / count if count else None for total, count in zip(sums, counts, strict=True)]
   out = {name: mean(*both) for name, both in totals['means'].items()}
   for way in ('up', 'down'):
     for unit, values in zip(('numbers', 'bytes'), total(totals, way), strict=True):

@@ -1,4 +1,4 @@
-"""The models that a finished phase leaves, kept in a run's `phases/`, so that other runs can branch from them."""
+"""Warm starts: the models at the end of a phase, saved in a run's `phases/`, from which other runs can branch."""
 
 import json
 import pathlib
@@ -13,7 +13,7 @@ from fedkd.experiment import checkpoint
 
 def write(workdir, phase, variables, sizes):
   """Keeps the variables of phase number `phase`, per group leaves [seeds, 1 or n, ...]; `sizes`: clients per group."""
-  every = _each(_models(variables), sizes)  # of all hosts, even where there is nothing to write
+  every = _per_client(_models(variables), sizes)  # a collective operation: on all hosts, even those that write nothing
   with checkpoint.manager(pathlib.Path(workdir) / 'phases', keep=None) as opened:
     if phase not in opened.all_steps():
       checkpoint.save(opened, phase, every, {})
@@ -28,12 +28,12 @@ def read(config, beside, variables) -> tuple:
     variables: this run's initial ones, leaves [seeds, 1, ...].
 
   Raises:
-    ConfigError: if there is no such run or phase, it is damaged, or its clients, seeds or data are others.
+    ConfigError: if there is no such run or phase, it is damaged, or its clients, seeds or data differ.
   """
   name, at, phase = config.init_from.rpartition('@')
   where = f'init_from={config.init_from!r}'
   if not at or not phase.isdigit():
-    raise ConfigError(f'{where} must be RUN@PHASE, for example fedmd@0 for what the first phase of ../fedmd left')
+    raise ConfigError(f'{where} must be RUN@PHASE, for example fedmd@0 for the end of the first phase of ../fedmd')
   path = beside / name
   if not (path / 'config.json').exists():
     raise ConfigError(f'{where}: {path} holds no run; run that one first, in the same folder as this one')
@@ -44,17 +44,17 @@ def read(config, beside, variables) -> tuple:
   fields = ('groups', 'seeds', 'data')
   pick = lambda values: {field: values[field] for field in fields}
   if changed := configs.differences(pick(other), pick(configs.to_json(config))):
-    raise ConfigError(f'{where}: that run has other clients ({"; ".join(changed)}); make them equal')
+    raise ConfigError(f'{where}: the clients of that run differ ({"; ".join(changed)}); make them equal')
   sizes = [entry['clients'] for entry in configs.entries(config)]
-  like = jax.eval_shape(lambda v: _each(v, sizes), _models(variables))
+  like = jax.eval_shape(lambda v: _per_client(v, sizes), _models(variables))
   with checkpoint.manager(path / 'phases', keep=None, tidy=False) as opened:
     if int(phase) not in opened.all_steps():
       raise ConfigError(f'{where}: phase {phase} of that run is not finished; finish it first')
     try:
       found = checkpoint.read(opened, int(phase), like)[0]
     except Exception as error:  # as in `checkpoint.restore`
-      reason = checkpoint.told(error)
-      raise ConfigError(f'{where}: what that phase left is damaged ({reason}); run {path} again') from error
+      reason = checkpoint.reason_of(error)
+      raise ConfigError(f'{where}: the checkpoint of that phase is damaged ({reason}); run {path} again') from error
   return jax.tree.map(jnp.asarray, found)
 
 
@@ -62,7 +62,7 @@ def _models(variables) -> tuple:
   return tuple({name: v[name] for name in ('params', 'batch_stats')} for v in variables)
 
 
-def _each(variables, sizes) -> tuple:
+def _per_client(variables, sizes) -> tuple:
   """Leaves [seeds, 1 or n, ...] as [seeds, n, ...]."""
   widen = lambda n: lambda a: jnp.broadcast_to(a, (a.shape[0], n, *a.shape[2:]))
   return tuple(jax.tree.map(widen(n), v) for v, n in zip(variables, sizes, strict=True))

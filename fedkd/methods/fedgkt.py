@@ -54,7 +54,8 @@ def fedgkt(
     ValueError: for augmented images, whose maps and logits would no longer match, models without a map, server_epochs
       below 1, or a temperature that is not positive.
   """
-  if server_epochs < 1 or not temperature > 0:
+  traced = isinstance(temperature, jax.core.Tracer)
+  if server_epochs < 1 or not (traced or temperature > 0):
     raise ValueError(f'server_epochs={server_epochs} must be at least 1, and temperature={temperature} positive')
 
   def init(key, model, data, variables):

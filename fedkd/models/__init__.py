@@ -4,7 +4,7 @@ The contract: fields `classes` and `lowering`; `features(x, train) -> f`, `head(
 `__call__(x, train) -> (logits, {'features': f})`, where 'penalty' may be added to the features, a term of every loss;
 variables {'params', 'batch_stats'}, or {'params'} alone without BatchNorm. `layers.Classifier` is its base class.
 
-Features are a vector per image, but a map [H, W, c] in `GKTClient`. What is trained on a server only is not exported:
+Features are a vector per image, in `GKTClient` a map [H, W, c]. Models of the server alone are not exported:
 `gkt.GKTServer` on such maps, `cvae.CVAE` on feature vectors.
 """
 

@@ -18,7 +18,7 @@ class Classifier(nn.Module):
 
 
 class Adapted(nn.Module):
-  """A module from elsewhere as the contract has it.
+  """Adapts any other module to the contract.
 
   It may return logits [B, C] alone or (logits, dict), and its flag for training may be called `train`, `training`,
   `deterministic` or `use_running_average`, or be missing. With methods `features` and `head` it has features, too.
@@ -48,7 +48,7 @@ def _target(net):
 
 
 def _training(function, train) -> dict:
-  """The keyword by which a function is told whether it trains; {} for one that need not know."""
+  """The training flag of a function, as a keyword argument; {} if it has none."""
   names = inspect.signature(function).parameters
   flags = {'train': train, 'training': train, 'deterministic': not train, 'use_running_average': not train}
   return next(({name: value} for name, value in flags.items() if name in names), {})
@@ -60,15 +60,15 @@ def is_linen(model: Any) -> bool:
 
 
 def has_features(net) -> bool:
-  """Whether a module has the two methods that make features of it."""
+  """Whether a module has the two methods for features."""
   return callable(getattr(net, 'features', None)) and callable(getattr(net, 'head', None))
 
 
 def check_features(net):
-  """Refuses a module that returns logits alone, for a method that needs features.
+  """Checks that a module has features, for a method that needs them.
 
   Raises:
-    ValueError: that shows the two methods to add.
+    ValueError: for a module that returns logits alone, with the two methods to add.
   """
   net = net.net if isinstance(net, Preprocessed) else net
   net = net.net if isinstance(net, Adapted) else net

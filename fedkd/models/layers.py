@@ -15,7 +15,7 @@ import numpy as np
 
 from fedkd.errors import check_choice
 
-# The winners of `launch/bench.py` (without `--quick`), per backend.
+# The fastest in `launch/bench` (without `--quick`), per backend.
 AUTO_LOWERING = {'cpu': 'matmul'}
 THIN = (32, 16)  # at most so many numbers in a row of the kernel, and filters, for windows of several places
 TILE = 4  # so many
@@ -312,7 +312,7 @@ def adaptive_average_pool(x, size):
 
 
 def check_map_size(size, kernel=(1, 1)):
-  """Refuses a map that is smaller than the next kernel.
+  """Checks that a map is not smaller than the next kernel.
 
   Raises:
     ValueError: with the remedy.

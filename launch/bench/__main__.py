@@ -2,23 +2,24 @@
 
   python -m launch.bench --suite=cpu --json=results/bench_cpu.json     # about 40 minutes on two cores
   python -m launch.bench --suite=gpu --json=results/bench_gpu.json     # on a machine with a GPU, hours (see below)
-  python -m launch.bench --suite=peers --json=results/bench_peers.json # beside what other systems do
+  python -m launch.bench --suite=peers --json=results/bench_peers.json # compared with other systems
   python -m launch.bench --suite=seeds --json=results/bench_seeds.json # seeds as one run and apart, about 5 minutes
   python -m launch.bench --suite=cpu --cases=lenet --quick             # the shipped settings only
 
 A row is one case under one lowering of the convolution, one way of mapping the clients, a number of devices and a
-precision. Every row runs in a process of its own: `fedkd.round.turns` of one round, compiled once, warmed up once,
-median of repetitions. Rows of engine `torch` are `launch/bench_torch.py` (not measured where PyTorch is missing).
+precision. Every row runs in a process of its own: `fedkd.round.client_updates` of one round, compiled once, warmed up
+once, median of repetitions. Rows of engine `torch` are `launch/bench/torch_loop.py` (not measured where PyTorch is
+missing).
 
 The GPU suite has nets x 10, 100, 1 000 clients x lowerings x mappings x precisions; beside them PyTorch's loop over
-clients, `torch.func.vmap` (`launch/bench_stacked.py`) and one model with a large batch, the ceiling; and the 50 000
-turns of FedHe's asynchronous run (`launch/bench_phases.py`), or as many as ten minutes allow. What does not fit into
-the GPU, or takes too long, becomes a row with a note. About 300 rows of half a minute to eight minutes each: expect
-three to six hours (an estimate: no GPU has run it yet), `--quick` about half of that, `--cases=conv-100,lenet-100`
-one. The file is written after every row.
+clients, `torch.func.vmap` (`launch/bench/stacked.py`) and one model with a large batch, the ceiling; and the 50 000
+client updates of FedHe's asynchronous run (`launch/bench/phases.py`), or as many as ten minutes allow. What does not
+fit into the GPU, or takes too long, becomes a row with a note. About 300 rows of half a minute to eight minutes each:
+expect three to six hours (an estimate: no GPU has run it yet), `--quick` about half of that,
+`--cases=conv-100,lenet-100` one. The file is written after every row.
 
 The suite of seeds measures 1, 2 and 3 seeds as one program, mapped by a loop or by vmap, beside as many runs one after
-the other, on whatever device there is, with a compilation cache that is empty when a row begins.
+the other, on the default device, with an empty compilation cache for each row.
 """
 
 import argparse
@@ -50,7 +51,7 @@ def prepare(case, net, config):
   """One round of a case for one net, as (function to jit, its arguments); argument 0 (the state) can be donated.
 
   Raises:
-    MemoryError: for more clients than the device can hold.
+    MemoryError: for more clients than fit on the device.
   """
   case = case._replace(nets=(net,))
   federation, method, key = parts.federation_of(case, config), parts.method_of(case), jax.random.key(0)
@@ -82,12 +83,12 @@ def prepare(case, net, config):
 
 
 def check_memory(clients, states, limit=None):
-  """Refuses clients whose states do not fit into the device's memory, or into `limit` bytes.
+  """Checks that the clients' states fit into the device's memory, or into `limit` bytes.
 
   Raises:
     MemoryError: with both numbers.
   """
-  limit = limit or (jax.devices()[0].memory_stats() or {}).get('bytes_limit')  # a CPU does not say
+  limit = limit or (jax.devices()[0].memory_stats() or {}).get('bytes_limit')  # None on a CPU
   need = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(states))
   if limit and need > limit:
     raise MemoryError(f'the states of {clients} clients are {need / 1e9:.0f} GB, the device has {limit / 1e9:.0f} GB')
@@ -131,7 +132,7 @@ def measure(name, case, config, budget=BUDGET, peak=None):
 
 
 def _results(case, config, row, budget):
-  """(client turns per net, (seconds of the repetitions, compile seconds, bytes of temporaries) of every program that
+  """(client updates per net, (seconds of the repetitions, compile seconds, bytes of temporaries) of every program that
   ran, other fields of the row)."""
   turns, more = [case.clients * config.seeds] * len(case.nets), {}
   clock = lambda one_round: timed_in_time(one_round, budget, row)
@@ -205,8 +206,8 @@ def _summary(case, turns, results, peak):
 
 
 def spawn(name, config, quick):
-  """`measure` in a process of its own. On a CPU that other processes should leave alone: waits for them, and measures
-  again, up to three times, where they took a fifth of a core (not for Flower, which is other processes itself); the
+  """`measure` in a process of its own. On a CPU: waits until other processes are idle, and repeats the measurement, up
+  to three times, if they used a fifth of a core (except for Flower, which runs other processes itself); returns the
   least disturbed row."""
   command = ['launch.bench', '--row', json.dumps([name, *config]), *['--quick'] * quick]
   rows = []
@@ -231,7 +232,7 @@ def one_row(name, config, quick):
 
 
 def main():
-  """Measures a suite, or with --row one row of it (how the suite calls itself)."""
+  """Measures a suite, or with --row one of its rows (in the subprocess of a suite)."""
   flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   flags.add_argument('--suite', choices=list(SUITES), default='cpu')
   flags.add_argument('--json', help='write the results here')
@@ -240,7 +241,7 @@ def main():
   flags.add_argument('--markdown', action='store_true', help='print the table as Markdown')
   flags.add_argument('--row', help=argparse.SUPPRESS)
   args = flags.parse_args()
-  # On a GPU this process and its rows share the memory: nobody takes it before it is needed.
+  # On a GPU this process and its rows share the memory: allocate on demand.
   os.environ.setdefault('XLA_PYTHON_CLIENT_PREALLOCATE', 'false')
   os.environ.setdefault('XLA_CLIENT_MEM_FRACTION', '0.95')
   if args.row:

@@ -1,4 +1,4 @@
-"""The training tasks of `launch/bench.py`."""
+"""The training tasks of `launch.bench`."""
 
 from typing import NamedTuple
 
@@ -42,8 +42,8 @@ STRIDED = (StridedConv((128, 128, 192)),)
 
 
 class Case(NamedTuple):
-  """A training task; `bar` is the ratio to PyTorch that this repository promises, on a CPU with two cores for the cases
-  of the CPU and on a GPU for those of the GPU; 0 where it promises none."""
+  """A training task; `bar` is the target ratio to PyTorch, on a CPU with two cores for the CPU's cases and on a GPU for
+  the GPU's; 0: no target."""
 
   title: str
   nets: tuple

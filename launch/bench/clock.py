@@ -1,4 +1,4 @@
-"""How long `launch/bench.py` measures, and when it gives up."""
+"""Durations and time limits of `launch.bench`."""
 
 import contextlib
 import json
@@ -9,7 +9,7 @@ import time
 CAP = 60  # seconds that compiling or the first round of one net may take
 COMPILING = {'cpu': CAP, 'gpu': 3 * CAP}  # on a GPU every matmul and convolution is also tried in several ways
 BUDGET = 6  # seconds of repetitions per net
-ROW_LIMIT = 1800  # seconds of a row's process, whatever it does
+ROW_LIMIT = 1800  # seconds, the time limit of a row's process
 
 
 def timed(one_round, budget):
@@ -40,7 +40,7 @@ def deadline(row, what, seconds=CAP):
 
 
 def timed_in_time(one_round, budget, row):
-  """`timed`, of a round that must not be too long."""
+  """`timed`, with a limit on the first round."""
   with deadline(row, 'the first round'):
     one_round()
   return timed(one_round, budget)

@@ -1,4 +1,4 @@
-"""What `launch/bench.py` compares speeds with: the multiplications of a net, and those that the machine can do."""
+"""FLOPs of a net, and the peak FLOP/s of the machine, for `launch.bench`."""
 
 import math
 import time
@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 SIZES = ((1024, 20), (2048, 6), (4096, 3))  # of square matrices, and how often
-LARGE = ((8192, 10),)  # what fills an accelerator
+LARGE = ((8192, 10),)  # enough for an accelerator
 
 
 def matmul_flops(jaxpr):
@@ -29,7 +29,7 @@ def matmul_flops(jaxpr):
 
 
 def flops_per_example(net, shape):
-  """FLOPs to train `net` on one image: three forward passes less the gradient of the image, which nobody needs."""
+  """FLOPs to train `net` on one image: three forward passes less the gradient of the image, which is not needed."""
   image = jax.ShapeDtypeStruct((1, *shape), jnp.float32)
   net = net.clone(lowering='native')
   variables = jax.eval_shape(lambda x: net.init(jax.random.key(0), x, False), image)

@@ -1,9 +1,9 @@
-"""The Flower side of `launch/bench.py`: the loop of `launch/bench_torch.py` as a simulation, an actor per core.
+"""The Flower side of `launch.bench`: the loop of `launch/bench/torch_loop.py` as a simulation with one actor per core.
 
-A client's weights lie in its Flower context between rounds, as Flower's guide to stateful clients has it, and its Adam
-is new every round, as in Flower's examples: less to keep and to move than fedkd and the PyTorch loop have. Nothing is
-sent but the order to train. Flower looks for orders and for replies ten times a second, so that a round of less than
-half a second says more about that than about its work.
+A client's weights lie in its Flower context between rounds, as in Flower's guide to stateful clients, and its Adam
+state is new every round, as in Flower's examples: less to keep and to move than fedkd and the PyTorch loop have. Only
+the instruction to train is sent. Flower polls for messages at 10 Hz, so that rounds of less than
+half a second measure the polling rather than the training.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ LIMIT = 600  # seconds that a round may take
 
 @functools.cache
 def _workplace(case, net, config):
-  """What an actor makes once: the net as it begins, and everybody's data as tensors."""
+  """What an actor creates once: the initial net, and all clients' data as tensors."""
   torch.set_num_threads(1)
   layout = torch_loop.layout_of(config)
   model = build(net, case.shape).to(memory_format=layout)
@@ -36,11 +36,11 @@ def _workplace(case, net, config):
 
 
 def train(case, net, config, client, kept=None):
-  """One client's turn from the weights it kept, or the first: its weights after it."""
+  """One client update from the weights it kept, or the initial ones; returns its weights."""
   model, first, (images, labels, rows) = _workplace(case, net, config)
   model.load_state_dict(first if kept is None else kept)
   adam = torch.optim.Adam(model.parameters())
-  torch_loop.turn(model, adam, images, labels, rows[client], None, case, contextlib.nullcontext())
+  torch_loop.client_update(model, adam, images, labels, rows[client], None, case, contextlib.nullcontext())
   return model.state_dict()
 
 
@@ -69,7 +69,7 @@ def seconds_per_round(case, net, config, timed):
   @server.main()
   def rounds(grid, context):
     del context
-    while len(list(grid.get_node_ids())) < case.clients:  # they come up while this thread begins
+    while len(list(grid.get_node_ids())) < case.clients:  # they start up meanwhile
       time.sleep(0.1)
 
     def one_round():
@@ -79,7 +79,7 @@ def seconds_per_round(case, net, config, timed):
       if failed or len(replies) != case.clients:
         raise RuntimeError(f'Flower: {len(replies) - failed} of {case.clients} clients trained')
 
-    one_round()  # Ray starts, and the actors make their data: of that the others' rounds have nothing
+    one_round()  # Ray starts, and the actors create their data, which the other systems' rounds exclude
     seconds.extend(timed(one_round))
 
   resources = {'client_resources': {'num_cpus': 1, 'num_gpus': 0.0}}

@@ -1,4 +1,4 @@
-"""What `launch/bench.py` trains: a case's images, models and method."""
+"""What `launch.bench` trains: a case's images, models and method."""
 
 import jax
 import jax.numpy as jnp

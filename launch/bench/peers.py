@@ -1,4 +1,4 @@
-"""What others do, for `launch/bench.py`: a jitted step in a Python loop over clients and batches, as in fedjax."""
+"""Other systems' way, for `launch.bench`: a jitted step in a Python loop over clients and batches, as in fedjax."""
 
 import jax
 import numpy as np

@@ -1,4 +1,4 @@
-"""Whole phases of the library for `launch/bench.py`: an asynchronous run, and several seeds of one run."""
+"""Whole phases of the library for `launch.bench`: an asynchronous run, and several seeds of one run."""
 
 import time
 
@@ -60,7 +60,7 @@ def seeds(case, config, row, budget):
 
 
 def asynchronous(case, config, row, budget):
-  """(turns made per net, their seconds, compile seconds) of an asynchronous run, ended after `budget` seconds."""
+  """(client updates per net, their seconds, compile seconds) of an asynchronous run, ended after `budget` seconds."""
   table = plan.asynchronous()([case.clients] * len(case.nets), case.turns)
   begun = time.perf_counter()
   with deadline(row, 'compiling', CAP * len(case.nets)):

@@ -1,4 +1,4 @@
-"""How `launch/bench.py` compares its rows, prints them, and describes the machine they were measured on.
+"""How `launch.bench` compares its rows, prints them, and describes the machine they were measured on.
 
 python -m launch.bench.report results/bench_cpu.json     # the overview of a finished benchmark, as Markdown
 """
@@ -73,8 +73,8 @@ def overview(result):
   for case, title in result['cases'].items():
     cells = [title]
     for kind in kinds:
-      mine = [row for row in rows if row['case'] == case and kind_of(row) == kind]
-      best = max(mine, key=lambda row: row['examples_per_second'], default=None)
+      of_case = [row for row in rows if row['case'] == case and kind_of(row) == kind]
+      best = max(of_case, key=lambda row: row['examples_per_second'], default=None)
       cells.append('-' if best is None else _cell(best))
     lines.append(cells)
   return markdown(('case', *kinds.values()), lines)
@@ -99,7 +99,7 @@ def _cell(row):
 
 
 def conclusions(suite, rows, bars):
-  """What the rows of a suite say, one line each. `bars`: as in `verdicts`."""
+  """The conclusions from a suite, one line each. `bars`: as in `verdicts`."""
   if suite == 'seeds':
     return seeds(rows)
   if suite == 'peers':
@@ -111,9 +111,9 @@ def conclusions(suite, rows, bars):
 def verdicts(rows, bars):
   """One line per case of `bars` (name -> promised ratio): its fastest row against the promise."""
   for name, bar in bars.items():
-    mine = [r for r in rows if r['case'] == name and r['engine'] == 'fedkd' and r.get('ratio_to_torch')]
-    if mine:
-      best = max(mine, key=lambda r: r['ratio_to_torch'])
+    of_case = [r for r in rows if r['case'] == name and r['engine'] == 'fedkd' and r.get('ratio_to_torch')]
+    if of_case:
+      best = max(of_case, key=lambda r: r['ratio_to_torch'])
       kept = 'kept' if best['ratio_to_torch'] >= bar else 'MISSED'
       how = f'{best["lowering"]}, {best["mapping"]}, {best["devices"]} device(s)'
       share = f'{best["share_of_matmul_peak"]:.0%} of matmul peak'
@@ -125,8 +125,8 @@ def winners(rows):
   """One line per case and precision: the lowering and mapping that `auto` should be."""
   done = [row for row in rows if 'note' not in row and row['engine'] == 'fedkd']
   for case, precision in dict.fromkeys((row['case'], row['precision']) for row in done):
-    mine = [row for row in done if (row['case'], row['precision']) == (case, precision)]
-    best = max(mine, key=lambda row: row['examples_per_second'])
+    of_case = [row for row in done if (row['case'], row['precision']) == (case, precision)]
+    best = max(of_case, key=lambda row: row['examples_per_second'])
     speed = f'{best["examples_per_second"]:,.0f} examples/s, {best["share_of_matmul_peak"]:.0%} of matmul peak'
     if 'turns' in best:
       speed += f', {best["turns"]:,} of {best["turns_planned"]:,} turns in {best["seconds"]:,.0f} s'

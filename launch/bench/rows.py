@@ -1,4 +1,4 @@
-"""Which rows the suites of `launch/bench.py` have."""
+"""Which rows the suites of `launch.bench` have."""
 
 import itertools
 import os
@@ -21,7 +21,7 @@ class Config(NamedTuple):
 
   engine: str = 'fedkd'
   lowering: str = 'auto'  # of the convolution; for PyTorch its memory format
-  mapping: str = 'one by one'  # or 'chunks', 'vmap'; 'auto' and 'one batch' say themselves
+  mapping: str = 'one by one'  # or 'chunks', 'vmap'; 'auto' and 'one batch' are self-explanatory
   devices: int = 1
   precision: str = 'highest'  # jax_default_matmul_precision; 'bfloat16': also of images, maps and convolutions
   backend: str = 'cpu'  # or 'gpu', where PyTorch works too

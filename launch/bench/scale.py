@@ -1,12 +1,12 @@
-"""What a round costs with many clients, and with many devices, measured on whole runs of the library.
+"""The cost of a round with many clients, and with many devices, measured on whole runs of the library.
 
   python -m launch.bench.scale --json=results/bench_scale.json --figure=results/bench_scale.png
-  python -m launch.bench.scale --clients=1000 --devices=1,2 --rounds=15                           # a look
+  python -m launch.bench.scale --clients=1000 --devices=1,2 --rounds=15                           # quick
 
 FedHe with LeNet on random digits, ten a client, 100 participants a round, three batches of 10; clients' states in RAM
 (while they fit) and on disk (`client_store`). FedAvg, whose clients keep no state, beside it. Then the same round with
 100 of 100 clients over 1, 2, 4, 8 devices. Every row runs in a process of its own; seconds per round are a median over
-stretches of five rounds, the first left out. Data and states lie under $TMPDIR, which must not be in memory.
+intervals of five rounds, without the first. Data and states are under $TMPDIR, which must not be in memory.
 """
 
 import argparse
@@ -57,7 +57,7 @@ def measure(row):
     stamps = []  # of every evaluation: seconds of training so far, and the clock's
     note = lambda round, rate, line=None: line and stamps.append((line['seconds'], time.monotonic()))
     summary = experiment.run(config, folder / 'run', show=progress.SILENT._replace(update=note))
-    rounds, clock = np.median(np.diff(np.array(stamps), axis=0)[1:], 0) / STRETCH  # without and with what lies between
+    rounds, clock = np.median(np.diff(np.array(stamps), axis=0)[1:], 0) / STRETCH  # of training alone, and in all
     stored = sum(file.stat().st_blocks * 512 for file in folder.glob('store/group*'))
   return {
     **row,
@@ -89,13 +89,13 @@ def draw(rows, path):
   }
   done = [row for row in rows if 'note' not in row]
   for (method, store), (style, color) in kinds.items():
-    mine = [r for r in done if (r['method'], r['store']) == (method, store) and r['axis'] == 'clients']
+    of_axis = [r for r in done if (r['method'], r['store']) == (method, store) and r['axis'] == 'clients']
     label = 'FedAvg' if method == 'fedavg' else f'FedHe, states {"on disk" if store == "disk" else "in memory"}'
-    x = [r['clients'] for r in mine]
-    time.plot(x, [r['seconds_per_round'] for r in mine], style, color=color, label=label)
-    memory.plot(x, [r['process_peak_mb'] * 2**20 / 1e9 for r in mine], style, color=color, label=label)
-  mine = [r for r in done if r['axis'] == 'devices']
-  spread.plot([r['devices'] for r in mine], [r['seconds_per_round'] for r in mine], 'o-', color='#0072B2')
+    x = [r['clients'] for r in of_axis]
+    time.plot(x, [r['seconds_per_round'] for r in of_axis], style, color=color, label=label)
+    memory.plot(x, [r['process_peak_mb'] * 2**20 / 1e9 for r in of_axis], style, color=color, label=label)
+  of_axis = [r for r in done if r['axis'] == 'devices']
+  spread.plot([r['devices'] for r in of_axis], [r['seconds_per_round'] for r in of_axis], 'o-', color='#0072B2')
   for axes, y in ((time, 'seconds per round'), (memory, 'peak memory of the process, GB')):
     axes.set(xscale='log', xlabel='clients, 100 of them in a round', ylabel=y, ylim=(0, None))
   memory.legend(frameon=False)

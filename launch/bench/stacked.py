@@ -1,4 +1,4 @@
-"""PyTorch with all clients' models stacked, for `launch/bench.py`: `torch.func.vmap` of a step's gradients."""
+"""PyTorch with all clients' models stacked, for `launch.bench`: `torch.func.vmap` of a step's gradients."""
 
 import torch
 import torch.nn.functional as F
@@ -10,17 +10,17 @@ from launch.bench.torch_nets import build
 def seconds_per_round(case, net, config, images, labels, rows, timed):
   """One round of `case` with `net`, all clients' parameters stacked, timed by `timed` (a function to call -> seconds).
 
-  Adam works number by number, so one Adam of the stack is every client's own.
+  Adam is elementwise, so one Adam on the stack equals one per client.
 
   Args:
-    config: of the row; mapping 'vmap' takes the gradients of all clients together, 'chunks' of some at a time.
-    images, labels, rows: as `bench_torch.tensors`.
+    config: of the row; mapping 'vmap' takes the gradients of all clients together, 'chunks' of several at a time.
+    images, labels, rows: as `torch_loop.tensors`.
   """
   device = torch_loop.place(config)
   images, labels, rows = torch_loop.tensors(images, labels, rows, device)
   model = build(net, case.shape).to(device)
   for layer in model.modules():
-    if isinstance(layer, torch.nn.BatchNorm2d):  # under vmap it refuses bfloat16 maps beside float32 statistics
+    if isinstance(layer, torch.nn.BatchNorm2d):  # under vmap it does not take bfloat16 maps with float32 statistics
       layer.register_forward_pre_hook(lambda _, given: (given[0].float(),))
   params, buffers = torch.func.stack_module_state([model] * case.clients)
   adam = torch.optim.Adam(params.values())

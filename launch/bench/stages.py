@@ -1,10 +1,10 @@
-"""Where the device's time went, from a trace that `launch.main --profile_dir=DIR` wrote, or in the benchmark's cases.
+"""Where the device's time goes, from a trace that `launch.main --profile_dir=DIR` wrote, or in the benchmark's cases.
 
-  python -m launch.stages DIR
-  python -m launch.stages --cases=conv4,lenet     # a round of each, one client after the other, as a Markdown table
+  python -m launch.bench.stages DIR
+  python -m launch.bench.stages --cases=conv4,lenet     # a round of each, client after client, as a Markdown table
 
 XLA names a fused operation after what it computes last; the stages are sums over such names. Containers (loops, calls)
-are left out, their contents are counted. On a CPU the operations of all threads add up.
+are excluded, their contents are counted. On a CPU the operations of all threads are added.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""The PyTorch side of `launch/bench.py`: the same nets and batches in a plain eager loop over clients.
+"""The PyTorch side of `launch.bench`: the same nets and batches in a plain eager loop over clients.
 
 A model and an Adam per client, the data already tensors, on a CPU all cores for every operation.
 """
@@ -17,7 +17,7 @@ def place(config):
   """The device of a row, with the row's precision in force.
 
   Raises:
-    RuntimeError: where the row needs a GPU that PyTorch does not find.
+    RuntimeError: if the row needs a GPU and PyTorch finds none.
   """
   torch.set_num_threads(os.cpu_count())
   if config.backend == 'gpu' and not torch.cuda.is_available():
@@ -50,8 +50,8 @@ def tensors(images, labels, rows, device, layout=torch.contiguous_format):
   return images, torch.from_numpy(labels).long().to(device), torch.from_numpy(rows).long().to(device)
 
 
-def turn(model, adam, images, labels, rows, knowledge, case, cast):
-  """One client's turn; with `knowledge` [C, C] also FedHe's distillation loss and class sums."""
+def client_update(model, adam, images, labels, rows, knowledge, case, cast):
+  """One client update; with `knowledge` [C, C] also FedHe's distillation loss and class sums."""
   sums = torch.zeros(CLASSES, CLASSES, device=rows.device)
   for _ in range(case.steps):
     chosen = rows[torch.randperm(len(rows), device=rows.device)[: case.batch]]
@@ -72,7 +72,7 @@ def seconds_per_round(case, net, config, images, labels, rows, timed):
 
   Args:
     config: of the row; its lowering is the memory format, and engine 'torch, files' loads every client's model before
-      its turn and saves it after, as in HtFLlib.
+      its update and saves it after, as in HtFLlib.
     images, labels, rows: as `tensors`.
   """
   device, files = place(config), config.engine == 'torch, files'
@@ -93,7 +93,7 @@ def seconds_per_round(case, net, config, images, labels, rows, timed):
       for path, model, adam, mine in zip(paths, models, adams, rows, strict=True):
         if files:
           model.load_state_dict(torch.load(path, weights_only=False).state_dict())
-        turn(model, adam, images, labels, mine, knowledge, case, casting(config, device))
+        client_update(model, adam, images, labels, mine, knowledge, case, casting(config, device))
         if files:
           torch.save(model, path)
       wait(device)

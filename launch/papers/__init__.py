@@ -15,5 +15,5 @@ def registry() -> dict:
 
 
 def claims() -> tuple:
-  """What the papers say of their tables."""
+  """The papers' claims about their tables."""
   return (*fedh2l.claims(), *fedmd.claims(), *fedhe.claims(), *felo.claims())

@@ -1,4 +1,4 @@
-"""What a table of a paper is: its runs, the printed numbers (percent), and what the paper says of them."""
+"""A table of a paper: its runs, the printed numbers (percent), and the paper's claims."""
 
 from typing import NamedTuple
 
@@ -26,7 +26,7 @@ class Experiment(NamedTuple):
   cost: str  # of the small profile
   full: tuple = ('paper',)  # profiles of full nets, the cheapest last
   features: tuple = ()  # rows whose first client's features of all test rows are kept, as principal components
-  parts: tuple = ()  # what the paper calls the clients; empty: they are told apart by their nets
+  parts: tuple = ()  # the paper's names of the clients; empty: those of their nets
 
 
 class Claim(NamedTuple):
@@ -39,5 +39,5 @@ class Claim(NamedTuple):
   more: str
   less: str
   metric: str = 'final'
-  why: str = ''  # what we know of a claim that was not kept
+  why: str = ''  # the likely reason if we do not reproduce the claim
   margin: float = 0  # points by which the first may be lower

@@ -157,7 +157,7 @@ def registry() -> dict:
 
 
 def claims() -> list:
-  """What the paper says of its tables."""
+  """The paper's claims about its tables."""
   acc, bwt, fwt = H2L.values()
   out = []
   for alpha in TABLE_2:

@@ -35,7 +35,7 @@ def registry() -> dict:
 
 
 def claims() -> list:
-  """What the paper says of its figures."""
+  """The paper's claims about its figures."""
   out = []
   for data, zoo in FIGURES:
     of = lambda row, data=data, zoo=zoo: f'he-{data}-{zoo}/{row}'

@@ -40,7 +40,7 @@ def registry() -> dict:
 
 
 def claims() -> list:
-  """What the paper says of its tables."""
+  """The paper's claims about its tables."""
   return [
     Claim(
       'FedMD: collaboration lifts the mean over transfer learning', 'md-femnist-iid/fedmd', 'md-femnist-iid/private'

@@ -109,7 +109,7 @@ def registry() -> dict:
 
 
 def claims() -> list:
-  """What the paper says of its tables and figures."""
+  """The paper's claims about its tables and figures."""
   half, others, out = SECOND_HALF['second half'], ('fedhe', 'fedmd', 'fedgkt', 'heterofl'), []
   for data, split in SPLITS:
     where = f'{data}, {split}'

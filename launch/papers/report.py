@@ -1,4 +1,5 @@
-"""RESULTS.md from the JSON objects in results/: printed numbers beside ours, claims, communication. Nothing by hand."""
+"""RESULTS.md from the JSON objects in results/: printed numbers beside ours, claims, communication. Nothing is written
+by hand."""
 
 import pathlib
 
@@ -12,7 +13,7 @@ from fedkd import analysis, ledger, models, servers
 from fedkd.analysis import results
 from launch import papers
 
-PROFILES = papers.PROFILES[:-1]  # smoke says nothing
+PROFILES = papers.PROFILES[:-1]  # smoke runs are too short
 FAR = 5  # points from the printed value that need a sentence
 HEAD = """# Results
 
@@ -171,7 +172,7 @@ def _server(config) -> list:
   return _named([net])
 
 
-SAID = {  # fields of what a server says, and what they are called
+SERVER_METRICS = {  # server metrics and their names
   'knowledge_age': 'age of logits',
   'feature_age': 'age of features',
   'cvae_reconstruction': 'reconstruction',
@@ -185,7 +186,7 @@ def _learned(entry, done) -> pd.DataFrame:
   for name in (row.name for row in entry.rows if row.name in done):
     last = (done[name].get('curve') or [{}])[-1]
     line = {}
-    for field, called in SAID.items():
+    for field, called in SERVER_METRICS.items():
       for key in (key for key in last if key.startswith(field)):
         known = [value for value in last[key] if value is not None]
         of_width = key.removeprefix(field).replace('_', ', width ')
@@ -207,7 +208,7 @@ def _lengths(done, rounds=(1500, 3000, 10_000)) -> pd.DataFrame:
 
 
 def claims(everything) -> pd.DataFrame:
-  """The papers' claims, as kept or not by the longest profile that has both rows."""
+  """The papers' claims, reproduced or not by the longest profile that has both rows."""
   lines = []
   for claim in papers.claims():
     for profile in PROFILES:
@@ -222,7 +223,7 @@ def claims(everything) -> pd.DataFrame:
 
 
 def _reasons(table) -> list:
-  """What is known of the claims that were not kept, each reason once."""
+  """Likely reasons for the claims that we do not reproduce, each reason once."""
   verdicts, reasons = dict(zip(table['claim'], table['verdict'], strict=True)), {}
   for claim in papers.claims():
     if verdicts[claim.text].startswith('not kept'):
@@ -317,7 +318,7 @@ def communication() -> str:
 
 
 def _code(result) -> str:
-  """What made a result: its commit, or outside a checkout the version."""
+  """The provenance of a result: its commit, or outside a checkout the version."""
   return f'commit {result["commit"]}' if result['commit'] else f'fedkd {result["versions"]["fedkd"]}'
 
 

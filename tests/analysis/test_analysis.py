@@ -145,7 +145,7 @@ def test_the_first_bad_loss_is_the_earliest_round_then_the_lowest_client():
 
 
 def test_means_are_over_the_turns_that_have_a_value():
-  """Two chunks of a group of two slots; NaN is no value, an empty slot no turn, and a round not run is neither."""
+  """Two segments of a group of two slots; NaN is undefined, an empty slot no update, and a round not run is neither."""
   from fedkd.round import Report
 
   ids = (np.array([[[0, 1], [0, -1], [1, 0]]]),)

@@ -145,7 +145,7 @@ def bare(filters):
     ({'model': 'TwoConv', 'clients': 4}, r"groups\[1\], a TwoConv, needs a value for 'filters'; add it"),
     (
       {'model': f'{__name__}:bare', 'clients': 4, 'filters': (2, 2)},
-      r"groups\[1\].model='.*:bare' has no field 'classes'; add it, as fedkd/models/__init__.py says",
+      r"groups\[1\].model='.*:bare' has no field 'classes'; add it, as fedkd/models/__init__.py describes",
     ),
     ({'model': 'math:pi', 'clients': 4}, r"groups\[1\].model='math:pi' is no class; give one of MLP"),
     (
@@ -214,7 +214,7 @@ def test_the_quickstart_gives_every_method_the_same_local_batches(profile):
   names = ('private', 'agg', 'fedhe', 'fedmd', 'fedh2l')
   one, *others = (quickstart.get_config(f'{profile},method={name}') for name in names)
   assert [(c.method.get('steps', 1), c.method.batch) for c in (one, *others)] == [(1, 32)] * 5
-  # FedMD's first round only exchanges, and FedH2L's first hears nothing.
+  # FedMD's first round only uploads logits, and in FedH2L's first nothing is received.
   assert [c.rounds - one.rounds for c in others] == [0, 0, 1, 1]
   for other in others:
     for field in ('groups', 'seeds', 'optimizer', 'data', 'eval_every'):

@@ -4,10 +4,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedkd import config as base
-from fedkd import federation
 from fedkd.data import partition, sources
 from fedkd.errors import ConfigError
 from fedkd.experiment import build
+from fedkd.federation import table
 
 PARTITIONERS = [partition.iid, partition.contiguous, partition.dirichlet, partition.shards]
 QUICK = settings(max_examples=60, deadline=None)
@@ -340,15 +340,15 @@ def test_hold_out_refuses_an_empty_client():
 
 
 def test_rows_pads_with_zero():
-  table = federation.table([np.array([5, 6, 7]), np.array([9]), np.array([], int)], ids=[4, 2, 0])
-  np.testing.assert_array_equal(table.index, [[5, 6, 7], [9, 0, 0], [0, 0, 0]])
-  np.testing.assert_array_equal(table.size, [3, 1, 0])
-  np.testing.assert_array_equal(table.id, [4, 2, 0])
-  assert {leaf.dtype for leaf in table} == {np.dtype(np.int32)}
+  made = table([np.array([5, 6, 7]), np.array([9]), np.array([], int)], ids=[4, 2, 0])
+  np.testing.assert_array_equal(made.index, [[5, 6, 7], [9, 0, 0], [0, 0, 0]])
+  np.testing.assert_array_equal(made.size, [3, 1, 0])
+  np.testing.assert_array_equal(made.id, [4, 2, 0])
+  assert {leaf.dtype for leaf in made} == {np.dtype(np.int32)}
 
 
 def test_rows_of_nothing_has_no_column():
-  assert federation.table([np.array([], int)] * 2, ids=[0, 1]).index.shape == (2, 0)
+  assert table([np.array([], int)] * 2, ids=[0, 1]).index.shape == (2, 0)
 
 
 def test_overview_counts_absent_classes_too():

@@ -37,7 +37,7 @@ def test_turning_is_bilinear_interpolation(loaded, degrees):
   digits = loaded[1].train_image[:3]
   noise = np.random.default_rng(0).integers(0, 256, (2, 28, 28, 1), np.uint8)  # which has ink at the edges too
   images = np.concatenate([digits, noise])
-  for image, turned in zip(images, rotated.turn(images, degrees), strict=True):
+  for image, turned in zip(images, rotated.rotate(images, degrees), strict=True):
     # Half a unit of rounding, and float32.
     np.testing.assert_allclose(turned[..., 0], bilinear(image[..., 0], degrees), atol=0.51)
 
@@ -45,7 +45,7 @@ def test_turning_is_bilinear_interpolation(loaded, degrees):
 def test_turning_is_clockwise():
   bar = np.zeros((1, 28, 28, 1), np.uint8)
   bar[:, 3:25, 13:15] = 255
-  turned = rotated.turn(bar, 20)[0, ..., 0].astype(float)
+  turned = rotated.rotate(bar, 20)[0, ..., 0].astype(float)
   columns = np.arange(28)
   middle_of = lambda row: turned[row] @ columns / turned[row].sum()
   # Nine rows above the centre it lies 9 tan(20 degrees) = 3.3 columns to the right, below it to the left.
@@ -55,13 +55,13 @@ def test_turning_is_clockwise():
 
 def test_a_quarter_turn_is_exact():
   images = np.random.default_rng(0).integers(0, 256, (3, 5, 5, 2), np.uint8)
-  np.testing.assert_array_equal(rotated.turn(images, 90), np.rot90(images, -1, axes=(1, 2)))
+  np.testing.assert_array_equal(rotated.rotate(images, 90), np.rot90(images, -1, axes=(1, 2)))
 
 
 def test_channels_turn_alike():
   image = np.random.default_rng(0).integers(0, 256, (1, 8, 8, 1), np.uint8)
-  turned = rotated.turn(np.repeat(image, 3, axis=-1), 30)
-  np.testing.assert_array_equal(turned, np.repeat(rotated.turn(image, 30), 3, axis=-1))
+  turned = rotated.rotate(np.repeat(image, 3, axis=-1), 30)
+  np.testing.assert_array_equal(turned, np.repeat(rotated.rotate(image, 30), 3, axis=-1))
 
 
 def test_domains_are_aligned_copies_of_the_source(loaded):
@@ -77,7 +77,7 @@ def test_domains_are_aligned_copies_of_the_source(loaded):
   assert all(np.array_equal(first, other) for other in others)
   image, *turned = np.split(source.train_image, 4)
   for degrees, images in zip((20, 40, 60), turned, strict=True):
-    np.testing.assert_array_equal(images, rotated.turn(image, degrees))
+    np.testing.assert_array_equal(images, rotated.rotate(image, degrees))
   label_of = {x.tobytes(): y for x, y in zip(mnist.train_image, mnist.train_label, strict=True)}
   assert [label_of[x.tobytes()] for x in image] == first.tolist()
   assert len({x.tobytes() for x in image}) == 1000

@@ -26,7 +26,7 @@ def test_a_group_is_filled_up_to_a_multiple_unless_it_is_small(clients, count, r
   assert sharding.rows(clients, None) == clients
 
 
-def test_seats_lie_with_the_device_that_holds_their_rows():
+def test_slots_are_with_the_device_that_holds_their_rows():
   participants = np.array([[0, 3, 4, 7], [2, 6, -1, -1], [4, 5, 6, 7], [-1, -1, -1, -1]], np.int32)
   slots = sharding.assign_slots(participants, 8, Mesh(4))  # two rows a device; at most two of them have a slot
   assert slots.shape == (4, 8)
@@ -127,7 +127,7 @@ def assert_alike(one, other):
 
 @pytest.mark.parametrize('name', [pytest.param('fedavg', marks=pytest.mark.slow), 'fedhe'])
 def test_devices_change_nothing_but_rounding_and_a_run_continues_on_other_devices(tmp_path, name):
-  """5 clients on 4 devices are filled up, 3 are replicated."""
+  """5 clients on 4 devices are padded, 3 are replicated."""
   one, moved = tmp_path / 'one', tmp_path / 'moved'
   alone, _, resumed = outcomes(name, run(one, 1), run(moved, 2, 1), run(moved, 4))
   assert_alike(resumed, alone)

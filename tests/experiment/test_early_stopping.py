@@ -32,14 +32,14 @@ def in_python(values, patience, min_delta):
 @pytest.mark.parametrize('patience', [1, 2, 4])
 @pytest.mark.parametrize('min_delta', [0.0, 0.1])
 def test_the_rule_is_keras(patience, min_delta):
-  early, memory, found = EarlyStop('accuracy', patience, min_delta), {}, []
+  early, patience_state, found = EarlyStop('accuracy', patience, min_delta), {}, []
   history = np.random.default_rng(0).integers(0, 10, (12, 3, 5)) / 10
-  assert early_stopping.stopped(early, memory) is None
+  assert early_stopping.stopped(early, patience_state) is None
   for accuracy in history:
-    memory = json.loads(
-      json.dumps(early_stopping.update(early, memory, accuracy.tolist()))
+    patience_state = json.loads(
+      json.dumps(early_stopping.update(early, patience_state, accuracy.tolist()))
     )  # as a checkpoint carries it
-    found.append(early_stopping.stopped(early, memory))
+    found.append(early_stopping.stopped(early, patience_state))
   for s in range(3):
     for k in range(5):
       end = in_python(history[:, s, k], patience, min_delta)

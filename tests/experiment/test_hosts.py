@@ -95,7 +95,7 @@ def test_when_a_host_dies_the_other_ends_with_a_sentence(tmp_path):
   begun = time.monotonic()
   _, error = first.communicate(timeout=60)
   assert first.returncode == 3, error[-2000:]
-  assert 'fedkd: another host has ended' in error
+  assert 'fedkd: another host has exited' in error
   assert 'the last checkpoint is kept, start all hosts again' in error
   assert time.monotonic() - begun < 60
   second.communicate()

@@ -144,7 +144,7 @@ def test_a_full_disk_ends_the_run_and_keeps_its_checkpoint(tmp_path, monkeypatch
 
   with monkeypatch.context() as patch:
     patch.setattr('os.pwrite', full)
-    with pytest.raises(StoreError, match=r'group0: No space left on device; make room or mend it and start again'):
+    with pytest.raises(StoreError, match=r'group0: No space left on device; free space or repair it and start again'):
       experiment.run(config_of(tmp_path / 'store'), tmp_path / 'run', show=False)
   assert experiment.run(config_of(tmp_path / 'store'), tmp_path / 'run', show=False)['final'] == in_memory[0]['final']
 

@@ -56,7 +56,7 @@ def test_it_is_a_result(run):
   assert found['ledger']['up']['knowledge']['numbers'] == [8 * 3 * 3] * 2  # turns, classes, logits
 
 
-def test_without_its_summary_the_last_state_has_the_same_digest(run):
+def test_without_its_summary_the_last_state_has_the_same_checksum(run):
   (run / 'summary.json').unlink()
   assert experiment.run(read_config(run), run, show=False)['state_sha256'] == SUMMARY['state_sha256']
 
@@ -77,8 +77,8 @@ def test_resumed_it_ends_in_the_stored_state(run, step):
   assert len((run / 'metrics.jsonl').read_text().splitlines()) == len(stored)
 
 
-def test_its_newest_checkpoint_matches_its_digest(run):
-  """`checkpoint.read` finds the digest that was written then, so it is computed alike now."""
+def test_its_newest_checkpoint_matches_its_checksum(run):
+  """`checkpoint.read` finds the checksum that was written then, so it is computed alike now."""
   shapes = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves(run, sum(PHASES))]
   with checkpoint.manager(run / 'checkpoints', tidy=False) as opened:
     _, notes = checkpoint.read(opened, sum(PHASES), shapes)

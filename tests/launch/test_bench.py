@@ -257,7 +257,7 @@ def test_a_client_of_flower_goes_on_with_its_weights():
   torch.manual_seed(1)
   adam = torch.optim.Adam(twin.parameters())
   before = {name: value.clone() for name, value in twin.state_dict().items()}
-  torch_loop.turn(twin, adam, data[0], data[1], data[2][1], None, TINY, contextlib.nullcontext())
+  torch_loop.client_update(twin, adam, data[0], data[1], data[2][1], None, TINY, contextlib.nullcontext())
   for name, value in twin.state_dict().items():
     assert not torch.equal(value, before[name])
     torch.testing.assert_close(kept[name], value)

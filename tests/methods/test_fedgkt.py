@@ -105,7 +105,7 @@ def test_logits_come_back_to_the_client_and_the_example():
   assert_known(after(0, blank, [1, -1], [3, 2]), first)
   state = after(0, blank, [-1, 1], [2, 3])  # the same clients in other slots
   assert_known(state, first)
-  state = after(1, state, [0, -1], [-1, 2])  # the others keep what they were told
+  state = after(1, state, [0, -1], [-1, 2])  # the others keep what they received
   assert_known(state, {**first, **answers(1, [0, 2])})
 
 
@@ -176,11 +176,12 @@ def test_a_client_is_evaluated_as_its_map_and_the_server_behind_it():
   np.testing.assert_allclose(predicted, behind, rtol=1e-5, atol=1e-6)
 
 
-# A client's turn.
+# The client update.
 
 
 def test_a_turn_learns_from_known_logits_and_sends_every_example_in_order():
-  """One step on all eight rows; of the ten places two are padding, and of three rows the server said something."""
+  """One step on all eight rows; of the ten places two are padding, and for three rows there are logits of the
+  server."""
   temperature, alpha = 3.0, 0.5
   method, images = fedgkt(batch=8, temperature=temperature, alpha=alpha), pool(4)
   index = jnp.array([*range(20, 28), 7, 7], jnp.int32)

@@ -128,21 +128,21 @@ def test_is_its_twin(name):
   state, report = made.run()
   info = {n: np.concatenate([np.asarray(i[n]) for i in report.info], 1) for n in report.info[0]}  # [rounds, K]
 
-  said, violations = None, []
+  messages, violations = None, []
   for t in range(5):
-    heard = said is not None
-    if heard:
-      notes = [node.learn([m for j, m in enumerate(said) if j != i]) for i, node in enumerate(nodes)]
+    has_teachers = messages is not None
+    if has_teachers:
+      notes = [node.learn([m for j, m in enumerate(messages) if j != i]) for i, node in enumerate(nodes)]
       for key in notes[0]:
         np.testing.assert_allclose(info[key][t], [n[key] for n in notes], rtol=1e-3, atol=2e-5, err_msg=f'{key} {t}')
       violations += [n['violated'] for n in notes]
     else:
       assert all(np.isnan(info[key][t]).all() for key in ('kl', 'ce', 'violated', 'cosine', 'dual'))
-    np.testing.assert_array_equal(info['global_phases'][t], heard)
-    np.testing.assert_array_equal(info['examples'][t], FULL[how['local_rows']] * (1 + 2 * heard))
+    np.testing.assert_array_equal(info['global_phases'][t], has_teachers)
+    np.testing.assert_array_equal(info['examples'][t], FULL[how['local_rows']] * (1 + 2 * has_teachers))
     shown = [node.w for node in nodes]
     np.testing.assert_allclose(info['loss'][t], [node.work() for node in nodes], rtol=1e-4)
-    said = [node.message() for node in nodes] if (t + 1) % how['interval'] == 0 else None
+    messages = [node.message() for node in nodes] if (t + 1) % how['interval'] == 0 else None
   np.testing.assert_allclose(params_of(state), [node.w for node in nodes], rtol=1e-4, atol=2e-5)
   used = [made.method.variables(state, g)['params']['net']['output']['kernel'] for g in range(2)]
   np.testing.assert_allclose(np.concatenate(used), np.array(shown)[:, :-1], rtol=1e-4, atol=2e-5)
@@ -174,23 +174,24 @@ def test_the_mean_over_teachers_not_their_sum():
   def after(state, down):
     return client.step(jax.random.key(0), 0, model, state, down, data)[::2]
 
-  def heard_from(*spoke):
-    wrap = lambda a: PeerMessages(jnp.stack([a if s else a * 0 for s in (False, *spoke)]), jnp.array([False, *spoke]))
+  def received_from(*valid):
+    wrap = lambda a: PeerMessages(jnp.stack([a if s else a * 0 for s in (False, *valid)]), jnp.array([False, *valid]))
     return after(state, Download(shared=jax.tree.map(wrap, teacher)))
 
-  (one, info), (three, other) = heard_from(True, False, False), heard_from(True, True, True)
+  (one, info), (three, other) = received_from(True, False, False), received_from(True, True, True)
   assert_close(one, three)
   assert float(info['global_phases']) == float(other['global_phases']) == 1
   assert (float(info['examples']), float(other['examples'])) == (160, 320)
   np.testing.assert_allclose(info['kl'], other['kl'], rtol=1e-5)
-  # A teacher who is always wrong has no weight, whatever it says; its labels still count.
+  # A teacher who is always wrong has no weight, whatever it sends; its labels still count.
   mute = {**teacher, 'accuracy': jnp.float32(0)}
   wrap = lambda a: PeerMessages(jnp.stack([a * 0, a]), jnp.array([False, True]))
-  says = lambda p: after(state, Download(shared=jax.tree.map(wrap, {**mute, 'posterior': p})))[0]['learner']
-  assert_close(says(teacher['posterior']), says(teacher['posterior'][:, ::-1]))
+  learned_from = lambda p: after(state, Download(shared=jax.tree.map(wrap, {**mute, 'posterior': p})))[0]['learner']
+  assert_close(learned_from(teacher['posterior']), learned_from(teacher['posterior'][:, ::-1]))
   assert (
     np.abs(
-      says(teacher['posterior']).params['net']['output']['bias'] - one['learner'].params['net']['output']['bias']
+      learned_from(teacher['posterior']).params['net']['output']['bias']
+      - one['learner'].params['net']['output']['bias']
     ).max()
     > 1e-4
   )
@@ -208,8 +209,8 @@ def permuted(made, client):
 @pytest.mark.parametrize('labels', [False, True])
 def test_without_labels_those_of_the_peers_do_not_matter(labels):
   made = made_with(fedh2l(labels=labels, local_rows='own', trust='ones'), rounds=2)
-  said, _ = made.run(1, length=2)  # by all, with their own labels
-  kernels = [params_of(p.run(1, said, 1, length=2)[0])[:2] for p in (made, permuted(made, 2))]
+  messages, _ = made.run(1, length=2)  # by all, with their own labels
+  kernels = [params_of(p.run(1, messages, 1, length=2)[0])[:2] for p in (made, permuted(made, 2))]
   if labels:
     assert np.abs(kernels[0] - kernels[1]).max() > 1e-3
   else:
@@ -262,7 +263,7 @@ def test_payloads_of_the_paper(batch, classes, knowledge):
   model = preprocessed(models.MLP((), classes=classes))
   rows = ExampleIndices(jnp.arange(40), jnp.int32(40), jnp.int32(1))
 
-  def turn(image, label):
+  def update(image, label):
     data = Data(Pool(image, label), rows, rows, rows._replace(size=jnp.int32(30)), rows)
     groups = (type('Group', (), {'model': model, 'ids': np.arange(4), 'name': 'g'}),)
     server = method.server.init(jax.random.key(0), groups, (), (data,))
@@ -271,7 +272,9 @@ def test_payloads_of_the_paper(batch, classes, knowledge):
     state = method.client.init(jax.random.key(0), model, data, variables)
     return method.client.step(jax.random.key(0), 0, model, state, down, data)[1], down
 
-  up, down = jax.eval_shape(turn, jax.ShapeDtypeStruct((40, 6, 6, 1), np.uint8), jax.ShapeDtypeStruct((40,), np.int32))
+  up, down = jax.eval_shape(
+    update, jax.ShapeDtypeStruct((40, 6, 6, 1), np.uint8), jax.ShapeDtypeStruct((40,), np.int32)
+  )
   assert ledger.capacity(up) == {'knowledge': (knowledge, 4 * knowledge), 'indices': (32, 128)}
   assert ledger.capacity(down) == {'knowledge': (3 * knowledge, 12 * knowledge), 'indices': (96, 384)}
 
@@ -299,7 +302,7 @@ def test_the_node_left_over_skips_the_exchange():
   np.testing.assert_array_equal(examples, 8 * (1 + phases))
 
 
-def test_an_idle_peer_is_not_heard():
+def test_an_idle_peer_is_ignored():
   participants = (np.array([[0, 1], [0, -1], [0, 1]], np.int32), np.array([[0], [0], [0]], np.int32))
   made = problem(fedh2l(local_rows='own', batch=8), [LINEAR] * 2, SIZES, plan.Plan(participants), PARTS, contested())
   _, report = made.run()

@@ -1,4 +1,4 @@
-"""FedHe against a slow twin in NumPy: softmax regression, plain SGD, one client per turn, skewed labels."""
+"""FedHe against a slow twin in NumPy: softmax regression, plain SGD, one client per round, skewed labels."""
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ from helpers import EXAMPLES, pool, problem
 TURNS, STEPS, BATCH, RATE, ALPHA = 20, 3, 6, 0.05, 0.7
 CLASSES = 4  # nobody has the last one
 SIZES = [2, 1]
-COLD, REFRESH = 1, 3  # turns per client: published from turn 3 on, collapsed every nine turns
+COLD, REFRESH = 1, 3  # updates per client: published from update 3 on, collapsed every nine updates
 PLAN = plan.asynchronous(seed=2, spread=0.3, delay=0.5)(SIZES, TURNS)
 
 
@@ -30,7 +30,7 @@ def softmax(z):
 
 
 def batches(made, t, client):
-  """The rows of the pool that the round draws for this turn."""
+  """The rows of the pool that the round draws for this update."""
   g, row = (0, client) if client < SIZES[0] else (1, client - SIZES[0])
   mine = made.data[g].private
   key_turn = jax.random.fold_in(jax.random.split(jax.random.fold_in(made.key, t), 3)[1], client)
@@ -54,7 +54,7 @@ class Twin:
     self.sum, self.count = np.zeros((CLASSES, CLASSES)), np.zeros(CLASSES, int)
     self.losses, self.sent = [], []
 
-  def turn(self, t, client, drawn):
+  def update(self, t, client, drawn):
     published = {c: self.sum[c] / self.count[c] for c in range(CLASSES) if self.count[c] and t >= COLD * sum(SIZES)}
     sums, seen = np.zeros((CLASSES, CLASSES)), np.zeros(CLASSES, int)
     losses = []
@@ -106,7 +106,7 @@ def test_fedhe_is_its_twin(count_offset):
   order = np.concatenate(report.ids, axis=1).max(1)
   assert set(order) == {0, 1, 2}
   for t, client in enumerate(order):
-    twin.turn(t, client, batches(made, t, client))
+    twin.update(t, client, batches(made, t, client))
 
   kernel, bias = (
     np.concatenate([c.params['net']['output'][name] for c in state.client]) for name in ('kernel', 'bias')

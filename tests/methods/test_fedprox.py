@@ -32,7 +32,7 @@ def moved(made):
 
 
 def test_a_large_weight_keeps_the_clients_near_the_global_model():
-  # At mu = 1 / rate the step along the proximal term leads straight back: only the last gradient of a turn is left.
+  # At mu = 1 / rate the step along the proximal term leads straight back: only the last gradient of an update is left.
   free, bound = moved(made_with(fedprox(0.0, 12), 1)), moved(made_with(fedprox(1 / RATE, 12), 1))
   assert bound < free / 3
 

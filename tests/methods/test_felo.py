@@ -61,7 +61,7 @@ def test_pool_makes_means_of_four_of_2048_features():
 
 @functools.cache
 def turn_of(upload, rate=RATE):
-  """(model, data, state, compiled turn of a client that has only class 2, from its download)."""
+  """(model, data, state, compiled update of a client that has only class 2, from its download)."""
   method, model, images = felo(optax.sgd(rate), upload=upload, epochs=2, steps=None), preprocessed(NET), pool()
   index = np.concatenate([np.flatnonzero(np.asarray(images.label) == 2)[:10], [7, 7, 7]])  # the last three are padding
   data = Data(images, ExampleIndices(jnp.asarray(index, jnp.int32), jnp.int32(10), jnp.int32(0)), None)
@@ -194,7 +194,7 @@ def groups_with(widths, each=2):
 
 
 def upload(rng, variables, width, slots):
-  """Random uploads of the slots of a group; an empty one is zeros, a client says something of some classes."""
+  """Random uploads of the slots of a group; an empty one is zeros, a client uploads some of the classes."""
   valid = (rng.random((len(slots), CLASSES)) < 0.6) & (np.array(slots) >= 0)[:, None]
   valid[:, 2] &= np.array(slots) == 1  # a class that only client 1 has
   normal = lambda *shape: jnp.asarray(rng.normal(size=(len(slots), *shape)), jnp.float32)
@@ -354,7 +354,7 @@ class Twin:
 
 
 def batches(made, t, client):
-  """The rows of the pool that the round draws for this turn."""
+  """The rows of the pool that the round draws for this update."""
   mine = row(made.data[0].private, client)
   key_turn = jax.random.fold_in(jax.random.split(jax.random.fold_in(made.key, t), 3)[1], client)
   for i in range(STEPS):

@@ -43,12 +43,12 @@ def test_server_mean_of_the_spec():
 
 def test_refresh_keeps_the_mean_and_sets_the_count_to_one():
   server = servers.class_means(refresh_every=2)
-  state = server.init(KEY, groups_of(2), (), ())  # two clients: every four turns
-  for turn in range(1, 9):
-    state = received(server, state, (uploads_of([[[turn, 0], [0, 0]]], [[True, False]]),))
-    if turn == 4:
+  state = server.init(KEY, groups_of(2), (), ())  # two clients: every four updates
+  for update in range(1, 9):
+    state = received(server, state, (uploads_of([[[update, 0], [0, 0]]], [[True, False]]),))
+    if update == 4:
       np.testing.assert_array_equal(state['sum'], [[2.5, 0], [0, 0]])
-    np.testing.assert_array_equal(state['count'], [{4: 1, 5: 2, 6: 3, 7: 4, 8: 1}.get(turn, turn), 0])
+    np.testing.assert_array_equal(state['count'], [{4: 1, 5: 2, 6: 3, 7: 4, 8: 1}.get(update, update), 0])
   np.testing.assert_allclose(state['sum'][0, 0], (2.5 + 5 + 6 + 7 + 8) / 5)
 
 
@@ -94,10 +94,10 @@ def test_a_group_without_slots_uploads_nothing(make):
 @every_keeper
 def test_cold_start_publishes_nothing(make):
   server = make(cold_start=1.0)
-  state = server.init(KEY, groups_of(2, 1), (), ())  # three clients: three turns
-  for turn in range(5):
-    assert published(server, state)[1].all() == (turn >= 3)
-    assert published(server, state)[1].any() == (turn >= 3)
+  state = server.init(KEY, groups_of(2, 1), (), ())  # three clients: three updates
+  for update in range(5):
+    assert published(server, state)[1].all() == (update >= 3)
+    assert published(server, state)[1].any() == (update >= 3)
     ids = (jnp.array([0]), jnp.array([-1]))
     state = received(
       server, state, (uploads_of(np.ones((1, 2, 2))), uploads_of(np.zeros((1, 2, 2)), np.zeros((1, 2), bool))), ids
@@ -136,8 +136,8 @@ def test_latest_class_knowledge_is_the_rule_over_the_latest_uploads():
     server = servers.latest_class_knowledge(rule)
     state = server.init(KEY, groups_of(3), (), ())
     latest = {}
-    for turn, client in enumerate([0, 1, 0, 2, 1, 1]):
-      upload = np.random.default_rng(turn).normal(size=(2, 2)).astype(np.float32)
+    for update, client in enumerate([0, 1, 0, 2, 1, 1]):
+      upload = np.random.default_rng(update).normal(size=(2, 2)).astype(np.float32)
       valid = [True, client == 1]
       latest |= {(client, c): upload[c] for c in range(2) if valid[c]}
       state = received(server, state, (uploads_of(upload[None], [valid]),), (jnp.array([client]),))
@@ -371,7 +371,7 @@ def test_features_that_are_no_vectors_are_refused():
     servers.class_means(of='features').init(KEY, *wide_groups(models.GKTClient(channels=2, classes=2)))
 
 
-def test_a_rule_with_memory_takes_one_step_per_class_and_round():
+def test_a_stateful_rule_takes_one_step_per_class_and_round():
   """An exponential moving average of what the plain mean of the latest uploads would be."""
 
   def update(rows, weight, last):

@@ -30,7 +30,7 @@ def test_join_gives_each_key_its_own_server():
     assert_same_bits(down.shared['weights'], state['weights'][g])
 
 
-def test_silent_says_nothing():
+def test_silent_sends_nothing():
   server = servers.silent()
   assert server.init(KEY, groups_of(1, 1), (), ()) == ()
   assert server.receive(KEY, 0, (), ({}, {}), ONE * 2) == ((), {})

@@ -73,7 +73,7 @@ def test_pairs_are_a_matching(seed, sizes):
   assert all(down.shared == () for down in downs)
 
 
-def test_pairs_are_random_and_do_not_depend_on_the_seats():
+def test_pairs_are_random_and_do_not_depend_on_the_slots():
   server = servers.pairs(NOTHING)
   state = conversation(server, [0, 1], [2, 3, 4])
   send = jax.jit(lambda key, a, b: server.send(key, 0, state, (a, b)))
