@@ -7,9 +7,10 @@ a run of it.
 from ml_collections import ConfigDict
 
 from fedkd.config.checks import RUN_FIELDS, check, check_known, check_whole, differences
-from fedkd.config.choices import build, fields, functions, label, method, optimizer, plan, resolve, schedule
+from fedkd.config.choices import build, label, method, optimizer, plan, schedule
 from fedkd.config.defaults import default
 from fedkd.config.groups import entries, spread
+from fedkd.config.lookup import fields, functions, resolve
 from fedkd.config.strings import finish, number, parse
 from fedkd.config.trees import flatten, freeze, to_json
 from fedkd.errors import ConfigError

@@ -4,12 +4,8 @@
 'module:function' reaches everything else on the Python path.
 """
 
-import collections.abc
-import importlib
 import inspect
 import sys
-import types
-import typing
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -18,6 +14,7 @@ from ml_collections import ConfigDict, config_dict
 
 from fedkd import aggregate, losses, methods, schedules
 from fedkd import plan as plans
+from fedkd.config.lookup import functions, parameters_of, resolve, takes_function, takes_optimizer, type_of
 from fedkd.config.trees import to_json
 from fedkd.errors import ConfigError, check_known
 
@@ -42,13 +39,6 @@ class Kind(NamedTuple):
   passed: tuple[str, ...] = ()
 
 
-def functions(module: types.ModuleType) -> dict[str, Callable]:
-  """The choices that a module offers by plain name: its `__all__`, or without one its public functions."""
-  if names := getattr(module, '__all__', None):
-    return {name: getattr(module, name) for name in names}
-  return {n: f for n, f in vars(module).items() if n[0] != '_' and inspect.isfunction(f)}
-
-
 KINDS = {
   kind.field: kind
   for kind in (
@@ -60,47 +50,6 @@ KINDS = {
 }
 
 
-def resolve(name: Any, choices: dict[str, Callable], field: str) -> Callable:
-  """A function by value, by plain name, or by dotted path 'module:function'.
-
-  Args:
-    name: the value in the config.
-    choices: by plain name.
-    field: of the config, for the message.
-
-  Raises:
-    ConfigError: if there is none of that name.
-  """
-  if callable(name):
-    return name
-  if ':' in str(name):
-    path, _, attribute = name.partition(':')
-    try:
-      return getattr(importlib.import_module(path), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-      raise ConfigError(
-        f'{field}={name!r} cannot be loaded ({error}); give module:function on the Python path'
-      ) from error
-  if name not in choices:
-    known = f'choose one of {", ".join(sorted(choices))}, or' if choices else 'give'
-    raise ConfigError(f'{field}={name!r} is unknown; {known} module:function')
-  return choices[name]
-
-
-def _signature(function) -> dict[str, inspect.Parameter]:
-  try:
-    parameters = inspect.signature(function, eval_str=True).parameters
-  except (NameError, TypeError, SyntaxError):  # annotations imported for type checkers only
-    parameters = inspect.signature(function).parameters
-  named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-  return {name: p for name, p in parameters.items() if p.kind in named}
-
-
-def fields(function: Callable, exclude: tuple[str, ...] = ()) -> dict[str, Any]:
-  """The arguments of a factory and their defaults (`inspect.Parameter.empty` where there is none)."""
-  return {name: p.default for name, p in _signature(function).items() if name not in exclude}
-
-
 def factory(kind: Kind, name: Any) -> tuple[Callable, dict[str, inspect.Parameter]]:
   """The factory that a block names, and those of its parameters that are fields of the block.
 
@@ -110,7 +59,7 @@ def factory(kind: Kind, name: Any) -> tuple[Callable, dict[str, inspect.Paramete
   function = resolve(name, kind.choices, f'{kind.field}.name')
   if not callable(function):
     raise ConfigError(f'{kind.field}.name={name!r} is no function; give a factory')
-  parameters = _signature(function)
+  parameters = parameters_of(function)
   if tuple(parameters)[: len(kind.passed)] != kind.passed:
     raise ConfigError(
       f'{kind.field}.name={to_json(name)!r}: let its first parameter be {kind.passed[0]}, the optimizer'
@@ -151,48 +100,13 @@ def block(kind: Kind, name: Any, values: dict, missing: bool = False) -> ConfigD
     value = values.get(key, parameter.default)
     if value is inspect.Parameter.empty and not missing:
       raise ConfigError(f'{kind.field} {_own_name(name)} needs a value for {key!r}')
-    if _takes_function(parameter) and not isinstance(value, int | float):
+    if takes_function(parameter) and not isinstance(value, int | float):
       named = value.__name__ if key not in values and callable(value) else value
       value = config_dict.FieldReference(named, field_type=object)
     elif value is None or value is inspect.Parameter.empty:
-      value = config_dict.placeholder(_type(parameter))
+      value = config_dict.placeholder(type_of(parameter))
     out[key] = value
   return out
-
-
-def _type(parameter) -> type:
-  """The type of an optional argument, from its annotation (`int | None`); any, where that leaves it open."""
-  annotation = parameter.annotation
-  known = {a for a in (annotation, *typing.get_args(annotation)) if a in (int, float, str, bool)}
-  return known.pop() if len(known) == 1 else object
-
-
-def _takes_function(parameter) -> bool:
-  """Whether an argument is a rule, a loss, an optimizer or another function, by its default or its annotation."""
-  return (
-    inspect.isfunction(parameter.default)
-    or _takes_optimizer(parameter)
-    or any(_is_callable_type(a) for a in _alternatives(parameter))
-  )
-
-
-def _takes_optimizer(parameter) -> bool:
-  return optax.GradientTransformation in _alternatives(parameter)
-
-
-def _alternatives(parameter) -> tuple:
-  annotation = parameter.annotation
-  return typing.get_args(annotation) if _is_union(annotation) else (annotation,)
-
-
-def _is_union(annotation) -> bool:
-  return typing.get_origin(annotation) in (typing.Union, types.UnionType)
-
-
-def _is_callable_type(annotation) -> bool:
-  if annotation is Callable or typing.get_origin(annotation) is collections.abc.Callable:
-    return True
-  return bool(getattr(annotation, '_is_protocol', False)) and '__call__' in vars(annotation)
 
 
 def build(field: str, values: Any, *passed: Any) -> Any:
@@ -228,19 +142,19 @@ def build(field: str, values: Any, *passed: Any) -> Any:
 
 def _argument(field, key, value, parameter):
   """What a factory takes for the value of a field: the function that text names, the optimizer that a block names."""
-  if isinstance(value, str) and _takes_function(parameter):
+  if isinstance(value, str) and takes_function(parameter):
     found = resolve(value, _functions_for(field, parameter), f'{field}.{key}')
     if not callable(found) and not isinstance(found, tuple):  # a tuple: a stateful rule
       raise ConfigError(f'{field}.{key}={value!r} is a {type(found).__name__}; give the path of a function')
     return found
-  if isinstance(value, dict | ConfigDict) and optax.GradientTransformation in typing.get_args(parameter.annotation):
+  if isinstance(value, dict | ConfigDict) and takes_optimizer(parameter):
     return build('optimizer', value)
   return value
 
 
 def _functions_for(field, parameter) -> dict[str, Callable]:
   """What plain text may name: the default's own neighbours, else for a method all rules and losses."""
-  if _takes_optimizer(parameter):
+  if takes_optimizer(parameter):
     return {}
   if not inspect.isfunction(parameter.default):
     return functions(aggregate) | functions(losses) if field == 'method' else {}

@@ -9,7 +9,8 @@ from fedkd import config as base
 from fedkd.data import sources
 from fedkd.errors import ConfigError
 from fedkd.experiment import build
-from fedkd.experiment.groups import make_groups, normalisation
+from fedkd.experiment.groups import make_groups
+from fedkd.experiment.normalisation import normalisation
 
 IMAGE, LABEL = np.arange(2 * 64, dtype=np.uint8).reshape(2, 8, 8, 1), np.arange(2, dtype=np.int32)
 SOURCE = sources.Source('tiny', IMAGE, LABEL, IMAGE, LABEL, 2, ('0', '1'))

@@ -109,7 +109,7 @@ def test_a_config_string_with_an_unknown_word_exits_with_2(tmp_path):
   )
   _, err = process.communicate()
   assert process.returncode == 2
-  assert err == "fedkd: config string has 'huge'; use a profile (small, smoke) or method=...\n"
+  assert err == "fedkd: config string has 'huge'; use a profile (small, smoke) or method=..., optimizer=...\n"
 
 
 def test_divergence_exits_with_3(command, tmp_path):

@@ -1,0 +1,95 @@
+"""Functions by name, and what their signatures say of their arguments."""
+
+import collections.abc
+import importlib
+import inspect
+import types
+import typing
+from collections.abc import Callable
+from typing import Any
+
+import optax
+
+from fedkd.errors import ConfigError
+
+
+def functions(module: types.ModuleType) -> dict[str, Callable]:
+  """The choices that a module offers by plain name: its `__all__`, or without one its public functions."""
+  if names := getattr(module, '__all__', None):
+    return {name: getattr(module, name) for name in names}
+  return {n: f for n, f in vars(module).items() if n[0] != '_' and inspect.isfunction(f)}
+
+
+def resolve(name: Any, choices: dict[str, Callable], field: str) -> Callable:
+  """A function by value, by plain name, or by dotted path 'module:function'.
+
+  Args:
+    name: the value in the config.
+    choices: by plain name.
+    field: of the config, for the message.
+
+  Raises:
+    ConfigError: if there is none of that name.
+  """
+  if callable(name):
+    return name
+  if ':' in str(name):
+    path, _, attribute = name.partition(':')
+    try:
+      return getattr(importlib.import_module(path), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+      raise ConfigError(
+        f'{field}={name!r} cannot be loaded ({error}); give module:function on the Python path'
+      ) from error
+  if name not in choices:
+    known = f'choose one of {", ".join(sorted(choices))}, or' if choices else 'give'
+    raise ConfigError(f'{field}={name!r} is unknown; {known} module:function')
+  return choices[name]
+
+
+def parameters_of(function: Callable) -> dict[str, inspect.Parameter]:
+  """The parameters that may be given by name, their annotations evaluated where that is possible."""
+  try:
+    parameters = inspect.signature(function, eval_str=True).parameters
+  except (NameError, TypeError, SyntaxError):  # annotations imported for type checkers only
+    parameters = inspect.signature(function).parameters
+  named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+  return {name: p for name, p in parameters.items() if p.kind in named}
+
+
+def fields(function: Callable, exclude: tuple[str, ...] = ()) -> dict[str, Any]:
+  """The arguments of a factory and their defaults (`inspect.Parameter.empty` where there is none)."""
+  return {name: p.default for name, p in parameters_of(function).items() if name not in exclude}
+
+
+def type_of(parameter: inspect.Parameter) -> type:
+  """The type of an optional argument, from its annotation (`int | None`); any, where that leaves it open."""
+  annotation = parameter.annotation
+  known = {a for a in (annotation, *typing.get_args(annotation)) if a in (int, float, str, bool)}
+  return known.pop() if len(known) == 1 else object
+
+
+def takes_function(parameter: inspect.Parameter) -> bool:
+  """Whether an argument is a rule, a loss, an optimizer or another function, by its default or its annotation."""
+  return (
+    inspect.isfunction(parameter.default)
+    or takes_optimizer(parameter)
+    or any(_is_callable_type(a) for a in _alternatives(parameter))
+  )
+
+
+def takes_optimizer(parameter: inspect.Parameter) -> bool:
+  """Whether an argument is an optimizer, by its annotation."""
+  return optax.GradientTransformation in _alternatives(parameter)
+
+
+def _alternatives(parameter) -> tuple:
+  annotation = parameter.annotation
+  is_union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
+  return typing.get_args(annotation) if is_union else (annotation,)
+
+
+def _is_callable_type(annotation) -> bool:
+  if annotation is Callable or typing.get_origin(annotation) is collections.abc.Callable:
+    return True
+  return bool(getattr(annotation, '_is_protocol', False)) and '__call__' in vars(annotation)
