@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from fedkd import inference, round, sharding
@@ -117,18 +116,19 @@ class PhaseInMemory(NamedTuple):
   groups: tuple
   inputs: Inputs
   programs: Programs
-  slots: Callable  # stopped -> participants as the compiled round takes them
+  slots: Callable  # (start, stopped) -> participants of a segment as the compiled round takes them
   places: State | None  # shardings, a prefix of the state; None on one device
 
   def init(self, variables) -> State:
     return self.programs.init(self.inputs._replace(variables=variables))
 
   def run(self, state, start, count, stopped=None):
-    inputs = self.inputs._replace(participants=self.slots(stopped), start=np.int32(start), count=np.int32(count))
+    slots = self.slots(start, stopped)
+    inputs = self.inputs._replace(participants=slots, start=np.int32(start), count=np.int32(count))
     return self.programs.run(inputs, state)
 
   def lower(self):
-    inputs = self.inputs._replace(participants=self.slots(None), start=np.int32(0), count=np.int32(0))
+    inputs = self.inputs._replace(participants=self.slots(0, None), start=np.int32(0), count=np.int32(0))
     return self.programs.run.lower(inputs, _placed(self.state, self.places))
 
   def correct(self, state, x, y):
@@ -166,24 +166,31 @@ def _placed(state, places):
   return jax.tree.map(place, places, state) if places else state
 
 
-def _participants(plan, groups, sizes, mesh, seeds, stops) -> Callable:
-  """stopped -> the slots as the compiled round takes them.
+def _participants(plan, groups, sizes, mesh, seeds, stops, length) -> Callable:
+  """(start, stopped) -> the slots of `length` rounds as the compiled round takes them: a longer run of the same plan
+  finds its program in the compilation cache.
 
   Slots that differ between seeds need a copy per seed, and under vmap over seeds both branches run: only where clients
   may stop.
   """
   table = [sharding.assign_slots(w, n, mesh) for w, n in zip(plan.participants, sizes, strict=True)]
+
+  def segment(table, start):
+    rows = table[..., start : start + length, :]
+    missing = [(0, 0)] * (rows.ndim - 2) + [(0, length - rows.shape[-2]), (0, 0)]
+    return np.pad(rows, missing, constant_values=-1)
+
   if not stops:
-    everyone = tuple(map(jnp.asarray, table))
-    return lambda stopped: everyone
+    return lambda start, stopped: tuple(segment(rows, start) for rows in table)
 
   @functools.lru_cache(1)
   def left(stopped):
-    who = np.frombuffer(stopped, bool).reshape(seeds, -1)
-    return tuple(early_stopping.slots(w, group.ids, who) for w, group in zip(table, groups, strict=True))
+    out = np.frombuffer(stopped, bool).reshape(seeds, -1)
+    return tuple(early_stopping.slots(rows, group.ids, out) for rows, group in zip(table, groups, strict=True))
 
   nobody = np.zeros((seeds, clients(groups)), bool)
-  return lambda stopped: left((nobody if stopped is None else stopped).tobytes())
+  who = lambda stopped: left((nobody if stopped is None else stopped).tobytes())
+  return lambda start, stopped: tuple(segment(rows, start) for rows in who(stopped))
 
 
 def make(
@@ -213,7 +220,7 @@ def make(
     ValueError: if method, models and data do not fit together.
   """
   groups, width = federation.groups, clients_per_vmap(options, before)
-  length = min(options.eval_every, rounds, MOST_ROUNDS)
+  length = min(options.eval_every, MOST_ROUNDS)  # whatever `rounds`
   sizes = tuple(private.size.shape[1] for private in federation.private)
   places, elsewhere = sharding.placement(mesh, sizes) if mesh else (None, None)
   lie = State(places, elsewhere, elsewhere)
@@ -228,7 +235,8 @@ def make(
   def run(inputs, state):
     data = inputs.federation(groups).data()
     window = inputs.key, inputs.start, inputs.count, length
-    return round.run(*window, method, groups, state, data, inputs.participants, width, mesh)
+    slots = inputs.participants
+    return round.run(*window, method, groups, state, data, slots, width, mesh, inputs.start)
 
   def correct(inputs, state, x, y):
     del inputs
@@ -252,7 +260,7 @@ def make(
     jax.jit(lambda a: a, **gathered),
   )
   inputs = Inputs(federation.pool, keys, rows_of(federation))
-  slots = _participants(plan, groups, sizes, mesh, len(keys), stops)
+  slots = _participants(plan, groups, sizes, mesh, len(keys), stops, length)
   one = PhaseInMemory(
     label, method, plan, rounds, length, None, None, groups, inputs, programs, slots, lie if mesh else None
   )

@@ -87,6 +87,16 @@ def test_more_rounds_continue_to_the_same_bits(images, finished, tmp_path):
   assert [row['round'] for row in metrics(tmp_path)] == [0, 2, 3, 4, 6]
 
 
+@pytest.mark.parametrize('watch', ['', 'accuracy'])
+def test_a_longer_run_compiles_the_same_program(images, watch):
+  texts = []
+  for rounds in (1, 3, 8):
+    config = runs.config(images, rounds=rounds)
+    config.early_stop.watch = watch
+    texts.append(build.build(config, dry=True).phases[0].lower().as_text())
+  assert texts[0] == texts[1] == texts[2]
+
+
 def test_another_config_is_refused_and_named(finished):
   workdir, _ = finished
   config = experiment.read_config(workdir)
