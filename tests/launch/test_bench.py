@@ -186,8 +186,8 @@ def test_a_row_of_turns_counts_the_work_of_every_net(monkeypatch):
   row = bench.measure('tiny', case, bench.Config(mapping='auto'), peak=lambda: 1e9)
   assert (row['turns'], row['turns_planned'], row['turns_per_second']) == (23, 23, 11.5)
   assert row['examples_per_second'] == pytest.approx(23 * 2 * 5 / 2)
-  flops = [flops.flops_per_example(net, (4, 1, 1)) for net in case.nets]
-  assert row['train_gflops'] == pytest.approx(2 * 5 * (15 * flops[0] + 8 * flops[1]) / 2 / 1e9)
+  work = [flops.flops_per_example(net, (4, 1, 1)) for net in case.nets]
+  assert row['train_gflops'] == pytest.approx(2 * 5 * (15 * work[0] + 8 * work[1]) / 2 / 1e9)
 
 
 def test_what_the_gpu_suite_concludes():
