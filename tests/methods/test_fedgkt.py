@@ -169,7 +169,8 @@ def test_a_client_is_evaluated_as_its_map_and_the_server_behind_it():
     learner = learner._replace(batch_stats=jax.tree.map(lambda a: a + 0.5, learner.batch_stats))
     features = NET.apply(own, image, False)[1]['features']
     behind = SERVER.apply(local.variables(learner), features, False)[0]
-    return method.predict(NET, own, {**state, 'learner': learner}, image), behind
+    server = {**state, 'learner': learner}
+    return method.predict(*method.deployed(NET, own, server), server, image), behind
 
   predicted, behind = both(state)
   assert predicted.shape == (5, CLASSES)
