@@ -160,24 +160,29 @@ def group_names(nets: Sequence[nn.Module]) -> list[str]:
   fields = [{k: v for k, v in vars(net).items() if k in net.__dataclass_fields__} for net in nets]
   label = lambda net, values: ' '.join([type(net).__name__, *_widths(values)])
   names = [label(net, values) for net, values in zip(nets, fields, strict=True)]
+  texts = [{k: str(v) for k, v in values.items() if k not in ('parent', 'name')} for values in fields]
+  return distinct_names(names, texts)
+
+
+def distinct_names(names: Sequence[str], fields: Sequence[dict[str, str]]) -> list[str]:
+  """Names of which none is given twice: duplicates with the fields in which they differ, or a number.
+
+  `fields`: of each named thing as text, '' for none.
+  """
+  out = list(names)
   for name in {name for name in names if names.count(name) > 1}:
     same = [i for i, other in enumerate(names) if other == name]
-    differ = [
-      k for k in fields[same[0]] if k not in ('parent', 'name') and not _equal(*(fields[i].get(k) for i in same))
-    ]
+    differ = [k for k in fields[same[0]] if len({fields[i].get(k) for i in same}) > 1]
+    more = [', '.join(f'{k}={fields[i][k]}' for k in differ if fields[i].get(k)) for i in same]
     for number, i in enumerate(same):
-      more = ', '.join(f'{k}={fields[i][k]}' for k in differ) or f'({number + 1})'
-      names[i] = f'{name} {more}'
-  return names
+      unique = more.count(more[number]) == 1
+      out[i] = ' '.join(filter(None, (name, more[number], '' if unique else f'({number + 1})')))
+  return out
 
 
 def _widths(fields):
   widths = next((v for v in fields.values() if isinstance(v, tuple | list) and v), ())
   return ['-'.join(map(str, widths))] if widths else []
-
-
-def _equal(first, *others) -> bool:
-  return all(repr(first) == repr(other) for other in others)
 
 
 def _arrays(x, y):

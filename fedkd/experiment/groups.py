@@ -8,6 +8,7 @@ from fedkd import config as configs
 from fedkd import models
 from fedkd.errors import ConfigError
 from fedkd.experiment.normalisation import normalisation
+from fedkd.federation import distinct_names
 from fedkd.models.base import Preprocessed
 from fedkd.types import Group
 
@@ -78,16 +79,9 @@ def group_names(entries, nets) -> list[str]:
   others = ('model', *CLIENT_FIELDS)
   fields = [{k: v for k, v in entry.items() if k not in others} for entry in entries]
   names = [_label(entry['model'], own) for entry, own in zip(entries, fields, strict=True)]
-  for name in {name for name in names if names.count(name) > 1}:
-    same = [i for i, other in enumerate(names) if other == name]
-    keys = dict.fromkeys(key for i in same for key in fields[i])
-    texts = [{k: _text(fields[i].get(k, getattr(nets[i], k, None))) for k in keys} for i in same]
-    differ = [k for k in keys if len({text[k] for text in texts}) > 1]
-    more = [', '.join(f'{k}={text[k]}' for k in differ if text[k]) for text in texts]
-    for number, i in enumerate(same):
-      unique = more.count(more[number]) == 1
-      names[i] = ' '.join(filter(None, (name, more[number], '' if unique else f'({number + 1})')))
-  return names
+  keys = dict.fromkeys(key for own in fields for key in own)
+  texts = lambda own, net: {k: _text(own.get(k, getattr(net, k, None))) for k in keys}
+  return distinct_names(names, [texts(own, net) for own, net in zip(fields, nets, strict=True)])
 
 
 def _label(model, fields) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 from fedkd import inference, round
 from fedkd.experiment import checkpoint, client_store
 from fedkd.experiment.phase import MOST_ROUNDS
-from fedkd.experiment.programs import ExecutionOptions, Inputs, clients_per_vmap, program
+from fedkd.experiment.programs import ExecutionOptions, Inputs, clients_per_vmap, program, rows_of
 from fedkd.federation import Federation
 from fedkd.plan import Plan
 from fedkd.simulation import calibrated, first_clients, first_server
@@ -145,7 +145,7 @@ class OffloadedPhase(NamedTuple):
     federation = self.federation
     pick = lambda group, own: jax.tree.map(lambda a: a[:, own], group)
     private, shared = (each and tuple(map(pick, each, rows)) for each in (federation.private, federation.shared))
-    return self.inputs._replace(rows=(private, federation.everyone, shared, federation.public))
+    return self.inputs._replace(rows=rows_of(federation._replace(private=private, shared=shared)))
 
   def inputs_of(self, start, count, rows, new) -> Inputs:
     """The inputs of the program for rounds of a window, with the clients in `rows`, padded to `places`."""
@@ -250,9 +250,8 @@ def make(
   on_host = federation._replace(
     **jax.tree.map(np.asarray, {'private': federation.private, 'shared': federation.shared})
   )
-  inputs = Inputs(federation.pool, keys, (), before)
   length = min(options.eval_every, rounds, MOST_ROUNDS)
-  every = inputs._replace(rows=(federation.private, federation.everyone, federation.shared, federation.public))
+  every = Inputs(federation.pool, keys, rows_of(federation), before)
   one = OffloadedPhase(
     label, method, plan, rounds, length, None, None, on_host, evaluated, every, programs, None, window, places
   )
