@@ -174,10 +174,15 @@ class BatchNorm(nn.Module):
   Statistics are float32 whatever the dtype of `x`, the result has that of `x`. Where the caller makes a collection
   'batch' mutable, a training step leaves there the 'mean' and 'var' of this very batch, under the paths of
   'batch_stats': what running averages blur, a caller can then average exactly.
+
+  momentum: the part of the running statistics that stays at each training step.
+  unbiased: whether the running variance averages n / (n - 1) times a batch's (PyTorch) or the batch's own (Keras,
+    Flax); n is the numbers per channel. A batch is always normalised by its own.
   """
 
   momentum: float = 0.99
   epsilon: float = 1e-3
+  unbiased: bool = False
 
   @nn.compact
   def __call__(self, x, train):
@@ -192,10 +197,12 @@ class BatchNorm(nn.Module):
     spread = jnp.maximum(jnp.mean(fixed * fixed, axes) - now * now, 0)
     if not self.is_initializing():
       mean.value = self.momentum * mean.value + (1 - self.momentum) * now
-      var.value = self.momentum * var.value + (1 - self.momentum) * spread
+      count = x.size // shape[0]
+      seen = spread * (count / max(count - 1, 1)) if self.unbiased else spread
+      var.value = self.momentum * var.value + (1 - self.momentum) * seen
       if self.is_mutable_collection('batch'):  # after `initializing`, where every collection is mutable
         self.put_variable('batch', 'mean', now)
-        self.put_variable('batch', 'var', spread)
+        self.put_variable('batch', 'var', seen)
     return _normalise(x, scale, bias, now, jax.lax.rsqrt(spread + self.epsilon))
 
 

@@ -30,7 +30,7 @@ class TorchDense(nn.Module):
 
 
 kaiming = nn.initializers.variance_scaling(2.0, 'fan_out', 'normal')
-norm = functools.partial(BatchNorm, momentum=0.9, epsilon=1e-5)  # PyTorch's defaults in Flax's terms
+norm = functools.partial(BatchNorm, momentum=0.9, epsilon=1e-5, unbiased=True)  # PyTorch's defaults in Flax's terms
 NORMS = {'batch': norm, 'group': GroupNorm}
 
 
