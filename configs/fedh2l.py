@@ -42,8 +42,8 @@ NETS = {
   'rmnist': (LENET,) * 4,
   'rmnist_hetero': (
     LENET,
-    {'model': 'TwoConv', 'filters': (16, 32)},
-    {'model': 'ThreeConv', 'filters': (16, 32, 48)},
+    {'model': 'TwoConv', 'filters': (16, 32), 'momentum': 0.9},  # one step a round: 0.99 warms up too late
+    {'model': 'ThreeConv', 'filters': (16, 32, 48), 'momentum': 0.9},
     {'model': 'MLP', 'hidden': (256,)},
   ),
   'pacs': tuple({'model': name} for name in ('ResNet34', 'AlexNet', 'ResNet18', 'VGG11')),

@@ -30,7 +30,7 @@ def get_config(arg=''):
     config.method.steps = 2
   config.optimizer.learning_rate = 6e-3  # at 1e-3 sixty such rounds of these narrow nets are far from done
   nets = NETS if choice.zoo == 'hetero' else (NETS[-1],)
-  config.groups = tuple({**net, 'clients': 10 // len(nets)} for net in nets)
+  config.groups = tuple({**net, 'momentum': 0.9, 'clients': 10 // len(nets)} for net in nets)
   config.seeds = (0, 1, 2)
   config.rounds, config.eval_every, config.eval_rows = 60, 20, 250
   if choice.profile == 'smoke':

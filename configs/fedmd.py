@@ -66,11 +66,11 @@ PUBLIC_STOP = {'watch': 'accuracy_public', 'patience': 3}
 PRIVATE_STOP = {'watch': 'accuracy', 'min_delta': 0.001}
 
 
-def zoo(setting, table, width=1.0) -> tuple:
+def zoo(setting, table, width=1.0, profile='paper') -> tuple:
   """One client for each of the ten models."""
   table_1 = [(filters, dropout) for filters, dropout in (*fedhe_mnist.TWO_CONV, *fedhe_mnist.THREE_CONV)]
   nets = table_1 if table == 'table1' else TABLE_2
-  common = {'clients': 1, 'initialiser': 'glorot_uniform', 'penalty': 1e-3}
+  common = {'clients': 1, 'initialiser': 'glorot_uniform', 'penalty': 1e-3, **fedhe_mnist.momentum(profile)}
   groups = [{'model': KIND[len(f)], 'filters': fedhe_mnist.narrow(f, width), 'dropout': q, **common} for f, q in nets]
   if setting == 'cifar_weak':
     for i in (0, 9):
@@ -90,7 +90,8 @@ def get_config(arg=''):
   config.data.update(data)
   if choice.setting == 'cifar_noniid':
     config.data.keep = SUPERCLASSES[choice.superclasses]
-  config.groups = zoo(choice.setting, choice.zoo or ('table1' if 'femnist' in choice.setting else 'table2'))
+  table = choice.zoo or ('table1' if 'femnist' in choice.setting else 'table2')
+  config.groups = zoo(choice.setting, table, profile=choice.profile)
   config.seeds, config.eval_every, config.eval_rows = (0, 1, 2), 1, 0
   passes, subset = 20, 5000
   if choice.profile == 'small':
@@ -100,7 +101,7 @@ def get_config(arg=''):
     config.data.clients = len(SMALL)
   if choice.profile == 'smoke':
     rounds, passes, subset, config.seeds, config.data.public_rows = 2, 1, 64, (0,), 256
-    nets = zoo(choice.setting, 'table1', width=0.02)
+    nets = zoo(choice.setting, 'table1', width=0.02, profile=choice.profile)
     config.groups = tuple({**net, 'clients': 2} for net in (nets[0], nets[5]))
     config.data.update({'name': 'mnist_5k', 'public': 'mnist_5k', 'label': 'label', 'partition': 'few'})
     config.data.keep, config.data.clients, config.data.per_class, config.eval_rows = (0, 1, 2, 3, 4, 5), 4, 3, 200

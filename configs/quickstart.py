@@ -27,7 +27,7 @@ from fedkd import config as base
 
 NETS = (  # one for each angle
   {'model': 'LeNet'},
-  {'model': 'TwoConv', 'filters': (8, 16)},
+  {'model': 'TwoConv', 'filters': (8, 16), 'momentum': 0.9},
   {'model': 'MLP', 'hidden': (256,)},
   {'model': 'MLP', 'hidden': (128, 64)},
 )

@@ -31,6 +31,7 @@ def default() -> ConfigDict:
   config.data = ConfigDict()
   config.data.name = 'mnist_5k'  # or a TFDS name, rotated_mnist, npz:FILE, mat:FILE, folder:DIR, domains:DIR
   config.data.dir = ''  # where sets lie; empty: $TFDS_DATA_DIR or TFDS's own default, and $FEDKD_IMAGES for folders
+  config.data.angles = (0, 20, 40, 60)  # of rotated_mnist's domains, in degrees clockwise
   config.data.size = 0  # resize images to this side in pixels; 0: do not (all must then be of one size)
   config.data.clients = 10
   config.data.label = 'label'  # the feature of a TFDS set to learn

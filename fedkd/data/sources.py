@@ -33,24 +33,24 @@ class Source(NamedTuple):
   public_test: tuple | None = None  # and its test set, (image uint8[P, H, W, c], label int32[P])
 
 
-def load(name, directory=None, label='label', keep=(), size=0) -> Source:
+def load(name, directory=None, label='label', keep=(), size=0, angles=rotated.ANGLES) -> Source:
   """Loads a data set.
 
   Args:
     name: 'mnist_5k'; 'npz:FILE' with x_train, y_train, x_test, y_test; 'folder:DIR' of {train,test}/class/image;
       'domains:DIR' of domain/class/image; 'mat:FILE', EMNIST as published for MATLAB, with writers; 'rotated_mnist' or
-      'rotated_mnist_5k', whose four domains are the same 1000 digits rotated clockwise by 0, 20, 40 and 60 degrees; or
-      a TFDS name such as 'cifar10' or 'emnist/letters', prepared as array_record or parquet.
+      'rotated_mnist_5k', whose domains are the same 1000 digits rotated by `angles`; or a TFDS name such as 'cifar10' or 'emnist/letters', prepared as array_record or parquet.
     directory: where prepared TFDS sets lie; None is $TFDS_DATA_DIR or TFDS's own default.
     label: the feature of a TFDS set to learn. With 'coarse_label' (cifar100) `origin` is the rank of the fine class
       within its superclass.
     keep: original labels (int) or class names (str) of the classes to keep; () keeps all.
     size: side in pixels to which images in folders are resized if they differ; 0 raises an error.
+    angles: of the rotated sets' domains, in degrees clockwise.
 
   Raises:
     ConfigError: if there is no such set, or its images or labels do not fit, or a class to keep is not in it.
   """
-  arrays, names, origins = _read(name, directory, label, size)
+  arrays, names, origins = _read(name, directory, label, size, angles)
   _check(name, arrays)
   return _source(name, _keep(name, arrays, names, keep), names, origins)
 
@@ -90,14 +90,14 @@ def combine(private, public) -> Source:
   )
 
 
-def _read(name, directory, label, size) -> tuple:
+def _read(name, directory, label, size, angles) -> tuple:
   """(arrays, class names by original label, names of origins by original number); None for the numbers themselves."""
   kind, _, path = name.partition(':')
   path = _located(pathlib.Path(path).expanduser(), directory)
   named = {
     'mnist_5k': lambda: (_mnist_5k(), None, None),
-    'rotated_mnist_5k': lambda: rotated.domains(_mnist_5k()),
-    'rotated_mnist': lambda: rotated.domains(tfds.load('mnist', directory, label)[0]),
+    'rotated_mnist_5k': lambda: rotated.domains(_mnist_5k(), angles),
+    'rotated_mnist': lambda: rotated.domains(tfds.load('mnist', directory, label)[0], angles),
   }
   stored = {
     'npz': lambda: (_npz(path), None, None),

@@ -18,7 +18,8 @@ def load_data(config) -> sources.Source:
   """The data set of a config, with its public set appended if it names one."""
   where, size = config.data.dir or None, config.data.size
   fit = lambda source: sources.resize(source, size) if size else source
-  private = sources.load(config.data.name, where, config.data.label, configs.freeze(config.data.keep), size)
+  keep, angles = configs.freeze(config.data.keep), configs.freeze(config.data.angles)
+  private = sources.load(config.data.name, where, config.data.label, keep, size, angles)
   private = fit(_some(private, config.data.rows, 'data.rows'))
   if not config.data.public:
     return private

@@ -101,3 +101,16 @@ def test_keep_keeps_domains_aligned(loaded, tmp_path, monkeypatch):
   assert all(np.array_equal(source.train_label[:200], other) for other in np.split(source.train_label, 4))
   inside = np.isin(loaded[0].train_label, (3, 8))
   np.testing.assert_array_equal(source.train_image, loaded[0].train_image[inside])
+
+
+def test_angles_are_degrees_clockwise_and_name_the_domains():
+  source = sources.load('rotated_mnist_5k', angles=(0, -90))
+  assert source.origins == ('M0', 'M-90')
+  upright, turned = source.train_image[:1000], source.train_image[1000:]
+  np.testing.assert_array_equal(turned, np.rot90(upright, 1, axes=(1, 2)))
+
+
+@pytest.mark.parametrize('angles', [(), 20, (0, 20, 20), (0, float('nan')), ('a',), (True,)])
+def test_angles_that_are_none_are_refused(angles):
+  with pytest.raises(ValueError, match=r'data.angles=.* must be distinct degrees'):
+    sources.load('rotated_mnist_5k', angles=angles)
