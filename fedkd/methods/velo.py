@@ -39,6 +39,7 @@ def velo(
   cvae_rate: float = 1e-3,
   latent: int = 0,
   vae_loss: str = 'elbo',
+  vae_variance: float = 1.0,
   relu: bool = False,
   rule: aggregate.AnyRule = aggregate.mean,
   knowledge_rule: aggregate.AnyRule | None = None,
@@ -58,13 +59,16 @@ def velo(
     latent: numbers of the latent vector; 0 is the width of the features.
     vae_loss: 'elbo', half the squared error plus KL, each summed over a vector and averaged over the batch (Eq. 2); or
       'code', the squared error averaged over all numbers, KL summed over all.
+    vae_variance: of the noise that 'elbo' assumes around a decoded number. Eq. 2 has 1, beside which class means hardly
+      differ: the posterior then collapses to the prior (`cvae_kl` near 0, no `cvae_active`), and what is generated is
+      the mean, as in Felo. 0: that of each batch, which makes it likeliest (sigma-VAE, Rybkin et al., 2021, Eq. 5).
     relu: whether the decoder has a ReLU between its layers.
     knowledge_rule: None for the running mean of the logits; an aggregation rule reduces the clients' latest logits,
       class by class, instead. Features are generated, so no rule sees them.
 
   Raises:
     ValueError: for an unknown choice, an interval, epochs or a batch below 1, a lag other than 0 or 1, a negative
-      latent, or a `knowledge_rule` with 'per_sample'.
+      latent or variance, another variance than 1 with 'code', or a `knowledge_rule` with 'per_sample'.
   """
   check_choice('upload', upload, UPLOADS)
   check_choice('vae_loss', vae_loss, LOSSES)
@@ -72,10 +76,11 @@ def velo(
     raise ValueError(f'interval={interval} must be at least 1, and cvae_lag={cvae_lag} 0 or 1')
   if min(cvae_epochs, cvae_batch, latent + 1) < 1:
     raise ValueError(f'{cvae_epochs=} and {cvae_batch=} must be at least 1, and {latent=} at least 0')
+  if vae_variance < 0 or (vae_loss == 'code' and vae_variance != 1):
+    raise ValueError(f"{vae_variance=} must be at least 0, and 1 with vae_loss='code', which has no variance")
   logits = _logits(upload, limits[1], knowledge_rule)
-  features = functools.partial(
-    generator, limits[0], initial, interval, cvae_lag, cvae_epochs, cvae_batch, cvae_rate, latent, vae_loss, relu
-  )
+  rhythm, training_of = (initial, interval, cvae_lag), (cvae_epochs, cvae_batch, cvae_rate)
+  features = functools.partial(generator, limits[0], *rhythm, *training_of, latent, vae_loss, vae_variance, relu)
   training: dict[str, Any] = {'epochs': epochs, 'steps': steps, 'batch': batch, 'alpha': alpha, 'upload': upload}
   start: dict[str, Any] = {'initial': initial, 'load_in_initial': load_in_initial, 'equal_weights': equal_weights}
   client = client_of(tx, **training, **start, kl_reduction=kl_reduction, kl_direction=kl_direction)
@@ -116,6 +121,30 @@ def code(
 
 
 LOSSES = {'elbo': elbo, 'code': code}
+ACTIVE = 0.01  # variance of a posterior mean above which its unit counts as used (Burda et al., 2016)
+
+
+def scaled(squares: jax.Array, width: int, variance: float) -> jax.Array:
+  """Half the squared error of vectors of `width` numbers as a negative log-likelihood, up to a constant, with noise of
+  `variance`; 0: of the variance that makes it least, the mean squared error itself."""
+  return squares / variance if variance else width / 2 * jnp.log(2 * squares / width)
+
+
+def active_units(mean: jax.Array, row: jax.Array, held: jax.Array) -> jax.Array:
+  """How many of the latent numbers depend on the features: their posterior means vary inside a class by more than
+  `ACTIVE`. Burda et al. take the variance over all examples; here the encoder knows the class anyway.
+
+  Args:
+    mean: [R, latent], posterior means.
+    row: [classes, R], 1 where an example belongs to the class and is stored.
+    held: float[], so many examples.
+
+  Returns:
+    float[].
+  """
+  of_class = row @ mean / jnp.maximum(row.sum(1, keepdims=True), 1)
+  spread = jnp.square(mean - row.T @ of_class) * row.sum(0)[:, None]
+  return jnp.sum(spread.sum(0) / jnp.maximum(held, 1) > ACTIVE).astype(jnp.float32)
 
 
 def generator(
@@ -128,6 +157,7 @@ def generator(
   rate: float,
   latent: int,
   vae_loss: str,
+  variance: float,
   relu: bool,
   width: int,
 ) -> Server:
@@ -140,7 +170,7 @@ def generator(
     del variables, data
     classes = groups[0].model.classes
     blank = jnp.zeros((2, width)), jnp.zeros(2, jnp.int32)
-    nothing = {'cvae_reconstruction': jnp.float32(0), 'cvae_kl': jnp.float32(0)}
+    nothing = dict.fromkeys(('cvae_reconstruction', 'cvae_kl', 'cvae_active'), jnp.float32(0))
     cvae = {'batch_stats': {}, **net(classes).init(key, *blank, key, False)}
     return {
       'store': servers.class_buffer(classes, limit, width),
@@ -160,11 +190,18 @@ def generator(
       at = {'params': params, 'batch_stats': batch_stats}
       out, new = net(classes).apply(at, s, label, key, True, mutable=['batch_stats'])
       rebuilt, kl = LOSSES[vae_loss](s, *out)
-      return rebuilt + kl, (new['batch_stats'], local.tally(row, cvae_reconstruction=rebuilt, cvae_kl=kl))
+      return (scaled(rebuilt, width, variance) if vae_loss == 'elbo' else rebuilt) + kl, (
+        new['batch_stats'],
+        local.tally(row, cvae_reconstruction=rebuilt, cvae_kl=kl),
+      )
 
     learner, sums = local.fit(key, local.start(cvae, tx), tx, loss_fn, rows, jnp.sum(held), batch, epochs=epochs)
-    info = local.report(sums)
-    return local.variables(learner), {name: info[name] for name in ('cvae_reconstruction', 'cvae_kl')}
+    found = local.report(sums)
+    info = {name: found[name] for name in ('cvae_reconstruction', 'cvae_kl')}
+    label = jnp.arange(classes * places) // places
+    mean, _ = net(classes).apply(local.variables(learner), feature, label, False, method='encode')
+    row = jax.nn.one_hot(label, classes).T * held
+    return local.variables(learner), {**info, 'cvae_active': active_units(mean, row, jnp.sum(held))}
 
   def receive(key, t, state, uploads, ids):
     del ids

@@ -35,7 +35,9 @@ class _FedMDNet(Classifier):
   lowering: str = 'auto'
   initialiser: str = 'lecun_normal'
   penalty: float = 0.0  # of the squared weights of the head, which FedMD's code adds to every loss
-  momentum: float = 0.99  # of BatchNorm's running statistics (Keras's default); 0.99 needs 300 steps to forget its start
+  momentum: float = (
+    0.99  # of BatchNorm's running statistics (Keras's default); 0.99 needs 300 steps to forget its start
+  )
 
   def __post_init__(self):
     super().__post_init__()

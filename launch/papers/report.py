@@ -177,6 +177,7 @@ SERVER_METRICS = {  # server metrics and their names
   'feature_age': 'age of features',
   'cvae_reconstruction': 'reconstruction',
   'cvae_kl': 'KL',
+  'cvae_active': 'active units',
 }
 
 

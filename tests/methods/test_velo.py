@@ -11,7 +11,7 @@ import optax
 import pytest
 
 from fedkd import aggregate, methods, models, servers, types
-from fedkd.methods.velo import LOSSES, code, elbo, generator
+from fedkd.methods.velo import LOSSES, code, elbo, generator, scaled
 from fedkd.types import Masked
 from helpers import assert_close, assert_same_bits, pool, preprocessed
 from lone_servers import KEY, groups_of, uploads_of
@@ -20,7 +20,7 @@ CLASSES, WIDTH, INITIAL = 3, 4, 2
 SLOTS = (jnp.array([0, 1]),)
 
 
-PLAIN = {'latent': 0, 'vae_loss': 'elbo', 'relu': False, 'width': WIDTH}
+PLAIN = {'latent': 0, 'vae_loss': 'elbo', 'variance': 1.0, 'relu': False, 'width': WIDTH}
 
 
 @functools.cache
@@ -139,23 +139,41 @@ def test_the_two_losses_in_numpy():
   np.testing.assert_allclose(code(*both), [((S - rebuilt) ** 2).mean(), kl.sum()], rtol=1e-5)
 
 
+def test_the_noise_of_the_decoder_in_numpy():
+  squares = np.float32([0.5, 3.0])  # half the squared error of vectors of 4 numbers
+  np.testing.assert_allclose(scaled(squares, 4, 0.25), 4 * squares)
+  best = 2 * squares / 4  # log(variance) + squared error / variance, whose least value is at the mean squared error
+  likelihood = lambda v: 0.5 * 4 * np.log(v) + squares / v
+  np.testing.assert_allclose(scaled(squares, 4, 0), likelihood(best) - 2, rtol=1e-6)
+  assert (likelihood(best) < np.minimum(likelihood(1.01 * best), likelihood(0.99 * best))).all()
+
+
 # What it can draw.
 
 
-def test_it_draws_from_the_gaussian_of_each_class():
+@pytest.mark.parametrize(
+  ('scale', 'variance', 'share', 'active'),
+  [
+    (1.0, 1.0, (8 / 9, 3 / 4), 2),
+    (0.5, 0.25, (8 / 9, 3 / 4), 2),  # the same in other units
+    (0.3, 1.0, (0, 0), 0),  # all is narrower than the noise: only the class means are left
+    (0.5, 0.0, (0.85, 0), 1),  # one direction, and the mean of the other variances, 1.36, as the best noise
+  ],
+)
+def test_it_draws_from_the_gaussian_of_each_class(scale, variance, share, active):
   """Class means within 0.25, large variances v as v - 1 within a fifth of v, the absent class masked.
 
   The decoder is linear in z and in the label's code: a mean for each class, but one covariance for all of them, so the
   data share theirs. Eq. 2 explains unit noise around the decoder, which draws without it: of a variance of 9 come back
   8, of 4 come back 3, and what is narrower than the noise (0.04) collapses to the mean (Tipping and Bishop, 1999). Four
-  ReLUs in the encoder pass on two directions of the four.
+  ReLUs in the encoder pass on two directions of the four. `scale` multiplies everything; units that vary count as used.
   """
   rng = np.random.default_rng(0)
   mean = np.array([[4.0, 0, -4, 2], [-4, 4, 0, -2], [0, 0, 0, 0]])
   deviation = np.array([3.0, 2.0, 0.2, 0.2])
   places = 1000
-  value = mean[:, None] + deviation * rng.normal(size=(CLASSES, places, WIDTH))
-  server = generator(places, 0, 1, 0, epochs=60, batch=50, rate=3e-3, **PLAIN)
+  value = scale * (mean[:, None] + deviation * rng.normal(size=(CLASSES, places, WIDTH)))
+  server = generator(places, 0, 1, 0, epochs=60, batch=50, rate=3e-3, **{**PLAIN, 'variance': variance})
   state = server.init(KEY, groups_of(1, classes=CLASSES), (), ())
   buffer = {
     'value': jnp.asarray(value, jnp.float32),
@@ -165,13 +183,15 @@ def test_it_draws_from_the_gaussian_of_each_class():
   nothing = jax.tree.map(jnp.zeros_like, uploads(0))
   state, info = jax.jit(server.receive)(KEY, jnp.int32(0), {**state, 'store': buffer}, nothing, SLOTS)
   assert bool(info['cvae_trained'])
+  assert int(info['cvae_active']) == active
+  assert (float(info['cvae_kl']) < 0.1) == (not active)
   draw = jax.jit(jax.vmap(lambda key: server.send(key, 1, state, SLOTS)[0].shared['knowledge']))
   drawn = draw(jax.random.split(KEY, 2000))
   np.testing.assert_array_equal(drawn.valid, np.tile([True, True, False], (2000, 1)))
   for c in range(2):
-    got = np.asarray(drawn.value[:, c])
+    got = np.asarray(drawn.value[:, c]) / scale
     np.testing.assert_allclose(got.mean(0), mean[c], atol=0.25)
-    np.testing.assert_allclose(got.var(0) / deviation**2, [8 / 9, 3 / 4, 0, 0], atol=0.2)
+    np.testing.assert_allclose(got.var(0) / deviation**2, [*share, 0, 0], atol=0.2)
 
 
 # Refusals, and what clients send.
@@ -185,11 +205,13 @@ def test_every_option_of_the_autoencoder_reaches_it(monkeypatch):
   options = {'initial': 3, 'interval': 2, 'latent': 6, 'vae_loss': 'code', 'relu': True}
   cvae = {'lag': 1, 'epochs': 7, 'batch': 8, 'rate': 0.25}
   methods.velo(optax.sgd(0.1), limits=(10, 20), **options, **{f'cvae_{name}': value for name, value in cvae.items()})
-  assert told == [{'limit': 10, 'width': WIDTH, **options, **cvae}]
+  methods.velo(optax.sgd(0.1), vae_variance=0.5)
+  assert told[0] == {'limit': 10, 'width': WIDTH, 'variance': 1.0, **options, **cvae}
+  assert told[1]['variance'] == 0.5
 
 
 def test_before_the_first_training_there_is_no_loss_of_the_autoencoder():
-  losses = ('cvae_reconstruction', 'cvae_kl')
+  losses = ('cvae_reconstruction', 'cvae_kl', 'cvae_active')
   for name in losses:
     values = [float(info[name]) for _, info in history()[1:]]
     assert np.isnan(values).tolist() == [t + 1 < INITIAL for t in range(8)]
@@ -203,6 +225,8 @@ def test_before_the_first_training_there_is_no_loss_of_the_autoencoder():
     ({'latent': -1}, r'must be at least 1, and latent=-1 at least 0'),
     ({'cvae_lag': 2}, r'cvae_lag=2 0 or 1'),
     ({'vae_loss': 'mse'}, r"vae_loss='mse' is unknown; choose one of elbo, code"),
+    ({'vae_variance': -0.5}, r"vae_variance=-0.5 must be at least 0, and 1 with vae_loss='code'"),
+    ({'vae_variance': 0.0, 'vae_loss': 'code'}, r"vae_variance=0.0 must be at least 0, and 1 with vae_loss='code'"),
     ({'upload': 'all'}, r"upload='all' is unknown; choose one of class_mean, per_sample"),
     ({'knowledge_rule': aggregate.mean, 'upload': 'per_sample'}, r"knowledge_rule .* set upload='class_mean'"),
     ({'feature_align': 'linear'}, r"feature_align='linear' is unknown; choose one of none, pool, group"),
@@ -246,4 +270,5 @@ def test_a_knowledge_rule_reduces_the_latest_logits():
     'cvae_trained',
     'cvae_reconstruction',
     'cvae_kl',
+    'cvae_active',
   }
