@@ -50,7 +50,7 @@ def narrow(widths, share) -> tuple:
 
 
 def momentum(profile) -> dict:
-  """The decay of BatchNorm's running statistics: Keras's 0.99 as published, 0.9 in profiles with too few steps for it."""
+  """The decay of BatchNorm's running statistics: Keras's 0.99 as published, 0.9 in profiles too short for it."""
   return {} if profile == 'paper' else {'momentum': 0.9}
 
 

@@ -6,8 +6,8 @@
 or cinic10 (10, the folder as distributed). `split`: iid or dir0.5. `zoo`: previous (ResNet10, 14, 18, 22, 26), extreme
 (10, 18, 26, 34, 50), homo (ResNet18, as in Table 2) or resnet18 (the same beside other zoos). `ratio`: clients a round;
 empty for the paper's (a fifth; all for homo and dir0.5). `interval`: rounds between two trainings of Velo's
-autoencoder. `align`: of features in `extreme`, pool (the default), group or linear. `widths` of heterofl: dynamic
-(drawn anew each round) or fixed.
+autoencoder. `align`: of features in `extreme`, pool (the default), group or linear. `stem` of the ResNets: imagenet (by
+its accuracies the paper's) or cifar (3x3, no pool). `widths` of heterofl: dynamic (drawn anew each round) or fixed.
 
 `paper`: SGD 0.1, batches of 10, 5 epochs per client update, 100 rounds. `light`: Adam at a constant rate, batches of
 64, evaluated every 5 rounds, otherwise the same.
@@ -39,9 +39,10 @@ SIZES = {
 ROWS = {'cifar10': (50_000, 20), 'cinic10': (90_000, 10)}  # training images, clients
 
 
-def groups(zoo, clients, width, profile, align) -> tuple:
+def groups(zoo, clients, width, profile, align, stem='imagenet') -> tuple:
   """Equal groups of ResNets, as far as the clients allow; for `smoke` the first and last, of two stages each."""
-  nets = [{'model': f'ResNet{depth}', 'width': width} for depth in ZOO[zoo]]
+  fields = {'width': width} if stem == 'imagenet' else {'width': width, 'stem': stem}
+  nets = [{'model': f'ResNet{depth}', **fields} for depth in ZOO[zoo]]
   if align == 'linear':  # the widest nets get a layer down to the others' width
     last = 128 if profile == 'smoke' else 512  # channels of the last stage
     wide = lambda net: {'projection': round(last * width)} if net['model'] == 'ResNet50' else {}
@@ -199,6 +200,7 @@ def get_config(arg=''):
     interval='1',
     clients='',
     align='',
+    stem=('imagenet', 'cifar'),
     widths=('dynamic', 'fixed'),
   )
   width, rows, clients, rounds, every, epochs, batch, rate = SIZES[choice.profile]
@@ -212,7 +214,7 @@ def get_config(arg=''):
   config.data.normalise, config.data.crop, config.data.flip = 'standard', 4, True
   config.data.validation = 0.0  # the paper has none; its headline is a mean over rounds
   config.seeds, config.rounds, config.eval_every = (0, 1, 2), rounds, every
-  config.groups = groups(choice.zoo, config.data.clients, width, choice.profile, choice.align)
+  config.groups = groups(choice.zoo, config.data.clients, width, choice.profile, choice.align, choice.stem)
   config.eval_rows = 0 if choice.profile in ('paper', 'light') else 1000
   if choice.profile == 'paper':
     # HeteroFL's training, its milestones scaled from 400 rounds to 100.

@@ -3,7 +3,7 @@
 One file a paper; an id's rows run on the same splits and seeds.
 """
 
-from launch.papers import fedh2l, fedhe, fedmd, felo
+from launch.papers import decide, fedh2l, fedhe, fedmd, felo
 from launch.papers.common import PROFILES, Claim, Experiment, Row
 
 __all__ = ['PROFILES', 'Claim', 'Experiment', 'Row', 'claims', 'registry']
@@ -11,7 +11,7 @@ __all__ = ['PROFILES', 'Claim', 'Experiment', 'Row', 'claims', 'registry']
 
 def registry() -> dict:
   """{id: Experiment}, in the order of the report."""
-  return {**fedmd.registry(), **fedhe.registry(), **fedh2l.registry(), **felo.registry()}
+  return {**fedmd.registry(), **fedhe.registry(), **fedh2l.registry(), **felo.registry(), **decide.registry()}
 
 
 def claims() -> tuple:
