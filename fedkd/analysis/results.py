@@ -12,7 +12,16 @@ from fedkd.errors import ConfigError
 FIELDS = ('id', 'profile', 'method', 'config', 'config_sha256', 'seeds', 'per_seed', 'curve', 'turns')
 FIELDS += ('ledger', 'seconds', 'device', 'versions', 'commit', 'dirty', 'images')
 YOUNGER = ('curve', 'images')  # fields that the first results lack
-PER_SEED = ('start', 'final', 'worst_client', 'second_half_mean', 'best_', 'examples', 'state_sha256')
+PER_SEED = (
+  'start',
+  'final',
+  'worst_client',
+  'second_half_mean',
+  'last_quarter_mean',
+  'best_',
+  'examples',
+  'state_sha256',
+)
 CURVE = ('phase', 'method', 'round', 'accuracy', 'accuracy_local', 'accuracy_others', 'validation_accuracy', 'loss')
 CURVE += ('accuracy_per_group', 'kl', 'ce', 'violated', 'dual', 'cosine', 'global_phases')  # FedH2L's
 CURVE += ('knowledge_age', 'accuracy_public_per_client')
@@ -111,19 +120,21 @@ def read(path) -> dict:
 
 
 def headline(rows) -> dict:
-  """Headline accuracies per seed of the last phase: at its start and end, at the best validation accuracy of each
-  client, mean over the second half; with test rows per client also their `local` and `others` parts.
+  """Headline accuracies per seed of the last phase: at its start and end, means over its second half and last quarter,
+  at the best validation accuracy of each client; with test rows per client also their `local` and `others` parts.
 
   Ties in validation go to the earlier round. `best` fields are missing without a validation split.
   """
   rows = [row for row in rows if row['phase'] == rows[-1]['phase']]
   seeds = range(len(rows[-1]['accuracy']))
-  half = [r for r in rows if r['round'] > rows[-1]['round'] / 2] or rows[-1:]
+  after = lambda share: [r for r in rows if r['round'] > share * rows[-1]['round']] or rows[-1:]
+  half = after(1 / 2)
   out = {
     'start': rows[0]['accuracy'],
     'start_per_client': rows[0]['accuracy_per_client'],
     'worst_client': rows[-1]['accuracy_worst'],
     'second_half_mean': [float(np.mean([r['accuracy'][s] for r in half])) for s in seeds],
+    'last_quarter_mean': np.mean([r['accuracy'] for r in after(3 / 4)], 0).tolist(),
     'second_half_mean_per_client': np.mean([r['accuracy_per_client'] for r in half], 0).tolist(),
   }
   kinds = [k for k in ('accuracy', 'accuracy_local', 'accuracy_others') if k in rows[-1]]

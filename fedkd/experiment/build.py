@@ -11,7 +11,7 @@ from fedkd import config as configs
 from fedkd import sharding
 from fedkd.data import sources
 from fedkd.errors import ConfigError
-from fedkd.experiment import devices, hosts, offloaded_phase, phase, warm_start
+from fedkd.experiment import devices, hosts, offloaded_phase, phase, warm_start, warm_up
 from fedkd.experiment.checks import make_early_stop
 from fedkd.experiment.groups import make_groups
 from fedkd.experiment.parts import load_data, make_method, make_plan, make_split
@@ -36,6 +36,7 @@ class Experiment(NamedTuple):
   variables: tuple  # per group, what the first phase starts from, leaves [seeds, 1 or n, ...]
   phases: tuple  # of phase.Phase
   stops: tuple  # per phase, early_stopping.EarlyStop or None
+  decay: float  # the largest of BatchNorm's running statistics that start afresh, 0 without any
 
 
 def build(config, beside='.', dry=False, evaluate=None) -> Experiment:
@@ -65,7 +66,10 @@ def build(config, beside='.', dry=False, evaluate=None) -> Experiment:
   initial = lambda how=None: initial_variables(groups, config.seeds, example, how)
   # Programs that run once need not be fast, and LLVM takes seconds per architecture to optimise them.
   cheap = {'xla_backend_optimization_level': 0} if jax.default_backend() == 'cpu' else None
-  variables = jax.eval_shape(initial) if dry else _with_weights(configs.entries(config), initial(cheap))
+  with warm_up.decays() as found:
+    variables = jax.eval_shape(initial) if dry else _with_weights(configs.entries(config), initial(cheap))
+  trained_before = config.init_from or any(dict(entry).get('weights') for entry in configs.entries(config))
+  decay = 0.0 if trained_before else max(found, default=0.0)
   _check_lone_examples(groups, variables, splits)
   if config.init_from and not dry:
     variables = warm_start.read(config, pathlib.Path(beside), variables)
@@ -92,7 +96,8 @@ def build(config, beside='.', dry=False, evaluate=None) -> Experiment:
     phases.append(one)
     if p < len(config.before):
       before = jax.eval_shape(one.handover, one.state)
-  return Experiment(config, source, splits, groups, federation, watched, variables, tuple(phases), tuple(stops))
+  learned = federation, watched, variables, tuple(phases), tuple(stops), decay
+  return Experiment(config, source, splits, groups, *learned)
 
 
 def initial_variables(groups, seeds, example, compiler_options=None) -> tuple:

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedkd import files
 from fedkd.errors import DivergedError, StoppedError
-from fedkd.experiment import checkpoint, early_stopping, hosts, progress, scoring
+from fedkd.experiment import checkpoint, early_stopping, hosts, progress, scoring, warm_up
 from fedkd.experiment import totals as running
 from fedkd.experiment.build import Experiment
 from fedkd.local import Learner
@@ -181,6 +181,18 @@ def _evaluate(loop, at, state, totals) -> dict:
     **(scoring.public(parts, phase, state, limit) if on_public else {}),
     **running.row(totals),
   }
+  if loop.number == 0 and at == _due(loop, 0):
+    _warn_of_initial_statistics(loop, at, totals)
   files.append(loop.workdir / 'metrics.jsonl', row)
   progress.events(loop.writer, row, loop.start + at)
   return row
+
+
+def _warn_of_initial_statistics(loop, at, totals):
+  """At the first evaluation of a run that has trained."""
+  config = loop.parts.config
+  batch = [*config.before, config.method][0].get('batch')
+  if loop.parts.decay and batch and not loop.phase.method.calibrate:
+    share = warm_up.initial_share(loop.parts.decay, totals, at, config.data.clients, batch)
+    if sentence := warm_up.warning(share):
+      loop.display.say(f'warning: {sentence}')

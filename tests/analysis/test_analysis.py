@@ -128,6 +128,7 @@ def test_summary_selects_each_client_on_validation_and_averages_the_second_half(
   assert out['best_round'] == [[10, 40]]
   assert out['second_half_mean'] == [pytest.approx(((0.6 + 0.2) / 2 + (0.7 + 0.8) / 2) / 2)]
   np.testing.assert_allclose(out['second_half_mean_per_client'], [[(0.6 + 0.7) / 2, (0.2 + 0.8) / 2]])
+  assert out['last_quarter_mean'] == [pytest.approx((0.7 + 0.8) / 2)]
   assert out['final'] == [0.75]
   assert out['start'] == [pytest.approx(0.15)]
 
