@@ -24,7 +24,7 @@ PER_SEED = (
 )
 CURVE = ('phase', 'method', 'round', 'accuracy', 'accuracy_local', 'accuracy_others', 'validation_accuracy', 'loss')
 CURVE += ('accuracy_per_group', 'kl', 'ce', 'violated', 'dual', 'cosine', 'global_phases')  # FedH2L's
-CURVE += ('knowledge_age', 'accuracy_public_per_client')
+CURVE += ('knowledge_age', 'accuracy_public_per_client', 'accuracy_train')
 # Where features differ in width also 'feature_age_512', and so on.
 BY_WIDTH = ('feature_age', 'cvae_reconstruction', 'cvae_kl', 'cvae_active')
 PER_CLIENT = 60  # evaluations of the last phase at most, for a curve of every client

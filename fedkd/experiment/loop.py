@@ -19,6 +19,7 @@ from fedkd.experiment.build import Experiment
 from fedkd.local import Learner
 
 SEGMENT_SECONDS = 10  # of work between two looks at the signals and the clock
+TRAINING_ROWS = 2000  # of all clients together, on which the last round's models are evaluated too
 SAVING = 0.1  # at most so large a share of the time goes into checkpoints
 
 
@@ -178,6 +179,7 @@ def _evaluate(loop, at, state, totals) -> dict:
     'turns': totals['turns'],
     **scoring.accuracy(parts, phase, state, 0 if at == phase.rounds else limit),
     **scoring.validation(parts, phase, state, limit),
+    **(scoring.training(parts, phase, state, TRAINING_ROWS) if at == phase.rounds else {}),
     **(scoring.public(parts, phase, state, limit) if on_public else {}),
     **running.row(totals),
   }

@@ -79,6 +79,18 @@ def accuracy(parts, phase, state, limit) -> dict:
   return {'test_rows': int(rows.sum(-1).max()), **out}
 
 
+def training(parts, phase, state, limit) -> dict:
+  """Accuracy of every client on private training rows of its own, about `limit` of them over all clients: how far it
+  overfits."""
+  clients, source = parts.evaluated, parts.source
+  share = -(-limit // len(clients))
+  pick = lambda rows: rows[subset(len(rows), share)]
+  lists = [[pick(split.private[c]) for c in clients] for split in parts.splits]
+  correct, rows = _correct(parts, phase, state, source.train_image, source.train_label, lists)
+  fraction = np.diagonal(correct, axis1=1, axis2=2) / np.maximum(rows, 1)
+  return {'accuracy_train': fraction.mean(1).tolist(), 'accuracy_train_per_client': fraction.tolist()}
+
+
 def public(parts, phase, state, limit) -> dict:
   """Accuracy on the test set of the public data, at most `limit` of its rows."""
   images, labels = parts.source.public_test

@@ -13,7 +13,9 @@ class Row(NamedTuple):
   arg: str  # of its config string, without the profile
   printed: dict  # {metric: percent, or a list of them per client}
   overrides: tuple = ()  # ((field, value), ...) of the config
-  parts: tuple = ()  # the first metric as printed for every client
+  parts: dict | tuple = ()  # {metric: as printed for every client}
+  kinds: tuple = ()  # the first metric as printed for the clients of every kind
+  deviation: dict | tuple = ()  # {metric: the printed standard deviation}
 
 
 class Experiment(NamedTuple):
@@ -27,6 +29,7 @@ class Experiment(NamedTuple):
   full: tuple = ('paper',)  # profiles of full nets, the cheapest last
   features: tuple = ()  # rows whose first client's features of all test rows are kept, as principal components
   parts: tuple = ()  # the paper's names of the clients; empty: those of their nets
+  kinds: tuple = ()  # ((name, clients), ...), kinds of clients whose means are printed
 
 
 class Claim(NamedTuple):

@@ -2,8 +2,9 @@
 
 from typing import NamedTuple
 
+from launch.papers import fedh2l_tables as tables
 from launch.papers.common import Experiment, Row
-from launch.papers.fedh2l import H2L, TABLE_2
+from launch.papers.fedh2l import H2L
 from launch.papers.felo import LIGHT, SECOND_HALF
 
 RMNIST, FIVE = 'method={},setting=rmnist,alpha=10', 'method={},setting=rmnist,alpha=5'
@@ -93,7 +94,9 @@ def registry() -> dict:
   for id, (title, config, arg, changes) in CHANGES.items():
     rows = tuple(Row(row, config, arg.format(m), {}, tuple(changed.items())) for row, (m, changed) in changes.items())
     if id == 'why-rmnist-direction':
-      rows = tuple(row._replace(printed=dict(zip(H2L, TABLE_2['10'][row.name], strict=True))) for row in rows)
+      lines = tables.TABLE_2['10']
+      of = lambda row, lines=lines: {'printed': tables.average(lines[row]), 'parts': tables.nodes(lines[row], 'rmnist')}
+      rows = tuple(row._replace(**of(row.name)) for row in rows)
     how = (H2L, '10 minutes a row') if config == 'fedh2l' else (SECOND_HALF, '7 minutes a row', LIGHT)
     out[id] = Experiment(f'What decides: {title}', 'ours', rows, *how)
   return out

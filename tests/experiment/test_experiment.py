@@ -54,6 +54,19 @@ def test_the_run_directory_is_complete(finished):
   assert summary['images'] == {'train': 240, 'public': 0, 'test': 90, 'classes': 3}
 
 
+def test_the_accuracy_in_training_is_that_of_the_last_models_on_their_own_rows(finished):
+  workdir, _ = finished
+  *before, last = metrics(workdir)
+  assert not any('accuracy_train' in row for row in before)
+  parts = build.build(experiment.read_config(workdir), dry=True)
+  rows = parts.splits[0].private
+  for client, (module, variables) in enumerate(experiment.load_all(workdir)):
+    logits = module.apply(variables, parts.source.train_image[rows[client]], False)[0]
+    right = np.argmax(logits, -1) == parts.source.train_label[rows[client]]
+    assert last['accuracy_train_per_client'][0][client] == pytest.approx(right.mean())
+  assert last['accuracy_train'] == [pytest.approx(np.mean(last['accuracy_train_per_client']))]
+
+
 def test_the_split_is_saved_disjoint_and_complete(finished):
   workdir, _ = finished
   with np.load(workdir / 'split.npz') as split:
