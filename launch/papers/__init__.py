@@ -4,9 +4,9 @@ One file a paper; an id's rows run on the same splits and seeds.
 """
 
 from launch.papers import decide, fedh2l, fedhe, fedmd, felo
-from launch.papers.common import PROFILES, Claim, Experiment, Row
+from launch.papers.common import PROFILES, Claim, Experiment, Question, Row
 
-__all__ = ['PROFILES', 'Claim', 'Experiment', 'Row', 'claims', 'registry']
+__all__ = ['PROFILES', 'Claim', 'Experiment', 'Question', 'Row', 'claims', 'questions', 'registry']
 
 
 def registry() -> dict:
@@ -17,3 +17,8 @@ def registry() -> dict:
 def claims() -> tuple:
   """The papers' claims about their tables."""
   return (*fedh2l.claims(), *fedmd.claims(), *fedhe.claims(), *felo.claims())
+
+
+def questions() -> list:
+  """Changes beside rows of the tables that are to explain disagreements."""
+  return decide.questions()

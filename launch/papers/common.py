@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-PROFILES = ('paper', 'light', 'small', 'smoke')  # from the longest to the shortest; few ids have a light one
+PROFILES = ('paper', 'medium', 'light', 'small', 'smoke')  # from the longest to the shortest; few ids have all of them
 
 
 class Row(NamedTuple):
@@ -11,10 +11,10 @@ class Row(NamedTuple):
   name: str
   config: str  # a file of configs/
   arg: str  # of its config string, without the profile
-  printed: dict  # {metric: percent, or a list of them per client}
+  printed: dict  # {metric: percent, or a tuple of them per client}
   overrides: tuple = ()  # ((field, value), ...) of the config
   parts: dict | tuple = ()  # {metric: as printed for every client}
-  kinds: tuple = ()  # the first metric as printed for the clients of every kind
+  kinds: tuple = ()  # the first metric as printed for every kind of clients
   deviation: dict | tuple = ()  # {metric: the printed standard deviation}
 
 
@@ -29,18 +29,31 @@ class Experiment(NamedTuple):
   full: tuple = ('paper',)  # profiles of full nets, the cheapest last
   features: tuple = ()  # rows whose first client's features of all test rows are kept, as principal components
   parts: tuple = ()  # the paper's names of the clients; empty: those of their nets
-  kinds: tuple = ()  # ((name, clients), ...), kinds of clients whose means are printed
+  kinds: tuple = ()  # ((name, their numbers), ...), kinds of clients whose means are printed
+  small: tuple = ()  # numbers of the paper's clients that the small profile has; empty: all
 
 
 class Claim(NamedTuple):
   """A sentence of a paper as an inequality: the first row's metric is at least the second's, less a margin of ours.
 
-  `more` and `less` are `id/row`, or the difference of two, `id/row - id/row`.
+  `more` and `less` are `id/row`, or the difference of two, `id/row - id/row`; or `id/row:metric` with a metric of its
+  own.
   """
 
   text: str
   more: str
   less: str
   metric: str = 'final'
-  why: str = ''  # the likely reason if we do not reproduce the claim
+  why: str = ''  # what experiments say where we do not reproduce the claim
   margin: float = 0  # points by which the first may be lower
+
+
+class Question(NamedTuple):
+  """A disagreement with a paper, and the one change beside a row that is to explain it."""
+
+  text: str
+  change: str
+  row: str  # `id/row` with the change
+  beside: str  # without
+  metric: str
+  profile: str = 'small'

@@ -1,9 +1,7 @@
 """Experiments that name the cause of a disagreement with a paper: one thing is changed beside a row of its tables."""
 
-from typing import NamedTuple
-
 from launch.papers import fedh2l_tables as tables
-from launch.papers.common import Experiment, Row
+from launch.papers.common import Experiment, Question, Row
 from launch.papers.fedh2l import H2L
 from launch.papers.felo import LIGHT, SECOND_HALF
 
@@ -79,15 +77,6 @@ CHANGES = {
 }
 
 
-class Question(NamedTuple):
-  """What a change decides."""
-
-  text: str
-  answers: tuple  # ((what is compared, row, row that is subtracted), ...), each as `id/row`
-  metric: str
-  profiles: tuple = ('small',)  # in which to look, the first that has both rows
-
-
 def registry() -> dict:
   """{id: Experiment}."""
   out = {}
@@ -100,3 +89,56 @@ def registry() -> dict:
     how = (H2L, '10 minutes a row') if config == 'fedh2l' else (SECOND_HALF, '7 minutes a row', LIGHT)
     out[id] = Experiment(f'What decides: {title}', 'ours', rows, *how)
   return out
+
+
+def questions() -> list:
+  """What each change is to explain."""
+  acc, half = H2L['ACC'], SECOND_HALF['second half']
+  ten, five, homo, extreme = 'h2l-rmnist-a10', 'h2l-rmnist-a5', 'fv-homo-cifar10-dir0.5', 'fv-extreme-cifar10-iid'
+  above, below = 'FedMD above FedH2L on Rotated MNIST', 'FedH2L below the printed value at alpha = 5 %'
+  good, start = 'FedAvg above the printed value on Rotated MNIST', 'FedAvg above Felo and Velo, Dirichlet'
+  collapse = 'Velo no better than Felo with ResNet10 to 50'
+  ask = lambda text, change, id, row, beside, metric, profile='small': Question(
+    text, change, f'{id}/{row}', beside, metric, profile
+  )
+  return [
+    ask(above, 'FedMD with KL', 'why-rmnist-loss', 'fedmd_kl', f'{ten}/fedmd', acc),
+    ask(above, 'FedMD with squared error', 'why-rmnist-loss', 'fedmd_mse', f'{ten}/fedmd', acc),
+    ask(above, 'FedH2L with two optimizer states', 'why-rmnist-optimizer', 'fedh2l_separate', f'{ten}/fedh2l', acc),
+    ask(above, 'FedMD, turned the other way', 'why-rmnist-direction', 'fedmd', f'{ten}/fedmd', acc),
+    ask(above, 'FedH2L, turned the other way', 'why-rmnist-direction', 'fedh2l', f'{ten}/fedh2l', acc),
+    *(
+      ask(below, f'{row.upper()}, digits drawn per domain', 'why-rmnist-aligned', row, f'{five}/{row}', acc)
+      for row in ('fedh2l', 'agg', 'ind')
+    ),
+    *(
+      ask(
+        good, f'{row}, 7 rounds of 1,428 steps, not 52 of 192', 'why-rmnist-rounds', row, f'{ten}/{row}', acc, 'paper'
+      )
+      for row in ('fedavg', 'fedprox')
+    ),
+    ask(start, 'Felo that loads weights from the start', 'why-felo-start', 'felo_loaded', f'{homo}/felo', half),
+    ask(start, 'Velo that loads weights from the start', 'why-felo-start', 'velo_loaded', f'{homo}/velo', half),
+    ask(start, 'Felo without knowledge', 'why-felo-start', 'felo_alone', f'{homo}/felo', half),
+    ask(start, 'both, against FedAvg', 'why-felo-start', 'felo_loaded_alone', f'{homo}/fedavg', half),
+    ask(collapse, 'Velo, uploads per example', 'why-velo-generator', 'velo_samples', f'{extreme}/velo', half),
+    ask(
+      collapse,
+      'that, against Felo with them',
+      'why-velo-generator',
+      'velo_samples',
+      'why-velo-generator/felo_samples',
+      half,
+    ),
+    ask(
+      collapse,
+      'that, noise of variance 0.01',
+      'why-velo-generator',
+      'velo_samples_0.01',
+      'why-velo-generator/velo_samples',
+      half,
+    ),
+    ask(collapse, 'Velo, noise of variance 0.01', 'why-velo-generator', 'velo_0.01', f'{extreme}/velo', half),
+    ask(collapse, 'Velo, the best noise', 'why-velo-generator', 'velo_sigma', f'{extreme}/velo', half),
+    ask('FedGKT and HeteroFL above Felo', 'Felo on larger maps', 'why-felo-stem', 'felo', 'fv-cifar10-iid/felo', half),
+  ]

@@ -120,7 +120,11 @@ def test_heterofl(rate, weights):
 
 
 def test_fedgkt():
-  assert counts(models.GKTClient(lowering='native'), CIFAR)[0] == 9_978
+  # Of k x k from a channels to b, with BatchNorm; then the blocks of resnet8_56, the first with a shortcut.
+  conv = lambda k, a, b: k * k * a * b + 2 * b
+  bottleneck = lambda a: conv(1, a, 16) + conv(3, 16, 16) + conv(1, 16, 64)
+  client = conv(3, 3, 16) + bottleneck(16) + conv(1, 16, 64) + bottleneck(64) + 65 * 10
+  assert counts(models.GKTClient(lowering='native'), CIFAR)[0] == client == 10_586
   assert counts(GKTServer(lowering='native'), (32, 32, 16))[0] == 590_858
   stem = 3 * 3 * 3 * 64 + 2 * 64  # the client's part of a ResNet50
   assert counts(GKTServer('resnet50', lowering='native'), (32, 32, 64))[0] == 23_520_842 - stem

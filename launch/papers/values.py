@@ -1,0 +1,126 @@
+"""Numbers of results and of papers, in percent."""
+
+import pathlib
+
+import numpy as np
+
+from fedkd import analysis
+from fedkd.analysis import results
+from launch import papers
+
+PROFILES = papers.PROFILES[:-1]  # smoke runs are too short
+
+
+def found(out) -> dict:
+  """{(id, profile): {row: result}} of everything in `out`, for known ids."""
+  everything, known = {}, papers.registry()
+  for path in sorted(pathlib.Path(out).glob('*/*/*.json')):
+    id, profile, row = path.parts[-3], path.parts[-2], path.stem
+    if id in known and profile in PROFILES and row in {r.name for r in known[id].rows}:
+      everything.setdefault((id, profile), {})[row] = results.read(path)
+  return everything
+
+
+def last_phase(result) -> list:
+  """The evaluations of the last phase; [] where none were kept."""
+  curve = result.get('curve') or []
+  return [row for row in curve if row['phase'] == curve[-1]['phase']]
+
+
+def of(result, metric) -> np.ndarray | None:
+  """A metric of a result, [seeds]; None where it was not measured. Beside those of a summary:
+
+  'second_half_swing': how far the accuracy of an evaluation in the second half lies from the line between its
+    neighbours: the root mean square of second differences, by the square root of 6, so that it is the deviation of
+    noise, and 0 for steady progress;
+  'last_quarter_mean', 'round_N', 'train': of the last phase; 'public': after the first, on the public test set.
+  """
+  special = SPECIAL.get(metric.rstrip('0123456789'))
+  values = special(result, metric) if special else result['per_seed'].get(metric)
+  return None if values is None else 100 * np.asarray(values, float)
+
+
+def _swing(result, metric):
+  rows = last_phase(result)
+  half = [r['accuracy'] for r in rows if r['round'] > rows[-1]['round'] / 2]
+  if result['config'].get('eval_rows'):
+    half = half[:-1]  # the last is of all test images
+  return np.sqrt(np.mean(np.square(np.diff(half, 2, axis=0)), 0) / 6)
+
+
+def _last_quarter(result, metric):
+  rows = last_phase(result)
+  return np.mean([r['accuracy'] for r in rows if r['round'] > 0.75 * rows[-1]['round']], 0) if rows else None
+
+
+def _round(result, metric):
+  rows = [row for row in last_phase(result) if row['round'] == int(metric.removeprefix('round_'))]
+  return rows[0]['accuracy'] if rows else None
+
+
+def _train(result, metric):
+  rows = last_phase(result)
+  return rows[-1].get('accuracy_train') if rows else None
+
+
+def _public(result, metric):
+  each = _public_per_client(result)
+  return None if each is None else np.mean(each, -1)
+
+
+def _public_per_client(result):
+  rows = [row for row in result.get('curve') or [] if row['phase'] == 0]
+  return rows[-1].get('accuracy_public_per_client') if rows else None
+
+
+SPECIAL = {
+  'second_half_swing': _swing,
+  'last_quarter_mean': _last_quarter,
+  'round_': _round,
+  'train': _train,
+  'public': _public,
+}
+
+
+def per_client(result, metric) -> np.ndarray | None:
+  """A metric of a result for every client, [seeds, clients]; None where that was not kept."""
+  if metric == 'public':
+    each = _public_per_client(result)
+  elif metric.startswith('round_'):
+    rows = [row for row in last_phase(result) if row['round'] == int(metric.removeprefix('round_'))]
+    each = rows[0].get('accuracy_per_client') if rows else None
+  else:
+    each = result['per_seed'].get(f'{metric}_per_client')
+  return None if each is None else 100 * np.asarray(each, float)
+
+
+def of_paper(entry, profile, values) -> tuple:
+  """What is printed for every client, for those that the profile has."""
+  chosen = entry.small if profile == 'small' and entry.small and values else range(len(values))
+  return tuple(values[i] for i in chosen)
+
+
+def printed(entry, profile, row, name) -> float | None:
+  """The printed value of a row; where one is printed for every client, the mean of those that the profile has."""
+  value = row.printed.get(name)
+  return float(np.mean(of_paper(entry, profile, value))) if isinstance(value, tuple) and value else value or None
+
+
+def by_seed(everything, profile, expression, metric) -> dict | None:
+  """{seed: value} of `id/row` or `id/row:metric`, or of the difference of two; None where a row was not run."""
+  each = []
+  for name in expression.split(' - '):
+    name, _, own = name.partition(':')
+    id, row = name.split('/')
+    result = everything.get((id, profile), {}).get(row)
+    values = None if result is None else of(result, own or metric)
+    if values is None:
+      return None
+    each.append(dict(zip(result['seeds'], values, strict=True)))
+  return {seed: each[0][seed] - sum(other[seed] for other in each[1:]) for seed in set.intersection(*map(set, each))}
+
+
+def difference(everything, profile, more, less, metric) -> np.ndarray | None:
+  """`more` minus `less`, paired over seeds; None where one of them was not run."""
+  both = [by_seed(everything, profile, side, metric) for side in (more, less)]
+  return analysis.paired(*both) if all(both) else None
