@@ -199,7 +199,7 @@ def test_the_report_puts_printed_beside_ours_and_judges_the_claims(tmp_path):
   assert verdict['FedH2L beats FedMD in average ACC, alpha = 10 %'] == 'not decided'
   assert verdict['FedH2L beats AGG in average ACC, alpha = 5 %'] == 'not run'
   assert printed['FedH2L beats AGG in average ACC, alpha = 10 %'] == '+3.88'  # 89.13 and 85.25
-  assert '2 contradicted' in text.split('##')[1]
+  assert f'{(verdict == "contradicted").sum()} contradicted' in text
   assert '--id=md-femnist-iid' in text
   assert 'Early stopping' not in text
   path = tmp_path / 'results/h2l-rmnist-a10/small/fedmd.json'
