@@ -27,17 +27,34 @@ def _band(axes, x, values, label, i):
   """The mean over seeds of [seeds, points] as a line, their range as a band."""
   colour, marker = COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]
   every = max(1, len(x) // 10)
-  axes.plot(x, values.mean(0), color=colour, marker=marker, markersize=5, markevery=every, label=label)
+  style = {'color': colour, 'marker': marker, 'linestyle': ('-', '--')[i // len(COLOURS) % 2]}
+  axes.plot(x, values.mean(0), markersize=5, markevery=every, label=label, **style)
   axes.fill_between(x, values.min(0), values.max(0), color=colour, alpha=0.2, linewidth=0)
+
+
+def lines(values, x_label, title='Test accuracy, mean over clients', y_label='accuracy (%)'):
+  """Means over seeds as lines, ranges as bands; `values` is {label: (x [points], y [seeds, points])}."""
+  figure, axes = _axes(title, x_label, y_label)
+  for i, (label, (x, y)) in enumerate(values.items()):
+    _band(axes, x, y, label, i)
+  axes.legend(frameon=False, **({'fontsize': 7, 'ncols': 2} if len(values) > 5 else {}))
+  return figure
+
+
+def bars(values, title, y_label='accuracy (%)'):
+  """Means of [seeds] as bars, ranges as error bars; `values` is {label of a bar: [seeds]}."""
+  figure, axes = _axes(title, '', y_label)
+  for i, (label, each) in enumerate(values.items()):
+    error = [[each.mean() - each.min()], [each.max() - each.mean()]]
+    axes.bar(label, each.mean(), yerr=error, color=COLOURS[i % len(COLOURS)], capsize=3)
+  axes.tick_params(axis='x', labelrotation=30)
+  return figure
 
 
 def curves(frames, x='round', x_label='round', scale=1.0):
   """Accuracy of several runs over rounds, client updates or megabytes; `frames` is {label: frame of `read`}."""
-  figure, axes = _axes('Test accuracy, mean over clients', x_label, 'accuracy (%)')
-  for i, (label, frame) in enumerate(frames.items()):
-    _band(axes, by_seed(frame, x).mean(0) * scale, 100 * by_seed(frame, 'accuracy'), label, i)
-  axes.legend(frameon=False)
-  return figure
+  of = lambda frame: (by_seed(frame, x).mean(0) * scale, 100 * by_seed(frame, 'accuracy'))
+  return lines({label: of(frame) for label, frame in frames.items()}, x_label)
 
 
 def megabytes(frames):

@@ -5,7 +5,7 @@ import pathlib
 
 from fedkd import analysis
 from launch import papers
-from launch.papers import messages, sections, values, verdicts
+from launch.papers import messages, plots, sections, values, verdicts
 
 HEAD = """# Results
 
@@ -37,13 +37,15 @@ far the last accuracy on training rows is above that on test rows. Numbers up / 
 """
 
 
-def write(out, path):
-  """Writes the report."""
+def write(out, path, draw=True):
+  """Writes the report, and unless `draw` is False the figures into `out`/figures."""
   everything = values.found(out)
-  pathlib.Path(path).write_text('\n'.join(_lines(everything)).rstrip('\n') + '\n')
+  if draw:
+    plots.draw(out, everything)
+  pathlib.Path(path).write_text('\n'.join(_lines(out, everything)).rstrip('\n') + '\n')
 
 
-def _lines(everything) -> list:
+def _lines(out, everything) -> list:
   judged, decided = verdicts.claims(everything), verdicts.decisions(everything)
   counts = judged['verdict'].value_counts().to_dict()
   lines = [HEAD, CLAIMS, ', '.join(f'{count} {verdict}' for verdict, count in counts.items()) + '.', '']
@@ -54,6 +56,8 @@ def _lines(everything) -> list:
     for profile in values.PROFILES:
       if done := everything.get((id, profile)):
         lines += sections.section(id, entry, profile, done)
+    pictures = ', '.join(f'[{name}](results/figures/{name}.png)' for name in plots.of(out, id, everything))
+    lines += [f'Figures: {pictures}.', ''] if pictures else []
   return [*lines, *messages.section(), *_not_run(everything, judged)]
 
 

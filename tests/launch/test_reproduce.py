@@ -14,7 +14,7 @@ from fedkd import methods, models
 from fedkd.analysis import results
 from fedkd.errors import ConfigError
 from launch import papers, reproduce
-from launch.papers import fedh2l, fedh2l_tables, messages, report, sections, values, verdicts
+from launch.papers import fedh2l, fedh2l_tables, messages, plots, report, sections, values, verdicts
 
 REGISTRY = papers.registry()
 NET = models.MLP((2,), classes=10)
@@ -187,7 +187,7 @@ def test_the_report_puts_printed_beside_ours_and_judges_the_claims(tmp_path):
     'h2l-rmnist-a10/fedmd': [0.80, 1.0, 0.90],
   }
   write_fakes(tmp_path / 'results', accuracies)
-  report.write(tmp_path / 'results', tmp_path / 'RESULTS.md')
+  report.write(tmp_path / 'results', tmp_path / 'RESULTS.md', draw=False)
   text = (tmp_path / 'RESULTS.md').read_text()
   assert '| fedh2l | 91.00 ± 2.48 (89.13) |' in text
   assert '* ind, ACC: 27.9 points above the printed value; profile small, 5 rounds, 4 clients.' in text
@@ -206,7 +206,7 @@ def test_the_report_puts_printed_beside_ours_and_judges_the_claims(tmp_path):
   leaky = json.loads(path.read_text())
   leaky['config']['before'] = [{'name': 'public', 'early_stop': {'watch': 'accuracy_public'}}]
   path.write_text(json.dumps(leaky))
-  report.write(tmp_path / 'results', tmp_path / 'RESULTS.md')
+  report.write(tmp_path / 'results', tmp_path / 'RESULTS.md', draw=False)
   assert "Early stopping watched test rows, as in the authors' code: fedmd." in (tmp_path / 'RESULTS.md').read_text()
 
 
@@ -330,8 +330,18 @@ def test_questions_and_claims_name_rows_that_there_are():
 
 def test_nothing_in_the_committed_report_is_typed_by_hand(tmp_path):
   root = pathlib.Path(__file__).parents[2]
-  report.write(root / 'results', tmp_path / 'RESULTS.md')
+  report.write(root / 'results', tmp_path / 'RESULTS.md', draw=False)
   assert (tmp_path / 'RESULTS.md').read_text() == (root / 'RESULTS.md').read_text()
+
+
+def test_figures_are_drawn_for_what_was_run(tmp_path):
+  root = pathlib.Path(__file__).parents[2]
+  found = values.found(root / 'results')
+  names = [name for id in REGISTRY for name in plots.of(root / 'results', id, found)]
+  assert sorted(names) == sorted(path.stem for path in (root / 'results' / 'figures').glob('*.png'))
+  figure = plots.of(root / 'results', 'h2l-rmnist-a10', found)['h2l-rmnist-a10']()
+  lines = {line.get_label(): line.get_ydata() for line in figure.axes[0].get_lines()}
+  assert lines['agg'][-1] == pytest.approx(values.of(found['h2l-rmnist-a10', 'paper']['agg'], 'final').mean(), abs=0.01)
 
 
 def test_committed_results_are_of_this_schema():
