@@ -9,11 +9,11 @@ private, every model alone for 50 passes: both warm-start from the public phase 
 `weights`: `uniform`, or `paper` (models 0 and 9 count half). `zoo`: table1 or table2 for the CIFAR nets;
 `superclasses`: paper or code.
 
-`paper`: ten nets, all public images. `small`: models 0, 5, 8, 9 at full width, 20 000 public images, three passes
-over them, 8 rounds on 2 000 images, with the distillation batch and the passes of `femnist_first`: with those
-of `femnist_iid` a round has 8 distillation steps where the paper has 20. `smoke`: seconds, on embedded digits. The
-published early stopping watches the test sets, as does `paper` alone; elsewhere passes are fixed. Results:
-RESULTS.md.
+`paper`: ten nets, all public images. `medium`: as that, nets of a quarter of the width, all passes. `small`: models 0,
+5, 8, 9 at full width, 20 000 public images, three passes over them, 8 rounds on 2 000 images, with the distillation
+batch and the passes of `femnist_first`: with those of `femnist_iid` a round has 8 distillation steps where the paper
+has 20. `smoke`: seconds, on embedded digits. The published early stopping watches the test sets, as does `paper` alone;
+elsewhere passes are fixed. Results: RESULTS.md.
 """
 
 from configs import fedhe_mnist
@@ -80,7 +80,8 @@ def zoo(setting, table, width=1.0, profile='paper') -> tuple:
 
 def get_config(arg=''):
   words = {'setting': tuple(SETTINGS), 'weights': ('uniform', 'paper'), 'zoo': ('', 'table1', 'table2')}
-  choice = base.parse(arg, method='fedmd', clients='', superclasses=tuple(SUPERCLASSES), **words)
+  profiles = ('paper', 'medium', 'small', 'smoke')
+  choice = base.parse(arg, profiles, method='fedmd', clients='', superclasses=tuple(SUPERCLASSES), **words)
   data, (digest_batch, revisit, batch, rounds) = SETTINGS[choice.setting]
   config = base.default()
   config.name = f'fedmd_{choice.setting}'
@@ -94,6 +95,8 @@ def get_config(arg=''):
   config.groups = zoo(choice.setting, table, profile=choice.profile)
   config.seeds, config.eval_every, config.eval_rows = (0, 1, 2), 1, 0
   passes, subset = 20, 5000
+  if choice.profile == 'medium':
+    config.groups = zoo(choice.setting, table, 0.25, choice.profile)
   if choice.profile == 'small':
     rounds, passes, subset, config.seeds, config.data.public_rows = 8, 3, 2000, (0,), 20_000
     digest_batch, revisit = SETTINGS['femnist_first'][1][:2]

@@ -34,7 +34,7 @@ def registry() -> dict:
     rows = [Row(name, *of(name), printed_of(name), parts=each(name), kinds=means.get(name, ())) for name in names]
     rows.append(Row('fedhe_offset', *of('fedhe'), {}, (('method.count_offset', 1.0),)))
     source = f'Chan and Ngai, 2021, Figure {figure}'
-    about = f'FedHe, {data}, {zoo}', source, tuple(rows), FINAL, '30 minutes', ('paper', 'medium')
+    about = f'FedHe, {data}, {zoo}', source, tuple(rows), FINAL, '30 minutes'
     out[f'he-{data}-{zoo}'] = Experiment(*about, kinds=KINDS if zoo == 'hetero' else ())
   return out
 
