@@ -104,7 +104,7 @@ def _method(name, results):
 def _tables(text):
   """[(names of its rows, (title, line of its origin, header, rows))] of the first table of every section."""
   out = []
-  for section in re.split(r'^## ', text, flags=re.MULTILINE)[1:]:
+  for section in re.split(r'^### ', text, flags=re.MULTILINE)[1:]:
     lines = section.splitlines()
     at = next((i for i, line in enumerate(lines) if line.startswith('| method |')), None)
     if at is not None:
