@@ -137,14 +137,19 @@ def initial_variables(key: jax.Array, model: nn.Module, example: jax.Array | jax
   Raises:
     ValueError: if the architecture cannot take such an example, or has other variable collections.
   """
+  return _first_pass(key, model, example)[1]
+
+
+def _first_pass(key, model, example):
+  """(logits, initial variables)."""
   key = jax.random.fold_in(jax.random.fold_in(key, 0), zlib.crc32(name_of(model).encode()))
-  variables = model.init(key, jnp.zeros((1, *example.shape), example.dtype), False)
+  output, variables = model.init_with_output(key, jnp.zeros((1, *example.shape), example.dtype), False)
   if other := set(variables) - {'params', 'batch_stats'}:
     raise ValueError(
       f'models: {type(model.net).__name__} has variables of the kind {sorted(other)[0]!r}; fedkd trains params and '
       'batch_stats, so keep other state out of the module'
     )
-  return {'batch_stats': {}, **variables}
+  return output[0], {'batch_stats': {}, **variables}
 
 
 def name_of(model: Any) -> str:
@@ -323,8 +328,7 @@ def _check_heads(groups, x, y):
   example = jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
   for group in groups:
     try:
-      variables = jax.eval_shape(lambda group=group: initial_variables(jax.random.key(0), group.model, example))
-      logits = jax.eval_shape(lambda v, group=group: group.model.apply(v, x[:1], False)[0], variables)
+      logits = jax.eval_shape(lambda group=group: _first_pass(jax.random.key(0), group.model, example)[0])
     except (TypeError, ValueError) as error:
       raise ValueError(
         f'models: {group.name} cannot take examples {x.dtype}{list(x.shape[1:])}: {str(error).splitlines()[0]}'

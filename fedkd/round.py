@@ -79,6 +79,8 @@ def client_updates(key, t, client, group, state, view, shared, own, data, partic
     state, upload, info = client.step(key_client, t, group.model, state, download, examples)
     return state, (upload, info, ledger.count(upload), ledger.count(download, examples.private.id))
 
+  mapped = jax.jit(jax.vmap(update))  # likewise
+
   def one_by_one(state, slot):
     participant, own = jax.tree.map(lambda a: a[0], slot)
     row = jnp.maximum(participant, 0)
@@ -93,11 +95,11 @@ def client_updates(key, t, client, group, state, view, shared, own, data, partic
     participant, own = slot
     row = jnp.maximum(participant, 0)
     fetched = jax.tree.map(lambda a: a[row], state)
-    work = lambda: jax.vmap(update)(row, own, fetched)
-    shape, first = jax.eval_shape(work), jax.tree.map(lambda a: a[0], (row, own, fetched))
-    _check_state(group, first[2], jax.eval_shape(update, *first)[0])
+    shape = jax.eval_shape(mapped, row, own, fetched)
+    single = lambda tree: jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), tree)
+    _check_state(group, single(fetched), single(shape[0]))
     idle = lambda: jax.tree.map(jnp.zeros_like, shape)
-    changed, out = jax.lax.cond(jnp.any(participant >= 0), work, idle)
+    changed, out = jax.lax.cond(jnp.any(participant >= 0), lambda: mapped(row, own, fetched), idle)
     # Empty slots write out of bounds, which is dropped: row 0 may have a slot of its own here.
     target = jnp.where(participant >= 0, participant, rows)
     state = jax.tree.map(lambda a, new: a.at[target].set(new, mode='drop'), state, changed)
@@ -192,36 +194,33 @@ def _deliver(box, down, rows):
   return jax.tree.map(put, box, spread(down, rows.shape[0]))
 
 
-def run(
-  key,
-  start,
-  count,
-  length: int,
-  method: Method,
-  groups,
-  state: State,
-  data,
-  plan,
-  clients_per_vmap=1,
-  mesh=None,
-  first=0,
-):
+def step(method: Method, groups, clients_per_vmap: int = 1, mesh=None):
+  """The round as a jitted (key, t, state, data, participants) -> (State, Report), arguments as of `round`.
+
+  Programs that share it trace it once for all of them.
+  """
+  return jax.jit(
+    lambda key, t, state, data, participants: round(
+      key, t, method, groups, state, data, participants, clients_per_vmap, mesh
+    )
+  )
+
+
+def run(key, start, count, length: int, step, state: State, data, plan, first=0):
   """Rounds start .. start+count-1 as one program; `start` and `count` may be traced: one compilation serves all.
 
   Args:
     length: static upper bound of `count`.
+    step: the round, from `step`.
     plan: per group int32[rounds, m], from round `first` on; after its last round it starts over.
 
   Returns:
     (State, Report with a leading axis [length]; entries from `count` on are zeros).
   """
-
   plan = tuple(map(jnp.asarray, plan))
 
-  @jax.jit  # traced once, for its shapes and for its work
   def one(t, state):
-    participants = tuple(table[(t - first) % table.shape[0]] for table in plan)
-    return round(key, t, method, groups, state, data, participants, clients_per_vmap, mesh)
+    return step(key, t, state, data, tuple(table[(t - first) % table.shape[0]] for table in plan))
 
   def body(i, carry):
     state, reports = carry

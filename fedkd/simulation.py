@@ -85,8 +85,9 @@ def simulation(
   # Arguments of the programs, not constants in them: XLA would fold what it can and keep copies.
   arrays = federation[1:], tuple(map(jnp.asarray, drawn.participants))
   example = jax.ShapeDtypeStruct(federation.pool.example.shape[1:], federation.pool.example.dtype)
-  fresh = lambda key: tuple(initial_variables(key, group.model, example) for group in groups)
+  fresh = jax.jit(lambda key: tuple(initial_variables(key, group.model, example) for group in groups))
   width = clients_per_vmap or mapped_at_once(jax.eval_shape(fresh, jax.random.key(0)))
+  step = round.step(method, groups, width)
   all_clients = np.arange(clients(groups))
   rows = inference.evaluated_rows(groups, all_clients)
 
@@ -99,8 +100,7 @@ def simulation(
 
   def rounds(arrays, state, count):
     data = Federation(groups, *arrays[0]).data()
-    window = state.key, state.round, count, count
-    after, report = round.run(*window, method, groups, state.federated, data, arrays[1], width)
+    after, report = round.run(state.key, state.round, count, count, step, state.federated, data, arrays[1])
     return SimulationState(state.key, state.round + count, *after), report
 
   @jax.jit

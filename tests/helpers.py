@@ -27,7 +27,7 @@ class Problem(NamedTuple):
   plan: tuple
   state: State
   key: jax.Array
-  programs: dict  # (length, clients_per_vmap) -> compiled; shared by problems that differ in plan or key only
+  programs: dict  # compiled rounds and runs; shared by problems that differ in plan or key only
 
   def run(self, count=None, state=None, start=0, clients_per_vmap=1, length=None):
     """(State, Report) after `count` rounds from `start`, compiled."""
@@ -36,18 +36,13 @@ class Problem(NamedTuple):
 
   def program(self, length, clients_per_vmap=1):
     """The compiled (state, start, count) -> (State, Report); one jit per problem, whatever its plan and key."""
-    if (length, clients_per_vmap) not in self.programs:
+    step = self.programs.setdefault(clients_per_vmap, rounds.step(self.method, self.groups, clients_per_vmap))
 
-      def program(state, data, key, participants, start, count):
-        return rounds.run(
-          key, start, count, length, self.method, self.groups, state, data, participants, clients_per_vmap
-        )
+    def program(state, data, key, participants, start, count):
+      return rounds.run(key, start, count, length, step, state, data, participants)
 
-      self.programs[length, clients_per_vmap] = jax.jit(program)
-    jitted, participants = (
-      self.programs[length, clients_per_vmap],
-      tuple(jnp.asarray(w) for w in self.plan.participants),
-    )
+    jitted = self.programs.setdefault((length, clients_per_vmap), jax.jit(program))
+    participants = tuple(jnp.asarray(w) for w in self.plan.participants)
     return lambda state, start, count: jitted(state, self.data, self.key, participants, start, count)
 
   def ready(self, state):

@@ -20,14 +20,14 @@ def save_images(path, seed=0, train=240, test=90, size=12, classes=3):
 
 
 def config(images, method='fedhe', rounds=6, seeds=(0,), plan_name='synchronous', **method_values):
-  """Four clients, an MLP and a narrow two-conv CNN (BatchNorm, dropout), on the images of `save_images`."""
+  """Four clients, two MLPs, on the images of `save_images`."""
   out = base.default()
   out.name = 'tiny'
   out.method = base.method(method, **{'steps': 2, 'batch': 8, **method_values})
   out.plan = base.plan(plan_name)
   out.groups = (
     {'model': 'MLP', 'clients': 2, 'hidden': (8,)},
-    {'model': 'TwoConv', 'clients': 2, 'filters': (2, 2)},
+    {'model': 'MLP', 'clients': 2, 'hidden': (4,)},
   )
   if method == 'fedavg':
     out.groups = ({'model': 'MLP', 'clients': 4, 'hidden': (8,)},)

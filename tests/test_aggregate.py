@@ -1,6 +1,6 @@
 """The laws of aggregation rules, and their values against NumPy."""
 
-from functools import partial
+from functools import cache, partial
 from math import floor
 
 import hypothesis.strategies as st
@@ -131,10 +131,16 @@ def clipped_in_numpy(rows, weight, centre, radius, iterations):
   return centre
 
 
+@cache
+def clipping(radius):
+  rule = aggregate.as_rule(aggregate.centred_clipping(radius, iterations=2))
+  return rule._replace(update=jax.jit(rule.update))
+
+
 @given(uploads(), st.sampled_from([0.5, 5.0, 100.0]), st.permutations(range(SLOTS)))
 def test_centred_clipping_equals_numpy_round_after_round(upload, radius, order):
   rows, weight = upload
-  rule = aggregate.as_rule(aggregate.centred_clipping(radius, iterations=2))
+  rule = clipping(radius)
   start = np.ones((2, 3), np.float32)
   state, turned, expected = rule.init(start), rule.init(start), start
   holes = np.where((weight > 0)[:, None, None], rows, np.float32(np.nan))

@@ -82,6 +82,7 @@ class Programs(NamedTuple):
 
 def _programs(method, groups, evaluated, width, options, window) -> Programs:
   """`window`: rounds of one call of `work`; `width`: clients per vmap."""
+  step = round.step(method, groups, width)
 
   def clients(inputs):
     return first_clients(inputs.key, method, inputs.federation(groups), inputs.variables)
@@ -98,7 +99,7 @@ def _programs(method, groups, evaluated, width, options, window) -> Programs:
   def work(inputs, state):
     data, state = inputs.federation(groups).data(), with_new(inputs, state)
     rounds = inputs.key, inputs.start, inputs.count, window
-    return round.run(*rounds, method, groups, state, data, inputs.participants, width, first=inputs.start)
+    return round.run(*rounds, step, state, data, inputs.participants, inputs.start)
 
   def ready(inputs, state):
     groups_evaluated = np.unique(inference.evaluated_in(groups, evaluated)).tolist()

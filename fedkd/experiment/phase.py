@@ -229,14 +229,15 @@ def make(
   # A client of several groups is evaluated in the first; the next phase needs them all.
   firsts = tuple(np.unique(inference.evaluated_in(groups, np.arange(clients(groups)))).tolist())
 
+  step = round.step(method, groups, width, mesh)
+
   def init(inputs):
     return initial_state(inputs.key, method, inputs.federation(groups), inputs.variables, plan.stale)
 
   def run(inputs, state):
     data = inputs.federation(groups).data()
     window = inputs.key, inputs.start, inputs.count, length
-    slots = inputs.participants
-    return round.run(*window, method, groups, state, data, slots, width, mesh, inputs.start)
+    return round.run(*window, step, state, data, inputs.participants, inputs.start)
 
   def correct(inputs, state, x, y):
     del inputs

@@ -54,18 +54,15 @@ def test_two_hosts_change_nothing_but_rounding_and_go_on_where_they_stopped(tmp_
   test_devices.assert_alike(*outcomes('fedavg', run(tmp_path / 'two', 4)), *alone)
 
 
+@pytest.mark.parametrize('name', [pytest.param('fedavg', marks=pytest.mark.slow), 'fedhe'])
+def test_one_host_with_two_devices_goes_on_where_two_hosts_with_four_stopped(tmp_path, name):
+  """5 clients are padded to 8 and to 6, 3 are replicated or padded to 4."""
+  outcomes(name, run(tmp_path / 'moved', 4, 2))
+  test_devices.assert_alike(*test_devices.outcomes(name, run(tmp_path / 'moved', 2), run(tmp_path / 'one', 1)))
+
+
 @pytest.mark.slow
-def test_one_host_goes_on_where_two_stopped(tmp_path):
-  outcomes('fedavg', run(tmp_path / 'moved', 4, 2))
-  test_devices.assert_alike(*test_devices.outcomes('fedavg', run(tmp_path / 'moved', 1), run(tmp_path / 'one', 1)))
-
-
-EVERY = ['private', 'agg', 'fedhe', 'fedmd', 'fedh2l', 'felo', 'velo', 'heterofl']
-
-
-@pytest.mark.parametrize(
-  'name', [name if name == 'fedhe' else pytest.param(name, marks=pytest.mark.slow) for name in EVERY]
-)
+@pytest.mark.parametrize('name', ['private', 'agg', 'fedhe', 'fedmd', 'fedh2l', 'felo', 'velo', 'heterofl'])
 def test_every_method_on_two_hosts(tmp_path, name):
   two, one = outcomes(name, run(tmp_path / 'two', 4)), test_devices.outcomes(name, run(tmp_path / 'one', 1))
   test_devices.assert_alike(*two, *one)

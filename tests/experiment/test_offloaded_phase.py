@@ -47,7 +47,7 @@ def in_memory(tmp_path_factory):
 @pytest.fixture(scope='module')
 def on_disk(tmp_path_factory):
   folder = tmp_path_factory.mktemp('disk')
-  return experiment.run(config_of(folder / 'store'), folder / 'run', show=False), models(folder / 'run')
+  return experiment.run(config_of(folder / 'store'), folder / 'run', show=False), models(folder / 'run'), folder
 
 
 def test_a_run_on_disk_has_the_numbers_of_one_in_memory(on_disk, in_memory):
@@ -60,11 +60,24 @@ def test_a_run_on_disk_has_the_numbers_of_one_in_memory(on_disk, in_memory):
     np.testing.assert_array_equal(mine, theirs)
 
 
-def test_a_run_that_goes_on_ends_as_one_that_never_stopped(tmp_path, on_disk, in_memory, compiled):
-  for rounds in (5, 7):  # of as many slots
-    parts = experiment.run(config_of(tmp_path / 'store', rounds=rounds), tmp_path / 'run', show=False)
-    assert compiled.count('jit(work)') == 1
+def test_a_run_goes_on_after_a_full_disk_and_ends_as_one_that_never_stopped(
+  tmp_path, monkeypatch, on_disk, in_memory, compiled
+):
+  def run_to(rounds):  # of as many slots
     compiled.clear()
+    return experiment.run(config_of(tmp_path / 'store', rounds=rounds), tmp_path / 'run', show=False)
+
+  def full(file, data, at):
+    raise OSError(28, 'No space left on device')
+
+  run_to(5)
+  assert compiled.count('jit(work)') == 1
+  with monkeypatch.context() as patch:
+    patch.setattr('os.pwrite', full)
+    with pytest.raises(StoreError, match=r'group0: No space left on device; free space or repair it and start again'):
+      run_to(7)
+  parts = run_to(7)
+  assert compiled.count('jit(work)') == 1
   assert parts['state_sha256'] == on_disk[0]['state_sha256']
   assert parts['final'] == in_memory[0]['final']
 
@@ -102,25 +115,24 @@ def test_what_happened_after_a_checkpoint_does_not_matter(tmp_path):
     jax.tree.map(np.testing.assert_array_equal, read(later, old), found)
 
 
-def test_a_damaged_record_is_found(tmp_path):
-  config = config_of(tmp_path / 'store', rounds=3)
-  experiment.run(config, tmp_path / 'run', show=False)
-  path = tmp_path / 'store' / 'group0'
+def test_another_runs_directory_is_refused(tmp_path, on_disk):
+  folder = on_disk[2]
+  with pytest.raises(ConfigError, match=r'client_store=.*store holds the clients of the run in .*run; choose another'):
+    experiment.run(config_of(folder / 'store', rounds=1), tmp_path / 'other', show=False)
+  assert not (tmp_path / 'other').exists()
+
+
+def test_a_damaged_record_is_found(on_disk):
+  folder = on_disk[2]
+  path = folder / 'store' / 'group0'
   content = bytearray(path.read_bytes())
   content[::50] = bytes(b ^ 1 for b in content[::50])
   path.write_bytes(content)
   with pytest.raises(StoreError, match=r'group0: the record of row \d is damaged; bring the file back'):
-    experiment.run(config_of(tmp_path / 'store', rounds=9), tmp_path / 'run', show=False)
+    experiment.run(config_of(folder / 'store', rounds=9), folder / 'run', show=False)
   path.write_bytes(content[:10])
   with pytest.raises(StoreError, match='lacks records of the checkpoint'):
-    experiment.run(config_of(tmp_path / 'store', rounds=9), tmp_path / 'run', show=False)
-
-
-def test_another_runs_directory_is_refused(tmp_path):
-  experiment.run(config_of(tmp_path / 'store', rounds=1), tmp_path / 'run', show=False)
-  with pytest.raises(ConfigError, match=r'client_store=.*store holds the clients of the run in .*run; choose another'):
-    experiment.run(config_of(tmp_path / 'store', rounds=1), tmp_path / 'other', show=False)
-  assert not (tmp_path / 'other').exists()
+    experiment.run(config_of(folder / 'store', rounds=9), folder / 'run', show=False)
 
 
 def test_a_damaged_owner_is_refused(tmp_path):
@@ -134,19 +146,6 @@ def test_a_directory_that_cannot_be_written_is_refused(tmp_path):
   with pytest.raises(ConfigError, match=r'client_store=.* cannot be written \(.*\); choose another'):
     experiment.run(config_of(tmp_path / 'file' / 'store'), tmp_path / 'run', show=False)
   assert not (tmp_path / 'run').exists()
-
-
-def test_a_full_disk_ends_the_run_and_keeps_its_checkpoint(tmp_path, monkeypatch, in_memory):
-  experiment.run(config_of(tmp_path / 'store', rounds=5), tmp_path / 'run', show=False)
-
-  def full(file, data, at):
-    raise OSError(28, 'No space left on device')
-
-  with monkeypatch.context() as patch:
-    patch.setattr('os.pwrite', full)
-    with pytest.raises(StoreError, match=r'group0: No space left on device; free space or repair it and start again'):
-      experiment.run(config_of(tmp_path / 'store'), tmp_path / 'run', show=False)
-  assert experiment.run(config_of(tmp_path / 'store'), tmp_path / 'run', show=False)['final'] == in_memory[0]['final']
 
 
 @pytest.mark.parametrize(
