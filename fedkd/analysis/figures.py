@@ -1,13 +1,13 @@
 """Figures of runs and results."""
 
 import itertools
-import json
 import pathlib
 
 import matplotlib
 import matplotlib.figure
 import numpy as np
 
+from fedkd.analysis import results
 from fedkd.analysis.frames import by_seed, read
 
 # Okabe and Ito's colours, distinguishable with any colour vision; the markers differ too.
@@ -76,7 +76,7 @@ def clients(workdir, summary=None):
 
   `summary`: of the run, if `summary.json` is not written yet.
   """
-  frame, summary = read(workdir), summary or json.loads((pathlib.Path(workdir) / 'summary.json').read_text())
+  frame, summary = read(workdir), summary or results.summary(workdir)
   final = 100 * by_seed(frame, 'accuracy_per_client')[:, -1]  # [seeds, K]
   figure, axes = _axes(f'{summary["method"]}: test accuracy of each client', 'client', 'accuracy (%)')
   sizes, names = [g['clients'] for g in summary['groups']], [g['name'] for g in summary['groups']]

@@ -1,12 +1,12 @@
 """A run's evaluations as a pandas DataFrame."""
 
-import json
 import pathlib
 
 import numpy as np
 import pandas as pd
 
 from fedkd import files
+from fedkd.analysis import results
 from fedkd.errors import ConfigError
 
 
@@ -15,14 +15,16 @@ def read(workdir, every_phase=False) -> pd.DataFrame:
   groups stay lists.
 
   Raises:
-    ConfigError: if there are none.
+    ConfigError: if there are none, or a file is damaged or has changed since the run was finished.
   """
   workdir = pathlib.Path(workdir)
+  if (workdir / 'summary.json').exists():
+    results.summary(workdir)
   rows = files.read(workdir / 'metrics.jsonl')
   if not rows:
     raise ConfigError(f'{workdir} holds no evaluations (no metrics.jsonl); give the --workdir of a run')
   rows = [row for row in rows if every_phase or row['phase'] == rows[-1]['phase']]
-  seeds = json.loads((workdir / 'config.json').read_text())['seeds']
+  seeds = files.read_sealed(workdir / 'config.json')['seeds']
   pick = lambda value, s: value[s] if isinstance(value, list) else value
   lines = [{'seed': seed, **{k: pick(v, s) for k, v in row.items()}} for row in rows for s, seed in enumerate(seeds)]
   return pd.DataFrame(lines)

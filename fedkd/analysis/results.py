@@ -9,6 +9,9 @@ import numpy as np
 from fedkd import files
 from fedkd.errors import ConfigError
 
+DIGESTED = ('config.json', 'metrics.jsonl', 'split.npz')  # files whose checksums are in a summary
+SUMMARY = ('name', 'method', 'rounds', 'seeds', 'groups', 'start', 'final', 'worst_client', 'ledger')
+SUMMARY += ('turns', 'seconds', 'state_sha256')
 FIELDS = ('id', 'profile', 'method', 'config', 'config_sha256', 'seeds', 'per_seed', 'curve', 'turns')
 FIELDS += ('ledger', 'seconds', 'device', 'versions', 'commit', 'dirty', 'images')
 YOUNGER = ('curve', 'images')  # fields that the first results lack
@@ -34,12 +37,21 @@ def summary(workdir) -> dict:
   """A finished run's summary.
 
   Raises:
-    ConfigError: if there is none.
+    ConfigError: if there is none, it is damaged, or a file of the run has changed since.
   """
-  path = pathlib.Path(workdir) / 'summary.json'
-  if not path.exists():
+  workdir = pathlib.Path(workdir)
+  if not (workdir / 'summary.json').exists():
     raise ConfigError(f'{workdir} holds no finished run (no summary.json); run it to its end first')
-  return json.loads(path.read_text())
+  found = files.read_sealed(workdir / 'summary.json')
+  for name, digest in found.get('digests', {}).items():  # runs of older versions have none
+    if files.checksum(workdir / name) != digest:
+      raise ConfigError(
+        f'{workdir}: {name} is damaged or has changed since the run was finished; start the run again, which repairs '
+        'what can be repaired, or bring the file back'
+      )
+  if missing := [name for name in SUMMARY if name not in found]:
+    raise ConfigError(f'{workdir}: summary.json is damaged (it has no {missing[0]}); start the run again')
+  return found
 
 
 def sent(result, unit) -> dict:
@@ -75,7 +87,7 @@ def of_run(workdir, id, profile, name=None) -> dict:
     name: of its row in the table; None is its method.
   """
   run = summary(workdir)
-  config = comparable(json.loads((pathlib.Path(workdir) / 'config.json').read_text()))
+  config = comparable(files.read_sealed(pathlib.Path(workdir) / 'config.json'))
   result = {
     'id': id,
     'profile': profile,

@@ -5,14 +5,17 @@ match, or cannot be read, is skipped for the next older one.
 """
 
 import contextlib
+import errno
 import hashlib
 import json
 import logging
+import os
 
 import jax
 import numpy as np
 
-from fedkd.errors import ConfigError
+from fedkd import files
+from fedkd.errors import ConfigError, StoreError
 
 KEPT = 3  # checkpoints of a run
 
@@ -72,16 +75,28 @@ def _seal(leaves, notes) -> str:
 
 
 def save(opened, step, state, notes):
-  """Saves a state and JSON-ready `notes` as `step`."""
+  """Saves a state and JSON-ready `notes` as `step`.
+
+  Raises:
+    StoreError: if it cannot be written; older checkpoints are kept.
+  """
   import orbax.checkpoint as ocp
 
   # Orbax copies a NumPy array before it writes it. It would write a JAX array on several devices in parts, some of
   # them on other hosts.
   in_one_place = lambda a: isinstance(a, jax.Array) and len(a.sharding.device_set) == 1
   leaves = [a if in_one_place(a) else np.asarray(a) for a in jax.tree.leaves(state)]
-  tree = _flat(leaves)
+  notes = {**notes, 'step': step}
   seal = {'notes': notes, 'sha256': _seal(leaves, notes)}
-  opened.save(step, args=ocp.args.Composite(state=ocp.args.StandardSave(tree), digest=ocp.args.JsonSave(seal)))
+  args = ocp.args.Composite(state=ocp.args.StandardSave(_flat(leaves)), digest=ocp.args.JsonSave(seal))
+  try:
+    opened.save(step, args=args)
+    files.sync(opened.directory)  # Orbax makes the contents durable, not the name
+  except Exception as error:  # Orbax and TensorStore raise many types for one full disk
+    raise StoreError(
+      f'checkpoint {step} cannot be written to {opened.directory} ({cause(error)}); free space or repair it and start '
+      'again: the checkpoints before it are kept'
+    ) from error
 
 
 def read(opened, step, like):
@@ -92,9 +107,10 @@ def read(opened, step, like):
   leaves = [np.zeros(s.shape, s.dtype) for s in jax.tree.leaves(like)]
   tree = opened.restore(step, args=ocp.args.Composite(state=ocp.args.StandardRestore(_flat(leaves)))).state
   leaves = [np.asarray(tree.get(f'{i:05d}', leaf)) for i, leaf in enumerate(leaves)]
-  if _seal(leaves, found.digest['notes']) != found.digest['sha256']:
+  notes = dict(found.digest['notes'])
+  if _seal(leaves, notes) != found.digest['sha256'] or notes.pop('step', step) != step:
     raise ValueError('its contents do not match their checksum')
-  return jax.tree.unflatten(jax.tree.structure(like), leaves), found.digest['notes']
+  return jax.tree.unflatten(jax.tree.structure(like), leaves), notes
 
 
 def reason_of(error) -> str:
@@ -102,7 +118,16 @@ def reason_of(error) -> str:
   return str(error).strip().split('\n')[0][:120]
 
 
-def restore(opened, like, warn, tidy=True):
+def cause(error) -> str:
+  """What the operating system said, where an exception of `save` tells it somewhere; otherwise as `reason_of`."""
+  text = str(error)
+  for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EMFILE, errno.EIO):
+    if os.strerror(number) in text:
+      return os.strerror(number)
+  return f'{type(error).__name__}: {reason_of(error)}' if reason_of(error) else type(error).__name__
+
+
+def restore(opened, like, warn, tidy=True, accept=lambda step, notes: None):
   """The newest intact checkpoint; damaged newer ones are reported through `warn`.
 
   Args:
@@ -110,17 +135,23 @@ def restore(opened, like, warn, tidy=True):
     like: step -> pytree of arrays or ShapeDtypeStructs with the structure of the state saved there.
     warn: called with one sentence per damaged checkpoint.
     tidy: delete damaged ones where there is an intact one, so that their numbers are free.
+    accept: (step, notes) -> None; raises a ConfigError where another file of the run does not go with them.
 
   Returns:
     (step, state, notes), or None if there is no checkpoint.
 
   Raises:
-    ConfigError: if none can be read. None is deleted then: the program may have changed instead.
+    ConfigError: if none can be read or is accepted. None is deleted then: the program may have changed instead.
   """
-  damaged = []
+  damaged, refused = [], None
   for step in sorted(opened.all_steps(), reverse=True):
     try:
       state, notes = read(opened, step, like(step))
+      accept(step, notes)
+    except ConfigError as error:
+      refused = error
+      warn(f'{error}; trying the checkpoint before {step}')
+      damaged.append(step)
     except Exception as error:  # damage raises many types, depending on the file that is hit
       reason = reason_of(error)
       warn(f'checkpoint {step} is damaged ({type(error).__name__}: {reason}); trying the next older one')
@@ -129,6 +160,8 @@ def restore(opened, like, warn, tidy=True):
       for later in damaged if tidy else ():
         opened.delete(later)
       return step, state, notes
+  if refused:
+    raise ConfigError(f'{refused}, and no checkpoint is older than that; bring it back, or choose another workdir')
   if damaged:
     raise ConfigError(
       f'workdir={opened.directory.parent}: no checkpoint can be read ({reason}); undo what was changed in the method '

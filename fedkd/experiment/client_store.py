@@ -6,7 +6,6 @@ that a run that crashes resumes from a checkpoint (which holds such a table) as 
 
 import contextlib
 import itertools
-import json
 import os
 import pathlib
 import zlib
@@ -42,21 +41,19 @@ def claim(directory, config, workdir):
     workdir: of the run.
 
   Raises:
-    ConfigError: if it cannot be written, or belongs to another run.
+    ConfigError: if it cannot be written, is damaged, or belongs to another run.
   """
   path, owner = pathlib.Path(directory) / 'run.json', str(pathlib.Path(workdir).absolute())
   try:
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists():
-      files.write_json(path, {'workdir': owner, 'config': config})
-    found = json.loads(path.read_text())
+      files.write_sealed(path, {'workdir': owner, 'config': config})
+    found = files.read_sealed(path, 'client_store')
     for file in (path, *path.parent.glob('group*')):
       file.open('ab').close()
   except OSError as error:
     raise ConfigError(f'client_store={directory} cannot be written ({error.strerror}); choose another') from error
-  except ValueError as error:
-    raise ConfigError(f'client_store={directory}: {path} is damaged ({error}); choose another') from error
-  if found.get('workdir') != owner or configs.differences(found['config'], config):
+  if found.get('workdir') != owner or configs.differences(found.get('config', config), config):
     raise ConfigError(
       f'client_store={directory} holds the clients of the run in {found.get("workdir")}; choose another, or delete '
       f'{path} if that run was moved here'
@@ -80,6 +77,8 @@ class Records:
   def clear(self):
     """Starts over, without records."""
     self._open('wb+')
+    with self._named():
+      files.sync(self.path.parent)
     self._kept, self._free, self._fixed, self._end = [], [], np.zeros(0, bool), 0
 
   def resume(self, table):

@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 
 from fedkd import config as configs
 from fedkd import files
+from fedkd.analysis import results
 from fedkd.errors import ConfigError
 from fedkd.experiment import checkpoint, hosts
 from fedkd.experiment.build import build
@@ -21,12 +22,14 @@ def read_config(workdir: str | pathlib.Path) -> ConfigDict:
   """The config of a run directory; fields added to fedkd after the run have their defaults.
 
   Raises:
-    ConfigError: if there is none.
+    ConfigError: if there is none, or it is damaged.
   """
   path = pathlib.Path(workdir) / 'config.json'
   if not path.exists():
     raise ConfigError(f'workdir={workdir} holds no run (no config.json); give the --workdir of a run')
-  default, saved = configs.default().to_dict(), files.read_json(path)
+  default, saved = configs.default().to_dict(), files.read_sealed(path)
+  if not isinstance(saved.get('data'), dict):
+    raise ConfigError(f'workdir={workdir}: config.json is damaged (it has no data); bring the file back')
   saved['data'] = {**default['data'], **saved['data']}
   return ConfigDict(configs.freeze({**default, **saved}))
 
@@ -44,7 +47,8 @@ def load(workdir: str | pathlib.Path, client: int = 0, seed: int | None = None) 
     images [B, H, W, channels]. What the client would deploy: with FedGKT its half and the server's.
 
   Raises:
-    ConfigError: for a directory without a run or checkpoint, or an unknown client or seed.
+    ConfigError: for a directory without a run or checkpoint, an unknown client or seed, or a finished run whose files
+      have changed since.
   """
   config = read_config(workdir)
   if not 0 <= client < config.data.clients:
@@ -62,12 +66,18 @@ def _models(workdir, config, clients, seed) -> tuple:
   seed = config.seeds[0] if seed is None else seed
   if seed not in config.seeds:
     raise ConfigError(f'seed={seed} is unknown; the run has seeds {", ".join(map(str, config.seeds))}')
+  summary = results.summary(workdir) if (pathlib.Path(workdir) / 'summary.json').exists() else None
   config.devices = 1  # a checkpoint serves any number
   parts = build(config, dry=not config.client_store, evaluate=np.array(clients))
   with checkpoint.manager(pathlib.Path(workdir) / 'checkpoints', tidy=False) as saved:
-    restored = restore(parts, saved, tidy=False)
+    restored = restore(parts, saved, pathlib.Path(workdir), tidy=False)
   if restored is None:
     raise ConfigError(f'workdir={workdir} holds no intact checkpoint; run the experiment first')
+  if summary and restored[0] < sum(phase.rounds for phase in parts.phases):
+    raise ConfigError(
+      f'workdir={workdir}: the checkpoint of the last round is damaged; delete summary.json and start the run again, '
+      f'which trains from round {restored[0]}'
+    )
   phase = parts.phases[phase_at(parts, restored[0])[0]]
   state = jax.tree.map(lambda a: a[config.seeds.index(seed)], phase.ready(restored[1]))
   return tuple(model_of(phase.method, parts.groups, state, client) for client in clients)
@@ -81,15 +91,45 @@ def phase_at(parts, step) -> tuple:
   return number, ends[number] - parts.phases[number].rounds
 
 
-def restore(parts, saved, tidy=True):
-  """(step, state, totals) of the newest intact checkpoint, or None; arguments as `checkpoint.restore`."""
+def restore(parts, saved, workdir, tidy=True):
+  """(step, state, totals) of the newest checkpoint that is intact and goes with `metrics.jsonl`, or None; arguments as
+  `checkpoint.restore`."""
   phase_of = lambda step: parts.phases[phase_at(parts, step)[0]]
+  like, accept = (lambda step: phase_of(step).saved), (lambda *checkpoint: evaluated(parts, workdir, *checkpoint))
   found = []
-  look = lambda: found.append(checkpoint.restore(saved, lambda step: phase_of(step).saved, files.warn, tidy))
-  hosts.run_on_primary(look)
+  hosts.run_on_primary(lambda: found.append(checkpoint.restore(saved, like, files.warn, tidy, accept)))
   found = found[0] if found else None
   notes = hosts.broadcast_from_primary(found and (found[0], found[2]))
   if not notes:
     return None
   phase = phase_of(notes[0])
   return notes[0], phase.unpack(hosts.broadcast_arrays(found and found[1], phase.saved)), notes[1]
+
+
+def evaluated(parts, workdir, step, totals) -> int:
+  """How many evaluations of `metrics.jsonl` were made before the checkpoint of `step` with these totals.
+
+  Raises:
+    ConfigError: if they are not in the file.
+  """
+  found = files.evaluations(workdir / 'metrics.jsonl')
+  sums = ['', *found.sums]
+  if 'metrics' in totals:
+    count = sums.index(totals['metrics']) if totals['metrics'] in sums else 0
+  else:
+    count = _evaluated_before(parts, step, found)
+  if not count:
+    damage = found.damage or ('evaluations are missing' if found.rows else 'it is empty or missing')
+    raise ConfigError(f'workdir={workdir}: metrics.jsonl is damaged ({damage})')
+  return count
+
+
+def _evaluated_before(parts, step, found) -> int:
+  """As `evaluated`, for a checkpoint of an older version: by the rounds of the evaluations; 0 if one is seen to be
+  missing."""
+  phase, start = phase_at(parts, step)
+  rounds = [(row['phase'], row['round']) for row in found.rows]
+  count = sum(one <= (phase, step - start) for one in rounds)
+  at_the_end = step - start == parts.phases[phase].rounds  # which is always evaluated
+  missing = at_the_end and (phase, step - start) not in rounds
+  return 0 if missing or (found.damage and count == len(rounds) and not at_the_end) else count

@@ -72,9 +72,11 @@ def _begin(loop, state, totals, at, fresh) -> Progress:
   """Where the loop starts, the program being loaded; a fresh phase is evaluated before its first round."""
   state, _ = jax.block_until_ready(loop.phase.run(state, at, 0))  # no round: what the first call alone costs
   totals = running.begun(totals, len(loop.parts.config.seeds), None if fresh else loop.phase.plan, at)
+  now = Progress(at, state, totals, safe_at=at, safe=time.monotonic())
   if fresh:
-    loop.display.update(loop.start, 0, _evaluate(loop, 0, state, totals))
-  return Progress(at, state, totals, safe_at=at, safe=time.monotonic())
+    now, row = _evaluate(loop, now)
+    loop.display.update(loop.start, 0, row)
+  return now
 
 
 def _train(loop, now) -> tuple:
@@ -106,15 +108,14 @@ def _evaluate_if_due(loop, now) -> tuple:
   """(Progress, row of metrics.jsonl or None). Where every client has stopped, the phase is at its end."""
   early, every, row = loop.parts.stops[loop.number], loop.parts.config.eval_every, None
   if now.at % every == 0 or now.at == loop.phase.rounds:
-    row = _evaluate(loop, now.at, now.state, now.totals)
+    now, row = _evaluate(loop, now)
   if early and row and now.at % every == 0:  # a run that ends in between may be prolonged
     patience = early_stopping.update(early, now.totals['stop'], row[f'{early.watch}_per_client'])
     now = now._replace(totals={**now.totals, 'stop': patience})
   stopped = _stopped(loop, now)
   if now.at < loop.phase.rounds and stopped is not None and stopped.all():
     loop.display.say(f'{loop.phase.label}: every client has stopped after round {now.at}')
-    now = now._replace(at=loop.phase.rounds)  # what is left would change nobody
-    row = _evaluate(loop, now.at, now.state, now.totals)
+    now, row = _evaluate(loop, now._replace(at=loop.phase.rounds))  # what is left would change nobody
   return (now._replace(totals={**now.totals, 'means': {}}) if row else now), row
 
 
@@ -165,29 +166,29 @@ def _remedy(loop, safe_at) -> str:
   return f'{lower}; ' + (f'the checkpoint of round {safe} is kept' if safe else 'there is no checkpoint yet')
 
 
-def _evaluate(loop, at, state, totals) -> dict:
-  """Evaluates after `at` rounds of a phase and writes the row. Its last round uses the whole test set."""
-  parts, phase, early = loop.parts, loop.phase, loop.parts.stops[loop.number]
+def _evaluate(loop, now) -> tuple:
+  """(Progress, row) after an evaluation, whose row is written. A phase's last round uses the whole test set."""
+  parts, phase, early, at = loop.parts, loop.phase, loop.parts.stops[loop.number], now.at
   # After a phase that prepares the last one, also what it has learned about the public images.
   prepared = at == phase.rounds and phase is not parts.phases[-1] and parts.source.public_test is not None
   on_public = prepared or (early is not None and early.watch == 'accuracy_public')
-  limit, state = parts.config.eval_rows, phase.ready(state)
+  limit, state = parts.config.eval_rows, phase.ready(now.state)
   row = {
     'phase': loop.number,
     'method': phase.label,
     'round': at,
-    'turns': totals['turns'],
+    'turns': now.totals['turns'],
     **scoring.accuracy(parts, phase, state, 0 if at == phase.rounds else limit),
     **scoring.validation(parts, phase, state, limit),
     **(scoring.training(parts, phase, state, TRAINING_ROWS) if at == phase.rounds else {}),
     **(scoring.public(parts, phase, state, limit) if on_public else {}),
-    **running.row(totals),
+    **running.row(now.totals),
   }
   if loop.number == 0 and at == _due(loop, 0):
-    _warn_of_initial_statistics(loop, at, totals)
-  files.append(loop.workdir / 'metrics.jsonl', row)
+    _warn_of_initial_statistics(loop, at, now.totals)
+  written = files.append(loop.workdir / 'metrics.jsonl', row, now.totals['metrics'])
   progress.events(loop.writer, row, loop.start + at)
-  return row
+  return now._replace(totals={**now.totals, 'metrics': written}), row
 
 
 def _warn_of_initial_statistics(loop, at, totals):

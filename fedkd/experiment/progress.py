@@ -1,6 +1,9 @@
 """What a run reports while it trains: TensorBoard events, and a progress bar, lines, or calls of the caller's own."""
 
 import contextlib
+import pathlib
+import socket
+import struct
 import sys
 import time
 from collections.abc import Callable
@@ -8,10 +11,18 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedkd import files
 
-def tensorboard(workdir, step):
-  """A TensorBoard writer that discards events after `step`, in rounds since the start of the run."""
-  return _tensorboardX().SummaryWriter(str(workdir / 'tensorboard'), purge_step=step + 1)
+
+def tensorboard(workdir, step) -> pathlib.Path:
+  """A new file of TensorBoard events, at whose beginning TensorBoard discards the events after `step`, in rounds since
+  the start of the run."""
+  proto = _tensorboardX().proto.event_pb2
+  path = workdir / 'tensorboard' / f'events.out.tfevents.{time.time_ns()}.{socket.gethostname()}'
+  path.parent.mkdir(exist_ok=True)
+  session = proto.SessionLog(status=proto.SessionLog.START)
+  _write(path, proto.Event(file_version='brain.Event:2'), proto.Event(step=step + 1, session_log=session))
+  return path
 
 
 def _tensorboardX():
@@ -28,14 +39,27 @@ def _tensorboardX():
   return tensorboardX
 
 
-def events(writer, row, step):
+def events(path, row, step):
   """Logs the mean over seeds of every metric that is one number per seed, or None."""
+  tensorboardX, means = _tensorboardX(), {}
   for name, values in row.items():
     if isinstance(values, list) and np.ndim(values) == 1:
       known = [value for value in values if value is not None]
       if known:
-        writer.add_scalar(name, float(np.mean(known)), step)
-  writer.flush()
+        means[name] = float(np.mean(known))
+  summaries = [tensorboardX.summary.scalar(name, value) for name, value in means.items()]
+  _write(path, *(tensorboardX.proto.event_pb2.Event(step=step, summary=each) for each in summaries))
+
+
+def _write(path, *events):
+  """Appends events in this thread: that of tensorboardX's own writer would die of a full disk with a traceback."""
+  framed = []
+  for event in events:
+    event.wall_time = time.time()
+    data = event.SerializeToString()
+    for part, form in ((struct.pack('<Q', len(data)), '<8sI'), (data, f'<{len(data)}sI')):
+      framed.append(struct.pack(form, part, _tensorboardX().record_writer.masked_crc32c(part)))
+  files.extend(path, b''.join(framed))
 
 
 class Display(NamedTuple):

@@ -1,6 +1,7 @@
 """`run`: trains, phase after phase, and writes the run directory."""
 
 import contextlib
+import io
 import os
 import pathlib
 import signal
@@ -14,11 +15,11 @@ from fedkd import analysis, files
 from fedkd import config as configs
 from fedkd.analysis import results
 from fedkd.data import partition, sources
-from fedkd.errors import ConfigError, StoppedError
-from fedkd.experiment import checkpoint, client_store, devices, hosts, loop, progress, warm_start
+from fedkd.errors import ConfigError, StoppedError, StoreError
+from fedkd.experiment import checkpoint, client_store, devices, hosts, lock, loop, progress, warm_start
 from fedkd.experiment import totals as running
 from fedkd.experiment.build import build, owned
-from fedkd.experiment.loading import phase_at, restore
+from fedkd.experiment.loading import evaluated, phase_at, restore
 from fedkd.experiment.provenance import environment, use_compilation_cache
 
 
@@ -35,10 +36,11 @@ def run(config, workdir, show=True) -> dict:
     which must call this, only the first reads and writes `workdir`.
 
   Raises:
-    ConfigError: before anything is written or trained, also if `workdir` holds a run of another config.
+    ConfigError: before anything is written or trained, also if `workdir` holds a run of another config, is damaged
+      beyond repair, or is another process's at the moment.
     DivergedError: at a loss that is not finite; the last checkpoint is kept.
     HostError: if another host exits.
-    StoreError: where `client_store` cannot be read or written; the last checkpoint is kept.
+    StoreError: where `workdir` or `client_store` cannot be read or written; the last checkpoint is kept.
     StoppedError: on SIGINT or SIGTERM, after the segment was finished and saved, or after compiling.
   """
   devices.request(config.devices)  # before the first collective operation
@@ -62,13 +64,41 @@ def _run(config, workdir, beside, show) -> dict:
   )
   if config.client_store:
     client_store.claim(config.client_store, configs.to_json(config), workdir)
-  hosts.run_on_primary(lambda: _prepare(workdir, parts))
-  if not hosts.is_primary():  # what follows reads it
-    _prepare(workdir, parts)
+  with contextlib.ExitStack() as stack:
+    hosts.run_on_primary(lambda: _lock(workdir, stack))
+    if summary := hosts.run_on_primary(lambda: _finished(workdir, config)):  # by the process that held the lock
+      return summary
+    hosts.run_on_primary(lambda: _prepare(workdir, parts))
+    if not hosts.is_primary():  # what follows reads it
+      _prepare(workdir, parts)
+    with _writing(workdir):
+      return _train_and_finish(parts, workdir, show)
+
+
+def _lock(workdir, stack):
+  files.make(workdir)
+  stack.enter_context(lock.held(workdir))
+
+
+@contextlib.contextmanager
+def _writing(workdir):
+  """Turns what the file system refuses while training into a StoreError."""
+  try:
+    yield
+  except OSError as error:
+    where = f' ({error.filename})' if error.filename else ''
+    raise StoreError(
+      f'workdir={workdir}: {error.strerror or error}{where}; free space or repair it and start again: the last '
+      'checkpoint is kept'
+    ) from error
+
+
+def _train_and_finish(parts, workdir, show) -> dict:
   largest = max(s.size * s.dtype.itemsize for s in jax.tree.leaves([phase.saved for phase in parts.phases]))
+  label = configs.label(parts.config.method)
   with (
     checkpoint.manager(workdir / 'checkpoints', largest=largest) as saved,
-    progress.display(configs.label(config.method), sum(p.rounds for p in parts.phases), show) as display,
+    progress.display(label, sum(p.rounds for p in parts.phases), show) as display,
     _signals() as stop,
   ):
     state, totals = _train(parts, workdir, saved, display, stop)
@@ -76,17 +106,27 @@ def _run(config, workdir, beside, show) -> dict:
 
 
 def _finished(workdir, config) -> dict | None:
-  """The summary of a run that is finished; a run of fewer rounds continues."""
+  """The summary of a run that is finished; one of fewer rounds continues, and one with a damaged file, which that
+  repairs."""
   _check_same_config(workdir, configs.to_json(config))
-  path = workdir / 'summary.json'
-  summary = files.read_json(path) if path.exists() else {'rounds': -1}
+  if not (workdir / 'summary.json').exists():
+    return None
+  try:
+    summary = results.summary(workdir)
+  except ConfigError as error:
+    files.warn(f'{str(error).split(";")[0]}; continuing from the newest checkpoint')
+    return None
   return summary if summary['rounds'] == config.rounds else None
 
 
 def _check_same_config(workdir, config):
   if not (workdir / 'config.json').exists():
+    if there := [name for name in ('metrics.jsonl', 'summary.json', 'checkpoints') if (workdir / name).exists()]:
+      raise ConfigError(
+        f'workdir={workdir} has a {there[0]} but no config.json; bring that back, or choose another workdir'
+      )
     return
-  changed = configs.differences(files.read_json(workdir / 'config.json'), config)
+  changed = configs.differences(files.read_sealed(workdir / 'config.json'), config)
   if changed:
     raise ConfigError(
       f'workdir={workdir} holds a run with another config ({"; ".join(changed)}); '
@@ -100,7 +140,6 @@ def _prepare(workdir, parts):
   Raises:
     ConfigError: if the directory cannot be written.
   """
-  files.make(workdir)
   try:
     _write_start(workdir, parts)
   except OSError as error:
@@ -108,7 +147,7 @@ def _prepare(workdir, parts):
 
 
 def _write_start(workdir, parts):
-  files.write_json(workdir / 'config.json', configs.to_json(parts.config))
+  files.write_sealed(workdir / 'config.json', configs.to_json(parts.config))
   lists = {}
   for seed, split in zip(parts.config.seeds, parts.splits, strict=True):
     lists[f'seed{seed}_public'] = split.public
@@ -116,7 +155,9 @@ def _write_start(workdir, parts):
       rows = getattr(split, name)
       lists[f'seed{seed}_{name}'] = np.concatenate(rows)
       lists[f'seed{seed}_{name}_sizes'] = np.array([len(r) for r in rows])
-  np.savez_compressed(workdir / 'split.npz', **lists)
+  packed = io.BytesIO()
+  np.savez_compressed(packed, **lists)
+  files.write(workdir / 'split.npz', packed.getvalue())
 
 
 @contextlib.contextmanager
@@ -136,10 +177,12 @@ def _signals():
 
 def _train(parts, workdir, saved, display, stop):
   """All phases; returns the final (State, totals)."""
-  found = restore(parts, saved)
+  found = restore(parts, saved, workdir)
   step, state, totals = found or (0, None, running.start(len(parts.config.seeds)))
   first, start = phase_at(parts, step)
-  files.cut(workdir / 'metrics.jsonl', first, step - start if found else -1)
+  (workdir / 'summary.json').unlink(missing_ok=True)  # of fewer rounds, or damaged
+  kept = hosts.run_on_primary(lambda: evaluated(parts, workdir, step, totals) if found else 0)
+  totals = {**totals, 'metrics': files.cut(workdir / 'metrics.jsonl', kept)}
   counts = sources.counts(parts.source)
   display.say(f'{parts.source.name}: ' + ', '.join(f'{count:,} {what}' for what, count in counts.items()))
   if found:
@@ -187,7 +230,7 @@ def _initial(parts, workdir, number, state):
 
 def _finish(parts, workdir, state, totals) -> dict:
   """Writes `summary.json` and the figures."""
-  rows = files.read(workdir / 'metrics.jsonl')
+  rows = hosts.run_on_primary(lambda: _rows(parts, workdir, totals))
   config = parts.config
   out = {
     'name': config.name,
@@ -203,8 +246,18 @@ def _finish(parts, workdir, state, totals) -> dict:
     'seconds': totals['seconds'],
     **environment(),
     'state_sha256': parts.phases[-1].checksum(state),
+    'digests': {name: files.checksum(workdir / name) for name in results.DIGESTED},
   }
-  counts = partition.overview(owned(parts.splits[0]), parts.source.train_label, parts.source.classes)
-  analysis.save_figures(workdir, counts, out)
-  files.write_json(workdir / 'summary.json', out)  # last: it marks the run as finished
+  if hosts.is_primary():
+    counts = partition.overview(owned(parts.splits[0]), parts.source.train_label, parts.source.classes)
+    analysis.save_figures(workdir, counts, out)
+    files.write_sealed(workdir / 'summary.json', out)  # last: it marks the run as finished
   return out
+
+
+def _rows(parts, workdir, totals) -> list:
+  """The evaluations, which are those that the state has seen."""
+  found = files.evaluations(workdir / 'metrics.jsonl')
+  if found.damage or found.sums[-1:] != [totals['metrics']]:
+    raise ConfigError(f'workdir={workdir}: metrics.jsonl was changed while the run trained; start again, to repair it')
+  return found.rows

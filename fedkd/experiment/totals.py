@@ -11,8 +11,8 @@ from fedkd.plan import client_updates
 def start(seeds) -> dict:
   """Totals before round 0. `up` and `down` are {kind: [numbers per seed, bytes per seed]}; `means` is {name: [sum per
   seed, client updates per seed with a defined value]} since the last evaluation; `last` describes the last round."""
-  zeros = [0.0] * seeds
-  return {'examples': zeros, 'seconds': 0.0, 'up': {}, 'down': {}, 'means': {}, 'last': {}, **of_phase(seeds)}
+  totals = {'examples': [0.0] * seeds, 'seconds': 0.0, 'up': {}, 'down': {}, 'means': {}, 'last': {}, 'metrics': ''}
+  return {**totals, **of_phase(seeds)}
 
 
 def of_phase(seeds) -> dict:

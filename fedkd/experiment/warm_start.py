@@ -1,12 +1,12 @@
 """Warm starts: the models at the end of a phase, saved in a run's `phases/`, from which other runs can branch."""
 
-import json
 import pathlib
 
 import jax
 import jax.numpy as jnp
 
 from fedkd import config as configs
+from fedkd import files
 from fedkd.errors import ConfigError
 from fedkd.experiment import checkpoint
 
@@ -15,8 +15,13 @@ def write(workdir, phase, variables, sizes):
   """Keeps the variables of phase number `phase`, per group leaves [seeds, 1 or n, ...]; `sizes`: clients per group."""
   every = _per_client(_models(variables), sizes)  # a collective operation: on all hosts, even those that write nothing
   with checkpoint.manager(pathlib.Path(workdir) / 'phases', keep=None) as opened:
-    if phase not in opened.all_steps():
-      checkpoint.save(opened, phase, every, {})
+    if phase in opened.all_steps():
+      try:
+        checkpoint.read(opened, phase, every)
+        return
+      except Exception:  # as in `checkpoint.restore`
+        opened.delete(phase)
+    checkpoint.save(opened, phase, every, {})
 
 
 def read(config, beside, variables) -> tuple:
@@ -38,9 +43,9 @@ def read(config, beside, variables) -> tuple:
   if not (path / 'config.json').exists():
     raise ConfigError(f'{where}: {path} holds no run; run that one first, in the same folder as this one')
   try:
-    other = json.loads((path / 'config.json').read_text())
-  except ValueError as error:
-    raise ConfigError(f'{where}: config.json of that run is damaged ({error}); run it again') from error
+    other = files.read_sealed(path / 'config.json')
+  except ConfigError as error:
+    raise ConfigError(f'{where}: {error}') from error
   fields = ('groups', 'seeds', 'data')
   pick = lambda values: {field: values[field] for field in fields}
   if changed := configs.differences(pick(other), pick(configs.to_json(config))):
@@ -54,7 +59,9 @@ def read(config, beside, variables) -> tuple:
       found = checkpoint.read(opened, int(phase), like)[0]
     except Exception as error:  # as in `checkpoint.restore`
       reason = checkpoint.reason_of(error)
-      raise ConfigError(f'{where}: the checkpoint of that phase is damaged ({reason}); run {path} again') from error
+      raise ConfigError(
+        f'{where}: {path / "phases" / phase} is damaged ({reason}); bring it back, or delete {path} and run it again'
+      ) from error
   return jax.tree.map(jnp.asarray, found)
 
 

@@ -220,8 +220,8 @@ def test_seeds_under_vmap_are_those_of_map_to_rounding(images, net):
 def test_a_loaded_client_repeats_its_accuracy(finished, images, tmp_path):
   """Also one that was trained on more devices than there are."""
   workdir = shutil.copytree(finished[0], tmp_path / 'run')
-  kept = json.loads((workdir / 'config.json').read_text())
-  (workdir / 'config.json').write_text(json.dumps({**kept, 'devices': 64}))
+  (workdir / 'summary.json').unlink()  # whose digest is of the other config
+  files.write_sealed(workdir / 'config.json', {**files.read_sealed(workdir / 'config.json'), 'devices': 64})
   last = metrics(workdir)[-1]['accuracy_per_client'][0]
   with np.load(images) as saved:
     image, label = saved['x_test'], saved['y_test']
@@ -565,7 +565,7 @@ def test_milestones_slow_every_optimizer_down(images, tmp_path):
 
 
 def test_the_config_of_an_older_run_is_read_with_the_defaults_of_younger_fields(finished, tmp_path):
-  old = json.loads((finished[0] / 'config.json').read_text())
+  old = files.read_sealed(finished[0] / 'config.json')
   del old['milestones'], old['data']['aligned']
   (tmp_path / 'config.json').write_text(json.dumps(old))
   assert configs.to_json(experiment.read_config(tmp_path)) == configs.to_json(experiment.read_config(finished[0]))
@@ -576,7 +576,8 @@ def test_load_needs_neither_weights_nor_the_run_it_started_from(images, finished
   monkeypatch.setattr('fedkd.experiment.build._with_weights', lambda *args: pytest.fail('made initial weights'))
   monkeypatch.setattr('fedkd.experiment.warm_start.read', lambda *args: pytest.fail('read the other run'))
   shutil.copytree(finished[0], tmp_path / 'run')
-  config = json.loads((tmp_path / 'run' / 'config.json').read_text())
+  (tmp_path / 'run' / 'summary.json').unlink()  # whose digest is of the other config
+  config = files.read_sealed(tmp_path / 'run' / 'config.json')
   config['init_from'], config['groups'][0]['weights'] = 'nobody@0', 'gone.npz'
-  (tmp_path / 'run' / 'config.json').write_text(json.dumps(config))
+  files.write_sealed(tmp_path / 'run' / 'config.json', config)
   jax.tree.map(np.testing.assert_array_equal, experiment.load(tmp_path / 'run')[1], experiment.load(finished[0])[1])

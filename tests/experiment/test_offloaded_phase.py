@@ -137,7 +137,7 @@ def test_a_damaged_record_is_found(on_disk):
 
 def test_a_damaged_owner_is_refused(tmp_path):
   (tmp_path / 'run.json').write_text('{')
-  with pytest.raises(ConfigError, match=r'run\.json is damaged \(.*\); choose another'):
+  with pytest.raises(ConfigError, match=r'run\.json is damaged \(.*\); bring the file back, or choose another client'):
     client_store.claim(tmp_path, {}, tmp_path / 'run')
 
 

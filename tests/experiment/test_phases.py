@@ -154,7 +154,7 @@ def test_a_branch_from_a_damaged_phase_is_refused(finished, images, tmp_path):
   data.write_bytes(content)
   made = config(images, 'agg')
   made.init_from = 'fedmd@0'
-  with pytest.raises(ConfigError, match=r'the checkpoint of that phase is damaged \(.*\); run .*fedmd again'):
+  with pytest.raises(ConfigError, match=r'fedmd/phases/0 is damaged \(.*\); bring it back, or delete'):
     experiment.run(made, tmp_path / 'wrong', show=False)
 
 
