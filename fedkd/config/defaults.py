@@ -3,6 +3,36 @@
 from ml_collections import ConfigDict, config_dict
 
 from fedkd.config import choices
+from fedkd.ranges import Annotated, Count, Positive, Range, Seed, Share, Weight
+
+RANGES = {
+  'milestones': tuple[Count, ...],
+  'decay': Weight,
+  'rounds': Positive,
+  'early_stop.patience': Positive,
+  'early_stop.min_delta': Share,
+  'seeds': tuple[Seed, ...],
+  'data.size': Annotated[int, Range(least=0, most=4096)],
+  'data.clients': Positive,
+  'data.rows': Count,
+  'data.public_rows': Count,
+  'data.concentration': Annotated[float, Range(above=0, most=10**6)],
+  'data.per_class': Positive,
+  'data.smallest': Positive,
+  'data.minimum': Count,
+  'data.validation': Share,
+  'data.public_share': Share,
+  'data.test_share': Share,
+  'data.classes': Count,
+  'data.crop': Count,
+  'eval_every': Positive,
+  'eval_rows': Count,
+  'eval_clients': Count,
+  'eval_batch': Count,
+  'checkpoint_every': Count,
+  'devices': Positive,
+  'chunk': Count,
+}
 
 
 def default() -> ConfigDict:

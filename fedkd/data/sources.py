@@ -141,6 +141,9 @@ def _keep(name, arrays, names, keep) -> dict:
   """The rows whose label, or its name, is in `keep`; all rows if that is empty."""
   if not len(keep):
     return arrays
+  odd = [entry for entry in keep if not isinstance(entry, str | int) or isinstance(entry, bool)]
+  if odd or len(set(keep)) < len(keep):
+    raise ConfigError(f'data.keep={keep} must be distinct class names or numbers, such as ("a", "b") or (0, 1)')
   found = np.unique(arrays['y_train'])
   known = dict(zip(found.tolist(), _names(found, names), strict=True))
   label_of = {**{text: label for label, text in known.items()}, **{label: label for label in known}}
