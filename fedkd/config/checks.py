@@ -13,7 +13,7 @@ from fedkd.config.trees import flatten, to_json
 from fedkd.errors import ConfigError, check_known
 
 # These may change when a run is continued; they affect speed, not results.
-RUN_FIELDS = ('data.dir', 'lowering', 'devices', 'chunk', 'seed_axis', 'eval_batch', 'checkpoint_every')
+RUN_FIELDS = ('data.dir', 'data.limit', 'lowering', 'devices', 'chunk', 'seed_axis', 'eval_batch', 'checkpoint_every')
 WORDS = {'seed_axis': ('auto', 'map', 'vmap'), 'lowering': ('auto', 'native', 'matmul')}
 KIND_OF = {bool: 'True or False', str: 'text', tuple: 'a tuple', ConfigDict: 'a block'}
 

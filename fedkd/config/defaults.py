@@ -14,6 +14,7 @@ RANGES = {
   'seeds': tuple[Seed, ...],
   'data.size': Annotated[int, Range(least=0, most=4096)],
   'data.clients': Positive,
+  'data.limit': Annotated[float, Range(above=0)],
   'data.rows': Count,
   'data.public_rows': Count,
   'data.concentration': Annotated[float, Range(above=0, most=10**6)],
@@ -61,6 +62,7 @@ def default() -> ConfigDict:
   config.data = ConfigDict()
   config.data.name = 'mnist_5k'  # or a TFDS name, rotated_mnist, npz:FILE, mat:FILE, folder:DIR, domains:DIR
   config.data.dir = ''  # where sets lie; empty: $TFDS_DATA_DIR or TFDS's own default, and $FEDKD_IMAGES for folders
+  config.data.limit = 2.0  # GB of images, unpacked; more are refused
   config.data.size = 0  # resize images to this side in pixels; 0: do not (all must then be of one size)
   config.data.clients = 10
   config.data.label = 'label'  # the feature of a TFDS set to learn

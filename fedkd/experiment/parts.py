@@ -16,16 +16,14 @@ PHASE_FIELDS = ('rounds', 'early_stop')  # of a block; its other fields are the 
 
 def load_data(config) -> sources.Source:
   """The data set of a config, with its public set appended if it names one."""
-  where, size = config.data.dir or None, config.data.size
-  fit = lambda source: sources.resize(source, size) if size else source
-  private = sources.load(config.data.name, where, config.data.label, configs.freeze(config.data.keep), size)
+  where, size, limit = config.data.dir or None, config.data.size, config.data.limit * 1e9
+  fit = lambda source: sources.resize(source, size, limit) if size else source
+  private = sources.load(config.data.name, where, config.data.label, configs.freeze(config.data.keep), size, limit)
   private = fit(_some(private, config.data.rows, 'data.rows'))
   if not config.data.public:
     return private
-  return sources.combine(
-    private,
-    fit(_some(sources.load(config.data.public, where, size=size), config.data.public_rows, 'data.public_rows')),
-  )
+  public = sources.load(config.data.public, where, size=size, limit=limit)
+  return sources.combine(private, fit(_some(public, config.data.public_rows, 'data.public_rows')))
 
 
 def _some(source, limit, field) -> sources.Source:
