@@ -82,6 +82,7 @@ def _signature(name, function):
     text = str(inspect.signature(function))
   except (TypeError, ValueError):
     return f'`{name}`'
+  text = re.sub(r'Annotated\[(\w+), Range\([^)]*\)\]', r'\1', text.replace('typing.', ''))
   text = re.sub(r'\b(?:[a-z_]\w*\.)+(?=[A-Z])', '', text)  # modules of types
   text = re.sub(r'<function (\w+) at 0x[0-9a-f]+>', r'\1', text)
   text = re.sub(r'<[^<>]*? object at 0x[0-9a-f]+>|<PjitFunction of <function (\w+)[^>]*>>', '...', text)

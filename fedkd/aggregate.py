@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from fedkd.ranges import Positive, Scale, Share, checked
 from fedkd.rule import AnyRule as AnyRule
 from fedkd.rule import Rule
 from fedkd.rule import as_rule as as_rule
@@ -54,7 +55,8 @@ def median(rows: PyTree, weight: jax.Array) -> PyTree:
   return jax.tree.map(lambda a: (a[low] + a[high]) / 2, order)
 
 
-def trimmed_mean(rows: PyTree, weight: jax.Array, share: float = 0.1) -> PyTree:
+@checked
+def trimmed_mean(rows: PyTree, weight: jax.Array, share: Share = 0.1) -> PyTree:
   """Coordinate-wise mean without the floor(share * m) smallest and largest of the m present rows (Yin et al., 2018)."""
   order, count = _sorted(rows, weight)
   cut = jnp.minimum((share * count).astype(jnp.int32), (count - 1) // 2)
@@ -67,7 +69,8 @@ def trimmed_mean(rows: PyTree, weight: jax.Array, share: float = 0.1) -> PyTree:
   return jax.tree.map(reduce, order)
 
 
-def centred_clipping(radius: float, iterations: int = 1) -> Rule:
+@checked
+def centred_clipping(radius: Scale, iterations: Positive = 1) -> Rule:
   """Weighted mean of clipped distances from the last result (Karimireddy, He, Jaggi, "Learning from History for
   Byzantine Robust Optimization", 2021, Eq. 1): v <- v + sum_i p_i (x_i - v) min(1, radius / |x_i - v|).
 
@@ -81,8 +84,6 @@ def centred_clipping(radius: float, iterations: int = 1) -> Rule:
   Raises:
     ValueError: for a radius that is not positive, or less than one iteration.
   """
-  if not radius > 0 or iterations < 1:
-    raise ValueError(f'radius={radius} must be positive, and iterations={iterations} at least 1')
 
   def update(rows, weight, centre):
     share = weight / jnp.maximum(total(lambda w: w, weight), jnp.finfo(weight.dtype).tiny)

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from fedkd.ranges import Scale, Share, Weight, checked
 from fedkd.schedules import Schedule
 from fedkd.types import PyTree
 
@@ -24,7 +25,8 @@ class AmsgradState(NamedTuple):
   nu_max: PyTree
 
 
-def scale_by_amsgrad(b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) -> optax.GradientTransformation:
+@checked
+def scale_by_amsgrad(b1: Share = 0.9, b2: Share = 0.999, eps: Weight = 1e-8) -> optax.GradientTransformation:
   """AMSGrad (Reddi, Kale, Kumar, 2018) with the arithmetic of PyTorch's Adam(amsgrad=True).
 
   PyTorch takes the maximum over the uncorrected second moments and corrects it afterwards; `optax.scale_by_amsgrad`
@@ -49,8 +51,9 @@ def scale_by_amsgrad(b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) -> o
   return optax.GradientTransformation(init, update)
 
 
+@checked
 def amsgrad(
-  learning_rate: float | Schedule, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8, weight_decay: float = 0.0
+  learning_rate: Weight | Schedule, b1: Share = 0.9, b2: Share = 0.999, eps: Weight = 1e-8, weight_decay: Weight = 0.0
 ) -> optax.GradientTransformation:
   """PyTorch's Adam(amsgrad=True): weight decay is added to the gradient, before the moments.
 
@@ -65,8 +68,9 @@ def amsgrad(
   )
 
 
+@checked
 def sgd(
-  learning_rate: float | Schedule, momentum: float = 0.9, weight_decay: float = 5e-4, clip: float = 1.0
+  learning_rate: Weight | Schedule, momentum: Share = 0.9, weight_decay: Weight = 5e-4, clip: Scale = 1.0
 ) -> optax.GradientTransformation:
   """SGD as HeteroFL trains (Diao, Ding, Tarokh, 2021): the norm of all gradients is clipped, then weights decay.
 
@@ -81,7 +85,8 @@ def sgd(
   )
 
 
-def adam(learning_rate: float | Schedule, weight_decay: float = 5e-4) -> optax.GradientTransformation:
+@checked
+def adam(learning_rate: Weight | Schedule, weight_decay: Weight = 5e-4) -> optax.GradientTransformation:
   """PyTorch's Adam: weight decay is added to the gradient, before the moments."""
   return optax.chain(optax.add_decayed_weights(weight_decay), optax.adam(learning_rate))
 
@@ -113,7 +118,8 @@ class ServerMoments(NamedTuple):
   nu: PyTree
 
 
-def fedadagrad(learning_rate: float | Schedule, b1: float = 0.0, tau: float = 1e-3) -> optax.GradientTransformation:
+@checked
+def fedadagrad(learning_rate: Weight | Schedule, b1: Share = 0.0, tau: Scale = 1e-3) -> optax.GradientTransformation:
   """The server's optimizer of FedAdagrad (Reddi et al., "Adaptive Federated Optimization", 2021, Algorithm 2).
 
   With D the mean change, m <- b1 m + (1 - b1) D and v <- v + D^2 from m = 0 and v = tau^2, the parameters move by
@@ -127,8 +133,9 @@ def fedadagrad(learning_rate: float | Schedule, b1: float = 0.0, tau: float = 1e
   return _adaptive(learning_rate, b1, tau, lambda v, square: v + square)
 
 
+@checked
 def fedadam(
-  learning_rate: float | Schedule, b1: float = 0.9, b2: float = 0.99, tau: float = 1e-3
+  learning_rate: Weight | Schedule, b1: Share = 0.9, b2: Share = 0.99, tau: Scale = 1e-3
 ) -> optax.GradientTransformation:
   """As `fedadagrad`, for FedAdam: v <- b2 v + (1 - b2) D^2.
 
@@ -138,8 +145,9 @@ def fedadam(
   return _adaptive(learning_rate, b1, tau, lambda v, square: b2 * v + (1 - b2) * square)
 
 
+@checked
 def fedyogi(
-  learning_rate: float | Schedule, b1: float = 0.9, b2: float = 0.99, tau: float = 1e-3
+  learning_rate: Weight | Schedule, b1: Share = 0.9, b2: Share = 0.99, tau: Scale = 1e-3
 ) -> optax.GradientTransformation:
   """As `fedadagrad`, for FedYogi: v <- v - (1 - b2) D^2 sign(v - D^2).
 

@@ -9,9 +9,11 @@ asynchronous plan has one row per client update.
 import functools
 import heapq
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
+
+from fedkd.ranges import Range, Ratio, Seed, Weight, checked
 
 __all__ = ['asynchronous', 'dynamic', 'sampled', 'synchronous']
 
@@ -41,13 +43,15 @@ def _assign_slots(chosen, sizes) -> tuple:
   return tuple(tables)
 
 
-def synchronous(seed: int = 0) -> Planner:
+@checked
+def synchronous(seed: Seed = 0) -> Planner:
   """Every client, every round."""
   del seed
   return lambda sizes, rounds: Plan(tuple(np.tile(np.arange(n, dtype=np.int32), (rounds, 1)) for n in sizes))
 
 
-def sampled(ratio: float = 0.1, seed: int = 0) -> Planner:
+@checked
+def sampled(ratio: Ratio = 0.1, seed: Seed = 0) -> Planner:
   """floor(ratio * K) clients a round, uniformly without replacement over all groups.
 
   With ratio * K = 1, one uniformly chosen client per round: the schedule of Chan and Ngai's (2021) published code.
@@ -68,7 +72,8 @@ def _sampled(ratio, seed, sizes, rounds) -> Plan:
   return Plan(_assign_slots([draw(t) for t in range(rounds)], sizes))
 
 
-def dynamic(ratio: float = 1.0, seed: int = 0) -> Planner:
+@checked
+def dynamic(ratio: Ratio = 1.0, seed: Seed = 0) -> Planner:
   """`sampled` clients, each of whom takes part in one group at random: the groups hold the same clients.
 
   The dynamic assignment of widths of Diao, Ding, Tarokh, 2021 ("a1-b1-c1-d1-e1").
@@ -91,8 +96,13 @@ def _dynamic(ratio, seed, sizes, rounds) -> Plan:
   return Plan(_assign_slots(chosen, sizes))
 
 
+@checked
 def asynchronous(
-  spread: float = 0.5, delay: float = 0.0, dropout: float = 0.0, stale: bool = False, seed: int = 0
+  spread: Annotated[float, Range(least=0, most=100)] = 0.5,
+  delay: Weight = 0.0,
+  dropout: Annotated[float, Range(least=0, most=0.999)] = 0.0,
+  stale: bool = False,
+  seed: Seed = 0,
 ) -> Planner:
   """A virtual clock: every client works at its own speed, and the server receives one upload per round.
 
@@ -109,13 +119,8 @@ def asynchronous(
     seed: of this plan.
 
   Raises:
-    ValueError: for a negative spread or delay, or a dropout outside [0, 1).
+    ValueError: for a number out of range.
   """
-  if spread < 0 or delay < 0 or not 0 <= dropout < 1:
-    raise ValueError(
-      f'plan.spread={spread}, plan.delay={delay}, plan.dropout={dropout}: '
-      'set spread and delay to at least 0 and dropout to at least 0 and below 1'
-    )
   return functools.partial(_asynchronous, spread, delay, dropout, stale, seed)
 
 

@@ -5,13 +5,14 @@
 
 import functools
 import inspect
-import traceback
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 
+from fedkd import blame
+from fedkd.errors import ConfigError
 from fedkd.types import PyTree
 
 
@@ -43,8 +44,8 @@ def as_rule(rule: AnyRule) -> Rule:
   The state of a plain rule is `()`.
 
   Raises:
-    ValueError: by `update`, from shapes alone and before anything is compiled, if the rule raises or returns anything
-      but a tree like one of its rows. The sentence names the rule as 'module:name', and its own line if that raised.
+    ConfigError: by `update`, from shapes alone and before anything is compiled, if the rule raises or returns anything
+      but a tree like one of its rows. The sentence begins with the rule as 'module:name' and its own line.
   """
   init, given = rule if isinstance(rule, Rule) else (_nothing, lambda rows, weight, state: (rule(rows, weight), state))
 
@@ -57,7 +58,7 @@ def as_rule(rule: AnyRule) -> Rule:
     tree = jax.tree.map(lambda new, row: jnp.asarray(new, row.dtype), tree, rows)
     return tree, jax.tree.map(lambda new, old: jnp.where(some, new, old).astype(jnp.result_type(old)), after, state)
 
-  return Rule(init, update)
+  return Rule(lambda like: _initial(rule, init, like), update)
 
 
 def mapped(rule: AnyRule) -> Rule:
@@ -71,11 +72,9 @@ def mapped(rule: AnyRule) -> Rule:
 
 
 def name_of(rule: AnyRule) -> str:
-  """'module:name' of a rule, for messages."""
-  function = _function(rule)
-  name = getattr(function, '__qualname__', type(function).__qualname__)
-  module = getattr(function, '__module__', None) or type(function).__module__
-  return f'{module}:{name.partition(".<locals>")[0] if isinstance(rule, Rule) else name}'  # the factory of a pair
+  """'module:name' of a rule, for messages; of a pair, that of its factory."""
+  name = blame.name_of(_function(rule))
+  return name.partition('.<locals>')[0] if isinstance(rule, Rule) else name
 
 
 def _nothing(like):
@@ -83,32 +82,39 @@ def _nothing(like):
   return ()
 
 
+def _initial(rule, init, like):
+  try:
+    return init(like)
+  except Exception as error:
+    raise ConfigError(blame.raised('init of rule', init, error)) from error
+
+
 def _function(rule):
-  """The Python function behind a rule."""
-  function = rule.update if isinstance(rule, Rule) else rule
-  while isinstance(function, functools.partial):
-    function = function.func
-  return inspect.unwrap(function)
+  return blame.unwrapped(rule.update if isinstance(rule, Rule) else rule)
+
+
+def _named(rule, error=None) -> str:
+  """How a sentence about a rule begins."""
+  return f'rule {name_of(rule)}{blame.place(_function(rule), error)}'
 
 
 def _returned(rule, update, *args):
-  """What a rule returns; an error in it becomes one sentence that ends with the rule's own line."""
+  """What a rule returns; an error in it becomes one sentence that begins with the rule's name and its own line."""
+  try:
+    inspect.signature(_function(rule)).bind(*args if isinstance(rule, Rule) else args[:2])
+  except TypeError as error:
+    given = '(rows, weight, state)' if isinstance(rule, Rule) else '(rows, weight)'
+    raise ConfigError(f'{_named(rule)} cannot be called: {error}; let it take {given}') from error
+  except ValueError:  # a builtin without signature
+    pass
   try:
     returned = update(*args)
   except Exception as error:
     reason = (str(error).strip() or 'no message').splitlines()[0]
-    raise ValueError(f'rule {name_of(rule)} raised {type(error).__name__}: {reason}; {_line(rule, error)}') from error
+    raise ConfigError(f'{_named(rule, error)} raised {type(error).__name__}: {reason}') from error
   if not (isinstance(returned, tuple) and len(returned) == 2):
-    raise ValueError(f'rule {name_of(rule)} has an update that does not return a pair; let it return (tree, state)')
+    raise ConfigError(f'{_named(rule)} does not return a pair; let it return (tree, state)')
   return returned
-
-
-def _line(rule, error) -> str:
-  """Where a rule raised: the last line in its own file, since the functions it calls are seldom at fault."""
-  file = getattr(getattr(_function(rule), '__code__', None), 'co_filename', None)
-  frames = traceback.extract_tb(error.__traceback__)
-  frame = next((f for f in reversed(frames) if f.filename == file), frames[-1])
-  return f'{frame.filename.rpartition("/")[2]}, line {frame.lineno}: {frame.line}'
 
 
 def _check(rule, verb, returned, expected):
@@ -118,14 +124,20 @@ def _check(rule, verb, returned, expected):
   missing, extra = [p for p in expected if p not in returned], [p for p in returned if p not in expected]
   if missing or extra:
     reason = f'no {several(missing)}' if missing else f'{several(extra)}, which its rows do not have'
-    raise ValueError(f'rule {name_of(rule)} {verb} {reason}; let it return a tree like one of its rows')
+    raise ConfigError(f'{_named(rule)} {verb} {reason}; let it return a tree like one of its rows')
   for path, shape in expected.items():
-    if returned[path] != shape:
-      where = f' for {path}' if path else ''
-      raise ValueError(f'rule {name_of(rule)} {verb} {list(returned[path])}{where}, expected {list(shape)}')
+    where = f' for {path}' if path else ''
+    if returned[path].shape != shape.shape:
+      raise ConfigError(f'{_named(rule)} {verb} {list(returned[path].shape)}{where}, expected {list(shape.shape)}')
+    if jnp.issubdtype(shape.dtype, jnp.floating) and not jnp.issubdtype(returned[path].dtype, jnp.floating):
+      raise ConfigError(
+        f'{_named(rule)} {verb} {returned[path].dtype}{where}, expected {shape.dtype}; numbers would be cut off'
+      )
 
 
 def _shapes(tree) -> dict:
-  """{path: shape} of the leaves."""
+  """{path: ShapeDtypeStruct} of the leaves."""
   leaves = jax.tree_util.tree_leaves_with_path(tree)
-  return {jax.tree_util.keystr(path, simple=True, separator='.'): jnp.shape(leaf) for path, leaf in leaves}
+  dtype = lambda leaf: getattr(leaf, 'dtype', None) or jnp.result_type(leaf)
+  shape = lambda leaf: jax.ShapeDtypeStruct(jnp.shape(leaf), dtype(leaf))
+  return {jax.tree_util.keystr(path, simple=True, separator='.'): shape(leaf) for path, leaf in leaves}

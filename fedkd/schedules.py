@@ -9,6 +9,8 @@ from collections.abc import Callable
 import jax.numpy as jnp
 import optax
 
+from fedkd.ranges import Count, Fraction, Positive, Weight, checked
+
 __all__ = ['constant', 'cosine', 'step', 'warmup_cosine']
 
 Schedule = Callable  # (round: int32[]) -> factor: float32[]
@@ -19,18 +21,18 @@ def constant() -> Schedule:
   return optax.constant_schedule(1.0)
 
 
-def step(every: int, decay: float = 0.1) -> Schedule:
+@checked
+def step(every: Positive, decay: Weight = 0.1) -> Schedule:
   """Multiplies the rate by `decay` every `every` rounds.
 
   Raises:
     ValueError: unless `every` is at least 1.
   """
-  if every < 1:
-    raise ValueError(f'every={every} must be at least 1 round')
   return lambda round: jnp.float32(decay) ** (round // every)
 
 
-def cosine(rounds: int = 0, end: float = 0.0) -> Schedule:
+@checked
+def cosine(rounds: Count = 0, end: Fraction = 0.0) -> Schedule:
   """Half a cosine period from 1 in round 0 down to `end` in round `rounds`, and `end` from then on (Loshchilov, Hutter,
   2017).
 
@@ -44,7 +46,8 @@ def cosine(rounds: int = 0, end: float = 0.0) -> Schedule:
   return warmup_cosine(rounds, 0, end)
 
 
-def warmup_cosine(rounds: int = 0, warmup: int = 5, end: float = 0.0) -> Schedule:
+@checked
+def warmup_cosine(rounds: Count = 0, warmup: Count = 5, end: Fraction = 0.0) -> Schedule:
   """1 / warmup, 2 / warmup, ... up to 1 in round warmup - 1, then `cosine` over the remaining rounds.
 
   Args:
@@ -55,14 +58,13 @@ def warmup_cosine(rounds: int = 0, warmup: int = 5, end: float = 0.0) -> Schedul
   Raises:
     ValueError: for a warmup below 0 or not shorter than `rounds`, or an end outside [0, 1].
   """
-  if not 0 <= warmup < rounds:
-    raise ValueError(f'warmup={warmup} and rounds={rounds}: set rounds to at least {max(warmup, 0) + 1}')
-  if not 0 <= end <= 1:
-    raise ValueError(f'end={end} must be between 0 and 1; it is a factor of the learning rate')
+  if warmup >= rounds:
+    raise ValueError(f'warmup={warmup} and rounds={rounds}: set rounds to at least {warmup + 1}')
   descent = optax.cosine_decay_schedule(1.0, rounds - warmup, end)
   return lambda round: jnp.where(round < warmup, (round + 1) / max(warmup, 1), descent(round - warmup))
 
 
-def milestones(rounds: tuple[int, ...], decay: float = 0.1) -> Schedule:
+@checked
+def milestones(rounds: tuple[Count, ...], decay: Weight = 0.1) -> Schedule:
   """Multiplies the rate by `decay` from each of these rounds on, in any order."""
   return optax.piecewise_constant_schedule(1.0, {int(round): decay for round in rounds})

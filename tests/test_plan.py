@@ -71,7 +71,10 @@ def test_sampled_varies_per_group_and_is_uniform():
 
 @pytest.mark.parametrize('ratio', [0.0, 0.09, 1.11, -1.0])
 def test_sampled_refuses_bad_ratios(ratio):
-  with pytest.raises(ValueError, match=r'plan.ratio=.*selects .* of 10 clients; set it between'):
+  with pytest.raises(
+    ValueError,
+    match=r'ratio=.* (must be a number above 0 and at most 1$|selects 0 of 10 clients; set it)',
+  ):
     plan.sampled(ratio=ratio)([10], 5)
 
 
@@ -119,7 +122,7 @@ def test_dropout_is_fair_and_delay_evens_out_speeds():
 
 @pytest.mark.parametrize('bad', [{'spread': -0.1}, {'delay': -1.0}, {'dropout': 1.0}, {'dropout': -0.1}])
 def test_asynchronous_refuses_what_cannot_be(bad):
-  with pytest.raises(ValueError, match='set spread and delay to at least 0'):
+  with pytest.raises(ValueError, match=r'^(spread|delay|dropout)=.* must be a number of at least 0'):
     plan.asynchronous(**bad)([3], 5)
 
 

@@ -33,10 +33,10 @@ def test_a_warmup_rises_to_one_and_then_falls():
 @pytest.mark.parametrize(
   ('make', 'match'),
   [
-    (lambda: schedules.step(0), 'every=0 must be at least 1 round'),
+    (lambda: schedules.step(0), '^every=0 must be a whole number of at least 1$'),
     (lambda: schedules.cosine(0), 'rounds=0: set rounds to at least 1'),
     (lambda: schedules.warmup_cosine(5, 5), 'warmup=5 and rounds=5: set rounds to at least 6'),
-    (lambda: schedules.cosine(5, 1.5), 'end=1.5 must be between 0 and 1'),
+    (lambda: schedules.cosine(5, 1.5), '^end=1.5 must be a number of at least 0 and at most 1$'),
   ],
 )
 def test_schedules_that_cannot_be_are_refused(make, match):

@@ -6,11 +6,12 @@ a run of it.
 
 from ml_collections import ConfigDict
 
-from fedkd.config.checks import RUN_FIELDS, check, check_known, check_whole, differences
+from fedkd.config.checks import RUN_FIELDS, check, check_known, differences
 from fedkd.config.choices import build, label, method, optimizer, plan, schedule
 from fedkd.config.defaults import default
 from fedkd.config.groups import entries, spread
-from fedkd.config.lookup import fields, functions, resolve
+from fedkd.config.lookup import check_call, fields, functions, resolve
+from fedkd.config.stored import check_stored
 from fedkd.config.strings import finish, number, parse
 from fedkd.config.trees import flatten, freeze, to_json
 from fedkd.errors import ConfigError
@@ -21,8 +22,9 @@ __all__ = [
   'ConfigError',
   'build',
   'check',
+  'check_call',
   'check_known',
-  'check_whole',
+  'check_stored',
   'default',
   'differences',
   'entries',

@@ -1,24 +1,21 @@
 """Checks of configs, and the differences of two."""
 
 import inspect
-from typing import Any
+import re
 
 from ml_collections import ConfigDict
 
+from fedkd import ranges
 from fedkd.config.choices import KINDS, block, factory
-from fedkd.config.defaults import default
+from fedkd.config.defaults import RANGES, default
+from fedkd.config.stored import check_stored
 from fedkd.config.trees import flatten, to_json
 from fedkd.errors import ConfigError, check_known
 
 # These may change when a run is continued; they affect speed, not results.
-RUN_FIELDS = ('data.dir', 'lowering', 'devices', 'chunk', 'seed_axis', 'eval_batch', 'checkpoint_every')
-POSITIVE = ('rounds', 'eval_every', 'data.clients', 'devices')
-NOT_NEGATIVE = (
-  *('eval_rows', 'eval_clients', 'eval_batch', 'checkpoint_every', 'chunk'),
-  *('data.classes', 'data.crop', 'data.rows', 'data.public_rows', 'data.size'),
-)
+RUN_FIELDS = ('data.dir', 'data.limit', 'lowering', 'devices', 'chunk', 'seed_axis', 'eval_batch', 'checkpoint_every')
 WORDS = {'seed_axis': ('auto', 'map', 'vmap'), 'lowering': ('auto', 'native', 'matmul')}
-KIND_OF = {bool: 'True or False', int: 'a whole number', float: 'a number', str: 'text', tuple: 'a tuple'}
+KIND_OF = {bool: 'True or False', str: 'text', tuple: 'a tuple', ConfigDict: 'a block'}
 
 
 def check(config: ConfigDict) -> None:
@@ -28,59 +25,57 @@ def check(config: ConfigDict) -> None:
     ConfigError: for an unknown field, or a value of another type or out of range.
   """
   known = default()
-  check_known(config, known, 'config')
-  check_known(config.data, known.data, 'data')
+  _check_fields(config, known, 'config')
   _check_types(config, known, '')
+  _check_fields(config.data, known.data, 'data')
   _check_types(config.data, known.data, 'data.')
-  values = {**config, **{f'data.{key}': value for key, value in config.data.items()}}
-  for field in POSITIVE:
-    check_whole(field, values[field], 1)
-  for field in NOT_NEGATIVE:
-    if values[field] < 0:
-      raise ConfigError(f'{field}={values[field]} must not be negative; 0 is automatic')
+  values = {**config, **_with_prefix(config, 'data'), **_with_prefix(config, 'early_stop')}
+  for field in filter(values.__contains__, RANGES):  # an `early_stop` may leave its own out
+    ranges.check(field, values[field], RANGES[field])
   for field, allowed in WORDS.items():
     if config[field] not in allowed:
       raise ConfigError(f'{field}={config[field]!r} is unknown; choose one of {", ".join(allowed)}')
-  _check_tuples(config)
+  _check_seeds(config)
+  _check_before(config)
   _check_client_store(config)
 
 
-def check_whole(field: str, value: Any, least: int) -> None:
-  """Checks that a value is a whole number of at least `least`.
+def _check_fields(values, known, what):
+  check_known(values, known, what)
+  if missing := [field for field in known if field not in values]:
+    raise ConfigError(f'{what} has no {missing[0]}; start from `fedkd.config.default()`')
 
-  Raises:
-    ConfigError: with the field and the value.
-  """
-  if isinstance(value, bool) or not isinstance(value, int):
-    raise ConfigError(f'{field}={value!r} must be a whole number of at least {least}')
-  if value < least:
-    raise ConfigError(f'{field}={value} must be at least {least}')
+
+def _with_prefix(config, block) -> dict:
+  return {f'{block}.{key}': value for key, value in config[block].items()}
 
 
 def _check_types(config, known, prefix):
-  """Fields that have a number, text or tuple by default want one; a whole number is a number, True is none."""
+  """Fields without a range that are text, a switch, a tuple or a block by default want one."""
   for key, usual in known.items():
     value, kind = config[key], type(usual)
-    if kind not in KIND_OF or known.get_type(key) is object:
+    if kind not in KIND_OF or known.get_type(key) is object or f'{prefix}{key}' in RANGES:
       continue
-    given = (int, float) if kind is float else (tuple, list) if kind is tuple else kind
-    if not isinstance(value, given) or (isinstance(value, bool) and kind is not bool):
-      raise ConfigError(f'{prefix}{key}={value!r} must be {KIND_OF[kind]}, as {usual!r}')
+    if not isinstance(value, (tuple, list) if kind is tuple else kind):
+      raise ConfigError(f'{prefix}{key}={value!r} must be {KIND_OF[kind]}, as {to_json(usual)!r}')
 
 
-def _check_tuples(config):
-  for field in ('seeds', 'milestones'):
-    values = tuple(config[field])
-    if odd := [value for value in values if isinstance(value, bool) or not isinstance(value, int)]:
-      raise ConfigError(
-        f'{field}={values} has {odd[0]!r}, which is no whole number; write for example --config.{field}=1,2'
-      )
+def _check_seeds(config):
   seeds = tuple(config.seeds)
-  if not seeds or len(set(seeds)) != len(seeds) or min(seeds) < 0:
-    raise ConfigError(f'seeds={seeds} must be distinct and not negative; for example --config.seeds=0,1,2')
+  if not seeds or len(set(seeds)) != len(seeds):
+    raise ConfigError(f'seeds={seeds} must be distinct, at least one; for example --config.seeds=0,1,2')
+
+
+def _check_before(config):
+  for i, phase in enumerate(config.before):
+    if not isinstance(phase, dict | ConfigDict) or 'name' not in phase:
+      raise ConfigError(f"before[{i}]={to_json(phase)!r} must be a block such as {{'name': 'private', 'rounds': 10}}")
+    ranges.check(f'before[{i}].rounds', phase.get('rounds', 1), RANGES['rounds'])
 
 
 def _check_client_store(config):
+  if re.fullmatch(r'[-+]?(inf|nan|[\d.e+-]+)', config.client_store):
+    raise ConfigError(f"client_store={config.client_store!r} must be a directory, or ''; a number is written ./1")
   for field, usual in (('devices', 1), ('before', ()), ('init_from', '')) if config.client_store else ():
     if config[field] != usual:
       raise ConfigError(
@@ -93,12 +88,14 @@ def differences(old: dict, new: dict) -> list[str]:
 
   A field that did not exist at the time of the old run counts as having had its default.
   """
+  old = check_stored(old, 'the older run', trust=True)  # nothing of it is executed
   since = _defaults(old, new)
   flat_old, flat_new = flatten(old), flatten(new)
   flat_old = {**{k: v for k, v in flatten(since).items() if k in flat_new}, **flat_old}
   changed = [k for k in flat_old.keys() | flat_new.keys() if k not in RUN_FIELDS and flat_old.get(k) != flat_new.get(k)]
   told = {k: f'{k}: {flat_old.get(k)} -> {flat_new.get(k)}' for k in sorted(changed)}
-  if 'rounds' in told and old.get('rounds', 0) <= new.get('rounds', 0):
+  lengths = old.get('rounds', 0), new.get('rounds', 0)
+  if 'rounds' in told and all(isinstance(n, int) for n in lengths) and lengths[0] <= lengths[1]:
     if _spans_all_rounds(new):
       told['rounds'] += f', over which schedule {new["schedule"]["name"]} stretches'
     else:
@@ -116,8 +113,8 @@ def _defaults(old, new) -> dict:
   since = to_json(default())
   for field, kind in KINDS.items():
     usual = since.pop(field)
-    name = old.get(field, usual)['name']
-    if field not in new or new[field]['name'] != name:
+    name = old.get(field, usual).get('name')
+    if field not in new or name is None or new[field]['name'] != name:
       continue
     values = usual if field not in old and field == 'schedule' else {}
     if ':' not in name:

@@ -7,16 +7,27 @@
 import inspect
 import sys
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import optax
 from ml_collections import ConfigDict, config_dict
 
-from fedkd import aggregate, losses, methods, schedules
+from fedkd import aggregate, blame, losses, methods, ranges, schedules
 from fedkd import plan as plans
-from fedkd.config.lookup import functions, parameters_of, resolve, takes_function, takes_optimizer, type_of
+from fedkd.config.lookup import (
+  called_with,
+  check_call,
+  functions,
+  parameters_of,
+  resolve,
+  takes_function,
+  takes_optimizer,
+  type_of,
+)
 from fedkd.config.trees import to_json
 from fedkd.errors import ConfigError, check_known
+from fedkd.ranges import Fraction, Range, Share, Weight
+from fedkd.types import Method
 
 OPTAX = (
   *('adabelief', 'adadelta', 'adafactor', 'adagrad', 'adam', 'adamax', 'adamaxw', 'adamw', 'adan', 'amsgrad'),
@@ -28,25 +39,37 @@ OPTAX_SCHEDULES = (
   *('linear_schedule', 'polynomial_schedule', 'warmup_constant_schedule', 'warmup_cosine_decay_schedule'),
   'warmup_exponential_decay_schedule',
 )
+OPTIMIZERS = {name: getattr(optax, name) for name in OPTAX if hasattr(optax, name)}
 
 
 class Kind(NamedTuple):
-  """A block of the config: its field, the choices for its name, and the arguments that the runner passes by
-  position."""
+  """A block of the config: its field, the choices for its name, what its factories make, the arguments that the runner
+  passes by position, and those that a factory must have."""
 
   field: str
   choices: dict[str, Callable]
+  makes: Any
   passed: tuple[str, ...] = ()
+  needs: tuple[str, ...] = ()
 
 
 KINDS = {
   kind.field: kind
   for kind in (
-    Kind('method', functions(methods), ('tx',)),
-    Kind('plan', functions(plans)),
-    Kind('optimizer', {name: getattr(optax, name) for name in OPTAX if hasattr(optax, name)}),
-    Kind('schedule', functions(schedules) | {name: getattr(optax, name) for name in OPTAX_SCHEDULES}),
+    Kind('method', functions(methods), Method, ('tx',)),
+    Kind('plan', functions(plans), Callable, needs=('seed',)),
+    Kind('optimizer', OPTIMIZERS, optax.GradientTransformation, needs=('learning_rate',)),
+    Kind('schedule', functions(schedules) | {name: getattr(optax, name) for name in OPTAX_SCHEDULES}, Callable),
   )
+}
+FINITE = Annotated[float, Range()]
+# Of arguments whose own annotation has no range: optax's, and other people's.
+RANGES: dict[str, dict[str, Any]] = {
+  'optimizer': {
+    **{name: Weight for name in ('learning_rate', 'eps', 'eps_root', 'weight_decay')},
+    **{name: Share for name in ('b1', 'b2', 'b3', 'momentum')},
+    'decay': Fraction,
+  }
 }
 
 
@@ -64,7 +87,19 @@ def factory(kind: Kind, name: Any) -> tuple[Callable, dict[str, inspect.Paramete
     raise ConfigError(
       f'{kind.field}.name={to_json(name)!r}: let its first parameter be {kind.passed[0]}, the optimizer'
     )
+  if lacking := [needed for needed in kind.needs if needed not in parameters]:
+    raise ConfigError(f'{kind.field}.name={to_json(name)!r} has no parameter {lacking[0]!r}; give another')
   return function, {k: p for k, p in parameters.items() if k not in kind.passed}
+
+
+def allowed(kind: Kind, function: Callable, key: str, value: Any) -> Any:
+  """The annotation, with its range, that a value of an argument of a factory has to fit."""
+  own = ranges.annotations_of(function).get(key, Any)
+  if ranges.is_bounded(own):
+    return own
+  elsewhere = kind.field == 'schedule' or (function.__module__ or '').startswith('optax')
+  number = isinstance(value, int | float | str | bytes) and not isinstance(value, bool)
+  return RANGES.get(kind.field, {}).get(key) or (FINITE if elsewhere and number and own is not str else own)
 
 
 def method(name: Any, **values: Any) -> ConfigDict:
@@ -132,12 +167,24 @@ def build(field: str, values: Any, *passed: Any) -> Any:
       raise ConfigError(f'{what} needs a value for {key!r}; set {field}.{key}')
     if key in values:
       values[key] = _argument(field, key, values[key], parameter)
+      if values[key] is not None or parameter.default is not None:
+        ranges.check(f'{field}.{key}', values[key], allowed(KINDS[field], make, key, values[key]))
   try:
-    return make(*passed, **values)
+    made = make(*passed, **values)
   except ConfigError:
     raise
-  except (TypeError, ValueError) as error:
+  except Exception as error:  # a factory of somebody else's may raise anything
+    if blame.is_foreign(make):
+      raise ConfigError(blame.raised(field, make, error)) from error
+    if not isinstance(error, TypeError | ValueError | ArithmeticError):
+      raise
     raise ConfigError(f'{what} cannot be built: {error}') from error
+  if not isinstance(made, KINDS[field].makes):
+    wanted = 'a function' if KINDS[field].makes is Callable else f'a {KINDS[field].makes.__name__}'
+    raise ConfigError(
+      f'{field} {blame.name_of(make)}{blame.place(make)} returned {type(made).__name__}; let it return {wanted}'
+    )
+  return made
 
 
 def _argument(field, key, value, parameter):
@@ -146,6 +193,7 @@ def _argument(field, key, value, parameter):
     found = resolve(value, _functions_for(field, parameter), f'{field}.{key}')
     if not callable(found) and not isinstance(found, tuple):  # a tuple: a stateful rule
       raise ConfigError(f'{field}.{key}={value!r} is a {type(found).__name__}; give the path of a function')
+    check_call(f'{field}.{key}={value!r}', found, called_with(parameter))
     return found
   if isinstance(value, dict | ConfigDict) and takes_optimizer(parameter):
     return build('optimizer', value)

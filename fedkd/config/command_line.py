@@ -100,6 +100,9 @@ def prepare(config: ConfigDict, given: dict[str, str]) -> ConfigDict:
       choose(config, field, name, missing=True)
   for field in given:
     _check_field(config, field)
+  for field, text in given.items():
+    if text.lstrip().startswith('{') and isinstance(config.get(field), tuple):  # it would become a tuple of its keys
+      raise ConfigError(f'{field}={text} must be a tuple; write for example --config.{field}=1,2')
   if 'data.clients' in given and 'groups' not in given and config.groups:
     spread(config, number('data.clients', given['data.clients'], int, least=1))
   return config

@@ -3,6 +3,37 @@
 from ml_collections import ConfigDict, config_dict
 
 from fedkd.config import choices
+from fedkd.ranges import Annotated, Count, Positive, Range, Seed, Share, Weight
+
+RANGES = {
+  'milestones': tuple[Count, ...],
+  'decay': Weight,
+  'rounds': Positive,
+  'early_stop.patience': Positive,
+  'early_stop.min_delta': Share,
+  'seeds': tuple[Seed, ...],
+  'data.size': Annotated[int, Range(least=0, most=4096)],
+  'data.clients': Positive,
+  'data.limit': Annotated[float, Range(above=0)],
+  'data.rows': Count,
+  'data.public_rows': Count,
+  'data.concentration': Annotated[float, Range(above=0, most=10**6)],
+  'data.per_class': Positive,
+  'data.smallest': Positive,
+  'data.minimum': Count,
+  'data.validation': Share,
+  'data.public_share': Share,
+  'data.test_share': Share,
+  'data.classes': Count,
+  'data.crop': Count,
+  'eval_every': Positive,
+  'eval_rows': Count,
+  'eval_clients': Count,
+  'eval_batch': Count,
+  'checkpoint_every': Count,
+  'devices': Positive,
+  'chunk': Count,
+}
 
 
 def default() -> ConfigDict:
@@ -32,6 +63,7 @@ def default() -> ConfigDict:
   config.data.name = 'mnist_5k'  # or a TFDS name, rotated_mnist, npz:FILE, mat:FILE, folder:DIR, domains:DIR
   config.data.dir = ''  # where sets lie; empty: $TFDS_DATA_DIR or TFDS's own default, and $FEDKD_IMAGES for folders
   config.data.angles = (0, 20, 40, 60)  # of rotated_mnist's domains, in degrees clockwise
+  config.data.limit = 2.0  # GB of images, unpacked; more are refused
   config.data.size = 0  # resize images to this side in pixels; 0: do not (all must then be of one size)
   config.data.clients = 10
   config.data.label = 'label'  # the feature of a TFDS set to learn

@@ -5,12 +5,13 @@ import importlib
 import inspect
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import optax
 
 from fedkd.errors import ConfigError
+from fedkd.ranges import plain
 
 
 def functions(module: types.ModuleType) -> dict[str, Callable]:
@@ -33,7 +34,7 @@ def resolve(name: Any, choices: dict[str, Callable], field: str) -> Callable:
   """
   if callable(name):
     return name
-  if ':' in str(name):
+  if isinstance(name, str) and ':' in name:
     path, _, attribute = name.partition(':')
     try:
       return getattr(importlib.import_module(path), attribute)
@@ -41,7 +42,7 @@ def resolve(name: Any, choices: dict[str, Callable], field: str) -> Callable:
       raise ConfigError(
         f'{field}={name!r} cannot be loaded ({error}); give module:function on the Python path'
       ) from error
-  if name not in choices:
+  if not isinstance(name, str) or name not in choices:
     known = f'choose one of {", ".join(sorted(choices))}, or' if choices else 'give'
     raise ConfigError(f'{field}={name!r} is unknown; {known} module:function')
   return choices[name]
@@ -54,7 +55,7 @@ def parameters_of(function: Callable) -> dict[str, inspect.Parameter]:
   except (NameError, TypeError, SyntaxError):  # annotations imported for type checkers only
     parameters = inspect.signature(function).parameters
   named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-  return {name: p for name, p in parameters.items() if p.kind in named}
+  return {name: p.replace(annotation=plain(p.annotation)) for name, p in parameters.items() if p.kind in named}
 
 
 def fields(function: Callable, exclude: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -76,6 +77,35 @@ def takes_function(parameter: inspect.Parameter) -> bool:
     or takes_optimizer(parameter)
     or any(_is_callable_type(a) for a in _alternatives(parameter))
   )
+
+
+def called_with(parameter: inspect.Parameter) -> tuple[str, ...] | None:
+  """The positional arguments with which a function that is an argument is called; None where nothing says so."""
+  if inspect.isfunction(parameter.default):
+    return _required(parameter.default)
+  protocols = [a for a in _alternatives(parameter) if getattr(a, '_is_protocol', False)]
+  return _required(protocols[0].__call__)[1:] if protocols else None
+
+
+def _required(function) -> tuple[str, ...]:
+  found = inspect.signature(function).parameters.values()
+  return tuple(p.name for p in found if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD)
+
+
+def check_call(what: str, function: Any, names: tuple[str, ...] | None, values: Iterable[str] = ()) -> None:
+  """Checks that a function can be called with so many positional arguments, and `values` by name, before it is.
+
+  Raises:
+    ConfigError: that begins with `what` and names the arguments.
+  """
+  if names is None or not callable(function):
+    return
+  try:
+    inspect.signature(function).bind(*names, **dict.fromkeys(values))
+  except TypeError as error:
+    raise ConfigError(f'{what} cannot be called with ({", ".join(names)}): {error}; let it take them') from error
+  except ValueError as error:  # a builtin that does not say what it takes
+    raise ConfigError(f'{what} does not say what it takes; wrap it in a function of ({", ".join(names)})') from error
 
 
 def takes_optimizer(parameter: inspect.Parameter) -> bool:

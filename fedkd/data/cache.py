@@ -42,9 +42,9 @@ def cached(name, version, make) -> dict:
 
 
 def _read(path) -> dict | None:
-  if not path.exists():
-    return None
   try:
+    if not path.exists():
+      return None
     # NumPy alone may stop before the end of a member and so never compare its checksum.
     with zipfile.ZipFile(path) as archive:
       if bad := archive.testzip():

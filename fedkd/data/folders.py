@@ -3,16 +3,20 @@
 import numpy as np
 
 from fedkd.data.cache import cached, fingerprint
+from fedkd.data.limits import LIMIT, MOST_SIDE, check_size
 from fedkd.errors import ConfigError
 
 SPLITS = ('train', 'test')
+# Of Pillow, with 8 bits per channel or fewer.
+MODES = {'1', 'L', 'LA', 'La', 'P', 'PA', 'RGB', 'RGBA', 'RGBa', 'RGBX', 'CMYK', 'YCbCr', 'LAB', 'HSV'}
 IMAGE_SUFFIXES = {'.png', '.jpg', '.jpeg', '.bmp', '.gif', '.webp', '.tif', '.tiff', '.pgm', '.ppm'}
 
 
-def split(root, size=0) -> tuple:
+def split(root, size=0, limit=LIMIT) -> tuple:
   """(arrays, class names) of root/{train,test}/class/image; other folders, such as CINIC-10's valid/, are ignored.
 
   `size`: side in pixels to which images of different sizes are resized (Pillow's box filter); 0 raises an error.
+  `limit`: bytes that all images may take, decoded.
   """
   name = f'folder:{root}'
   layout = 'train/CLASS/IMAGE and test/CLASS/IMAGE'
@@ -22,13 +26,13 @@ def split(root, size=0) -> tuple:
     raise ConfigError(f'data.name={name}: {extra[0]} has no counterpart in train/; remove it or add training images')
   listed = {part: _images(classes[part], names) for part in SPLITS}
   _check_not_empty(name, classes['train'], listed['train'], layout)
-  return _cached(name, listed, size), names
+  return _cached(name, listed, size, limit), names
 
 
-def domains(root, size=0) -> tuple:
+def domains(root, size=0, limit=LIMIT) -> tuple:
   """(arrays with origin, class names, domain names) of root/domain/class/image, domains in alphabetical order.
 
-  `size`: as in `split`.
+  `size`, `limit`: as in `split`.
   """
   name = f'domains:{root}'
   layout = 'DOMAIN/CLASS/IMAGE'
@@ -43,25 +47,32 @@ def domains(root, size=0) -> tuple:
       )
     rows.append(_images(own, names))
     _check_not_empty(name, own, rows[-1], layout)
-  arrays = _cached(name, {'train': [row for own in rows for row in own]}, size)
+  arrays = _cached(name, {'train': [row for own in rows for row in own]}, size, limit)
   origin = np.repeat(np.arange(len(rows)), [len(own) for own in rows])
   return {**arrays, 'origin': origin}, names, [folder.name for folder in folders]
 
 
-def _cached(name, listed, size) -> dict:
+def _cached(name, listed, size, limit) -> dict:
   version = fingerprint([path for rows in listed.values() for path, _ in rows])
-  return cached(name, f'{version} {size}' if size else version, lambda: _read(name, listed, size))
+  return cached(name, f'{version} {size}' if size else version, lambda: _read(name, listed, size, limit))
 
 
 def _listed(root) -> list:
   """The folders in a folder, except hidden ones; none if it does not exist."""
-  return sorted(p for p in root.iterdir() if p.is_dir() and not p.name.startswith('.')) if root.is_dir() else []
+  return sorted(p for p in _entries(root) if p.is_dir() and not p.name.startswith('.'))
+
+
+def _entries(folder) -> list:
+  try:
+    return sorted(folder.iterdir()) if folder.is_dir() else []
+  except OSError as error:
+    raise ConfigError(f'{folder} cannot be listed ({error.strerror}); let it be readable, or remove it') from error
 
 
 def _subfolders(name, folder, kind, layout) -> list:
   found = _listed(folder)
   if not found:
-    others = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    others = [path.name for path in _entries(folder)]
     only = f', only {", ".join(others[:3])}{", ..." if len(others) > 3 else ""}' if others else ''
     raise ConfigError(f'data.name={name}: {folder} has no {kind} folders{only}; give a folder of {layout}')
   return found
@@ -76,14 +87,17 @@ def _check_not_empty(name, folders, rows, layout):
 def _images(folders, names) -> list:
   """(path, label) of every image file below class folders; hidden files and other types are passed over."""
   is_image = lambda path: path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith('.')
-  return [(path, names.index(f.name)) for f in folders for path in sorted(f.iterdir()) if is_image(path)]
+  found = [(path, names.index(f.name)) for f in folders for path in _entries(f) if is_image(path)]
+  if odd := [path for path, _ in found if not path.is_file()]:  # a pipe would wait for ever
+    raise ConfigError(f'{odd[0]} is no file (a broken link, a pipe or a folder); remove it')
+  return found
 
 
-def _read(name, listed, size) -> dict:
+def _read(name, listed, size, limit) -> dict:
   """Arrays of {'train': [(path, label), ...], 'test': ...}, which may lack the latter."""
   from PIL import Image
 
-  size, mode = _common_form(name, [path for rows in listed.values() for path, _ in rows], size)
+  size, mode = _common_form(name, [path for rows in listed.values() for path, _ in rows], size, limit)
   pixels_of = lambda opened: np.asarray(opened.convert(mode).resize(size, Image.Resampling.BOX))
   arrays = {}
   for part, rows in listed.items():
@@ -95,12 +109,23 @@ def _read(name, listed, size) -> dict:
   return arrays
 
 
-def _common_form(name, paths, wanted) -> tuple:
+def _common_form(name, paths, wanted, limit) -> tuple:
   """The one size (width, height) of all images, or else the `wanted` one, and 'L' if all are grey, else 'RGB'; reads
-  headers only."""
+  headers only.
+
+  Raises:
+    ConfigError: also for images of more than 8 bits per channel, which have no one brightness, and for too large ones.
+  """
   forms = [_open(name, path, lambda opened: (opened.size, opened.mode)) for path in paths]
   size = forms[0][0]
-  for path, (other, _) in zip(paths, forms, strict=True):
+  for path, (other, mode) in zip(paths, forms, strict=True):
+    if mode not in MODES:
+      raise ConfigError(
+        f'data.name={name}: {path} has pixels of mode {mode}, more than 8 bits per channel; save it with 8 bits, which '
+        'value is white is yours to say'
+      )
+    if max(other) > MOST_SIDE or min(other) < 1:
+      raise ConfigError(f'data.name={name}: {path} is {other[0]}x{other[1]} pixels; give sides of 1 to {MOST_SIDE}')
     if other != size and not wanted:
       raise ConfigError(
         f'data.name={name}: {path} is {other[0]}x{other[1]} pixels but {paths[0]} is {size[0]}x{size[1]}; '
@@ -108,7 +133,9 @@ def _common_form(name, paths, wanted) -> tuple:
       )
   if any(other != size for other, _ in forms):
     size = (wanted, wanted)
-  return size, 'L' if all(mode in ('1', 'L') for _, mode in forms) else 'RGB'
+  form = 'L' if all(mode in ('1', 'L') for _, mode in forms) else 'RGB'
+  check_size(name, len(paths) * size[0] * size[1] * len(form), limit)
+  return size, form
 
 
 def _open(name, path, use):
@@ -118,5 +145,5 @@ def _open(name, path, use):
   try:
     with Image.open(path) as opened:
       return use(opened)
-  except (OSError, SyntaxError, ValueError) as error:
+  except Exception as error:  # every decoder of Pillow has its own; and images that unpack to too many pixels
     raise ConfigError(f'data.name={name}: {path} cannot be read ({error}); repair or remove it') from error

@@ -6,12 +6,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedkd import npz
 from fedkd.data import emnist, folders, rotated, tfds
 from fedkd.data.cache import cached
+from fedkd.data.limits import LIMIT, check_size
 from fedkd.errors import ConfigError
 
 SPLITS = ('train', 'test')
 MNIST_5K_TRAIN = 400  # per class, of 500
+MOST_CLASSES = 2**16
 
 
 class Source(NamedTuple):
@@ -33,7 +36,7 @@ class Source(NamedTuple):
   public_test: tuple | None = None  # and its test set, (image uint8[P, H, W, c], label int32[P])
 
 
-def load(name, directory=None, label='label', keep=(), size=0, angles=rotated.ANGLES) -> Source:
+def load(name, directory=None, label='label', keep=(), size=0, angles=rotated.ANGLES, limit=LIMIT) -> Source:
   """Loads a data set.
 
   Args:
@@ -47,11 +50,12 @@ def load(name, directory=None, label='label', keep=(), size=0, angles=rotated.AN
     keep: original labels (int) or class names (str) of the classes to keep; () keeps all.
     size: side in pixels to which images in folders are resized if they differ; 0 raises an error.
     angles: of the rotated sets' domains, in degrees clockwise.
+    limit: bytes that the images may take, unpacked.
 
   Raises:
     ConfigError: if there is no such set, or its images or labels do not fit, or a class to keep is not in it.
   """
-  arrays, names, origins = _read(name, directory, label, size, angles)
+  arrays, names, origins = _read(name, directory, label, size, angles, limit)
   _check(name, arrays)
   return _source(name, _keep(name, arrays, names, keep), names, origins)
 
@@ -91,24 +95,24 @@ def combine(private, public) -> Source:
   )
 
 
-def _read(name, directory, label, size, angles) -> tuple:
+def _read(name, directory, label, size, angles, limit) -> tuple:
   """(arrays, class names by original label, names of origins by original number); None for the numbers themselves."""
   kind, _, path = name.partition(':')
   path = _located(pathlib.Path(path).expanduser(), directory)
   named = {
     'mnist_5k': lambda: (_mnist_5k(), None, None),
     'rotated_mnist_5k': lambda: rotated.domains(_mnist_5k(), angles),
-    'rotated_mnist': lambda: rotated.domains(tfds.load('mnist', directory, label)[0], angles),
+    'rotated_mnist': lambda: rotated.domains(tfds.load('mnist', directory, label, limit)[0], angles),
   }
   stored = {
-    'npz': lambda: (_npz(path), None, None),
-    'mat': lambda: (*emnist.load(path), None),
-    'folder': lambda: (*folders.split(path, size), None),
-    'domains': lambda: folders.domains(path, size),
+    'npz': lambda: (_npz(path, limit), None, None),
+    'mat': lambda: (*emnist.load(path, limit), None),
+    'folder': lambda: (*folders.split(path, size, limit), None),
+    'domains': lambda: folders.domains(path, size, limit),
   }
   read = named.get(name) or stored.get(kind)
   if not read:
-    return (*tfds.load(name, directory, label), None)
+    return (*tfds.load(name, directory, label, limit), None)
   if label != 'label':
     raise ConfigError(
       f'data.label={label} is not in data.name={name}, which has one label only; set it to label, or use a set of TFDS '
@@ -123,16 +127,23 @@ def _located(path, directory) -> pathlib.Path:
   return next((found for root in roots if (found := pathlib.Path(root) / path).exists()), path)
 
 
-def resize(source, size) -> Source:
-  """All images at `size` x `size` pixels (Pillow's box filter)."""
+def resize(source, size, limit=LIMIT) -> Source:
+  """All images at `size` x `size` pixels (Pillow's box filter), as long as they take at most `limit` bytes."""
   from PIL import Image
 
+  images = len(source.train_image) + len(source.test_image)
+  check_size(source.name, images * size * size * source.train_image.shape[-1], limit)
+  one = lambda image: np.asarray(Image.fromarray(image).resize((size, size), Image.Resampling.BOX))
+
   def shrink(images):
-    out = np.empty((len(images), size, size, images.shape[-1]), np.uint8)
+    channels = images.shape[-1]
+    out = np.empty((len(images), size, size, channels), np.uint8)
     for row, image in zip(out, images, strict=True):
-      row[:] = np.asarray(Image.fromarray(image.squeeze()).resize((size, size), Image.Resampling.BOX)).reshape(
-        row.shape
-      )
+      if channels == 3:
+        row[:] = one(image)
+      else:
+        for c in range(channels):
+          row[..., c] = one(image[..., c])
     return out
 
   return source._replace(train_image=shrink(source.train_image), test_image=shrink(source.test_image))
@@ -142,6 +153,9 @@ def _keep(name, arrays, names, keep) -> dict:
   """The rows whose label, or its name, is in `keep`; all rows if that is empty."""
   if not len(keep):
     return arrays
+  odd = [entry for entry in keep if not isinstance(entry, str | int) or isinstance(entry, bool)]
+  if odd or len(set(keep)) < len(keep):
+    raise ConfigError(f'data.keep={keep} must be distinct class names or numbers, such as ("a", "b") or (0, 1)')
   found = np.unique(arrays['y_train'])
   known = dict(zip(found.tolist(), _names(found, names), strict=True))
   label_of = {**{text: label for label, text in known.items()}, **{label: label for label in known}}
@@ -201,6 +215,11 @@ def _check(name, arrays):
       raise ConfigError(
         f'data.name={name}: y_{split} is {y.dtype}{list(y.shape)}; give integers [{len(x)}], one per image'
       )
+    if len(y) and not 0 <= y.min() <= y.max() < MOST_CLASSES:
+      raise ConfigError(
+        f'data.name={name}: y_{split} has labels from {y.min()} to {y.max()}; number the classes from 0, below '
+        f'{MOST_CLASSES}'
+      )
     if not x.size:
       raise ConfigError(f'data.name={name}: x_{split} has shape {list(x.shape)}, no pixel; give at least one image')
   train, test = (arrays[f'x_{split}'].shape[1:] for split in (splits[0], splits[-1]))
@@ -226,13 +245,11 @@ def _read_mnist_5k() -> dict:
   return {'x_train': image[~is_test], 'y_train': label[~is_test], 'x_test': image[is_test], 'y_test': label[is_test]}
 
 
-def _npz(path) -> dict:
+def _npz(path, limit) -> dict:
   keys = [f'{xy}_{split}' for split in SPLITS for xy in 'xy']
   remedy = f'give a file of {", ".join(keys)} written by numpy.savez'
   try:
-    with np.load(path, allow_pickle=False) as file:
-      found = list(file)
-      arrays = {key: file[key] for key in keys if key in found}
+    arrays, found = npz.read(path, limit, keys)
   except Exception as error:  # a file that is no .npz raises whatever its first bytes suggest
     raise ConfigError(f'data.name=npz:{path} cannot be read ({error}); {remedy}') from error
   if len(arrays) < len(keys):

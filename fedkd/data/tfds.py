@@ -1,18 +1,20 @@
 """Data sets prepared by TensorFlow Datasets, read without TensorFlow."""
 
 import logging
+import math
 import pathlib
 
 import numpy as np
 
 from fedkd.data.cache import cached, fingerprint
+from fedkd.data.limits import LIMIT, check_size
 from fedkd.errors import ConfigError
 
 SPLITS = ('train', 'test')
 BLOCK = 1000  # images decoded at once
 
 
-def load(name, directory, label) -> tuple:
+def load(name, directory, label, limit=LIMIT) -> tuple:
   """(arrays, class names by original label) of a set that TensorFlow Datasets has prepared.
 
   A label other than 'label' is a coarser one: 'origin' is then the rank of a row's label within its coarse label.
@@ -27,10 +29,31 @@ def load(name, directory, label) -> tuple:
     data = {split: builder.as_data_source(split) for split in SPLITS}
   except Exception as error:  # ValueError, AssertionError, NotImplementedError, ..., by what is missing
     raise ConfigError(_not_prepared(name, directory, error)) from None  # TFDS lists a thousand names
-  _check_features(name, builder.info.features, label)
+  try:
+    names = _checked(name, builder, data, label, limit)
+  except ConfigError:
+    raise
+  except Exception as error:  # whatever damaged metadata lead to
+    raise ConfigError(_damaged(name, builder, error)) from error
   version = f'{builder.version} {fingerprint(pathlib.Path(builder.data_path).iterdir())}'
   key = name if label == 'label' else f'{name} {label}'
-  return cached(key, version, lambda: _read(name, builder, data, label)), builder.info.features[label].names
+  return cached(key, version, lambda: _read(name, builder, data, label)), names
+
+
+def _checked(name, builder, data, label, limit) -> list:
+  """The class names of a set whose features and size are what fedkd takes."""
+  features = builder.info.features
+  _check_features(name, features, label)
+  image = features['image']
+  check_size(name, sum(map(len, data.values())) * math.prod(image.shape) * np.dtype(image.np_dtype).itemsize, limit)
+  return features[label].names
+
+
+def _damaged(name, builder, error) -> str:
+  return (
+    f'data.name={name}: the files in {builder.data_path} are damaged or incomplete ({_first_line(error)}); copy them '
+    f'again or prepare them again with `tfds build {name} --file_format=array_record`'
+  )
 
 
 def _not_about_opencv(record) -> bool:
@@ -95,7 +118,4 @@ def _fetch(name, builder, examples, rows) -> list:
   try:
     return examples.__getitems__(rows)
   except Exception as error:  # array_record, Riegeli and Pillow each have their own
-    raise ConfigError(
-      f'data.name={name}: the files in {builder.data_path} are damaged or incomplete ({_first_line(error)}); copy them '
-      f'again or prepare them again with `tfds build {name} --file_format=array_record`'
-    ) from error
+    raise ConfigError(_damaged(name, builder, error)) from error

@@ -7,12 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedkd import blame, methods, sharding
 from fedkd import config as configs
-from fedkd import sharding
 from fedkd.data import sources
 from fedkd.errors import ConfigError
 from fedkd.experiment import devices, hosts, offloaded_phase, phase, warm_start, warm_up
-from fedkd.experiment.checks import make_early_stop
+from fedkd.experiment.checks import check_batches, check_states, make_early_stop
 from fedkd.experiment.groups import make_groups
 from fedkd.experiment.parts import load_data, make_method, make_plan, make_split
 from fedkd.experiment.programs import ExecutionOptions
@@ -60,16 +60,18 @@ def build(config, beside='.', dry=False, evaluate=None) -> Experiment:
   ]
   groups = make_groups(config, source)
   made = [make_method(block, config, groups) for block in blocks]
+  check_batches(blocks, source)
   splits = [make_split(config, source, seed) for seed in config.seeds]
   stops = [make_early_stop(block, p == len(config.before), config, source, splits) for p, block in enumerate(blocks)]
   example = jax.ShapeDtypeStruct(source.train_image.shape[1:], source.train_image.dtype)
-  initial = lambda how=None: initial_variables(groups, config.seeds, example, how)
   # Programs that run once need not be fast, and LLVM takes seconds per architecture to optimise them.
   cheap = {'xla_backend_optimization_level': 0} if jax.default_backend() == 'cpu' else None
+  initial = initialisers(groups, example, cheap)
   with warm_up.decays() as found:
-    variables = jax.eval_shape(initial) if dry else _with_weights(configs.entries(config), initial(cheap))
+    variables = initial_shapes(groups, initial, config.seeds)
   trained_before = config.init_from or any(dict(entry).get('weights') for entry in configs.entries(config))
   decay = 0.0 if trained_before else max(found, default=0.0)
+  check_states(variables, config.data.clients)
   _check_lone_examples(groups, variables, splits)
   if config.init_from and not dry:
     variables = warm_start.read(config, pathlib.Path(beside), variables)
@@ -88,38 +90,76 @@ def build(config, beside='.', dry=False, evaluate=None) -> Experiment:
         one = offloaded_phase.make(*common, config.client_store)
       else:
         one = phase.make(*common, mesh, stops=bool(stops[p]))
-    except ValueError as error:
+    except ConfigError as error:
+      raise ConfigError(str(error)) from error  # without the notes that JAX adds
+    except Exception as error:
       if hosts.lost(error):  # not the method's fault
         raise
-      reason = str(error).split('\n')[0]
-      raise ConfigError(f'method {configs.label(block)} does not fit its models or messages: {reason}') from error
+      raise _misfit(block, groups, error) from error
     phases.append(one)
     if p < len(config.before):
       before = jax.eval_shape(one.handover, one.state)
+  for one in phases:
+    check_states(one.saved, config.data.clients)
+  if not config.init_from and not dry:
+    variables = _with_weights(configs.entries(config), initial_variables(initial, config.seeds))
   learned = federation, watched, variables, tuple(phases), tuple(stops), decay
   return Experiment(config, source, splits, groups, *learned)
 
 
-def initial_variables(groups, seeds, example, compiler_options=None) -> tuple:
-  """Initial {'params', 'batch_stats'} per group, leaves [seeds, 1, ...] (`federation.initial_variables`).
+def _misfit(block, groups, error):
+  """The ConfigError for an error while a round was traced; the error itself where it is none of a user's."""
+  name = configs.resolve(block['name'], configs.functions(methods), 'method.name')
+  for what, function in [('method', name), *(('model', type(getattr(g.model, 'net', g.model))) for g in groups)]:
+    if blame.is_foreign(function) and blame.raised_in(function, error):
+      return ConfigError(blame.raised(what, function, error))
+  if isinstance(error, ValueError):
+    reason = str(error).split('\n')[0]
+    return ConfigError(f'method {configs.label(block)} does not fit its models or messages: {reason}')
+  return error
+
+
+def initialisers(groups, example, compiler_options=None) -> tuple:
+  """Per group, key -> {'params', 'batch_stats'} (`federation.initial_variables`), jitted: traced once, for the shapes
+  and for the weights.
 
   Args:
     example: ShapeDtypeStruct of one example.
-    compiler_options: as in `jax.jit`; none under a transformation.
+    compiler_options: as in `jax.jit`.
+  """
+  of_model = lambda model: jax.jit(lambda key: fresh_variables(key, model, example), compiler_options=compiler_options)
+  return tuple(of_model(group.model) for group in groups)
+
+
+def initial_shapes(groups, made, seeds) -> tuple:
+  """The shapes of `initial_variables`.
 
   Raises:
     ConfigError: if an architecture cannot take such examples.
   """
 
-  def of_group(group):
-    init = jax.jit(lambda key: fresh_variables(key, group.model, example), compiler_options=compiler_options)
+  def of_group(group, init):
     try:
-      made = [init(jax.random.key(seed)) for seed in seeds]
-    except (ValueError, TypeError) as error:
+      shapes = init.eval_shape(jax.random.key(0))
+    except Exception as error:
+      net = type(getattr(group.model, 'net', group.model))
+      if blame.is_foreign(net):
+        raise ConfigError(blame.raised(f'groups, {group.name}: model', net, error)) from error
+      if not isinstance(error, ValueError | TypeError):
+        raise
       raise ConfigError(f'groups, {group.name}: {str(error).splitlines()[0]}') from error
-    return jax.tree.map(lambda *a: jnp.stack(a)[:, None], *made)
+    return jax.tree.map(lambda s: jax.ShapeDtypeStruct((len(seeds), 1, *s.shape), s.dtype), shapes)
 
-  return tuple(of_group(group) for group in groups)
+  return tuple(map(of_group, groups, made))
+
+
+def initial_variables(made, seeds) -> tuple:
+  """Initial variables per group, leaves [seeds, 1, ...]; `made`: `initialisers`."""
+
+  def of_group(init):
+    return jax.tree.map(lambda *a: jnp.stack(a)[:, None], *[init(jax.random.key(seed)) for seed in seeds])
+
+  return tuple(map(of_group, made))
 
 
 def _with_weights(entries, variables) -> tuple:

@@ -1,8 +1,13 @@
-"""Early stopping from a config, checked against data and plan."""
+"""Early stopping from a config, checked against data and plan; and whether memory suffices."""
+
+import math
+
+import jax
 
 from fedkd import config as configs
+from fedkd import ranges
 from fedkd.errors import ConfigError
-from fedkd.experiment import early_stopping
+from fedkd.experiment import devices, early_stopping, hosts
 
 
 def make_early_stop(block, last, config, source, splits) -> early_stopping.EarlyStop | None:
@@ -12,6 +17,8 @@ def make_early_stop(block, last, config, source, splits) -> early_stopping.Early
     ConfigError: for an unknown field or an impossible value.
   """
   fields = block.get('early_stop')
+  if fields is not None and not isinstance(fields, dict | configs.ConfigDict):
+    raise ConfigError(f"early_stop={fields!r} must be a block such as {{'watch': 'validation_accuracy'}}")
   if not fields or fields.get('watch') == '':
     return None
   configs.check_known(fields, early_stopping.EarlyStop._fields, 'early_stop')
@@ -20,11 +27,8 @@ def make_early_stop(block, last, config, source, splits) -> early_stopping.Early
       f'early_stop.watch={fields.get("watch")!r} is unknown; choose one of {", ".join(early_stopping.WATCH)}'
     )
   early = early_stopping.EarlyStop(**fields)
-  configs.check_whole('early_stop.patience', early.patience, 1)
-  if not isinstance(early.min_delta, int | float) or not 0 <= early.min_delta < 1:
-    raise ConfigError(
-      f'early_stop.min_delta={early.min_delta!r} must be at least 0 and below 1; accuracies are fractions'
-    )
+  for field, allowed in ranges.annotations_of(early_stopping.EarlyStop).items():
+    ranges.check(f'early_stop.{field}', fields.get(field, getattr(early, field)), allowed)
   held = min(sum(map(len, split.validation)) for split in splits)
   if early.watch == 'validation_accuracy' and not held:
     raise ConfigError("early_stop.watch='validation_accuracy' needs held-out rows; raise data.validation")
@@ -43,3 +47,34 @@ def make_early_stop(block, last, config, source, splits) -> early_stopping.Early
       "has learned; set it to 'synchronous'"
     )
   return early
+
+
+def check_batches(blocks, source):
+  """Checks that one mini-batch of images can be had in memory.
+
+  Raises:
+    ConfigError: that names the field.
+  """
+  numbers = math.prod(source.train_image.shape[1:])
+  for block in blocks:
+    for field in block:
+      if field.endswith('batch'):
+        what = f'{field}={block[field]} of {configs.label(block)}'
+        _check_memory(4 * numbers * block[field], what, f'images of {numbers} numbers', 'lower it')
+
+
+def check_states(tree, clients):
+  """Checks that states can be had in memory. `tree`: of ShapeDtypeStruct.
+
+  Raises:
+    ConfigError: that names what makes them smaller.
+  """
+  size = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+  what = f'data.clients={clients} with the models of groups'
+  _check_memory(size, what, 'states', 'lower data.clients, the seeds or the width of the models, or set client_store')
+
+
+def _check_memory(size, what, of, remedy):
+  there = devices.memory() * hosts.count()
+  if size > there:
+    raise ConfigError(f'{what} needs {size / 1e9:,.1f} GB for {of}, and there are {there / 1e9:,.1f} GB; {remedy}')

@@ -1,6 +1,9 @@
-"""The devices of a run."""
+"""The devices of a run, and their memory."""
 
 import contextlib
+import os
+import pathlib
+import resource
 
 import jax
 from jax.sharding import AxisType
@@ -38,3 +41,14 @@ def mesh(count):
       f"jax.config.update('jax_num_cpu_devices', {count}) before anything else of JAX"
     )
   return jax.make_mesh((count,), (AXIS,), axis_types=(AxisType.Auto,), devices=found[:count])
+
+
+def memory() -> int:
+  """Bytes that all devices of this host can hold; on a CPU those of the machine, or of what this process may have."""
+  stats = [device.memory_stats() or {} for device in jax.local_devices()]
+  if all('bytes_limit' in one for one in stats):
+    return sum(one['bytes_limit'] for one in stats)
+  limits = [os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES'), resource.getrlimit(resource.RLIMIT_AS)[0]]
+  with contextlib.suppress(OSError, ValueError):  # a container's; 'max' is none
+    limits.append(int(pathlib.Path('/sys/fs/cgroup/memory.max').read_text()))
+  return min(limit for limit in limits if limit > 0)

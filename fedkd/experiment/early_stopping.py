@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedkd.ranges import Positive, Share
+
 WATCH = ('validation_accuracy', 'accuracy', 'accuracy_public')
 
 
@@ -16,8 +18,8 @@ class EarlyStop(NamedTuple):
   """
 
   watch: str
-  patience: int = 3
-  min_delta: float = 0.0
+  patience: Positive = 3
+  min_delta: Share = 0.0
 
 
 def update(early, patience_state, accuracy) -> dict:

@@ -4,8 +4,8 @@ import inspect
 
 import numpy as np
 
+from fedkd import blame, models, ranges
 from fedkd import config as configs
-from fedkd import models
 from fedkd.errors import ConfigError
 from fedkd.experiment.normalisation import normalisation
 from fedkd.federation import distinct_names
@@ -30,6 +30,11 @@ def make_groups(config, source) -> tuple:
       f'data.classes={classes} is less than the {source.classes} classes of {source.name}, so labels would lie '
       f'outside the head; set it to at least {source.classes}, or to 0'
     )
+  if config.data.crop > min(source.train_image.shape[1:3]):
+    raise ConfigError(
+      f'data.crop={config.data.crop} is wider than the images of {source.name}, {list(source.train_image.shape[1:3])}; '
+      'lower it, 4 is usual for 32 pixels'
+    )
   if not config.groups:
     raise ConfigError('groups=() names no client; give at least one {"model": ..., "clients": ...}')
   entries = configs.entries(config)
@@ -39,20 +44,13 @@ def make_groups(config, source) -> tuple:
   groups, start = [], 0
   for i, (entry, net, name) in enumerate(zip(entries, nets, group_names(entries, nets), strict=True)):
     start = entry.get('first', start)
-    _check_numbers(i, entry.get('clients', 0), start)
+    ranges.check(f'groups[{i}].clients', entry.get('clients', 0), ranges.Positive)
+    ranges.check(f'groups[{i}].first', start, ranges.Count)
     model = Preprocessed(net, mean, scale, config.data.crop, config.data.flip)
     groups.append(Group(name, model, np.arange(start, start + entry['clients'], dtype=np.int32)))
     start += entry['clients']
   _check_clients(groups, config.data.clients)
   return tuple(groups)
-
-
-def _check_numbers(i, count, first):
-  for field, value, least in (('clients', count, 1), ('first', first, 0)):
-    if isinstance(value, bool) or not isinstance(value, int):
-      raise ConfigError(f'groups[{i}].{field}={value!r} must be a whole number')
-    if value < least:
-      raise ConfigError(f'groups[{i}].{field}={value} must be at least {least}')
 
 
 def _check_clients(groups, clients):
@@ -110,9 +108,14 @@ def _network(entry, i, common):
   configs.check_known(fields, own, f'groups[{i}], a {name},')
   if lacking := [field for field, usual in own.items() if usual is inspect.Parameter.empty and field not in fields]:
     raise ConfigError(f'groups[{i}], a {name}, needs a value for {lacking[0]!r}; add it to the entry')
+  for field, value in fields.items():
+    if value is not None or own[field] is not None:
+      ranges.check(f'groups[{i}].{field}', configs.freeze(value), ranges.annotations_of(make).get(field))
   try:
     return make(**configs.freeze(fields), **common)
-  except (TypeError, ValueError) as error:
+  except Exception as error:
+    if blame.is_foreign(make):
+      raise ConfigError(blame.raised(f'groups[{i}].model', make, error)) from error
     raise ConfigError(f'groups[{i}], a {name}, cannot be made: {error}') from error
 
 

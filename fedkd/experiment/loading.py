@@ -18,47 +18,57 @@ from fedkd.experiment.build import build
 from fedkd.simulation import model_of
 
 
-def read_config(workdir: str | pathlib.Path) -> ConfigDict:
+def read_config(workdir: str | pathlib.Path, trust: bool = False) -> ConfigDict:
   """The config of a run directory; fields added to fedkd after the run have their defaults.
 
+  Args:
+    workdir: of a run.
+    trust: whether the config may name code outside fedkd (a method, rule or model of one's own), which is executed when
+      the config is used. Without it such a config is refused: a stored config is data.
+
   Raises:
-    ConfigError: if there is none, or it is damaged.
+    ConfigError: if there is none, it is damaged, or it names code outside fedkd.
   """
   path = pathlib.Path(workdir) / 'config.json'
   if not path.exists():
     raise ConfigError(f'workdir={workdir} holds no run (no config.json); give the --workdir of a run')
-  default, saved = configs.default().to_dict(), files.read_sealed(path)
+  default, saved = configs.default().to_dict(), configs.check_stored(files.read_sealed(path), workdir, trust)
   if not isinstance(saved.get('data'), dict):
     raise ConfigError(f'workdir={workdir}: config.json is damaged (it has no data); bring the file back')
   saved['data'] = {**default['data'], **saved['data']}
   return ConfigDict(configs.freeze({**default, **saved}))
 
 
-def load(workdir: str | pathlib.Path, client: int = 0, seed: int | None = None) -> tuple[nn.Module, dict]:
+def load(
+  workdir: str | pathlib.Path, client: int = 0, seed: int | None = None, trust: bool = False
+) -> tuple[nn.Module, dict]:
   """A trained client's model from a run's newest intact checkpoint.
 
   Args:
     workdir: of a run; its data set must be reachable, because the model carries its normalisation.
     client: global number.
     seed: one of the run's seeds; None is the first.
+    trust: as in `read_config`.
 
   Returns:
     (module, variables): `module.apply(variables, images, False)` gives (logits, {'features': ...}) for raw uint8
     images [B, H, W, channels]. What the client would deploy: with FedGKT its half and the server's.
 
   Raises:
-    ConfigError: for a directory without a run or checkpoint, an unknown client or seed, or a finished run whose files
-      have changed since.
+    ConfigError: for a directory without a run or checkpoint, one whose config names code outside fedkd, an unknown
+      client or seed, or a finished run whose files have changed since.
   """
-  config = read_config(workdir)
+  config = read_config(workdir, trust)
   if not 0 <= client < config.data.clients:
     raise ConfigError(f'client={client} is unknown; the run has clients 0 to {config.data.clients - 1}')
   return _models(workdir, config, [client], seed)[0]
 
 
-def load_all(workdir: str | pathlib.Path, seed: int | None = None) -> tuple[tuple[nn.Module, dict], ...]:
+def load_all(
+  workdir: str | pathlib.Path, seed: int | None = None, trust: bool = False
+) -> tuple[tuple[nn.Module, dict], ...]:
   """The models of all clients, in the order of their numbers, each as `load` gives it; the data are read once."""
-  config = read_config(workdir)
+  config = read_config(workdir, trust)
   return _models(workdir, config, range(config.data.clients), seed)
 
 

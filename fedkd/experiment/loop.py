@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from fedkd import files
+from fedkd.config import to_json
 from fedkd.errors import DivergedError, StoppedError
 from fedkd.experiment import checkpoint, early_stopping, hosts, progress, scoring, warm_up
 from fedkd.experiment import totals as running
@@ -145,9 +146,17 @@ def _save_due(loop, now) -> bool:
 def _check_loss(loop, report, at, count, safe_at):
   bad = running.first_bad_loss(report, count)
   if bad:
-    seed, t, client, loss = bad
+    seed, t, clients, loss = bad
     where = f'in round {at + t} of {loop.phase.label} (seed {loop.parts.config.seeds[seed]})'
-    raise DivergedError(f'the loss of client {client} became {loss} {where}; {_remedy(loop, safe_at)}')
+    if len(clients) == 1:
+      raise DivergedError(f'the loss of client {clients[0]} became {loss} {where}; {_remedy(loop, safe_at)}')
+    rule = loop.parts.config.method.get('rule')
+    rule = f', or in what method.rule={to_json(rule)!r} made of the uploads' if rule else ''
+    who = f'{len(clients)} clients ({", ".join(map(str, clients[:5]))}{", ..." * (len(clients) > 5)})'
+    raise DivergedError(
+      f'the losses of {who} became {loss} {where}: look for the cause in an earlier round, in one of them{rule}; '
+      f'{_remedy(loop, safe_at)}'
+    )
 
 
 def _check_weights(loop, packed, at, safe_at):

@@ -4,6 +4,7 @@ import inspect
 
 import numpy as np
 
+from fedkd import blame
 from fedkd import config as configs
 from fedkd.data import transforms
 from fedkd.errors import ConfigError
@@ -23,10 +24,11 @@ def normalisation(choice, source) -> tuple[np.ndarray, np.ndarray]:
   make = configs.resolve(choice, configs.functions(transforms), 'data.normalise')
   try:
     inspect.signature(make).bind(source.train_image, source.name)
+    given = (source.train_image, source.name)
   except TypeError:
-    returned = make(source.train_image)
-  else:
-    returned = make(source.train_image, source.name)
+    given = (source.train_image,)
+    configs.check_call(f'data.normalise={configs.to_json(choice)!r}', make, ('images',))
+  returned = blame.call('data.normalise', make, *given)
   image = source.train_image.shape[1:]
   where = f'data.normalise={configs.to_json(choice)!r} returned'
   if not isinstance(returned, tuple | list) or len(returned) != 2:

@@ -3,8 +3,8 @@
 import numpy as np
 import optax
 
+from fedkd import blame, optimizers, schedules
 from fedkd import config as configs
-from fedkd import optimizers, schedules
 from fedkd.data import partition, sources, split
 from fedkd.errors import ConfigError
 from fedkd.experiment.groups import OPTIMIZER_FIELDS
@@ -16,17 +16,15 @@ PHASE_FIELDS = ('rounds', 'early_stop')  # of a block; its other fields are the 
 
 def load_data(config) -> sources.Source:
   """The data set of a config, with its public set appended if it names one."""
-  where, size = config.data.dir or None, config.data.size
-  fit = lambda source: sources.resize(source, size) if size else source
+  where, size, limit = config.data.dir or None, config.data.size, config.data.limit * 1e9
+  fit = lambda source: sources.resize(source, size, limit) if size else source
   keep, angles = configs.freeze(config.data.keep), configs.freeze(config.data.angles)
-  private = sources.load(config.data.name, where, config.data.label, keep, size, angles)
+  private = sources.load(config.data.name, where, config.data.label, keep, size, angles, limit)
   private = fit(_some(private, config.data.rows, 'data.rows'))
   if not config.data.public:
     return private
-  return sources.combine(
-    private,
-    fit(_some(sources.load(config.data.public, where, size=size), config.data.public_rows, 'data.public_rows')),
-  )
+  public = sources.load(config.data.public, where, size=size, limit=limit)
+  return sources.combine(private, fit(_some(public, config.data.public_rows, 'data.public_rows')))
 
 
 def _some(source, limit, field) -> sources.Source:
@@ -47,10 +45,37 @@ def make_split(config, source, seed) -> split.Split:
   own = len(source.train_label) - source.public
   known = {'origin': None if source.origin is None else source.origin[:own], **config.data}
   extra = {name: known[name] for name in configs.fields(make, ('labels', 'clients', 'seed')) if name in known}
-  parts = make(source.train_label[:own], config.data.clients, seed, **extra)
+  configs.check_call(_field(config, 'partition'), make, ('labels', 'clients', 'seed'), extra)
+  parts = blame.call('data.partition', make, source.train_label[:own], config.data.clients, seed, **extra)
+  if blame.is_foreign(make):
+    _check_parts(make, parts, config.data.clients, own)
   protocol = configs.resolve(config.data.protocol, configs.functions(split), 'data.protocol')
-  shares = (config.data.validation, config.data.public_share, config.data.test_share, config.data.aligned)
-  return protocol(source, parts, seed, *shares)
+  shares = {name: config.data[name] for name in ('validation', 'public_share', 'test_share', 'aligned')}
+  configs.check_call(_field(config, 'protocol'), protocol, ('source', 'parts', 'seed', *shares))
+  made = blame.call('data.protocol', protocol, source, parts, seed, *shares.values())
+  if not isinstance(made, split.Split):
+    raise ConfigError(
+      f'data.protocol {blame.name_of(protocol)}{blame.place(protocol)} returned {type(made).__name__}; let it return a '
+      'fedkd.data.split.Split'
+    )
+  return made
+
+
+def _field(config, name) -> str:
+  return f'data.{name}={configs.to_json(config.data[name])!r}'
+
+
+def _check_parts(make, parts, clients, count):
+  """Checks what a user's partition returned."""
+  what = f'data.partition {blame.name_of(make)}{blame.place(make)} returned'
+  if not isinstance(parts, list | tuple) or len(parts) != clients:
+    many = len(parts) if isinstance(parts, list | tuple) else type(parts).__name__
+    raise ConfigError(f'{what} {many} for data.clients={clients}; let it return as many arrays of row numbers')
+  for k, part in enumerate(map(np.asarray, parts)):
+    if part.ndim != 1 or not np.issubdtype(part.dtype, np.integer) or not len(part):
+      raise ConfigError(f'{what} {part.dtype}{list(part.shape)} for client {k}; let it be row numbers, at least one')
+    if part.min() < 0 or part.max() >= count or len(np.unique(part)) < len(part):
+      raise ConfigError(f'{what} rows {part.min()} to {part.max()} for client {k}; let them be distinct, below {count}')
 
 
 def make_plan(values, sizes, rounds) -> Plan:
@@ -78,10 +103,6 @@ def make_method(block, config, groups) -> Method:
   Raises:
     ConfigError: for an unknown name or field, or a value that the factory refuses.
   """
-  if isinstance(block['rounds'], bool) or not isinstance(block['rounds'], int) or block['rounds'] < 1:
-    raise ConfigError(
-      f'before: rounds={block["rounds"]!r} of {configs.label(block)} must be at least 1, a whole number'
-    )
   values = {k: v for k, v in block.items() if k not in PHASE_FIELDS}
   make = lambda entry: configs.build('method', values, make_optimizer(config, block['rounds'], entry))
   own = [{k: entry[k] for k in OPTIMIZER_FIELDS if entry.get(k) is not None} for entry in configs.entries(config)]

@@ -84,7 +84,8 @@ def total(totals, way) -> np.ndarray:
 
 
 def first_bad_loss(report, count):
-  """(seed index, round of the segment, client, loss) of the first loss that is not finite, or None."""
+  """(seed index, round of the segment, clients, loss of the first of them) of the first round with losses that are not
+  finite, or None."""
   found = []
   for ids, info in zip(report.ids, report.info, strict=True):
     if 'loss' in info:
@@ -92,8 +93,8 @@ def first_bad_loss(report, count):
         found.append((t, int(np.asarray(ids)[s, t, slot]), s, float(info['loss'][s, t, slot])))
   if not found:
     return None
-  t, client, seed, loss = min(found)
-  return int(seed), int(t), client, loss
+  t, _, seed, loss = min(found)
+  return int(seed), int(t), sorted({client for at, client, s, _ in found if (at, s) == (t, seed)}), loss
 
 
 def accuracies(correct, rows, owner, groups) -> dict:

@@ -6,15 +6,16 @@ from collections.abc import Callable
 import optax
 
 from fedkd import aggregate, local, servers
+from fedkd.ranges import Count, Positive, checked
 from fedkd.types import Client, Method, Server
 
 
 def averaging(
   tx: optax.GradientTransformation,
   loss: Callable[..., local.LossFn],
-  steps: int | None,
-  epochs: int | None,
-  batch: int,
+  steps: Count | None,
+  epochs: Count | None,
+  batch: Positive,
   keep_optimizer: bool,
   server: Server,
 ) -> Method:
@@ -37,11 +38,12 @@ def averaging(
   return Method(Client(init, step), server, lambda state, g: servers.global_model(state.server, g))
 
 
+@checked
 def fedavg(
   tx: optax.GradientTransformation,
-  steps: int | None = 3,
-  epochs: int | None = None,
-  batch: int = 50,
+  steps: Count | None = 3,
+  epochs: Count | None = None,
+  batch: Positive = 50,
   rule: aggregate.AnyRule = aggregate.mean,
   per_group: bool = False,
   keep_optimizer: bool = False,

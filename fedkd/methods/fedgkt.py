@@ -14,21 +14,23 @@ from fedkd import examples, inference, local
 from fedkd.losses import kl
 from fedkd.models.base import is_augmented
 from fedkd.models.gkt import GKTModel, GKTServer
+from fedkd.ranges import Count, Positive, Scale, Weight, checked
 from fedkd.types import Client, Download, Masked, Method, Server, clients
 
 
+@checked
 def fedgkt(
   tx: optax.GradientTransformation,
-  epochs: int | None = 1,
-  steps: int | None = None,
-  batch: int = 256,
-  alpha: float = 1.0,
-  temperature: float = 3.0,
+  epochs: Count | None = 1,
+  steps: Count | None = None,
+  batch: Positive = 256,
+  alpha: Weight = 1.0,
+  temperature: Scale = 3.0,
   server: str = 'resnet55',
-  server_blocks: tuple[int, ...] = (),
-  server_width: float = 1.0,
-  server_epochs: int = 20,
-  server_alpha: float = 0.0,
+  server_blocks: tuple[Positive, ...] = (),
+  server_width: Scale = 1.0,
+  server_epochs: Positive = 20,
+  server_alpha: Weight = 0.0,
 ) -> Method:
   """A network cut in two: maps of every example up, the server's logits for them down.
 
@@ -51,12 +53,9 @@ def fedgkt(
       command.
 
   Raises:
-    ValueError: for augmented images, whose maps and logits would no longer match, models without a map, server_epochs
-      below 1, or a temperature that is not positive.
+    ValueError: for augmented images, whose maps and logits would no longer match, models without a map, or a number out
+      of range.
   """
-  traced = isinstance(temperature, jax.core.Tracer)
-  if server_epochs < 1 or not (traced or temperature > 0):
-    raise ValueError(f'server_epochs={server_epochs} must be at least 1, and temperature={temperature} positive')
 
   def init(key, model, data, variables):
     del key, data

@@ -14,15 +14,17 @@ from fedkd import examples, local, servers
 from fedkd.errors import check_choice
 from fedkd.losses import kl_divergence
 from fedkd.methods import projection
+from fedkd.ranges import Positive, checked
 from fedkd.types import Client, Masked, Method, PeerMessages
 
 PROJECTIONS = {'qp': projection.qp, 'none': projection.none, 'pcgrad': projection.pcgrad, 'joint': projection.pcgrad}
 
 
+@checked
 def fedh2l(
   tx: optax.GradientTransformation,
-  batch: int = 32,
-  interval: int = 1,
+  batch: Positive = 32,
+  interval: Positive = 1,
   project: str = 'qp',
   kl: bool = True,
   labels: bool = True,
@@ -53,7 +55,7 @@ def fedh2l(
   Raises:
     ValueError: for an unknown choice, or if clients share no examples.
   """
-  _check(project, local_rows, trust, batch, interval, kl, labels)
+  _check(project, local_rows, trust, kl, labels)
   due = lambda t: (t + 1) % interval == 0
 
   def init(key, model, data, variables):
@@ -139,13 +141,10 @@ def fedh2l(
   return Method(Client(init, step), server, lambda state, g: state.client[g]['shown'])
 
 
-def _check(project, local_rows, trust, batch, interval, kl, labels):
+def _check(project, local_rows, trust, kl, labels):
   check_choice('project', project, PROJECTIONS)
   check_choice('local_rows', local_rows, ('all', 'own'))
   check_choice('trust', trust, ('accuracy', 'ones'))
-  for field, value in (('batch', batch), ('interval', interval)):
-    if value < 1:
-      raise ValueError(f'{field}={value} must be at least 1')
   if not (kl or labels):
     raise ValueError('kl=False and labels=False leave nothing to learn from peers; set one of them to True')
   if not labels and local_rows == 'all':

@@ -9,18 +9,20 @@ import optax
 
 from fedkd import aggregate, local, servers
 from fedkd.losses import masked_squared_error
+from fedkd.ranges import Count, Positive, Weight, checked
 from fedkd.types import Client, Method
 
 
+@checked
 def fedhe(
   tx: optax.GradientTransformation,
-  steps: int | None = 3,
-  epochs: int | None = None,
-  batch: int = 50,
-  alpha: float = 1.0,
-  count_offset: float = 1.0,
-  cold_start: float = 1.0,
-  refresh_every: float = 10.0,
+  steps: Count | None = 3,
+  epochs: Count | None = None,
+  batch: Positive = 50,
+  alpha: Weight = 1.0,
+  count_offset: Weight = 1.0,
+  cold_start: Weight = 1.0,
+  refresh_every: Weight = 10.0,
   rule: aggregate.AnyRule | None = None,
   keep_optimizer: bool = True,
 ) -> Method:

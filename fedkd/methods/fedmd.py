@@ -12,22 +12,24 @@ import optax
 from fedkd import aggregate, examples, inference, local, losses
 from fedkd.errors import check_choice
 from fedkd.models import base
+from fedkd.ranges import Count, Positive, Scale, Weight, checked
 from fedkd.types import Client, Download, Masked, Method, Server
 
 LOSSES = {'mae': losses.mae, 'mse': losses.mse, 'kl': losses.kl}
 
 
+@checked
 def fedmd(
   tx: optax.GradientTransformation,
-  subset: int = 5000,
-  digest_epochs: int = 1,
-  digest_batch: int = 256,
+  subset: Count = 5000,
+  digest_epochs: Positive = 1,
+  digest_batch: Positive = 256,
   digest_loss: str = 'mae',
-  temperature: float = 1.0,
-  epochs: int | None = 2,
-  steps: int | None = None,
-  batch: int = 5,
-  weights: tuple[float, ...] = (),
+  temperature: Scale = 1.0,
+  epochs: Count | None = 2,
+  steps: Count | None = None,
+  batch: Positive = 5,
+  weights: tuple[Weight, ...] = (),
   keep_optimizer: bool = True,
   rows: str = 'own',
   rule: aggregate.AnyRule = aggregate.mean,
@@ -53,14 +55,11 @@ def fedmd(
     rule: aggregation rule of the logits, weighted by c_k; the mean is the paper's.
 
   Raises:
-    ValueError: for an unknown digest_loss, a batch or epoch below 1, without public rows, with fewer than `subset` of
+    ValueError: for an unknown digest_loss, a number out of range, without public rows, with fewer than `subset` of
       them, or with a number of weights that is not the number of clients.
   """
   check_choice('digest_loss', digest_loss, LOSSES)
   check_choice('rows', rows, examples.OWN)
-  for field, value in (('digest_batch', digest_batch), ('digest_epochs', digest_epochs), ('batch', batch)):
-    if value < 1:
-      raise ValueError(f'{field}={value} must be at least 1')
 
   def init(key, model, data, variables):
     del key, model, data

@@ -5,15 +5,17 @@ import optax
 
 from fedkd import aggregate, local, servers
 from fedkd.methods.fedavg import averaging
+from fedkd.ranges import Count, Positive, Weight, checked
 from fedkd.types import Method
 
 
+@checked
 def fedprox(
   tx: optax.GradientTransformation,
-  steps: int | None = 3,
-  epochs: int | None = None,
-  batch: int = 50,
-  mu: float = 0.01,
+  steps: Count | None = 3,
+  epochs: Count | None = None,
+  batch: Positive = 50,
+  mu: Weight = 0.01,
   rule: aggregate.AnyRule = aggregate.mean,
   per_group: bool = False,
   keep_optimizer: bool = False,

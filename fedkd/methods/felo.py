@@ -15,6 +15,7 @@ import optax
 from fedkd import aggregate, local, servers
 from fedkd.errors import check_choice
 from fedkd.losses import KL_DIRECTIONS, masked_kl, masked_squared_error
+from fedkd.ranges import Count, Positive, Weight, checked
 from fedkd.servers import features_and_logits
 from fedkd.types import Client, Masked, Method, Server, is_masked
 
@@ -26,17 +27,18 @@ STORES: dict[str, Callable[..., Server]] = {
 }
 
 
+@checked
 def felo(
   tx: optax.GradientTransformation,
-  epochs: int | None = 5,
-  steps: int | None = None,
-  batch: int = 10,
-  alpha: float = 0.5,
-  initial: int = 5,
+  epochs: Count | None = 5,
+  steps: Count | None = None,
+  batch: Positive = 10,
+  alpha: Weight = 0.5,
+  initial: Count = 5,
   load_in_initial: bool = False,
   store: str = 'cumulative',
   upload: str = 'class_mean',
-  limits: tuple[int, int] = (5000, 50000),
+  limits: tuple[Positive, Positive] = (5000, 50000),
   feature_align: str = 'none',
   equal_weights: bool = False,
   kl_reduction: str = 'batchmean',
@@ -106,11 +108,11 @@ def narrowed(feature: jax.Array, width: int) -> jax.Array:
 def client_of(
   tx: optax.GradientTransformation,
   *,
-  epochs: int | None,
-  steps: int | None,
-  batch: int,
-  alpha: float,
-  initial: int,
+  epochs: Count | None,
+  steps: Count | None,
+  batch: Positive,
+  alpha: Weight,
+  initial: Count,
   load_in_initial: bool,
   upload: str,
   equal_weights: bool,

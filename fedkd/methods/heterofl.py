@@ -9,14 +9,16 @@ import jax.numpy as jnp
 import optax
 
 from fedkd import aggregate, examples, inference, local, servers
+from fedkd.ranges import Count, Positive, checked
 from fedkd.types import Client, Download, Masked, Method, Server
 
 
+@checked
 def heterofl(
   tx: optax.GradientTransformation,
-  epochs: int | None = 5,
-  steps: int | None = None,
-  batch: int = 10,
+  epochs: Count | None = 5,
+  steps: Count | None = None,
+  batch: Positive = 10,
   masked: bool = True,
   rule: aggregate.AnyRule | None = None,
 ) -> Method:

@@ -8,6 +8,7 @@ import optax
 
 from fedkd import examples, local
 from fedkd.errors import check_choice
+from fedkd.ranges import Count, Positive, checked
 from fedkd.servers import silent
 from fedkd.types import Client, Method
 
@@ -29,11 +30,12 @@ def _alone(tx, steps, epochs, batch, keep_optimizer, rows) -> Method:
   return Method(Client(init, step), silent(), lambda state, g: local.variables(state.client[g]))
 
 
+@checked
 def private(
   tx: optax.GradientTransformation,
-  steps: int | None = 3,
-  epochs: int | None = None,
-  batch: int = 50,
+  steps: Count | None = 3,
+  epochs: Count | None = None,
+  batch: Positive = 50,
   keep_optimizer: bool = True,
   rows: str = 'own',
 ) -> Method:
@@ -54,11 +56,12 @@ def private(
   return _alone(tx, steps, epochs, batch, keep_optimizer, examples.OWN[rows])
 
 
+@checked
 def agg(
   tx: optax.GradientTransformation,
-  steps: int | None = 3,
-  epochs: int | None = None,
-  batch: int = 50,
+  steps: Count | None = 3,
+  epochs: Count | None = None,
+  batch: Positive = 50,
   keep_optimizer: bool = True,
   scope: str = 'everyone',
 ) -> Method:
@@ -75,11 +78,12 @@ def agg(
   return _alone(tx, steps, epochs, batch, keep_optimizer, rows)
 
 
+@checked
 def public(
   tx: optax.GradientTransformation,
-  steps: int | None = 3,
-  epochs: int | None = None,
-  batch: int = 50,
+  steps: Count | None = 3,
+  epochs: Count | None = None,
+  batch: Positive = 50,
   keep_optimizer: bool = True,
 ) -> Method:
   """Every client on the labelled public rows: the first phase of FedMD. Arguments as `private`, but `rows`."""

@@ -4,7 +4,7 @@ Felo whose server does not average the features: a conditional variational autoe
 """
 
 import functools
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -14,32 +14,34 @@ from fedkd import aggregate, local, servers
 from fedkd.errors import check_choice
 from fedkd.methods.felo import UPLOADS, client_of
 from fedkd.models.cvae import CVAE
+from fedkd.ranges import Count, Positive, Range, Weight, checked
 from fedkd.servers import features_and_logits
 from fedkd.types import Download, Method, Server
 
 
+@checked
 def velo(
   tx: optax.GradientTransformation,
-  epochs: int | None = 5,
-  steps: int | None = None,
-  batch: int = 10,
-  alpha: float = 0.5,
-  initial: int = 5,
+  epochs: Count | None = 5,
+  steps: Count | None = None,
+  batch: Positive = 10,
+  alpha: Weight = 0.5,
+  initial: Count = 5,
   load_in_initial: bool = False,
   upload: str = 'class_mean',
-  limits: tuple[int, int] = (5000, 50000),
+  limits: tuple[Positive, Positive] = (5000, 50000),
   feature_align: str = 'none',
   equal_weights: bool = False,
   kl_reduction: str = 'batchmean',
   kl_direction: str = 'server',
-  interval: int = 1,
-  cvae_lag: int = 0,
-  cvae_epochs: int = 10,
-  cvae_batch: int = 50,
-  cvae_rate: float = 1e-3,
-  latent: int = 0,
+  interval: Positive = 1,
+  cvae_lag: Annotated[int, Range(least=0, most=1)] = 0,
+  cvae_epochs: Positive = 10,
+  cvae_batch: Positive = 50,
+  cvae_rate: Weight = 1e-3,
+  latent: Count = 0,
   vae_loss: str = 'elbo',
-  vae_variance: float = 1.0,
+  vae_variance: Weight = 1.0,
   relu: bool = False,
   rule: aggregate.AnyRule = aggregate.mean,
   knowledge_rule: aggregate.AnyRule | None = None,
@@ -67,17 +69,13 @@ def velo(
       class by class, instead. Features are generated, so no rule sees them.
 
   Raises:
-    ValueError: for an unknown choice, an interval, epochs or a batch below 1, a lag other than 0 or 1, a negative
-      latent or variance, another variance than 1 with 'code', or a `knowledge_rule` with 'per_sample'.
+    ValueError: for an unknown choice, a number out of range, another variance than 1 with 'code', or a `knowledge_rule`
+      with 'per_sample'.
   """
   check_choice('upload', upload, UPLOADS)
   check_choice('vae_loss', vae_loss, LOSSES)
-  if interval < 1 or cvae_lag not in (0, 1):
-    raise ValueError(f'interval={interval} must be at least 1, and cvae_lag={cvae_lag} 0 or 1')
-  if min(cvae_epochs, cvae_batch, latent + 1) < 1:
-    raise ValueError(f'{cvae_epochs=} and {cvae_batch=} must be at least 1, and {latent=} at least 0')
-  if vae_variance < 0 or (vae_loss == 'code' and vae_variance != 1):
-    raise ValueError(f"{vae_variance=} must be at least 0, and 1 with vae_loss='code', which has no variance")
+  if vae_loss == 'code' and vae_variance != 1:
+    raise ValueError(f"{vae_variance=} must be 1 with vae_loss='code', which has no variance")
   logits = _logits(upload, limits[1], knowledge_rule)
   rhythm, training_of = (initial, interval, cvae_lag), (cvae_epochs, cvae_batch, cvae_rate)
   features = functools.partial(generator, limits[0], *rhythm, *training_of, latent, vae_loss, vae_variance, relu)
@@ -149,13 +147,13 @@ def active_units(mean: jax.Array, row: jax.Array, held: jax.Array) -> jax.Array:
 
 def generator(
   limit: int,
-  initial: int,
-  interval: int,
+  initial: Count,
+  interval: Positive,
   lag: int,
   epochs: int,
-  batch: int,
+  batch: Positive,
   rate: float,
-  latent: int,
+  latent: Count,
   vae_loss: str,
   variance: float,
   relu: bool,

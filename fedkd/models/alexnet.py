@@ -8,6 +8,7 @@ import jax
 from fedkd.models.base import Classifier
 from fedkd.models.layers import Dropout, adaptive_average_pool, check_map_size, flatten
 from fedkd.models.torch_layers import TorchDense, max_pool_3x3, scaled, square_conv, torch_bias, torch_kernel
+from fedkd.ranges import Scale, Share
 
 # torchvision's index, channels, kernel, stride, padding, a max pool after it.
 CONVS = (
@@ -26,8 +27,8 @@ class AlexNet(Classifier):
   dropout: before both hidden dense layers, in training.
   """
 
-  width: float = 1.0
-  dropout: float = 0.5
+  width: Scale = 1.0
+  dropout: Share = 0.5
   classes: int = 10
   lowering: str = 'auto'
 

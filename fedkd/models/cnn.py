@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from fedkd.errors import check_choice
 from fedkd.models.base import Classifier
 from fedkd.models.layers import BatchNorm, Conv, Dropout, average_pool, average_pool_same, flatten
+from fedkd.ranges import Share, Weight
 
 INITIALISERS = {'lecun_normal': nn.initializers.lecun_normal, 'glorot_uniform': nn.initializers.glorot_uniform}
 
@@ -30,14 +31,12 @@ class _Block(nn.Module):
 
 class _FedMDNet(Classifier):
   filters: tuple[int, ...]
-  dropout: float = 0.2
+  dropout: Share = 0.2
   classes: int = 10
   lowering: str = 'auto'
   initialiser: str = 'lecun_normal'
-  penalty: float = 0.0  # of the squared weights of the head, which FedMD's code adds to every loss
-  momentum: float = (
-    0.99  # of BatchNorm's running statistics (Keras's default); 0.99 needs 300 steps to forget its start
-  )
+  penalty: Weight = 0.0  # of the squared weights of the head, which FedMD's code adds to every loss
+  momentum: Share = 0.99  # of BatchNorm's running statistics (Keras's); 0.99 needs 300 steps to forget its start
 
   def __post_init__(self):
     super().__post_init__()

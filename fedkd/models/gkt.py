@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from fedkd.errors import check_choice
 from fedkd.models.base import Classifier
 from fedkd.models.torch_layers import TorchDense, norm, run_stages, scaled, square_conv, stage
+from fedkd.ranges import Positive, Scale
 
 # Blocks per stage, and the channels of the first; each further stage doubles them.
 SERVERS = {'resnet55': ((6, 6, 6), 16), 'resnet50': ((3, 4, 6, 3), 64)}
@@ -23,8 +24,8 @@ class GKTClient(Classifier):
   width: factor on them.
   """
 
-  channels: int = 16
-  width: float = 1.0
+  channels: Positive = 16
+  width: Scale = 1.0
   classes: int = 10
   lowering: str = 'auto'
 
@@ -76,8 +77,8 @@ class GKTServer(Classifier):
   """
 
   kind: str = 'resnet55'
-  blocks: tuple[int, ...] = ()
-  width: float = 1.0
+  blocks: tuple[Positive, ...] = ()
+  width: Scale = 1.0
   classes: int = 10
   lowering: str = 'auto'
 

@@ -5,12 +5,13 @@ import jax
 
 from fedkd.models.base import Classifier
 from fedkd.models.layers import flatten
+from fedkd.ranges import Positive
 
 
 class MLP(Classifier):
   """Flatten, dense layers of the widths `hidden` with ReLU, dense `classes`."""
 
-  hidden: tuple[int, ...] = (64,)
+  hidden: tuple[Positive, ...] = (64,)
   classes: int = 10
   lowering: str = 'auto'  # nothing to lower; every model has the field
 

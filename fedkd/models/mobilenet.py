@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from fedkd.models.base import Classifier
 from fedkd.models.layers import Dropout, materialize
 from fedkd.models.torch_layers import kaiming, norm, scaled, square_conv
+from fedkd.ranges import Scale, Share
 
 # Expansion, channels, blocks, stride of the first.
 STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
@@ -62,8 +63,8 @@ class MobileNetV2(Classifier):
   dropout: of the pooled vector, in training; the features of a training step are the dropped ones.
   """
 
-  width: float = 1.0
-  dropout: float = 0.2
+  width: Scale = 1.0
+  dropout: Share = 0.2
   classes: int = 10
   lowering: str = 'auto'
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from fedkd.models.base import Classifier
 from fedkd.models.torch_layers import TorchDense, norm, run_stages, scaled, square_conv, torch_kernel
+from fedkd.ranges import Positive, Ratio, Scale
 
 
 class _Norm(nn.Module):
@@ -57,9 +58,9 @@ class PreActResNet(Classifier):
     parameters are the leading corners of those at rate 1, in a tree of the same structure.
   """
 
-  blocks: tuple[int, ...] = (3, 3, 3, 3)
-  width: float = 1.0
-  rate: float = 1.0
+  blocks: tuple[Positive, ...] = (3, 3, 3, 3)
+  width: Scale = 1.0
+  rate: Ratio = 1.0
   classes: int = 10
   lowering: str = 'auto'
 

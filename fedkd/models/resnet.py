@@ -20,6 +20,7 @@ from fedkd.models.torch_layers import (
   stage,
   torch_kernel,
 )
+from fedkd.ranges import Count, Positive, Scale
 
 
 class ResNet(Classifier):
@@ -35,13 +36,13 @@ class ResNet(Classifier):
     features (Felo's ResNet50 among the others); 0 is no such layer.
   """
 
-  blocks: tuple[int, ...] = (2, 2, 2, 2)
+  blocks: tuple[Positive, ...] = (2, 2, 2, 2)
   bottleneck: bool = False
-  width: float = 1.0
+  width: Scale = 1.0
   stem: str = 'imagenet'
   norm: str = 'batch'
   dtype: str = 'float32'
-  projection: int = 0
+  projection: Count = 0
   classes: int = 10
   lowering: str = 'auto'
 
@@ -75,41 +76,41 @@ class ResNet(Classifier):
 class ResNet10(ResNet):
   """4 910 922 weights for ten classes."""
 
-  blocks: tuple[int, ...] = (1, 1, 1, 1)
+  blocks: tuple[Positive, ...] = (1, 1, 1, 1)
 
 
 class ResNet14(ResNet):
   """10 812 234 weights for ten classes."""
 
-  blocks: tuple[int, ...] = (1, 1, 2, 2)
+  blocks: tuple[Positive, ...] = (1, 1, 2, 2)
 
 
 class ResNet18(ResNet):
   """11 181 642 weights for ten classes."""
 
-  blocks: tuple[int, ...] = (2, 2, 2, 2)
+  blocks: tuple[Positive, ...] = (2, 2, 2, 2)
 
 
 class ResNet22(ResNet):
   """17 082 954 weights for ten classes."""
 
-  blocks: tuple[int, ...] = (2, 2, 3, 3)
+  blocks: tuple[Positive, ...] = (2, 2, 3, 3)
 
 
 class ResNet26(ResNet):
   """17 452 362 weights for ten classes."""
 
-  blocks: tuple[int, ...] = (3, 3, 3, 3)
+  blocks: tuple[Positive, ...] = (3, 3, 3, 3)
 
 
 class ResNet34(ResNet):
   """21 289 802 weights for ten classes."""
 
-  blocks: tuple[int, ...] = (3, 4, 6, 3)
+  blocks: tuple[Positive, ...] = (3, 4, 6, 3)
 
 
 class ResNet50(ResNet):
   """23 528 522 weights for ten classes; features of 2048."""
 
-  blocks: tuple[int, ...] = (3, 4, 6, 3)
+  blocks: tuple[Positive, ...] = (3, 4, 6, 3)
   bottleneck: bool = True

@@ -9,6 +9,7 @@ import jax
 from fedkd.models.base import Classifier
 from fedkd.models.layers import Dropout, adaptive_average_pool, flatten, max_pool
 from fedkd.models.torch_layers import scaled, square_conv
+from fedkd.ranges import Scale, Share
 
 # torchvision's index, channels, a max pool after it.
 CONVS = (
@@ -30,8 +31,8 @@ class VGG11(Classifier):
   dropout: after both hidden dense layers, in training; the features of a training step are the dropped ones.
   """
 
-  width: float = 1.0
-  dropout: float = 0.5
+  width: Scale = 1.0
+  dropout: Share = 0.5
   classes: int = 10
   lowering: str = 'auto'
 

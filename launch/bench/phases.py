@@ -28,7 +28,7 @@ def compiled(case, config, seeds, plan, length):
   of_seeds = federation._replace(private=each(federation.private), everyone=each(federation.everyone))
   cheap = {'xla_backend_optimization_level': 0} if jax.default_backend() == 'cpu' else None  # as `build`
   example = jax.ShapeDtypeStruct(case.shape, np.uint8)
-  variables = build.initial_variables(federation.groups, seeds, example, cheap)
+  variables = build.initial_variables(build.initialisers(federation.groups, example, cheap), seeds)
   options = ExecutionOptions('vmap' if config.seed_axis == 'vmap' else 'map', 0, length, 100)
   keys = jnp.stack([jax.random.key(seed) for seed in seeds])
   everybody = np.arange(case.clients * len(case.nets))

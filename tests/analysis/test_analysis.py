@@ -141,7 +141,7 @@ def test_the_first_bad_loss_is_the_earliest_round_then_the_lowest_client():
   loss[1][0, 1, 0] = np.inf
   ids = (np.tile([0, 1], (1, 3, 1)), np.tile([2], (1, 3, 1)))
   report = Report(ids, tuple({'loss': a} for a in loss), (), (), {})
-  assert totals.first_bad_loss(report, 3) == (0, 1, 2, np.inf)
+  assert totals.first_bad_loss(report, 3) == (0, 1, [2], np.inf)
   assert totals.first_bad_loss(report, 1) is None
 
 

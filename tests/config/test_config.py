@@ -13,6 +13,7 @@ from fedkd import config as base
 from fedkd.data import sources
 from fedkd.errors import ConfigError
 from fedkd.experiment import build
+from fedkd.types import Method
 
 
 def test_a_block_holds_every_hyperparameter_with_its_default():
@@ -27,7 +28,7 @@ def twice(rows, weight):
 
 def own(tx, rounds, loss: Callable | None = None, combine=aggregate.mean, distance=losses.mae, title='mae'):
   """A method of a user's: some arguments are functions, one is called as a config field is."""
-  return tx, rounds, loss, combine, distance, title
+  return Method((tx, rounds, loss, combine, distance, title), None, None)
 
 
 def test_functions_are_named_in_text_whatever_the_argument_is_called():
@@ -35,9 +36,9 @@ def test_functions_are_named_in_text_whatever_the_argument_is_called():
   assert base.to_json(block) == {
     **{'name': f'{__name__}:own', 'rounds': 3, 'loss': None, 'combine': 'mean', 'distance': 'mae', 'title': 'mae'}
   }
-  assert base.build('method', block, 'tx') == ('tx', 3, None, aggregate.mean, losses.mae, 'mae')
+  assert base.build('method', block, 'tx').client == ('tx', 3, None, aggregate.mean, losses.mae, 'mae')
   block.loss, block.combine, block.distance = f'{__name__}:twice', 'median', twice
-  assert base.build('method', block, 'tx') == ('tx', 3, twice, aggregate.median, twice, 'mae')
+  assert base.build('method', block, 'tx').client == ('tx', 3, twice, aggregate.median, twice, 'mae')
   block.combine = 'math:pi'
   with pytest.raises(ConfigError, match=r"method.combine='math:pi' is a float; give the path of a function"):
     base.build('method', block, 'tx')
@@ -112,14 +113,14 @@ def test_unknown_names_are_refused_with_the_choices(make, match):
 @pytest.mark.parametrize(
   ('change', 'match'),
   [
-    ({'seeds': ('a',)}, r"seeds=\('a',\) has 'a', which is no whole number; write for example --config.seeds=1,2"),
-    ({'seeds': (0, 1.5)}, r'seeds=\(0, 1.5\) has 1.5, which is no whole number'),
-    ({'milestones': ('x',)}, r"milestones=\('x',\) has 'x', .* write for example --config.milestones=1,2"),
-    ({'data': {'size': -1}}, r'data.size=-1 must not be negative'),
-    ({'rounds': -1}, r'rounds=-1 must be at least 1'),
-    ({'rounds': None}, r'rounds=None must be a whole number, as 100'),
-    ({'seeds': (True,)}, r'seeds=\(True,\) has True, which is no whole number'),
-    ({'data': {'validation': None}}, r'data.validation=None must be a number, as 0.1'),
+    ({'seeds': ('a',)}, r"^seeds\[0\]='a' must be a whole number of at least 0 and at most 4,294,967,295$"),
+    ({'seeds': (0, 1.5)}, r'^seeds\[1\]=1.5 must be a whole number'),
+    ({'milestones': ('x',)}, r"^milestones\[0\]='x' must be a whole number of at least 0$"),
+    ({'data': {'size': -1}}, r'^data.size=-1 must be a whole number of at least 0 and at most 4,096$'),
+    ({'rounds': -1}, r'^rounds=-1 must be a whole number of at least 1$'),
+    ({'rounds': None}, r'^rounds=None must be a whole number of at least 1$'),
+    ({'seeds': (True,)}, r'^seeds\[0\]=True must be a whole number'),
+    ({'data': {'validation': None}}, r'^data.validation=None must be a number of at least 0 and below 1$'),
     ({'data': {'flip': None}}, r'data.flip=None must be True or False, as False'),
     ({'name': None}, r"name=None must be text, as 'experiment'"),
   ],
@@ -156,7 +157,7 @@ def bare(filters):
       {'model': 'ThreeConv', 'clients': 4, 'filters': (8, 16)},
       r'groups\[1\], a ThreeConv, .*: filters=\(8, 16\) must be 3 whole numbers above 0, one for each convolution',
     ),
-    ({'model': 'TwoConv', 'clients': 4, 'filters': 8}, r'filters=8 must be 2 whole numbers above 0'),
+    ({'model': 'TwoConv', 'clients': 4, 'filters': 8}, r'groups\[1\].filters=8 must be a tuple, each a whole number'),
     ({'model': 'TwoConv', 'clients': 4, 'filters': (8, 0)}, r'filters=\(8, 0\) must be 2 whole numbers above 0'),
   ],
 )

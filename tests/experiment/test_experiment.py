@@ -140,7 +140,9 @@ def diverging(images, eval_every):
   return config
 
 
-@pytest.mark.parametrize(('eval_every', 'what'), [(3, 'the loss of client 0 became nan'), (1, 'a weight became')])
+@pytest.mark.parametrize(
+  ('eval_every', 'what'), [(3, r'the losses of 4 clients .* became nan'), (1, 'a weight became')]
+)
 def test_diverging_names_the_round_and_keeps_the_last_good_checkpoint(images, tmp_path, eval_every, what):
   """With a call per round the weights are bad before a loss is."""
   config = diverging(images, eval_every)
@@ -178,7 +180,8 @@ def test_the_lowering_does_not_change_what_training_begins_with(images):
     config.groups, config.lowering = (CONV,), lowering
     source = build.load_data(config)
     groups = build.make_groups(config, source)
-    begun.append(build.initial_variables(groups, (0,), jax.ShapeDtypeStruct(source.train_image.shape[1:], np.uint8)))
+    example = jax.ShapeDtypeStruct(source.train_image.shape[1:], np.uint8)
+    begun.append(build.initial_variables(build.initialisers(groups, example), (0,)))
   jax.tree.map(np.testing.assert_array_equal, *begun)
 
 
@@ -367,8 +370,8 @@ def test_a_rule_by_value_and_by_dotted_path(images, tmp_path):
   ('change', 'match'),
   [
     (lambda c: setattr(c, 'colour', 'red'), r"config has no field 'colour'; it has"),
-    (lambda c: c.update(rounds=0), r'rounds=0 must be at least 1'),
-    (lambda c: c.update(rounds=-3), r'rounds=-3 must be at least 1'),
+    (lambda c: c.update(rounds=0), r'rounds=0 must be a whole number of at least 1'),
+    (lambda c: c.update(rounds=-3), r'rounds=-3 must be a whole number of at least 1'),
     (lambda c: c.update(seeds=(1, 1)), r'seeds=\(1, 1\) must be distinct'),
     (lambda c: c.method.update(name='fedbest'), r"method.name='fedbest' is unknown; choose one of agg, fedavg"),
     (lambda c: setattr(c.method, 'beta', 1), r"method fedhe has no field 'beta'; it has steps"),
@@ -448,22 +451,22 @@ def broken(rows, weight):
 WRONG_RULES = {
   'tree': (
     wrong_tree,
-    rf'rule {__name__}:wrong_tree returned no batch_stats\.|rule {__name__}:wrong_tree returned no params\.',
+    rf'rule {__name__}:wrong_tree \(test_experiment.py, line \d+\) returned no params\.',
   ),
   'shape': (
     lambda rows, weight: rows,
-    rf'rule {__name__}:<lambda> returned \[4, 8\] for params\.\S+bias, expected \[8\]$',
+    rf'rule {__name__}:<lambda> \(.*, line \d+\) returned \[4, 8\] for params\.\S+bias, expected \[8\]$',
   ),
   'raises': (
     broken,
-    rf"rule {__name__}:broken raised KeyError: 'weights'; test_experiment\.py, line \d+: return rows\['we",
+    rf"rule {__name__}:broken \(test_experiment.py, line \d+: return rows\['weights'\]\) raised KeyError: 'weights'$",
   ),
 }
 
 
 @pytest.mark.parametrize(('rule', 'sentence'), WRONG_RULES.values(), ids=WRONG_RULES)
 def test_a_rule_with_the_wrong_result_is_refused_before_training(rule, sentence, images, tmp_path):
-  with pytest.raises(ConfigError, match=f'method fedavg does not fit its models or messages: ({sentence})'):
+  with pytest.raises(ConfigError, match=f'^{sentence}'):
     experiment.run(runs.config(images, 'fedavg', rule=rule), tmp_path / 'run', show=False)
   assert not (tmp_path / 'run').exists()
 
@@ -479,12 +482,12 @@ def test_rules_with_memory_and_server_optimizers_by_value_and_by_dotted_path(ima
     for name, how in (('value', given), ('path', named))
   ]
   assert results[0]['state_sha256'] == results[1]['state_sha256']
-  net, _ = experiment.load(tmp_path / 'path', 0)
+  net, _ = experiment.load(tmp_path / 'path', 0, trust=True)
   assert net.net.hidden == (8,)
   with pytest.raises(
     ConfigError, match=r'centred_clipping.* cannot be loaded .*give module:function on the Python path'
   ):
-    experiment.load(tmp_path / 'value', 0)  # a closure: nobody can find it again
+    experiment.load(tmp_path / 'value', 0, trust=True)  # a closure: nobody can find it again
   with pytest.raises(ConfigError, match=r"method.server_tx='adam' is unknown; give module:function"):
     experiment.run(runs.config(images, 'fedavg', server_tx='adam'), tmp_path / 'plain', show=False)
 

@@ -1,0 +1,78 @@
+"""Whose function failed, and in which line: the beginning of a sentence about somebody else's rule, method or model."""
+
+import functools
+import inspect
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from fedkd.errors import ConfigError
+
+PACKAGE = __file__.rpartition('/')[0] + '/'
+
+
+def name_of(function: Any) -> str:
+  """'module:name' of a function or class."""
+  function = unwrapped(function)
+  name = getattr(function, '__qualname__', type(function).__qualname__)
+  return f'{getattr(function, "__module__", None) or type(function).__module__}:{name}'
+
+
+def unwrapped(function: Any) -> Any:
+  """The Python function behind partial arguments, `jit` and the like."""
+  while isinstance(function, functools.partial):
+    function = function.func
+  return inspect.unwrap(function) if callable(function) else function
+
+
+def is_foreign(function: Callable) -> bool:
+  """Whether a function is not one of this package's."""
+  return not _file(function).startswith(PACKAGE)
+
+
+def raised_in(function: Any, error: BaseException) -> bool:
+  """Whether an error left the file of a function."""
+  return any(frame.filename == _file(function) for frame in traceback.extract_tb(error.__traceback__))
+
+
+def place(function: Any, error: BaseException | None = None) -> str:
+  """' (file.py, line 12: its text)', where an error left the file of a function; else where the function begins; ''
+  where there is no source.
+
+  The last line in the function's own file, since what it calls is seldom at fault.
+  """
+  file = _file(function)
+  frames = traceback.extract_tb(error.__traceback__) if error else []
+  if frame := next((f for f in reversed(frames) if f.filename == file), None):
+    return f' ({file.rpartition("/")[2]}, line {frame.lineno}: {frame.line})'
+  code = getattr(unwrapped(function), '__code__', None)
+  return f' ({file.rpartition("/")[2]}, line {code.co_firstlineno})' if code else ''
+
+
+def call(what: str, function: Callable, *args: Any, **values: Any) -> Any:
+  """What a function returns.
+
+  Raises:
+    ConfigError: for an error in a function of somebody else's, in one sentence with its line.
+  """
+  try:
+    return function(*args, **values)
+  except ConfigError:
+    raise
+  except Exception as error:
+    if not is_foreign(function):
+      raise
+    raise ConfigError(raised(what, function, error)) from error
+
+
+def raised(what: str, function: Any, error: BaseException) -> str:
+  """'rule my_rules:damped (my_rules.py, line 12: text) raised KeyError: ...'."""
+  text = (str(error).strip() or 'no message').splitlines()[0]
+  return f'{what} {name_of(function)}{place(function, error)} raised {type(error).__name__}: {text}'
+
+
+def _file(function) -> str:
+  try:
+    return inspect.getsourcefile(unwrapped(function)) or ''
+  except TypeError:  # a builtin
+    return ''

@@ -1,0 +1,192 @@
+"""Ranges of hyperparameters, declared in the signature of their factory: `batch: Positive = 50, alpha: Weight = 1.0`.
+
+`checked` makes a factory refuse other values, with the name and the range; configs check the same annotations, and
+`--help` of a config prints them. Traced values, arrays and functions are let through.
+"""
+
+import functools
+import inspect
+import math
+import numbers
+import types
+import typing
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+
+from fedkd.errors import ConfigError
+
+MOST = {int: 2**31 - 1, float: float(np.finfo(np.float32).max)}  # what the device's int32 and float32 hold
+
+
+class Range(NamedTuple):
+  """Numbers from `least` or above `above`, up to `most` or below `below`, which the device can hold."""
+
+  least: float = -math.inf
+  above: float = -math.inf
+  most: float = math.inf
+  below: float = math.inf
+
+  def __contains__(self, value) -> bool:
+    return self.least <= value <= self.most and (value > self.above or self.above == -math.inf) and value < self.below
+
+  def __str__(self) -> str:
+    words = (('at least', self.least), ('above', self.above), ('at most', self.most), ('below', self.below))
+    return ' and '.join(f'{word} {bound:,}' for word, bound in words if math.isfinite(bound))
+
+
+Positive = Annotated[int, Range(least=1)]
+Count = Annotated[int, Range(least=0)]  # 0: none, or all, as its factory says
+Weight = Annotated[float, Range(least=0)]
+Scale = Annotated[float, Range(above=0)]
+Share = Annotated[float, Range(least=0, below=1)]
+Fraction = Annotated[float, Range(least=0, most=1)]
+Ratio = Annotated[float, Range(above=0, most=1)]
+Seed = Annotated[int, Range(least=0, most=2**32 - 1)]  # more would repeat: JAX's keys have 32 bits of it
+
+Factory = typing.TypeVar('Factory', bound=Callable)
+
+
+def checked(factory: Factory) -> Factory:
+  """`factory`, which refuses arguments outside the ranges of its annotations.
+
+  Raises:
+    ConfigError: by the factory, in one sentence with the name, the value and the range.
+  """
+  signature = inspect.signature(factory)
+
+  @functools.wraps(factory)
+  def make(*args, **values):
+    annotations = annotations_of(factory)
+    for name, value in signature.bind(*args, **values).arguments.items():
+      check(name, value, annotations.get(name, Any))
+    return factory(*args, **values)
+
+  return typing.cast(Factory, make)
+
+
+@functools.cache
+def annotations_of(function: Callable) -> dict[str, Any]:
+  """The annotations of a function with their ranges; none where they cannot be evaluated."""
+  try:
+    return typing.get_type_hints(inspect.unwrap(function), include_extras=True)
+  except (NameError, TypeError, SyntaxError, AttributeError):  # annotations imported for type checkers only
+    return {}
+
+
+def check(field: str, value: Any, annotation: Any) -> None:
+  """Checks a value against the range and the kind of number, if an annotation has them.
+
+  Raises:
+    ConfigError: in one sentence with field, value and range.
+  """
+  if isinstance(value, np.generic):
+    value = value.item()
+  if hasattr(value, 'dtype') or callable(value):  # traced or an array; a schedule or a rule
+    return
+  options = _options(annotation)
+  if all(_kind(option) is None for option in options) or any(_fits(value, option) for option in options):
+    return
+  if len(options) == 1 and typing.get_origin(options[0]) is tuple and isinstance(value, tuple | list):
+    for i, (entry, of_entry) in enumerate(_entries(value, options[0])):
+      check(f'{field}[{i}]', entry, of_entry)
+  words = describe(annotation)
+  raise ConfigError(f'{field}={_short(value)} must be {words}{_limit(value, words)}')
+
+
+def describe(annotation: Any) -> str:
+  """The range of an annotation in words, such as 'a whole number of at least 1, or None'; '' without one."""
+  texts = [_describe_one(option) for option in _options(annotation) if _kind(option)]
+  if not texts:
+    return ''
+  return ', or '.join([*texts, *(['None'] if type(None) in _options(annotation) else [])])
+
+
+def _describe_one(option) -> str:
+  kind, allowed = _kind(option), _range(option)
+  if kind is bool:
+    return 'True or False'
+  if kind is str:
+    return 'text'
+  if kind is tuple:
+    inner = dict.fromkeys(filter(None, (describe(entry) for entry in typing.get_args(option) if entry is not ...)))
+    size = '' if ... in typing.get_args(option) else f' of {len(typing.get_args(option))}'
+    return f'a tuple{size}' + (f', each {" or ".join(inner)}' if inner else '')
+  number, words = {int: 'a whole number', float: 'a number'}[kind], str(allowed or '')
+  return f'{number} {"" if words.startswith(("above", "below")) else "of "}{words}' if words else number
+
+
+def _options(annotation) -> tuple:
+  union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
+  return typing.get_args(annotation) if union else (annotation,)
+
+
+def is_bounded(annotation: Any) -> bool:
+  """Whether an annotation, or an entry of it, has a range."""
+  return any(_range(option) or any(map(is_bounded, typing.get_args(plain(option)))) for option in _options(annotation))
+
+
+def plain(annotation: Any) -> Any:
+  """An annotation without its ranges."""
+  if typing.get_origin(annotation) is Annotated:
+    return typing.get_args(annotation)[0]
+  options = _options(annotation)
+  return typing.Union[tuple(map(plain, options))] if len(options) > 1 else annotation  # noqa: UP007
+
+
+def _range(option) -> Range | None:
+  extra: Iterable = typing.get_args(option)[1:] if typing.get_origin(option) is Annotated else ()
+  return next((entry for entry in extra if isinstance(entry, Range)), None)
+
+
+def _kind(option) -> type | None:
+  """int, float, bool, str or tuple; None for what is not checked."""
+  inner = plain(option)
+  if typing.get_origin(inner) is tuple:
+    return tuple
+  return inner if inner in (bool, int, float, str) else None
+
+
+def _fits(value, option) -> bool:
+  kind = _kind(option)
+  if option is type(None) or value is None:
+    return option is type(None) and value is None
+  if kind is None:
+    return False
+  if kind is tuple:
+    return isinstance(value, tuple | list) and _length_fits(value, option) and _entries_fit(value, option)
+  if kind in (bool, str) or isinstance(value, bool):
+    return kind in (bool, str) and isinstance(value, kind)
+  if not isinstance(value, numbers.Integral if kind is int else numbers.Real):
+    return False
+  allowed = _range(option)
+  if allowed is None:
+    return True
+  most = MOST[kind] if allowed.most == math.inf else allowed.most
+  return -MOST[float] <= value <= most and value in allowed
+
+
+def _length_fits(value, option) -> bool:
+  return ... in typing.get_args(option) or len(value) == len(typing.get_args(option))
+
+
+def _entries_fit(value, option) -> bool:
+  fits = lambda entry, of: _kind(plain(of)) is None or any(_fits(entry, one) for one in _options(of))
+  return all(fits(entry, of) for entry, of in _entries(value, option))
+
+
+def _entries(value, option):
+  inner = typing.get_args(option)
+  return zip(value, [inner[0]] * len(value) if ... in inner else inner, strict=False)
+
+
+def _limit(value, words) -> str:
+  if not isinstance(value, numbers.Real) or 'at most' in words or abs(value) <= MOST[int]:
+    return ''
+  return ', of at most 32 bits' if math.isfinite(value) else ', and finite'
+
+
+def _short(value) -> str:
+  text = repr(value)
+  return text if len(text) <= 60 else f'{text[:40]}... ({len(text)} characters)'

@@ -1,0 +1,192 @@
+"""Files of data and weights that are damaged or made to hurt: one sentence that names the file, at once."""
+
+import io
+import json
+import os
+import zipfile
+
+import numpy as np
+import pytest
+from PIL import Image
+from scipy.io import savemat
+
+from fedkd.data import sources
+from fedkd.errors import ConfigError
+from fedkd.models import pretrained
+
+GREY = np.arange(6 * 16, dtype=np.uint8).reshape(6, 4, 4)
+
+
+def npz(path, **changes):
+  label = np.arange(6) % 3
+  np.savez(path, **{'x_train': GREY, 'y_train': label, 'x_test': GREY, 'y_test': label, **changes})
+  return f'npz:{path}'
+
+
+def with_member(path, name, content):
+  """An .npz with one entry replaced by raw bytes."""
+  npz(path)
+  with zipfile.ZipFile(path) as old:
+    entries = {one: old.read(one) for one in old.namelist() if one != name}
+  with zipfile.ZipFile(path, 'w', zipfile.ZIP_DEFLATED) as new:
+    for one, held in {**entries, name: content}.items():
+      new.writestr(one, held)
+  return f'npz:{path}'
+
+
+def header(shape, dtype='|u1') -> bytes:
+  file = io.BytesIO()
+  np.lib.format.write_array_header_1_0(file, {'descr': dtype, 'fortran_order': False, 'shape': shape})
+  return file.getvalue()
+
+
+def mat(path, **changes):
+  path = path.with_suffix('.mat')
+  part = lambda label: {'images': GREY.reshape(6, 16), 'labels': np.array(label, float)[:, None]}
+  mapping = np.array([[i, 65 + i] for i in range(3)], float)
+  train = {**part([0, 1, 2] * 2), **{k: v for k, v in changes.items() if k != 'mapping'}}
+  savemat(path, {'dataset': {'train': train, 'test': part([0, 1, 2] * 2), 'mapping': changes.get('mapping', mapping)}})
+  return f'mat:{path}'
+
+
+FILES = {
+  'huge label': (lambda p: npz(p, y_train=np.array([10**12, 1, 2, 0, 1, 2])), r'y_train has labels from 0 to 10{12};'),
+  'negative label': (lambda p: npz(p, y_test=np.array([-1] * 6)), r'y_test has labels from -1 to -1; number the'),
+  'no array': (lambda p: with_member(p, 'x_train', b'text'), r'cannot be read \(.*\); give a file of x_train'),
+  'object array': (lambda p: npz(p, x_train=np.array([{}], object)), r'cannot be read \(x_train says object'),
+  'terabyte': (lambda p: with_member(p, 'x_train.npy', header((10**6, 1000, 1000))), r'which its \d+ bytes do not'),
+  'negative shape': (
+    lambda p: with_member(p, 'x_train.npy', header((-1, 4, 4)) + bytes(16)),
+    r'says uint8\[-1, 4,',
+  ),
+  'too many': (lambda p: npz(p, **{f'a{i}': np.zeros(1) for i in range(70)}), r'it has 74 entries, more than 64'),
+  'NaN label': (lambda p: mat(p, labels=[[np.nan]] * 6), r'labels of train have nan; give whole numbers from 0'),
+  'fraction': (lambda p: mat(p, labels=[[0.5]] * 6), r'labels of train have 0.5; give whole numbers'),
+  '1e300': (lambda p: mat(p, labels=[[1e300]] * 6), r'labels of train have 1e\+300; give whole numbers'),
+  'text labels': (lambda p: mat(p, labels=['a'] * 6), r'labels of train are text; give numbers'),
+  'struct': (lambda p: mat(p, labels={'a': 1}), r'labels of train are something else; give numbers'),
+  'no images': (lambda p: mat(p, images=np.zeros((0, 16), np.uint8)), r'images of train have shape'),
+  'NaN mapping': (lambda p: mat(p, mapping=np.array([[0, np.nan]])), r'mapping have nan; give whole numbers'),
+  'code point': (lambda p: mat(p, mapping=np.array([[0.0, 2.0**31]])), r'mapping have 2147483648.0; give whole'),
+}
+
+
+@pytest.mark.parametrize(('make', 'match'), FILES.values(), ids=FILES)
+def test_files_of_arrays_are_refused_in_one_sentence_with_their_name(tmp_path, make, match):
+  name = make(tmp_path / 'a.npz')
+  with pytest.raises(ConfigError, match=match) as refused:
+    sources.load(name)
+  assert name.partition(':')[2] in str(refused.value)
+  assert '\n' not in str(refused.value)
+
+
+@pytest.mark.parametrize('kind', ['npz', 'mat'])
+def test_what_unpacks_to_more_than_the_limit_is_refused_before_it_is_unpacked(tmp_path, kind):
+  path, size = tmp_path / f'a.{kind}', 3_000_000
+  image = np.zeros((size // 16, 16), np.uint8)
+  if kind == 'npz':
+    np.savez_compressed(path, x_train=image.reshape(-1, 4, 4), y_train=np.zeros(1), x_test=GREY, y_test=np.zeros(1))
+  else:
+    savemat(path, {'dataset': {'train': {'images': image}}}, do_compression=True)
+  assert path.stat().st_size < 20_000
+  with pytest.raises(ConfigError, match=r'(more than data.limit=0.001; raise it|GB unpacked, more than)'):
+    sources.load(f'{kind}:{path}', limit=1e6)
+
+
+def test_five_channels_are_resized_one_by_one(tmp_path):
+  image = np.arange(6 * 16 * 5, dtype=np.uint8).reshape(6, 4, 4, 5)
+  source = sources.load(npz(tmp_path / 'a.npz', x_train=image, x_test=image))
+  small = sources.resize(source, 2)
+  assert small.train_image.shape == (6, 2, 2, 5)
+  alone = sources.resize(source._replace(train_image=image[..., 3:4], test_image=image[..., 3:4]), 2)
+  np.testing.assert_array_equal(small.train_image[..., 3], alone.train_image[..., 0])
+
+
+def folder(root):
+  """root/{train,test}/{a,b}/0.png of grey 4x4 images, and the place of one more."""
+  for part in ('train', 'test'):
+    for name in 'ab':
+      (root / part / name).mkdir(parents=True)
+      Image.fromarray(GREY[0]).save(root / part / name / '0.png')
+  return root / 'train' / 'a' / '1'
+
+
+def image(path, array, suffix):
+  Image.fromarray(array).save(path.with_suffix(suffix))
+
+
+def broken_link(path):
+  path.with_suffix('.png').symlink_to(path)
+
+
+def loop(path):
+  path.with_suffix('.png').symlink_to(path.with_suffix('.png'))
+
+
+ODD_IMAGES = {
+  '16 bits': (lambda p: image(p, np.full((4, 4), 300, np.uint16), '.png'), r'1.png has pixels of mode I;16, more than'),
+  'floats': (lambda p: image(p, np.full((4, 4), 0.5, np.float32), '.tif'), r'1.tif has pixels of mode F, more than 8'),
+  '32 bits': (lambda p: image(p, np.full((4, 4), 70000, np.int32), '.tif'), r'1.tif has pixels of mode I, more than'),
+  'pipe': (lambda p: os.mkfifo(p.with_suffix('.png')), r'1.png is no file \(a broken link, a pipe or a folder\)'),
+  'broken link': (broken_link, r'1.png is no file'),
+  'loop': (loop, r'1.png is no file'),
+  'folder': (lambda p: p.with_suffix('.png').mkdir(), r'1.png is no file'),
+  'wide': (lambda p: image(p, np.zeros((1, 5000), np.uint8), '.png'), r'1.png is 5000x1 pixels; give sides of 1 to'),
+  'bomb': (lambda p: p.with_suffix('.pgm').write_bytes(b'P5 60000 60000 255\n'), r'1.pgm cannot be read \(Image size'),
+}
+
+
+@pytest.mark.parametrize(('add', 'match'), ODD_IMAGES.values(), ids=ODD_IMAGES)
+def test_images_that_would_be_read_wrongly_or_never_are_refused(tmp_path, monkeypatch, add, match):
+  monkeypatch.setenv('FEDKD_CACHE', str(tmp_path / 'cache'))
+  add(folder(tmp_path / 'set'))
+  with pytest.raises(ConfigError, match=match) as refused:
+    sources.load(f'folder:{tmp_path / "set"}')
+  assert '\n' not in str(refused.value)
+
+
+def test_images_are_counted_before_they_are_decoded(tmp_path, monkeypatch):
+  monkeypatch.setenv('FEDKD_CACHE', str(tmp_path / 'cache'))
+  folder(tmp_path / 'set')
+  with pytest.raises(ConfigError, match=r'has 0.0 GB of images, more than data.limit=6.3e-08; raise it'):
+    sources.load(f'folder:{tmp_path / "set"}', limit=63)
+  assert sources.load(f'folder:{tmp_path / "set"}', limit=64).train_image.shape == (2, 4, 4, 1)
+
+
+@pytest.mark.parametrize('make', [os.mkfifo, lambda p: p.mkdir(), lambda p: None])
+def test_a_pipe_in_place_of_a_file_does_not_hang(tmp_path, make):
+  data = lambda path: sources.load(f'{path.suffix[1:]}:{path}')
+  for suffix, read in (('npz', data), ('mat', data), ('safetensors', pretrained.read)):
+    make(tmp_path / f'a.{suffix}')
+    with pytest.raises(ConfigError, match=rf'a\.{suffix} cannot be read'):
+      pretrained.read(tmp_path / 'a.safetensors') if suffix == 'safetensors' else sources.load(
+        f'{suffix}:{tmp_path}/a.{suffix}'
+      )
+
+
+def safetensors(entries, data=bytes(16)) -> bytes:
+  text = entries if isinstance(entries, bytes) else json.dumps(entries).encode()
+  return len(text).to_bytes(8, 'little') + text + data
+
+
+def tensor(shape, offsets, dtype='F32'):
+  return {'dtype': dtype, 'shape': shape, 'data_offsets': offsets}
+
+
+WEIGHTS = {
+  'negative size': (safetensors({'a': tensor([-1, 4], [0, -16])}), r'takes bytes 0 to -16'),
+  'negative shape': (safetensors({'a': tensor([-2, -2], [0, 16])}), r'has the shape \[-2, -2\]'),
+  'overlap': (safetensors({'a': tensor([4], [0, 16]), 'b': tensor([2], [8, 16])}), r'takes bytes 8 to 16, but the one'),
+  'gap': (safetensors({'a': tensor([2], [0, 8])}), r'its tensors take 8 of 16 bytes'),
+  'nested': (safetensors(b'[' * 200_000), r'cannot be read'),
+  'long header': (bytes([255] * 8) + bytes(8), r'its header would have 18,446,744,073,709,551,615 bytes'),
+  'fraction': (safetensors({'a': tensor([4], [0, 16.0])}), r'an offset is no whole number'),
+  'list': (safetensors([]), r'cannot be read'),
+}
+
+
+@pytest.mark.parametrize(('content', 'match'), WEIGHTS.values(), ids=WEIGHTS)
+def test_weights_are_refused(tmp_path, content, match):
+  (tmp_path / 'a.safetensors').write_bytes(content)
+  with pytest.raises(ConfigError, match=rf'a.safetensors cannot be read .*{match}|{match}'):
+    pretrained.read(tmp_path / 'a.safetensors')

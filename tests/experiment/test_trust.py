@@ -1,0 +1,97 @@
+"""A stored config is data: loading, comparing and continuing a run executes nothing that its directory names."""
+
+import json
+import sys
+
+import pytest
+
+import runs
+from fedkd import config as configs
+from fedkd import experiment
+from fedkd.analysis import compare
+from fedkd.errors import ConfigError
+
+
+@pytest.fixture
+def doctored(tmp_path, monkeypatch):
+  """(a function that writes config.json of a run with fields replaced, whether code of it was executed).
+
+  The code is a module that notes its import and every call.
+  """
+  noted = tmp_path / 'executed'
+  (tmp_path / 'evil.py').write_text(
+    f'import pathlib\npathlib.Path({str(noted)!r}).touch()\ndef run(*args, **values):\n  raise SystemExit("executed")\n'
+  )
+  monkeypatch.syspath_prepend(tmp_path)
+  monkeypatch.delitem(sys.modules, 'evil', raising=False)
+  plain = configs.to_json(runs.config(runs.save_images(tmp_path / 'images.npz')))
+
+  def write(change):
+    config = json.loads(json.dumps(plain))
+    change(config)
+    workdir = tmp_path / 'run'
+    workdir.mkdir(exist_ok=True)
+    (workdir / 'config.json').write_text(json.dumps(config))
+    return workdir
+
+  return write, noted.exists
+
+
+PLACES = {
+  'method': lambda c: c['method'].update(name='evil:run'),
+  'rule': lambda c: c['method'].update(rule='evil:run'),
+  'plan': lambda c: c.update(plan={'name': 'evil:run', 'cmd': 'touch X'}),
+  'optimizer': lambda c: c.update(optimizer={'name': 'subprocess:getoutput', 'cmd': 'touch X'}),
+  'schedule': lambda c: c.update(schedule={'name': 'evil:run'}),
+  'phase': lambda c: c.update(before=[{'name': 'evil:run', 'rounds': 1}]),
+  'model': lambda c: c['groups'][0].update(model='evil:run'),
+  'group': lambda c: c['groups'][0].update(optimizer={'name': 'evil:run'}),
+  'partition': lambda c: c['data'].update(partition='evil:run'),
+  'protocol': lambda c: c['data'].update(protocol='evil:run'),
+  'normalise': lambda c: c['data'].update(normalise='evil:run'),
+  'inside fedkd': lambda c: c.update(plan={'name': 'fedkd.cli:main', 'words': []}),
+  'imported by fedkd': lambda c: c.update(plan={'name': 'fedkdx.plan:run'}),
+}
+
+
+@pytest.mark.parametrize('change', PLACES.values(), ids=PLACES)
+@pytest.mark.parametrize('use', [experiment.load, experiment.load_all, experiment.read_config])
+def test_names_outside_fedkd_are_refused_before_anything_is_imported(doctored, change, use):
+  write, executed = doctored
+  workdir = write(change)
+  with pytest.raises(ConfigError, match=r'names code outside fedkd \(.*=.*give trust=True') as refused:
+    use(workdir)
+  assert '\n' not in str(refused.value)
+  assert not executed()
+
+
+def test_with_trust_the_parameters_are_looked_at_before_the_call(doctored):
+  """`subprocess:getoutput` is no optimizer, and nothing is called to find that out."""
+  write, _ = doctored
+  with pytest.raises(ConfigError, match=r"optimizer.name='subprocess:getoutput' has no parameter 'learning_rate'"):
+    experiment.load(write(PLACES['optimizer']), trust=True)
+
+
+@pytest.mark.parametrize('place', ['method', 'rule', 'plan', 'model', 'partition'])
+def test_a_run_goes_on_and_is_compared_without_looking_its_names_up(doctored, tmp_path, place):
+  """Its own config decides what is executed; what the directory says is compared as text."""
+  write, executed = doctored
+  workdir = write(PLACES[place])
+  config = runs.config(tmp_path / 'images.npz')
+  with pytest.raises(ConfigError, match=r'holds a run with another config \(.*evil:run'):
+    experiment.run(config, workdir, show=False)
+  config.init_from = 'run@0'
+  with pytest.raises(ConfigError, match=r'(the clients of that run differ|phase 0 of that run is not finished)'):
+    experiment.run(config, tmp_path / 'next', show=False)
+  accuracy = {'final': [0.5], 'worst_client': [0.4]}
+  summary = {'method': 'evil:run', 'seeds': [0], 'seconds': 1, 'ledger': {'up': {}, 'down': {}}, **accuracy}
+  assert compare.table({'a': summary})['accuracy %'].tolist() == ['50.00']
+  assert not executed()
+
+
+@pytest.mark.parametrize('text', ['[]', '5', '{"data": 3}', '{"method": []}', '{}'])
+def test_a_stored_config_of_another_form_is_one_sentence(tmp_path, text):
+  (tmp_path / 'config.json').write_text(text)
+  with pytest.raises(ConfigError) as refused:
+    experiment.load(tmp_path)
+  assert '\n' not in str(refused.value)
