@@ -15,7 +15,7 @@ from fedkd.experiment import devices, hosts, offloaded_phase, phase, warm_start,
 from fedkd.experiment.checks import check_batches, check_states, make_early_stop
 from fedkd.experiment.groups import make_groups
 from fedkd.experiment.parts import load_data, make_method, make_plan, make_split
-from fedkd.experiment.programs import ExecutionOptions
+from fedkd.experiment.programs import ExecutionOptions, Task
 from fedkd.federation import Federation, everybodys, table
 from fedkd.federation import initial_variables as fresh_variables
 from fedkd.models import pretrained
@@ -75,6 +75,8 @@ def build(config, beside='.', dry=False, evaluate=None) -> Experiment:
   _check_lone_examples(groups, variables, splits)
   if config.init_from and not dry:
     variables = warm_start.read(config, pathlib.Path(beside), variables)
+  elif not dry:
+    variables = _with_weights(configs.entries(config), initial_variables(initial, config.seeds))
   federation = sharding.replicate(federate(source, splits, groups, mesh), None if dry else mesh)
   watched = evaluated(config) if evaluate is None else evaluate
   options = ExecutionOptions(config.seed_axis, config.chunk, config.eval_every, config.eval_batch)
@@ -84,12 +86,12 @@ def build(config, beside='.', dry=False, evaluate=None) -> Experiment:
     rhythm = config.plan if p == len(config.before) else {'name': 'synchronous'}
     plan = make_plan(rhythm, sizes, block['rounds'])
     keys = jnp.stack([jax.random.fold_in(jax.random.key(seed), 1 + p) for seed in config.seeds])
-    common = (configs.label(block), method, plan, block['rounds'], keys, federation, watched, before, options)
+    task = Task(configs.label(block), method, plan, block['rounds'], keys, federation, watched, before, options)
     try:
       if config.client_store:
-        one = offloaded_phase.make(*common, config.client_store)
+        one = offloaded_phase.make(task, config.client_store)
       else:
-        one = phase.make(*common, mesh, stops=bool(stops[p]))
+        one = phase.make(task, mesh, bool(stops[p]))
     except ConfigError as error:
       raise ConfigError(str(error)) from error  # without the notes that JAX adds
     except Exception as error:
@@ -101,8 +103,6 @@ def build(config, beside='.', dry=False, evaluate=None) -> Experiment:
       before = jax.eval_shape(one.handover, one.state)
   for one in phases:
     check_states(one.saved, config.data.clients)
-  if not config.init_from and not dry:
-    variables = _with_weights(configs.entries(config), initial_variables(initial, config.seeds))
   learned = federation, watched, variables, tuple(phases), tuple(stops), decay
   return Experiment(config, source, splits, groups, *learned)
 

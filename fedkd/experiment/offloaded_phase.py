@@ -17,7 +17,7 @@ import numpy as np
 from fedkd import inference, round
 from fedkd.experiment import checkpoint, client_store
 from fedkd.experiment.phase import MOST_ROUNDS
-from fedkd.experiment.programs import ExecutionOptions, Inputs, clients_per_vmap, program, rows_of
+from fedkd.experiment.programs import Inputs, Task, clients_per_vmap, program, rows_of
 from fedkd.federation import Federation
 from fedkd.plan import Plan
 from fedkd.simulation import calibrated, first_clients, first_server
@@ -225,23 +225,13 @@ class OffloadedPhase(NamedTuple):
     return checkpoint.checksum((have, sums, state.server))
 
 
-def make(
-  label: str,
-  method: Method,
-  plan: Plan,
-  rounds: int,
-  keys: jax.Array,
-  federation: Federation,
-  evaluated: np.ndarray,
-  before,
-  options: ExecutionOptions,
-  folder,
-) -> OffloadedPhase:
-  """The programs of a phase with its clients' states in `folder`; other arguments as `phase.make`.
+def make(task: Task, folder) -> OffloadedPhase:
+  """The programs of a phase with its clients' states in `folder`.
 
   Raises:
     ValueError: as `phase.make`; or for a stale plan, whose inbox would be as large as the clients' states.
   """
+  label, method, plan, rounds, keys, federation, evaluated, before, options = task
   if plan.stale:
     raise ValueError("client_store has no room for every client's last download; set plan.stale=False")
   groups, slots = federation.groups, [table.shape[1] for table in plan.participants]

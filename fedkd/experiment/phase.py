@@ -10,8 +10,7 @@ import numpy as np
 
 from fedkd import inference, round, sharding
 from fedkd.experiment import checkpoint, early_stopping, hosts
-from fedkd.experiment.programs import PER_SEED, ExecutionOptions, Inputs, clients_per_vmap, program, rows_of
-from fedkd.federation import Federation
+from fedkd.experiment.programs import PER_SEED, Inputs, Task, clients_per_vmap, program, rows_of
 from fedkd.local import Learner
 from fedkd.plan import Plan
 from fedkd.simulation import calibrated, initial_state
@@ -193,32 +192,18 @@ def _participants(plan, groups, sizes, mesh, seeds, stops, length) -> Callable:
   return lambda start, stopped: tuple(segment(rows, start) for rows in who(stopped))
 
 
-def make(
-  label: str,
-  method: Method,
-  plan: Plan,
-  rounds: int,
-  keys: jax.Array,
-  federation: Federation,
-  evaluated: np.ndarray,
-  before,
-  options: ExecutionOptions,
-  mesh=None,
-  stops: bool = False,
-) -> PhaseInMemory:
+def make(task: Task, mesh=None, stops: bool = False) -> PhaseInMemory:
   """The programs of a phase.
 
   Args:
-    keys: [seeds], the run's keys of this phase.
-    federation: with tables [seeds, ...].
-    evaluated: int[K], the clients to evaluate.
-    before: the variables for `init`, or their shapes.
+    task: `Task`.
     mesh: devices over which the clients are spread, or None.
     stops: whether `run` takes `stopped`.
 
   Raises:
     ValueError: if method, models and data do not fit together.
   """
+  label, method, plan, rounds, keys, federation, evaluated, before, options = task
   groups, width = federation.groups, clients_per_vmap(options, before)
   length = min(options.eval_every, MOST_ROUNDS)  # whatever `rounds`
   sizes = tuple(private.size.shape[1] for private in federation.private)

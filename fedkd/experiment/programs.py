@@ -4,10 +4,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
+import numpy as np
 
 from fedkd.federation import Federation
+from fedkd.plan import Plan
 from fedkd.simulation import mapped_at_once
-from fedkd.types import Pool, PyTree
+from fedkd.types import Method, Pool, PyTree
 
 
 class ExecutionOptions(NamedTuple):
@@ -17,6 +19,20 @@ class ExecutionOptions(NamedTuple):
   clients_per_vmap: int  # 0: what is fastest
   eval_every: int
   eval_batch: int
+
+
+class Task(NamedTuple):
+  """What a phase is to do."""
+
+  label: str
+  method: Method
+  plan: Plan
+  rounds: int
+  keys: jax.Array  # [seeds], the run's keys of this phase
+  federation: Federation  # with tables [seeds, ...]
+  evaluated: np.ndarray  # int[K], the clients to evaluate
+  before: PyTree  # the variables it starts from, or their shapes
+  options: ExecutionOptions
 
 
 class Inputs(NamedTuple):

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedkd import plan
 from fedkd.experiment import build, phase
-from fedkd.experiment.programs import ExecutionOptions
+from fedkd.experiment.programs import ExecutionOptions, Task
 from launch.bench import parts
 from launch.bench.clock import CAP, COMPILING, deadline, timed_in_time
 
@@ -33,7 +33,7 @@ def compiled(case, config, seeds, plan, length):
   keys = jnp.stack([jax.random.key(seed) for seed in seeds])
   everybody = np.arange(case.clients * len(case.nets))
   rounds, method = len(plan.participants[0]), parts.method_of(case)
-  one = phase.make(case.method, method, plan, rounds, keys, of_seeds, everybody, variables, options)
+  one = phase.make(Task(case.method, method, plan, rounds, keys, of_seeds, everybody, variables, options))
   state, _ = jax.block_until_ready(one.run(one.init(variables), 0, 0))  # no round: compiles
   return one, state
 
