@@ -34,6 +34,7 @@ TABLE = {
   'fedavg per group': ({**LOCAL, 'steps': None, 'epochs': 1, 'per_group': True, 'keep_optimizer': True}, TWO),
   'fedhe': (LOCAL, TWO),
   'fedhe median': ({**LOCAL, 'rule': aggregate.median, 'count_offset': 0.0}, TWO),
+  'fd': (LOCAL, TWO),
   'public': (LOCAL, ONE),
   'fedprox': ({**LOCAL, 'mu': 0.1}, ONE),
   'fedmd': ({**LOCAL, 'epochs': None, 'subset': 8, 'digest_batch': 4}, TWO),

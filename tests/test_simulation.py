@@ -76,6 +76,7 @@ def _every_method():
   tables = {
     'private': (methods.private(SGD, **turn), mixed, {}),
     'agg': (methods.agg(SGD, **turn), mixed, {}),
+    'fd': (methods.fd(SGD, **turn), mixed, {}),
     'public': (methods.public(SGD, **turn), mixed, public),
     'fedavg': (methods.fedavg(SGD, **turn), one, {}),
     'fedprox': (methods.fedprox(SGD, **turn), one, {}),

@@ -1,5 +1,6 @@
 """Federated methods. One file is one paper; a method is a factory that closes over its hyperparameters."""
 
+from fedkd.methods.fd import fd
 from fedkd.methods.fedavg import fedavg
 from fedkd.methods.fedgkt import fedgkt
 from fedkd.methods.fedh2l import fedh2l
@@ -13,6 +14,7 @@ from fedkd.methods.velo import velo
 
 __all__ = [
   'agg',
+  'fd',
   'fedavg',
   'fedgkt',
   'fedh2l',

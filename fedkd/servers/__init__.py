@@ -4,6 +4,7 @@ from fedkd.servers.buffers import buffer_age, buffered_class_means, class_buffer
 from fedkd.servers.class_knowledge import class_means, class_message, feature_width, latest_class_knowledge
 from fedkd.servers.combine import after, join
 from fedkd.servers.features_and_logits import features_and_logits
+from fedkd.servers.leave_one_out import means_of_others
 from fedkd.servers.peer_to_peer import pairs, router
 from fedkd.servers.weights import as_rows, global_model, silent, weights
 
@@ -20,6 +21,7 @@ __all__ = [
   'global_model',
   'join',
   'latest_class_knowledge',
+  'means_of_others',
   'pairs',
   'push',
   'router',

@@ -1,0 +1,107 @@
+"""FD, federated distillation: Jeong, Oh, Kim, Park, Bennis, Kim, "Communication-Efficient On-Device Machine Learning:
+Federated Distillation and Augmentation under Non-IID Private Data", 2018.
+
+Clients exchange the mean output of each class; each learns from the mean of the others for the class of its example.
+"""
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedkd import local, losses, servers
+from fedkd.errors import check_choice
+from fedkd.ranges import Count, Positive, Weight, checked
+from fedkd.types import Client, Method
+
+KNOWLEDGE = ('probabilities', 'logits')
+DISTANCES = ('ce', 'kl', 'mse')
+AVERAGES = ('round', 'all')
+
+
+@checked
+def fd(
+  tx: optax.GradientTransformation,
+  steps: Count | None = 250,
+  epochs: Count | None = None,
+  batch: Positive = 64,
+  gamma: Weight = 1.0,
+  knowledge: str = 'probabilities',
+  distance: str = 'ce',
+  others_only: bool = True,
+  average: str = 'round',
+  keep_optimizer: bool = True,
+) -> Method:
+  """Class-mean outputs as the only message.
+
+  Learned: every client's own model. Sent: the mean output per class seen, and the class numbers, both ways. Averaged:
+  class means, for each client those of the others in the last round.
+
+  FedDistill in FedGen's code is knowledge='logits', distance='kl', others_only=False, average='all', but for the rows
+  of zeros that it counts where a client lacks a class; in HtFLlib until April 2024 it was knowledge='logits',
+  distance='mse', others_only=False.
+
+  Args:
+    tx: optax optimizer.
+    steps: mini-batches per client update (250 in the paper); or
+    epochs: passes over the client's data per client update.
+    batch: examples per mini-batch.
+    gamma: weight of the distance to what was received, which the paper does not give; 0 is Private. May be traced.
+    knowledge: what is averaged and sent, 'probabilities' (the paper's normalised outputs) or 'logits'.
+    distance: cross-entropy towards the received distribution ('ce', the paper), the divergence from it ('kl', with the
+      same gradient), or the mean squared error of outputs ('mse').
+    others_only: whether a client's own upload is left out of what it receives.
+    average: over the uploads of the last 'round', or over 'all' so far.
+    keep_optimizer: whether the optimizer's state persists across updates; else it is fresh in each.
+
+  Raises:
+    ValueError: for an unknown choice, or `others_only` over 'all' rounds, which nobody has defined.
+  """
+  check_choice('knowledge', knowledge, KNOWLEDGE)
+  check_choice('distance', distance, DISTANCES)
+  check_choice('average', average, AVERAGES)
+  if others_only and average == 'all':
+    raise ValueError("average='all' is a mean of everybody's uploads; set others_only=False, or average='round'")
+
+  def init(key, model, data, variables):
+    del key, model, data
+    return local.start(variables, tx)
+
+  def step(key, t, model, learner, down, data):
+    message = down.own if others_only else down.shared
+    received = message['knowledge']  # Masked: value [C, C], valid [C]
+
+    def loss_fn(params, batch_stats, key, index):
+      image, label = data.pool.example[index], data.pool.label[index]
+      logits, out, batch_stats = local.forward(model, params, batch_stats, key, image)
+      ce = local.cross_entropy(logits, label) + local.penalty(out)
+      away = jax.vmap(_distance, (0, 0, 0, None, None))
+      distill = jnp.mean(away(logits, received.value[label], received.valid[label], knowledge, distance))
+      loss = ce + gamma * distill
+      seen, output = jax.nn.one_hot(label, logits.shape[-1]), jax.lax.stop_gradient(_output(logits, knowledge))
+      sums = {'output': seen.T @ output, 'count': jnp.sum(seen, 0)}
+      return loss, (batch_stats, {**sums, **local.tally(label, loss=loss, distill_loss=distill)})
+
+    private, learner = data.private, local.resume(learner, tx, keep_optimizer)
+    learner, sums = local.fit(key, learner, tx, loss_fn, private.index, private.size, batch, steps, epochs, t)
+    means = sums['output'] / jnp.maximum(sums['count'], 1)[:, None]  # of the passes that trained
+    return learner, servers.class_message(means, sums['count'] > 0), local.report(sums)
+
+  server = servers.means_of_others() if others_only else servers.class_means(per_round=average == 'round')
+  return Method(Client(init, step), server, lambda state, g: local.variables(state.client[g]))
+
+
+def _output(logits, knowledge):
+  """What is averaged, [B, C]."""
+  return jax.nn.softmax(logits) if knowledge == 'probabilities' else logits
+
+
+def _distance(logits, target, valid, knowledge, distance):
+  """The distance of one example's logits [C] to what was received for its class; 0 where nothing was."""
+  if distance == 'mse':
+    return losses.masked_squared_error(_output(logits, knowledge), target, valid)
+  target = jnp.where(valid, jax.lax.stop_gradient(target), 0)  # both sides, for 0 * NaN would be NaN
+  p = target if knowledge == 'probabilities' else jax.nn.softmax(target)
+  log_q = jax.nn.log_softmax(jnp.where(valid, logits, 0))
+  if distance == 'kl':
+    return jnp.where(valid, optax.losses.kl_divergence(log_q, p), 0)
+  return jnp.where(valid, -jnp.sum(p * log_q), 0)

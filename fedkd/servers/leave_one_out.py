@@ -1,0 +1,53 @@
+"""Class means of the other clients: what everybody but the receiver has uploaded in the last round."""
+
+import jax
+import jax.numpy as jnp
+
+from fedkd.servers.class_knowledge import class_message, vector_width
+from fedkd.types import Download, Server, clients
+
+
+def means_of_others(of: str = 'logits', width: int | None = None) -> Server:
+  """For each client the mean per class of what the others uploaded in the last round (FD, Jeong et al., 2018, Alg. 1).
+
+  Messages are `class_message`s. A class that nobody else sent is not valid; the paper divides by the number of the
+  others, and so needs everybody in every round with all classes. Downloads are a client's own, so that what a round
+  sends grows with its slots.
+
+  Args:
+    of, width: as in `class_means`.
+
+  Raises:
+    ValueError: as `class_means`, at init.
+  """
+
+  def init(key, groups, variables, data):
+    del key
+    many, classes = clients(groups), groups[0].model.classes
+    blank = jnp.zeros((many, classes, vector_width(of, width, groups, variables, data)))
+    return {'value': blank, 'valid': jnp.zeros((many, classes), bool)}
+
+  def receive(key, t, state, uploads, ids):
+    del key, t
+    value, valid = jnp.zeros_like(state['value']), jnp.zeros_like(state['valid'])
+    for up, slot in zip(uploads, ids, strict=True):
+      row = jnp.where(slot >= 0, slot, len(valid))  # empty slots write out of bounds, which is dropped
+      value = value.at[row].set(up['knowledge'].value, mode='drop')
+      valid = valid.at[row].set(up['knowledge'].valid, mode='drop')
+    return {'value': value, 'valid': valid}, {'known_classes': jnp.sum(jnp.any(valid, 0))}
+
+  def send(key, t, state, ids):
+    del key, t
+    valid = state['valid']
+    value = jnp.where(valid[..., None], state['value'], 0)
+    total, count = value.sum(0), valid.sum(0)  # [C, width], [C]
+
+    def own(slot):
+      mine = jnp.maximum(slot, 0)
+      others = count - valid[mine]  # [m, C]
+      means = (total - value[mine]) / jnp.maximum(others, 1)[..., None]
+      return jax.vmap(class_message)(means, others > 0)
+
+    return tuple(Download(own=own(slot)) for slot in ids)
+
+  return Server(init, receive, send)

@@ -1,0 +1,160 @@
+"""FD: what is sent is the mean output of the passes that trained, what comes back the mean of the others."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from fedkd import ledger, methods, models, plan, servers
+from helpers import assert_close, assert_same_bits, problem
+from lone_servers import KEY, groups_of, uploads_of
+
+NET = models.MLP((), classes=3)
+TURN = {'steps': 2, 'batch': 8}
+RATE, GAMMA = 0.1, 0.7
+SGD = optax.sgd(RATE)
+PARTS = [np.arange(12), np.arange(20, 26), np.arange(40, 43)]  # batches of 12 hold every row as often; 0, 1, 2 in turn
+
+
+def made_with(method, clients=3, rounds=3, parts=None):
+  return problem(method, [NET], [clients], plan.synchronous()([clients], rounds), parts)
+
+
+def test_without_its_weight_it_is_private():
+  both = methods.fd(SGD, gamma=0.0, **TURN), methods.private(SGD, **TURN)
+  one, other = (made_with(method).run()[0].client for method in both)
+  assert_same_bits(one, other)
+
+
+def test_one_client_has_nobody_to_learn_from():
+  one, other = (made_with(m, 1).run()[0].client for m in (methods.fd(SGD, **TURN), methods.private(SGD, **TURN)))
+  assert_close(one, other)
+
+
+UPLOADS = np.array([[[1.0, 2], [3, 4]], [[5.0, 6], [7, 8]], [[9.0, 10], [0, 0]]])
+VALID = np.array([[True, True], [True, False], [True, False]])
+
+
+def sent(clients, valid=VALID, ids=None):
+  """(value [m, C, 2], valid [m, C]) of what the clients `ids` receive after the first `clients` have uploaded."""
+  server = servers.means_of_others()
+  state = server.init(KEY, groups_of(3), (), ())
+  slots = (jnp.arange(clients),)
+  state, _ = server.receive(KEY, 0, state, (uploads_of(UPLOADS[:clients], valid[:clients]),), slots)
+  message = server.send(KEY, 1, state, slots if ids is None else (jnp.asarray(ids),))[0].own
+  assert_same_bits(message['knowledge'].valid, message['label'].valid)
+  return np.asarray(message['knowledge'].value), np.asarray(message['knowledge'].valid)
+
+
+def test_of_two_clients_each_receives_the_others_upload():
+  value, valid = sent(2, np.ones((3, 2), bool))
+  assert_same_bits(value, UPLOADS[[1, 0]].astype(np.float32))
+  assert valid.all()
+
+
+def test_a_class_that_nobody_else_sent_is_not_there():
+  value, valid = sent(3)
+  np.testing.assert_array_equal(valid, [[True, False], [True, True], [True, True]])
+  np.testing.assert_array_equal(value[:, 0], [[7, 8], [5, 6], [3, 4]])  # means of the other two
+  np.testing.assert_array_equal(value[1:, 1], [[3, 4], [3, 4]])  # only client 0 sent it
+
+
+def test_the_mean_over_clients_of_what_they_receive_is_the_mean_of_what_was_sent():
+  value, _ = sent(3, np.ones((3, 2), bool))
+  np.testing.assert_allclose(value.mean(0), UPLOADS.mean(0), rtol=1e-6)
+
+
+def test_who_was_absent_receives_the_mean_of_all_and_uploads_last_a_round():
+  value, valid = sent(2, np.ones((3, 2), bool), ids=[2, -1])
+  np.testing.assert_array_equal(value[0], UPLOADS[:2].mean(0))
+  assert valid[0].all()
+  server = servers.means_of_others()
+  state = server.init(KEY, groups_of(3), (), ())
+  slots = (jnp.arange(3),)
+  state, _ = server.receive(KEY, 0, state, (uploads_of(UPLOADS),), slots)
+  state, _ = server.receive(KEY, 1, state, (uploads_of(UPLOADS[:1]),), (jnp.array([-1]),))
+  assert not np.asarray(server.send(KEY, 2, state, slots)[0].own['knowledge'].valid).any()
+
+
+def softmax(z):
+  e = np.exp(z - z.max(-1, keepdims=True))
+  return e / e.sum(-1, keepdims=True)
+
+
+# What is averaged of logits, the loss of an example and its gradient to the logits, given what was received.
+FORMS = {
+  ('probabilities', 'ce'): (softmax, lambda z, p: (-(p * np.log(softmax(z))).sum(), softmax(z) * p.sum() - p)),
+  ('logits', 'kl'): (
+    lambda z: z,
+    lambda z, g: ((softmax(g) * np.log(softmax(g) / softmax(z))).sum(), softmax(z) - softmax(g)),
+  ),
+  ('logits', 'mse'): (lambda z: z, lambda z, g: (np.mean((z - g) ** 2), 2 * (z - g) / len(z))),
+}
+
+
+@pytest.mark.parametrize(('knowledge', 'distance'), FORMS)
+@pytest.mark.parametrize('others', [True, False])
+def test_three_rounds_are_those_of_a_twin_in_numpy(knowledge, distance, others):
+  """Softmax regression in float64, one example at a time; the third client has one row of each class."""
+  output, form = FORMS[knowledge, distance]
+  how = {'knowledge': knowledge, 'distance': distance, 'others_only': others, 'gamma': GAMMA}
+  made = made_with(methods.fd(SGD, steps=2, batch=12, **how), parts=PARTS)
+  image, label = map(np.asarray, made.data[0].pool)
+  x = np.concatenate([(image.reshape(len(image), -1) - 128.0) / 64, np.ones((len(image), 1))], 1)
+  dense = made.state.client[0].params['net']['output']
+  w = [np.concatenate([k, b[None]]).astype(float) for k, b in zip(dense['kernel'], dense['bias'], strict=True)]
+  means, losses = [], []
+  for _ in range(3):
+    uploads = []
+    for k, rows in enumerate(PARTS):
+      known = (
+        {c: np.mean([m[c] for j, m in enumerate(means) if j != k or not others], 0) for c in range(3)} if means else {}
+      )
+      sums, loss = {c: [] for c in range(3)}, 0.0
+      for _ in range(2):
+        slope = np.zeros_like(w[k])
+        for row in rows:
+          z, y = x[row] @ w[k], label[row]
+          sums[y].append(output(z))
+          away, push = form(z, known[y]) if known else (0.0, 0.0)
+          loss += (-np.log(softmax(z)[y]) + GAMMA * away) / len(rows) / 2
+          slope += np.outer(x[row], softmax(z) - np.eye(3)[y] + GAMMA * push) / len(rows)
+        w[k] = w[k] - RATE * slope
+      uploads.append({c: np.mean(values, 0) for c, values in sums.items()})
+      losses.append(loss)
+    means = uploads
+  state, report = made.run()
+  found = state.client[0].params['net']['output']
+  np.testing.assert_allclose(np.concatenate([found['kernel'], found['bias'][:, None]], 1), w, rtol=1e-4, atol=1e-5)
+  np.testing.assert_allclose(np.ravel(report.info[0]['loss']), losses, rtol=1e-4)
+  assert np.abs(report.info[0]['distill_loss'])[1:].min() > 1e-3  # it mattered
+  # C (C + 1) numbers each way, none down in the first round.
+  numbers = lambda counts: ledger.total(counts)['knowledge'][0] + ledger.total(counts)['labels'][0]
+  assert (numbers(report.up), numbers(report.down)) == (3 * 3 * 12, 2 * 3 * 12)
+
+
+def test_fedhe_with_sums_of_a_round_is_the_variant_of_htfllib():
+  how = {'knowledge': 'logits', 'distance': 'mse', 'others_only': False}
+  fedhe = methods.fedhe(SGD, count_offset=0.0, cold_start=0.0, refresh_every=0.0, **TURN)
+  fedhe = fedhe._replace(server=servers.class_means(per_round=True))
+  assert_same_bits(made_with(methods.fd(SGD, **how, **TURN)).run()[0].client, made_with(fedhe).run()[0].client)
+
+
+@pytest.mark.parametrize(
+  ('wrong', 'message'),
+  [
+    ({'distance': 'mae'}, r"distance='mae' is unknown; choose one of ce, kl, mse"),
+    ({'knowledge': 'features'}, r"knowledge='features' is unknown; choose one of probabilities, logits"),
+    ({'average': 'all'}, r"average='all' .* set others_only=False, or average='round'"),
+    ({'gamma': -1.0}, r'gamma=-1.0 must be .*at least 0'),
+  ],
+)
+def test_unknown_choices_are_refused(wrong, message):
+  with pytest.raises(ValueError, match=message):
+    methods.fd(SGD, **wrong)
+
+
+def test_gamma_may_be_traced():
+  end = jax.jit(lambda gamma: made_with(methods.fd(SGD, gamma=gamma, **TURN), rounds=2).run()[0].client[0].params)
+  assert not np.allclose(*(jax.tree.leaves(end(g))[0] for g in (0.0, 5.0)))
