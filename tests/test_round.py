@@ -20,7 +20,8 @@ METHODS = {
   'fedhe': methods.fedhe(SGD, steps=2, batch=6),
   'fedavg': methods.fedavg(SGD, steps=2, batch=6),
 }
-every_method = pytest.mark.parametrize('name', METHODS)
+# A round names no method; every method's idle clients and slots are looked at in `tests/test_methods.py`.
+every_method = pytest.mark.parametrize('name', ['fedhe', pytest.param('fedavg', marks=pytest.mark.slow)])
 
 
 def some(sizes, count=5):
@@ -138,8 +139,8 @@ def test_fedhe_without_its_knowledge_loss_is_private():
 # To rounding.
 
 
-@pytest.mark.parametrize('name', METHODS)
-@pytest.mark.parametrize('clients_per_vmap', [2, 3, 4])
+@every_method
+@pytest.mark.parametrize('clients_per_vmap', [pytest.param(2, marks=pytest.mark.slow), 3, 4])
 def test_width_of_the_map(name, clients_per_vmap):
   everyone = plan.synchronous()([4], 3)
   made = problem(METHODS[name], [NET], [4], everyone)
