@@ -92,7 +92,7 @@ def _every_method():
 
 
 # These need nothing else of a federation than those of every day; `tests/test_methods.py` trains them all.
-ALIKE = ('private', 'agg', 'public', 'fedprox', 'fedhe', 'felo')
+ALIKE = ('private', 'agg', 'public', 'fedprox', 'fedhe', 'felo', 'velo')
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_a_notebook_and_a_run_directory_end_alike(tmp_path):
   """The door with the split of a run is that run: to rounding, since the runner compiles initial weights otherwise."""
   file = runs.save_images(tmp_path / 'tiny.npz')
   config = runs.config(file, 'fedhe', rounds=3)
-  config.groups = ({'model': 'MLP', 'clients': 2, 'hidden': (8,)}, {'model': 'MLP', 'clients': 2, 'hidden': (4,)})
+  config.groups = ({'model': 'MLP', 'clients': 4, 'hidden': (8,)},)
   config.data.normalise = 'mean_image'
   summary = experiment.run(config, tmp_path / 'run', show=False)
   parts = build.build(config, dry=True)
