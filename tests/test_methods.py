@@ -62,11 +62,12 @@ VARIANTS = [name for name in TABLE if name.split()[0] in TABLE and ' ' in name] 
 every_method = pytest.mark.parametrize(
   'name', [pytest.param(name, marks=[pytest.mark.slow] * (name in VARIANTS)) for name in TABLE]
 )
-several_groups = pytest.mark.parametrize(
+LIKE_OTHERS = ('agg', 'public', 'fedprox')  # their programs are those of private and fedavg but for data or loss
+# Another, long compilation of every method.
+every_paper = pytest.mark.parametrize(
   'name',
-  [pytest.param(name, marks=[pytest.mark.slow] * (name in VARIANTS)) for name in TABLE if len(TABLE[name][1]) > 1],
+  [pytest.param(n, marks=[pytest.mark.slow] * (n in LIKE_OTHERS)) for n in TABLE if n not in VARIANTS],
 )
-every_paper = pytest.mark.parametrize('name', [name for name in TABLE if name not in VARIANTS])  # a long compilation
 
 
 def test_the_table_is_complete():
@@ -202,7 +203,14 @@ def test_the_order_of_the_slots_does_not_matter(name):
   assert_close(*states)
 
 
-@several_groups
+@pytest.mark.parametrize(
+  'name',
+  [
+    pytest.param(name, marks=[pytest.mark.slow] * (name in (*VARIANTS, *LIKE_OTHERS)))
+    for name in TABLE
+    if len(TABLE[name][1]) > 1
+  ],
+)
 def test_a_group_without_slots(name):
   made = fresh(name)
   participants = [np.zeros((2, 0), np.int32)] * len(made.groups)

@@ -70,7 +70,7 @@ def federation(nets=(NET, NET, OTHER, OTHER), **how):
 # Every method through the door, on images that even FedGKT's stem can take: (factory, modules, what is given).
 def _every_method():
   turn = {'steps': 2, 'batch': 8}
-  wide = lambda rate: models.PreActResNet(classes=CLASSES, width=0.03, rate=rate, blocks=(1, 1))
+  wide = lambda rate: models.PreActResNet(classes=CLASSES, width=0.03, rate=rate, blocks=(1,))
   mixed, gkt, one = [NET, NET, OTHER, OTHER], [models.GKTClient(classes=CLASSES, channels=4)], [NET]
   shared, public = {'shared': [part[-6:] for part in PARTS]}, {'public': HELD[:12]}
   tables = {
@@ -92,7 +92,13 @@ def _every_method():
   return tables
 
 
-@pytest.mark.parametrize('name', methods.__all__)
+# These need nothing else of a federation than those of every day; `tests/test_methods.py` trains them all.
+ALIKE = ('private', 'agg', 'public', 'fedprox', 'fedhe', 'felo', 'velo')
+
+
+@pytest.mark.parametrize(
+  'name', [pytest.param(name, marks=[pytest.mark.slow] * (name in ALIKE)) for name in methods.__all__]
+)
 def test_every_method_runs_through_the_door(name):
   method, nets, given = _every_method()[name]
   x, y = images()
@@ -117,7 +123,7 @@ def test_a_notebook_and_a_run_directory_end_alike(tmp_path):
   """The door with the split of a run is that run: to rounding, since the runner compiles initial weights otherwise."""
   file = runs.save_images(tmp_path / 'tiny.npz')
   config = runs.config(file, 'fedhe', rounds=3)
-  config.groups = ({'model': 'MLP', 'clients': 2, 'hidden': (8,)}, {'model': 'MLP', 'clients': 2, 'hidden': (4,)})
+  config.groups = ({'model': 'MLP', 'clients': 4, 'hidden': (8,)},)
   config.data.normalise = 'mean_image'
   summary = experiment.run(config, tmp_path / 'run', show=False)
   parts = build.build(config, dry=True)
@@ -226,7 +232,7 @@ def test_the_flag_for_training_reaches_a_module_under_its_name(flag):
   assert (adapted.apply(variables, X[:2], False)[0] != 1).any()
 
 
-SIMULATION = fedkd.simulation(FEDHE, federation(), plan=plan.sampled(ratio=0.5))
+SIMULATION = fedkd.simulation(FEDHE, federation([NET]), plan=plan.sampled(ratio=0.5))
 
 
 def test_rounds_and_runs_are_the_same_program_however_they_are_cut():

@@ -433,6 +433,8 @@ def test_a_method_by_value_and_by_dotted_path(images, tmp_path):
   by_value, by_path = runs.config(images, 'private'), runs.config(images, 'private')
   by_value.method = configs.method(halved)
   by_path.method = configs.method(f'{__name__}:halved')
+  for config in (by_value, by_path):
+    config.groups = ({'model': 'MLP', 'clients': 4, 'hidden': (8,)},)
   results = [experiment.run(c, tmp_path / str(i), show=False) for i, c in enumerate((by_value, by_path))]
   assert results[0]['state_sha256'] == results[1]['state_sha256']
   assert results[0]['examples'] == [6 * 4 * 8]

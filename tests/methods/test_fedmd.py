@@ -74,7 +74,7 @@ def made_with(method, sizes=(2, 1), rounds=4, **how):
   return problem(method, [LINEAR] * len(sizes), sizes, plan.synchronous()(sizes, rounds), **how)
 
 
-@pytest.mark.parametrize('loss', ['mse', 'kl', 'mae'])
+@pytest.mark.parametrize('loss', ['kl', *(pytest.param(name, marks=pytest.mark.slow) for name in ('mse', 'mae'))])
 def test_identical_parties_are_a_fixed_point(loss, monkeypatch):
   """Without revisits: the consensus is everyone's own logits, and digesting it changes nothing."""
   fit = local.fit
