@@ -30,6 +30,8 @@ FORKED = ('kills', 'timed', 'paused', 'clock', 'starts', 'limits')  # in process
 def preload(folder):
   """Starts this program once more, below the library."""
   library = folder / 'shim.so'
+  if not SOURCE.exists() or not shutil.which('cc'):
+    sys.exit(f'fedkd: the crash harness needs {SOURCE} and a C compiler; start it in a checkout, and install `cc`')
   subprocess.run(['cc', '-shared', '-fPIC', '-O1', '-o', library, SOURCE, '-ldl', '-pthread'], check=True)
   words = [sys.executable, *sys.orig_argv[1:]]
   return subprocess.run(words, env={**os.environ, 'LD_PRELOAD': str(library)}, check=False).returncode
