@@ -10,8 +10,7 @@ from fedkd import files
 from fedkd.errors import ConfigError
 
 DIGESTED = ('config.json', 'metrics.jsonl', 'split.npz')  # files whose checksums are in a summary
-SUMMARY = ('name', 'method', 'rounds', 'seeds', 'groups', 'start', 'final', 'worst_client', 'ledger')
-SUMMARY += ('turns', 'seconds', 'state_sha256')
+SUMMARY = ('method', 'rounds', 'seeds', 'final', 'worst_client', 'ledger', 'seconds')  # fields that every run has had
 FIELDS = ('id', 'profile', 'method', 'config', 'config_sha256', 'seeds', 'per_seed', 'curve', 'turns')
 FIELDS += ('ledger', 'seconds', 'device', 'versions', 'commit', 'dirty', 'images')
 YOUNGER = ('curve', 'images')  # fields that the first results lack
@@ -85,6 +84,9 @@ def of_run(workdir, id, profile, name=None) -> dict:
     id: the experiment it belongs to.
     profile: of its config.
     name: of its row in the table; None is its method.
+
+  Raises:
+    ConfigError: as `summary`.
   """
   run = summary(workdir)
   config = comparable(files.read_sealed(pathlib.Path(workdir) / 'config.json'))
@@ -104,6 +106,8 @@ def of_run(workdir, id, profile, name=None) -> dict:
 def _curve(workdir) -> list:
   """Every evaluation, accuracies to four digits."""
   rows = files.read(pathlib.Path(workdir) / 'metrics.jsonl')
+  if not rows:
+    raise ConfigError(f'{workdir} holds no evaluations (metrics.jsonl is empty or missing); bring the file back')
   last = sum(row['phase'] == rows[-1]['phase'] for row in rows)
   kept = CURVE + ('accuracy_per_client',) * (last <= PER_CLIENT)
 
@@ -124,7 +128,7 @@ def read(path) -> dict:
   try:
     result = json.loads(pathlib.Path(path).read_text())
     missing = [field for field in FIELDS if field not in result and field not in YOUNGER]
-  except (ValueError, TypeError) as error:
+  except (ValueError, TypeError, RecursionError) as error:
     raise ConfigError(f'{path} is not a result of this program ({error}); move it away') from error
   if missing:
     raise ConfigError(f'{path} has no {", ".join(missing)}, so it has another schema; move it away')

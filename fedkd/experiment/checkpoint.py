@@ -6,10 +6,12 @@ match, or cannot be read, is skipped for the next older one.
 
 import contextlib
 import errno
+import functools
 import hashlib
 import json
 import logging
 import os
+import sys
 
 import jax
 import numpy as np
@@ -40,8 +42,7 @@ def manager(directory, keep=KEPT, largest=0, tidy=True):
   """
   import orbax.checkpoint as ocp  # here and below: half a second that a refused config need not wait for
 
-  # Orbax and absl log every save; the terminal shows progress instead.
-  logging.getLogger('absl').setLevel(logging.ERROR)
+  _silence()
   options = ocp.CheckpointManagerOptions(
     max_to_keep=keep,
     enable_async_checkpointing=False,
@@ -55,6 +56,18 @@ def manager(directory, keep=KEPT, largest=0, tidy=True):
   directory.mkdir(parents=True, exist_ok=True)  # as Orbax asks of a process that is alone
   with ocp.CheckpointManager(directory.absolute(), options=options, item_handlers=handlers) as opened:
     yield opened
+
+
+@functools.cache
+def _silence():
+  """What goes wrong is raised by `save` and `read`. Orbax and absl also log it, as they do every save; and after a
+  failure Orbax leaves tasks behind, and closes an event loop, or half of one, to which TensorStore's threads still
+  report."""
+  logging.getLogger('absl').setLevel(logging.CRITICAL)
+  logging.getLogger('asyncio').addFilter(lambda record: 'orbax' not in logging.Formatter().format(record))
+  before = sys.unraisablehook
+  of_loop = lambda said: 'BaseEventLoop' in repr(said.object) or str(said.exc_value) == 'Event loop is closed'
+  sys.unraisablehook = lambda said: None if of_loop(said) else before(said)
 
 
 def _alone():

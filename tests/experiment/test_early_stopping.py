@@ -1,10 +1,12 @@
 """Early stopping: the rule, the slots, and runs whose clients stop."""
 
 import json
-from types import SimpleNamespace
+import struct
 
 import numpy as np
 import pytest
+from tensorboardX import record_writer
+from tensorboardX.proto import event_pb2
 from test_phases import config, rows_of, stop_after
 
 import runs
@@ -113,16 +115,30 @@ def test_a_phase_ends_when_everyone_has_stopped(finished, images, tmp_path):
   assert rows[3]['turns'] == [8]
 
 
-def test_a_seed_in_which_nobody_learned_has_no_loss():
+def test_a_seed_in_which_nobody_learned_has_no_loss(tmp_path):
   sums = {**totals.start(2), 'means': {'loss': [[0.0, 3.0], [0, 2]]}}
   row = totals.row(sums)
   assert row['loss'] == [None, 1.5]
-  shown = {}
-  writer = SimpleNamespace(add_scalar=lambda name, value, step: shown.update({name: value}), flush=lambda: None)
-  progress.events(writer, row, 1)
-  assert shown['loss'] == 1.5
-  progress.events(writer, {'kl': [None, None]}, 1)
-  assert 'kl' not in shown
+  path = progress.tensorboard(tmp_path, 4)
+  progress.events(path, {**row, 'kl': [None, None]}, 7)
+  version, session, *shown = logged(path)
+  assert (version.file_version, session.session_log.status, session.step) == ('brain.Event:2', 1, 5)
+  assert {event.step for event in shown} == {7}
+  values = {event.summary.value[0].tag: event.summary.value[0].simple_value for event in shown}
+  assert values['loss'] == 1.5
+  assert 'kl' not in values
+
+
+def logged(path):
+  """The events of a TensorBoard file, whose checksums are those of TFRecord."""
+  content = path.read_bytes()
+  while content:
+    (length,) = struct.unpack('<Q', content[:8])
+    data, rest = content[12 : 12 + length], content[12 + length :]
+    sums = struct.unpack('<I', content[8:12]) + struct.unpack('<I', rest[:4])
+    assert sums == tuple(map(record_writer.masked_crc32c, (content[:8], data)))
+    yield event_pb2.Event.FromString(data)
+    content = rest[4:]
 
 
 def test_a_run_resumes_among_stopped_clients_to_the_same_bits(finished, tmp_path):

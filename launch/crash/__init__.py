@@ -1,0 +1,1 @@
+"""The crash harness: `python -m launch.crash`."""

@@ -1,0 +1,143 @@
+"""Ends and hinders runs at every operation on their files, and checks that they end as if nothing had happened.
+
+  python -m launch.crash --json=results/crash.json                 # every case and fault: hours
+  python -m launch.crash --cases=fedhe --faults=kill --every=10    # each tenth operation of one run
+
+A small run is started again and again. A library (`tests/shim.c`, built with `cc`) counts its operations on files and
+at the chosen one lets it and all later ones fail, ends the process, or copies the directory: what a process that is
+killed there leaves. What must hold: the run, started again, ends with the state and the metrics of an unbroken one, or
+is refused with one sentence; nothing else.
+"""
+
+import argparse
+import ctypes
+import json
+import os
+import pathlib
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+
+SOURCE = pathlib.Path(__file__).parents[2] / 'tests' / 'shim.c'
+INSIDE = ('kill', 'full', 'read-only', 'broken', 'damage')  # in one process, compiled once
+FORKED = ('kills', 'timed', 'paused', 'clock', 'starts', 'limits')  # in processes of their own
+
+
+def preload(folder):
+  """Starts this program once more, below the library."""
+  library = folder / 'shim.so'
+  if not SOURCE.exists() or not shutil.which('cc'):
+    sys.exit(f'fedkd: the crash harness needs {SOURCE} and a C compiler; start it in a checkout, and install `cc`')
+  subprocess.run(['cc', '-shared', '-fPIC', '-O1', '-o', library, SOURCE, '-ldl', '-pthread'], check=True)
+  words = [sys.executable, *sys.orig_argv[1:]]
+  return subprocess.run(words, env={**os.environ, 'LD_PRELOAD': str(library)}, check=False).returncode
+
+
+def arguments():
+  """The command line."""
+  parser = argparse.ArgumentParser(prog='python -m launch.crash', description=__doc__.split('\n')[0])
+  parser.add_argument('--json', help='where the figures go; those of other cases and faults there stay')
+  parser.add_argument('--cases', default='', help='some of launch.crash.cases.NAMES')
+  parser.add_argument('--faults', default='', help=f'some of {", ".join(INSIDE + FORKED)}')
+  parser.add_argument('--every', type=int, default=1, help='of the operations at which something happens')
+  parser.add_argument('--count', type=int, default=20, help='of damaged files and of processes')
+  return parser.parse_args()
+
+
+def measure(case, fault, asked, made) -> dict:
+  """The figures of a fault: points, and how many of them ended in which way; findings is what must be empty."""
+  from launch.crash import faults
+
+  expected, operations = made
+  call = {
+    'kill': lambda: faults.killed(case, expected, operations, asked.every),
+    'damage': lambda: faults.damaged(case, expected, operations, asked.count),
+    **{k: lambda k=k: faults.failing(case, expected, operations, asked.every, k) for k in faults.ERRORS},
+    **{k: lambda k=k: getattr(faults, k)(case, expected, operations, asked.count) for k in FORKED},
+  }[fault]
+  begun, said, slowest = time.monotonic(), [], 0.0
+  for what, verdict, seconds in call():
+    said.append(verdict)
+    slowest = max(slowest, seconds)
+    if verdict not in ('equal', 'refused'):
+      print(f'{case.name} {fault} {what}: {verdict}', flush=True)
+  figures = {'operations': operations, 'points': len(said), 'equal': said.count('equal')}
+  figures |= {'refused': said.count('refused'), 'other': len(said) - said.count('equal') - said.count('refused')}
+  return {**figures, 'seconds': round(time.monotonic() - begun, 1), 'slowest': round(slowest, 2)}
+
+
+def keep(path, name, fault, figures):
+  """Adds figures to the JSON file."""
+  print(f'{name} {fault}: {figures}', flush=True)
+  if path:
+    from fedkd import files
+
+    path = pathlib.Path(path)
+    found = json.loads(path.read_text()) if path.exists() else {'machine': machine(), 'cases': {}}
+    found['cases'].setdefault(name, {})[fault] = figures
+    files.write_json(path, found)
+
+
+def machine() -> str:
+  """Where the figures are from."""
+  return f'{os.cpu_count()} cores, {platform.system()} {platform.release()}'
+
+
+def case_of(name, folder, asked, wanted):
+  """All faults of a case. The first process forks the others, so that it must not start JAX itself."""
+  from launch.crash import cases, faults, trial
+
+  case = trial.Case(name, folder / name)
+  case.folder.mkdir()
+  cases.save_images(case.folder / 'images.npz')
+  trial.draw_nothing()
+
+  def inside():
+    trial.build_once()
+    made = faults.whole(case)
+    (case.folder / 'made.json').write_text(json.dumps(made))
+    for fault in [one for one in INSIDE if one in wanted]:
+      keep(asked.json, name, fault, measure(case, fault, asked, made))
+
+  process = os.fork()
+  if not process:
+    code = 1
+    try:
+      inside()
+      code = 0
+    finally:
+      sys.stdout.flush()
+      os._exit(code)
+  if os.waitpid(process, 0)[1]:
+    raise RuntimeError(f'{name}: the harness failed')
+  made = json.loads((case.folder / 'made.json').read_text())
+  for fault in [one for one in FORKED if one in wanted]:
+    keep(asked.json, name, fault, measure(case, fault, asked, made))
+
+
+def main():
+  """The command."""
+  asked = arguments()
+  folder = pathlib.Path(tempfile.mkdtemp())  # a TemporaryDirectory would be removed by the exit of every fork
+  try:
+    if not hasattr(ctypes.CDLL(None), 'shim_arm'):
+      sys.exit(preload(folder))
+    warnings.simplefilter('ignore')  # JAX warns of forks; here they come before it has threads
+    import matplotlib.figure  # noqa: F401
+    import orbax.checkpoint  # noqa: F401
+    import tensorboardX  # noqa: F401
+
+    from launch.crash import cases
+
+    for name in asked.cases.split(',') if asked.cases else cases.NAMES:
+      case_of(name, folder, asked, asked.faults.split(',') if asked.faults else INSIDE + FORKED)
+  finally:
+    shutil.rmtree(folder)
+
+
+if __name__ == '__main__':
+  main()

@@ -1,0 +1,40 @@
+"""What runs survive: the table of `python -m launch.crash --json=FILE`."""
+
+import json
+import pathlib
+
+FAULTS = {
+  'kill': 'killed at an operation on a file, every one of them',
+  'kills': 'killed at one to three random operations in a row',
+  'timed': 'killed after a random time, also while compiling',
+  'full': 'the disk is full from an operation on',
+  'read-only': 'the file system is read-only from an operation on',
+  'broken': 'input/output errors from an operation on',
+  'damage': 'a file flipped in a bit, cut in half, emptied, swapped with that of another run, deleted',
+  'paused': 'stopped for three seconds',
+  'clock': 'the wall clock a day off, times of files from 1970 and 2100',
+  'starts': 'many starts at once on one directory',
+  'limits': 'few file descriptors, small files',
+}
+
+
+def table(path) -> str:
+  """Markdown, a line per fault over all runs of the harness.
+
+  Args:
+    path: the JSON file of `launch.crash`.
+  """
+  found = json.loads(pathlib.Path(path).read_text())
+  lines = ['| what happens | runs | points | ends with the same bits | refused in one sentence | anything else |']
+  lines += ['| --- | --- | --- | --- | --- | --- |']
+  for fault, words in FAULTS.items():
+    of_runs = {name: faults[fault] for name, faults in found['cases'].items() if fault in faults}
+    if of_runs:
+      sums = [sum(figures[key] for figures in of_runs.values()) for key in ('points', 'equal', 'refused', 'other')]
+      lines.append(f'| {words} | {", ".join(of_runs)} | {" | ".join(map(str, sums))} |')
+  every = [figures for faults in found['cases'].values() for figures in faults.values()]
+  slowest, seconds = max(one['slowest'] for one in every), sum(one['seconds'] for one in every)
+  points = sum(one['points'] for one in every)
+  lines += ['', f'{points:,} points in {seconds / 60:.0f} minutes on {found["machine"]}; the slowest start after a']
+  lines[-1] += f' fault took {slowest:.0f} s.'
+  return '\n'.join(lines) + '\n'
