@@ -1,6 +1,7 @@
 """Early stopping from a config, checked against data and plan; and whether memory suffices."""
 
 import math
+import pathlib
 
 import jax
 
@@ -8,6 +9,23 @@ from fedkd import config as configs
 from fedkd import ranges
 from fedkd.errors import ConfigError
 from fedkd.experiment import devices, early_stopping, hosts
+
+
+def check_workdir(workdir):
+  """Checks that a run directory can be one, before anything is read or made.
+
+  Raises:
+    ConfigError: for an empty name, one that no file system takes, or something else than a directory.
+  """
+  path = pathlib.Path(workdir)
+  try:
+    if not str(workdir) or (path.exists() and not path.is_dir()):
+      raise ConfigError(f"workdir={str(workdir)!r} is no directory; give one such as runs/try, '.' for this one")
+  except (OSError, ValueError) as error:  # a name too long, or with a zero in it
+    reason = getattr(error, 'strerror', None) or error
+    raise ConfigError(
+      f'workdir={str(workdir)[:60]}... cannot be a directory ({reason}); give a shorter name'
+    ) from error
 
 
 def make_early_stop(block, last, config, source, splits) -> early_stopping.EarlyStop | None:
