@@ -188,5 +188,5 @@ def _limit(value, words) -> str:
 
 
 def _short(value) -> str:
-  text = repr(value)
+  text = ' '.join(repr(value).split())
   return text if len(text) <= 60 else f'{text[:40]}... ({len(text)} characters)'

@@ -70,6 +70,10 @@ def _check_before(config):
   for i, phase in enumerate(config.before):
     if not isinstance(phase, dict | ConfigDict) or 'name' not in phase:
       raise ConfigError(f"before[{i}]={to_json(phase)!r} must be a block such as {{'name': 'private', 'rounds': 10}}")
+    if not isinstance(phase.get('early_stop', {}), dict | ConfigDict):
+      raise ConfigError(
+        f"before[{i}].early_stop={phase['early_stop']!r} must be a block such as {{'watch': 'validation_accuracy'}}"
+      )
     ranges.check(f'before[{i}].rounds', phase.get('rounds', 1), RANGES['rounds'])
 
 

@@ -35,8 +35,6 @@ def make_early_stop(block, last, config, source, splits) -> early_stopping.Early
     ConfigError: for an unknown field or an impossible value.
   """
   fields = block.get('early_stop')
-  if fields is not None and not isinstance(fields, dict | configs.ConfigDict):
-    raise ConfigError(f"early_stop={fields!r} must be a block such as {{'watch': 'validation_accuracy'}}")
   if not fields or fields.get('watch') == '':
     return None
   configs.check_known(fields, early_stopping.EarlyStop._fields, 'early_stop')
@@ -74,10 +72,11 @@ def check_batches(blocks, source):
     ConfigError: that names the field.
   """
   numbers = math.prod(source.train_image.shape[1:])
-  for block in blocks:
+  for number, block in enumerate(blocks):
+    where = 'method' if number == len(blocks) - 1 else f'before[{number}]'
     for field in block:
       if field.endswith('batch'):
-        what = f'{field}={block[field]} of {configs.label(block)}'
+        what = f'{where}.{field}={block[field]}'
         _check_memory(4 * numbers * block[field], what, f'images of {numbers} numbers', 'lower it')
 
 
