@@ -124,7 +124,7 @@ def read(path) -> dict:
   try:
     result = json.loads(pathlib.Path(path).read_text())
     missing = [field for field in FIELDS if field not in result and field not in YOUNGER]
-  except (ValueError, TypeError) as error:
+  except (ValueError, TypeError, RecursionError) as error:
     raise ConfigError(f'{path} is not a result of this program ({error}); move it away') from error
   if missing:
     raise ConfigError(f'{path} has no {", ".join(missing)}, so it has another schema; move it away')

@@ -19,13 +19,11 @@ def check_workdir(workdir):
   """
   path = pathlib.Path(workdir)
   try:
-    if not str(workdir) or (path.exists() and not path.is_dir()):
-      raise ConfigError(f"workdir={str(workdir)!r} is no directory; give one such as runs/try, '.' for this one")
-  except (OSError, ValueError) as error:  # a name too long, or with a zero in it
-    reason = getattr(error, 'strerror', None) or error
-    raise ConfigError(
-      f'workdir={str(workdir)[:60]}... cannot be a directory ({reason}); give a shorter name'
-    ) from error
+    is_other = path.exists() and not path.is_dir()
+  except OSError as error:  # a name too long
+    raise ConfigError(f'workdir={str(workdir)[:60]}... cannot be had ({error.strerror}); shorten it') from error
+  if not str(workdir) or '\0' in str(workdir) or is_other:
+    raise ConfigError(f"workdir={str(workdir)!r} is no directory; give one such as runs/try, '.' for this one")
 
 
 def make_early_stop(block, last, config, source, splits) -> early_stopping.EarlyStop | None:
