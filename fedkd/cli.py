@@ -39,7 +39,7 @@ A run that was interrupted continues when it is started again with the same argu
   --profile_dir=DIR        write a trace for JAX's profiler
   --hosts=ADDRESS:PORT,COUNT,INDEX    this process is one of several hosts
 
-Configs (`fedkd run NAME --help` prints the description of one):
+Configs (`fedkd run NAME --help` prints the description of one, and its fields with their ranges):
 
 """
 COMPARE = """fedkd compare RUN RUN ... [--reference=RUN] [--out=DIR] [--results=ID/PROFILE]
@@ -120,7 +120,8 @@ def run(words):
     if not path.is_file():
       _refuse(f'config {name!r} is unknown; choose one of {", ".join(names)}, or give the path of a file')
     if any(map(_asks_for_help, words[1:])):
-      print(_docstring(path))
+      print(f'{_docstring(path)}\n\nFields, with the values of {name}{colon}{string}, and what they may be:\n')
+      print(_fields(path, string))
       return
     words = [f'--config={path}{colon}{string}', *words[1:]]
   module = importlib.import_module('launch.main')
@@ -190,6 +191,17 @@ def _asks_for_help(word) -> bool:
 def _docstring(path) -> str:
   """The docstring of a config, without importing it."""
   return ast.get_docstring(ast.parse(path.read_text())) or 'a config file'
+
+
+def _fields(path, string) -> str:
+  """The fields of a config file, which is imported for it."""
+  import runpy
+
+  errors, config = importlib.import_module('fedkd.errors'), importlib.import_module('fedkd.config')
+  try:
+    return config.described(runpy.run_path(str(path))['get_config'](string))
+  except errors.ConfigError as error:
+    return _refuse(error)
 
 
 def _refuse(text):

@@ -48,7 +48,8 @@ def check_known(names: Iterable[str], known: Iterable[str], what: str) -> None:
   known = list(known)
   for name in names:
     if name not in known:
-      near = difflib.get_close_matches(str(name), known, 1)
+      near = difflib.get_close_matches(str(name)[:60], known, 1)
       raise ConfigError(
-        f'{what} has no field {name!r}; it has {", ".join(known) or "none"}' + (f'; is it {near[0]!r}?' if near else '')
+        f'{what} has no field {str(name)[:60]!r}; it has {", ".join(known) or "none"}'
+        + (f'; is it {near[0]!r}?' if near else '')
       )

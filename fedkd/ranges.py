@@ -92,7 +92,7 @@ def check(field: str, value: Any, annotation: Any) -> None:
     for i, (entry, of_entry) in enumerate(_entries(value, options[0])):
       check(f'{field}[{i}]', entry, of_entry)
   words = describe(annotation)
-  raise ConfigError(f'{field}={_short(value)} must be {words}{_limit(value, words)}')
+  raise ConfigError(f'{field}={short(value)} must be {words}{_limit(value, words)}')
 
 
 def describe(annotation: Any) -> str:
@@ -187,6 +187,7 @@ def _limit(value, words) -> str:
   return ', of at most 32 bits' if math.isfinite(value) else ', and finite'
 
 
-def _short(value) -> str:
-  text = repr(value)
+def short(value: Any) -> str:
+  """A value in one line of a message."""
+  text = ' '.join(repr(value).split())
   return text if len(text) <= 60 else f'{text[:40]}... ({len(text)} characters)'

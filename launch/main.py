@@ -30,7 +30,9 @@ def parse(argv):
       raise errors.ConfigError(f'argument {rest[1]!r} is not a flag; write --config.FIELD=VALUE')
     if _CONFIG.value is None:
       raise errors.ConfigError('give --config and --workdir, as in --config=configs/quickstart.py --workdir=runs/try')
-    if _WORKDIR.value is None and not _DRY_RUN.value:
+    if flags.FLAGS['hosts'].present and not _HOSTS.value:
+      raise errors.ConfigError('--hosts= is empty; give HOST:PORT,COUNT,INDEX, or leave it out for one host')
+    if not _WORKDIR.value and not _DRY_RUN.value:
       raise errors.ConfigError('give --workdir, the run directory, as in --workdir=runs/try')
     return rest
   except errors.ConfigError as error:

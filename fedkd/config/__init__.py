@@ -9,6 +9,7 @@ from ml_collections import ConfigDict
 from fedkd.config.checks import RUN_FIELDS, check, check_known, differences
 from fedkd.config.choices import build, label, method, optimizer, plan, schedule
 from fedkd.config.defaults import default
+from fedkd.config.described import described
 from fedkd.config.groups import entries, spread
 from fedkd.config.lookup import check_call, fields, functions, resolve
 from fedkd.config.stored import check_stored
@@ -26,6 +27,7 @@ __all__ = [
   'check_known',
   'check_stored',
   'default',
+  'described',
   'differences',
   'entries',
   'fields',

@@ -15,7 +15,7 @@ from fedkd.errors import ConfigError, check_known
 # These may change when a run is continued; they affect speed, not results.
 RUN_FIELDS = ('data.dir', 'data.limit', 'lowering', 'devices', 'chunk', 'seed_axis', 'eval_batch', 'checkpoint_every')
 WORDS = {'seed_axis': ('auto', 'map', 'vmap'), 'lowering': ('auto', 'native', 'matmul')}
-KIND_OF = {bool: 'True or False', str: 'text', tuple: 'a tuple', ConfigDict: 'a block'}
+KIND_OF = {bool: 'True or False', str: 'printable text', tuple: 'a tuple', ConfigDict: 'a block'}
 
 
 def check(config: ConfigDict) -> None:
@@ -34,7 +34,7 @@ def check(config: ConfigDict) -> None:
     ranges.check(field, values[field], RANGES[field])
   for field, allowed in WORDS.items():
     if config[field] not in allowed:
-      raise ConfigError(f'{field}={config[field]!r} is unknown; choose one of {", ".join(allowed)}')
+      raise ConfigError(f'{field}={ranges.short(config[field])} is unknown; choose one of {", ".join(allowed)}')
   _check_seeds(config)
   _check_before(config)
   _check_client_store(config)
@@ -56,8 +56,9 @@ def _check_types(config, known, prefix):
     value, kind = config[key], type(usual)
     if kind not in KIND_OF or known.get_type(key) is object or f'{prefix}{key}' in RANGES:
       continue
-    if not isinstance(value, (tuple, list) if kind is tuple else kind):
-      raise ConfigError(f'{prefix}{key}={value!r} must be {KIND_OF[kind]}, as {to_json(usual)!r}')
+    one_line = kind is not str or (isinstance(value, str) and value.isprintable())
+    if not (one_line and isinstance(value, (tuple, list) if kind is tuple else kind)):
+      raise ConfigError(f'{prefix}{key}={ranges.short(to_json(value))} must be {KIND_OF[kind]}, as {to_json(usual)!r}')
 
 
 def _check_seeds(config):
@@ -69,7 +70,12 @@ def _check_seeds(config):
 def _check_before(config):
   for i, phase in enumerate(config.before):
     if not isinstance(phase, dict | ConfigDict) or 'name' not in phase:
-      raise ConfigError(f"before[{i}]={to_json(phase)!r} must be a block such as {{'name': 'private', 'rounds': 10}}")
+      raise ConfigError(
+        f"before[{i}]={ranges.short(to_json(phase))} must be a block such as {{'name': 'private', 'rounds': 10}}"
+      )
+    if not isinstance(phase.get('early_stop', {}), dict | ConfigDict):
+      given = ranges.short(phase['early_stop'])
+      raise ConfigError(f"before[{i}].early_stop={given} must be a block such as {{'watch': 'validation_accuracy'}}")
     ranges.check(f'before[{i}].rounds', phase.get('rounds', 1), RANGES['rounds'])
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import optax
 
 from fedkd.errors import ConfigError
-from fedkd.ranges import plain
+from fedkd.ranges import plain, short
 
 
 def functions(module: types.ModuleType) -> dict[str, Callable]:
@@ -40,11 +40,11 @@ def resolve(name: Any, choices: dict[str, Callable], field: str) -> Callable:
       return getattr(importlib.import_module(path), attribute)
     except (ImportError, AttributeError, ValueError) as error:
       raise ConfigError(
-        f'{field}={name!r} cannot be loaded ({error}); give module:function on the Python path'
+        f'{field}={short(name)} cannot be loaded ({short(str(error))}); give module:function on the Python path'
       ) from error
   if not isinstance(name, str) or name not in choices:
     known = f'choose one of {", ".join(sorted(choices))}, or' if choices else 'give'
-    raise ConfigError(f'{field}={name!r} is unknown; {known} module:function')
+    raise ConfigError(f'{field}={short(name)} is unknown; {known} module:function')
   return choices[name]
 
 

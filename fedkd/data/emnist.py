@@ -1,18 +1,12 @@
 """EMNIST in the MATLAB form it was published in (Cohen et al., 2017), the only form that records the writers."""
 
-import io
-import zlib
-
 import numpy as np
 
-from fedkd.data.limits import LIMIT, check_size
+from fedkd.data import matlab
+from fedkd.data.limits import LIMIT
 from fedkd.errors import ConfigError
-from fedkd.npz import check_file
 
 SPLITS = ('train', 'test')
-MOST_BYTES = 2**32  # of a file
-BLOCK = 2**20  # bytes unpacked at once, to count them
-COMPRESSED = 15  # the type of an element of the format
 
 
 def load(path, limit=LIMIT) -> tuple:
@@ -45,44 +39,16 @@ def load(path, limit=LIMIT) -> tuple:
 
 
 def _dataset(path, limit) -> dict:
-  from scipy.io import loadmat
-
   remedy = 'give a file as published with EMNIST, such as emnist-letters.mat'
   try:
-    check_file(path, MOST_BYTES)
-    check_size(f'mat:{path}', _unpacked(path, limit), limit)
-    dataset = loadmat(path, simplify_cells=True)['dataset']
+    dataset = matlab.load(path, limit)['dataset']
     found = [dataset[split][key] for split in SPLITS for key in ('images', 'labels')]
   except ConfigError:
     raise
-  except Exception as error:  # a file that is none raises whatever its first bytes suggest
+  except Exception as error:
     raise ConfigError(f'data.name=mat:{path} cannot be read ({error!r}); {remedy}') from error
   del found
   return dataset
-
-
-def _unpacked(path, limit) -> int:
-  """Bytes of all elements of a file of the format's version 5, unpacked; counted no further than the limit."""
-  size = 0
-  with path.open('rb') as file:
-    order = {b'IM': 'little', b'MI': 'big'}.get(file.read(128)[126:], 'little')
-    while len(tag := file.read(8)) == 8 and size <= limit:
-      kind, length = (int.from_bytes(half, order) for half in (tag[:4], tag[4:]))
-      size += _inflated(file, length, limit - size) if kind == COMPRESSED else length
-      if kind != COMPRESSED:
-        file.seek(length, io.SEEK_CUR)
-  return size
-
-
-def _inflated(file, length, most) -> int:
-  unpack, size = zlib.decompressobj(), 0
-  while length > 0 and size <= most and (packed := file.read(min(length, BLOCK))):
-    length -= len(packed)
-    while packed and size <= most:
-      size += len(unpack.decompress(packed, BLOCK))
-      packed = unpack.unconsumed_tail
-  file.seek(max(length, 0), io.SEEK_CUR)
-  return size
 
 
 def _array(path, what, value) -> np.ndarray:

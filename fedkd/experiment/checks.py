@@ -1,6 +1,7 @@
 """Early stopping from a config, checked against data and plan; and whether memory suffices."""
 
 import math
+import pathlib
 
 import jax
 
@@ -10,6 +11,21 @@ from fedkd.errors import ConfigError
 from fedkd.experiment import devices, early_stopping, hosts
 
 
+def check_workdir(workdir):
+  """Checks that a run directory can be one, before anything is read or made.
+
+  Raises:
+    ConfigError: for an empty name, one that no file system takes, or something else than a directory.
+  """
+  path = pathlib.Path(workdir)
+  try:
+    is_other = path.exists() and not path.is_dir()
+  except OSError as error:  # a name too long
+    raise ConfigError(f'workdir={str(workdir)[:60]}... cannot be had ({error.strerror}); shorten it') from error
+  if not str(workdir) or '\0' in str(workdir) or is_other:
+    raise ConfigError(f"workdir={str(workdir)!r} is no directory; give one such as runs/try, '.' for this one")
+
+
 def make_early_stop(block, last, config, source, splits) -> early_stopping.EarlyStop | None:
   """The `early_stop` of a phase, None without one. `last`: whether the phase follows `config.plan`.
 
@@ -17,8 +33,6 @@ def make_early_stop(block, last, config, source, splits) -> early_stopping.Early
     ConfigError: for an unknown field or an impossible value.
   """
   fields = block.get('early_stop')
-  if fields is not None and not isinstance(fields, dict | configs.ConfigDict):
-    raise ConfigError(f"early_stop={fields!r} must be a block such as {{'watch': 'validation_accuracy'}}")
   if not fields or fields.get('watch') == '':
     return None
   configs.check_known(fields, early_stopping.EarlyStop._fields, 'early_stop')
@@ -56,10 +70,11 @@ def check_batches(blocks, source):
     ConfigError: that names the field.
   """
   numbers = math.prod(source.train_image.shape[1:])
-  for block in blocks:
+  for number, block in enumerate(blocks):
+    where = 'method' if number == len(blocks) - 1 else f'before[{number}]'
     for field in block:
       if field.endswith('batch'):
-        what = f'{field}={block[field]} of {configs.label(block)}'
+        what = f'{where}.{field}={block[field]}'
         _check_memory(4 * numbers * block[field], what, f'images of {numbers} numbers', 'lower it')
 
 

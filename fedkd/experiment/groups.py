@@ -46,6 +46,11 @@ def make_groups(config, source) -> tuple:
     start = entry.get('first', start)
     ranges.check(f'groups[{i}].clients', entry.get('clients', 0), ranges.Positive)
     ranges.check(f'groups[{i}].first', start, ranges.Count)
+    if max(start, entry['clients']) > 2 * config.data.clients:  # far more: their tables would fill the memory
+      raise ConfigError(
+        f'groups[{i}]: clients={entry["clients"]}, first={start} of data.clients={config.data.clients}; lower them'
+      )
+    ranges.check(f'groups[{i}].learning_rate', entry.get('learning_rate', 0), ranges.Weight)
     model = Preprocessed(net, mean, scale, config.data.crop, config.data.flip)
     groups.append(Group(name, model, np.arange(start, start + entry['clients'], dtype=np.int32)))
     start += entry['clients']

@@ -10,6 +10,7 @@ import importlib.util
 import json
 import pathlib
 import re
+import socket
 import tempfile
 import zlib
 
@@ -17,14 +18,19 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
+from fedkd import files
 from fedkd.errors import ConfigError, HostError
 
 PATIENCE = 30  # seconds, the heartbeat timeout of a host
+MOST_HOSTS = 10_000
 _joined = 1  # hosts
 
 
 def join(where):
   """Makes this process one of several hosts, before anything else of JAX. Called once.
+
+  The first host listens on the address that is given, and on no other. Whoever reaches it can join or end the run,
+  since JAX asks for no password: the network must be trusted.
 
   Args:
     where: 'HOST:PORT,COUNT,INDEX', the address of the first host, how many there are, and which this one is, from 0.
@@ -34,19 +40,46 @@ def join(where):
   """
   global _joined  # like JAX's own state
   try:
-    address, many, index = where.split(',')
+    address, many, index = _parsed(where)
+    if index == 0:
+      files.warn(f'listening on {address} for {many - 1} more host(s), without a password; the network must be trusted')
     jax.distributed.initialize(
       address,
-      int(many),
-      int(index),
+      many,
+      index,
+      coordinator_bind_address=address,
       cluster_detection_method='deactivate',  # in a SLURM step JAX would take one device per task
       heartbeat_timeout_seconds=PATIENCE,
       shutdown_timeout_seconds=PATIENCE,
     )
-  except (ValueError, RuntimeError) as error:
-    reason = str(error).split('\n')[0]
+  except (ValueError, OSError, RuntimeError) as error:
+    reason = getattr(error, 'strerror', None) or str(error).split('\n')[0]
     raise ConfigError(f'hosts={where!r}: {reason}; give HOST:PORT,COUNT,INDEX, alike on all but for INDEX') from error
-  _joined = int(many)
+  _joined = many
+
+
+def _parsed(where) -> tuple:
+  """(address, how many hosts, which this one is), whose address exists."""
+  address, many, index = where.split(',')
+  host, colon, port = address.rpartition(':')
+  if not (colon and host and port.isdecimal() and 1 <= int(port) < 2**16):
+    raise ValueError(f'{address!r} is no address and port from 1 to 65535')
+  if not 1 <= int(many) <= MOST_HOSTS or not 0 <= int(index) < int(many):
+    raise ValueError(f'host {index} of {many} cannot be; hosts are numbered from 0')
+  family, kind, protocol, _, place = socket.getaddrinfo(host.strip('[]'), int(port), type=socket.SOCK_STREAM)[0]
+  if int(index) == 0:  # JAX crashes where it cannot listen
+    with socket.socket(family, kind, protocol) as tried:
+      tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+      tried.bind(place)
+  return address, int(many), int(index)
+
+
+def _check_devices():
+  """Checks that all hosts have equally many devices, without which they could not even compare their configs."""
+  per_host = [sum(device.process_index == host for device in jax.devices()) for host in range(_joined)]
+  if len(set(per_host)) > 1:
+    text = ', '.join(f'{many} on host {host}' for host, many in enumerate(per_host))
+    raise ConfigError(f'devices: the hosts have {text}; give all hosts the same config.devices, and as many devices')
 
 
 def count() -> int:
@@ -119,6 +152,7 @@ def check_agreement(values):
   """
   if _joined == 1:
     return
+  _check_devices()
   of_hosts = gather(values())
   primary = of_hosts[0]
   for host, other in enumerate(of_hosts):

@@ -84,12 +84,24 @@ def make_plan(values, sizes, rounds) -> Plan:
   Raises:
     ConfigError: for a plan that does not fit these clients.
   """
+  planner = configs.build('plan', values)
   try:
-    return configs.build('plan', values)(sizes, rounds)
+    made = planner(sizes, rounds)
   except ConfigError:
     raise
-  except ValueError as error:
+  except MemoryError as error:
+    raise ConfigError(f'rounds={rounds} of {sum(sizes)} clients are too many for memory; lower them') from error
+  except Exception as error:
+    if blame.is_foreign(planner):
+      raise ConfigError(blame.raised('plan', planner, error)) from error
+    if not isinstance(error, ValueError):
+      raise
     raise ConfigError(f'plan {configs.label(values)} cannot be built: {error}') from error
+  if not isinstance(made, Plan):
+    raise ConfigError(
+      f'plan {blame.name_of(planner)}{blame.place(planner)} returned {type(made).__name__}; let it return a Plan'
+    )
+  return made
 
 
 def make_method(block, config, groups) -> Method:

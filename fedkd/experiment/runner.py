@@ -16,7 +16,7 @@ from fedkd import config as configs
 from fedkd.analysis import results
 from fedkd.data import partition, sources
 from fedkd.errors import ConfigError, StoppedError, StoreError
-from fedkd.experiment import checkpoint, client_store, devices, hosts, lock, loop, progress, warm_start
+from fedkd.experiment import checkpoint, checks, client_store, devices, hosts, lock, loop, progress, warm_start
 from fedkd.experiment import totals as running
 from fedkd.experiment.build import build, owned
 from fedkd.experiment.loading import evaluated, phase_at, restore
@@ -43,6 +43,8 @@ def run(config, workdir, show=True) -> dict:
     StoreError: where `workdir` or `client_store` cannot be read or written; the last checkpoint is kept.
     StoppedError: on SIGINT or SIGTERM, after the segment was finished and saved, or after compiling.
   """
+  checks.check_workdir(workdir)
+  configs.check(config)
   devices.request(config.devices)  # before the first collective operation
   with hosts.together(), hosts.writing_to(workdir) as own_workdir:
     plain = configs.to_json(config)
@@ -51,7 +53,6 @@ def run(config, workdir, show=True) -> dict:
 
 
 def _run(config, workdir, beside, show) -> dict:
-  configs.check(config)
   if summary := hosts.run_on_primary(lambda: _finished(workdir, config)):
     return summary
   use_compilation_cache()

@@ -117,12 +117,12 @@ def test_unknown_names_are_refused_with_the_choices(make, match):
     ({'seeds': (0, 1.5)}, r'^seeds\[1\]=1.5 must be a whole number'),
     ({'milestones': ('x',)}, r"^milestones\[0\]='x' must be a whole number of at least 0$"),
     ({'data': {'size': -1}}, r'^data.size=-1 must be a whole number of at least 0 and at most 4,096$'),
-    ({'rounds': -1}, r'^rounds=-1 must be a whole number of at least 1$'),
-    ({'rounds': None}, r'^rounds=None must be a whole number of at least 1$'),
+    ({'rounds': -1}, r'^rounds=-1 must be a whole number of at least 1\b'),
+    ({'rounds': None}, r'^rounds=None must be a whole number of at least 1\b'),
     ({'seeds': (True,)}, r'^seeds\[0\]=True must be a whole number'),
     ({'data': {'validation': None}}, r'^data.validation=None must be a number of at least 0 and below 1$'),
     ({'data': {'flip': None}}, r'data.flip=None must be True or False, as False'),
-    ({'name': None}, r"name=None must be text, as 'experiment'"),
+    ({'name': None}, r"name=None must be printable text, as 'experiment'"),
   ],
 )
 def test_values_that_cannot_be_are_refused(change, match):

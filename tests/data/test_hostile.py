@@ -159,9 +159,7 @@ def test_a_pipe_in_place_of_a_file_does_not_hang(tmp_path, make):
   for suffix, read in (('npz', data), ('mat', data), ('safetensors', pretrained.read)):
     make(tmp_path / f'a.{suffix}')
     with pytest.raises(ConfigError, match=rf'a\.{suffix} cannot be read'):
-      pretrained.read(tmp_path / 'a.safetensors') if suffix == 'safetensors' else sources.load(
-        f'{suffix}:{tmp_path}/a.{suffix}'
-      )
+      read(tmp_path / f'a.{suffix}')
 
 
 def safetensors(entries, data=bytes(16)) -> bytes:

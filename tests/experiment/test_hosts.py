@@ -98,10 +98,23 @@ def test_when_a_host_dies_the_other_ends_with_a_sentence(tmp_path):
   second.communicate()
 
 
-@pytest.mark.parametrize('where', ['here', 'localhost:1,2', 'localhost:1,two,0'])
+NO_HOSTS = ('here', 'localhost:1,2', 'localhost:1,two,0', '127.0.0.1,2,0', 'localhost:99999,2,0', 'localhost:1234,2,2')
+NO_HOSTS += ('no.such.name.invalid:1234,2,0', '192.0.2.1:1234,2,0')  # an address that no host of anybody's has
+
+
+@pytest.mark.parametrize('where', NO_HOSTS)
 def test_hosts_are_named_in_full(where):
   with pytest.raises(ConfigError, match=r"hosts='.*': .*; give HOST:PORT,COUNT,INDEX"):
     hosts.join(where)
+
+
+def test_an_address_that_somebody_listens_on_is_refused():
+  """JAX would crash, and a second host of the same number is one."""
+  with socket.socket() as taken:
+    taken.bind(('127.0.0.1', 0))
+    taken.listen()
+    with pytest.raises(ConfigError, match=r'Address already in use; give HOST:PORT,COUNT,INDEX'):
+      hosts.join(f'127.0.0.1:{taken.getsockname()[1]},2,0')
 
 
 def test_the_code_is_the_package_and_what_the_config_names(tmp_path, monkeypatch):

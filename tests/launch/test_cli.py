@@ -55,7 +55,10 @@ def test_help_is_there_for_everything(capsys):
     (['run', 'nothing:smoke'], "fedkd: config 'nothing' is unknown; choose one of fedh2l, "),
     (['run', 'quickstart:huge', '--workdir=runs/a'], "fedkd: config string has 'huge'; use a profile"),
     (['run', 'quickstart:smoke'], 'fedkd: give --workdir, the run directory'),
-    (['run', 'quickstart:smoke', '--workdir=runs/a', '--config.rounds=0'], 'fedkd: rounds=0 must be at least 1'),
+    (
+      ['run', 'quickstart:smoke', '--workdir=runs/a', '--config.rounds=0'],
+      'fedkd: rounds=0 must be a whole number',
+    ),
     (['run', 'quickstart:smoke', '--workdir=runs/a', '--confg.rounds=9'], "fedkd: Unknown command line flag 'confg"),
     (['compare', 'runs/none'], 'fedkd: runs/none holds no finished run'),
     (['compare', '--refrence=a', 'runs/none'], "fedkd: Unknown command line flag 'refrence'"),

@@ -1,0 +1,52 @@
+"""Every field of a config as `--help` prints it: its value here, and what it may be."""
+
+from collections.abc import Iterator
+
+from ml_collections import ConfigDict
+
+from fedkd import models, ranges
+from fedkd.config.checks import WORDS
+from fedkd.config.choices import KINDS, allowed, factory
+from fedkd.config.defaults import RANGES
+from fedkd.config.trees import to_json
+
+
+def described(config: ConfigDict) -> str:
+  """One line per field, `--config.rounds=100    a whole number of at least 1`, and per field of the groups' models."""
+  lines = [*_fields('', config, RANGES), *_models(config)]
+  width = max((len(left) for left, _ in lines if len(left) < 60), default=0)
+  return '\n'.join(f'  {left:{width}}  {right}'.rstrip() for left, right in lines)
+
+
+def _fields(prefix, values, known) -> Iterator[tuple[str, str]]:
+  for key, value in values.items():
+    field = f'{prefix}{key}'
+    if key in KINDS and not prefix:
+      yield (
+        f'--config.{field}.name={to_json(value["name"])}',
+        f'one of {", ".join(KINDS[key].choices)}, module:function',
+      )
+      yield from _fields(f'{field}.', {k: v for k, v in value.items() if k != 'name'}, _of_block(KINDS[key], value))
+    elif isinstance(value, ConfigDict):
+      yield from _fields(f'{field}.', value, known)
+    elif key != 'groups':
+      what = ranges.describe(known[field]) if field in known else ' or '.join(WORDS.get(field, ()))
+      yield f'--config.{field}={_text(value)}', what
+
+
+def _of_block(kind, block) -> dict:
+  function, parameters = factory(kind, block['name'])
+  return {f'{kind.field}.{key}': allowed(kind, function, key, block.get(key)) for key in parameters}
+
+
+def _models(config) -> Iterator[tuple[str, str]]:
+  for name in dict.fromkeys(entry['model'] for entry in config.groups if isinstance(entry.get('model'), str)):
+    annotations = ranges.annotations_of(getattr(models, name)) if name in models.__all__ else {}
+    for field, annotation in annotations.items():
+      if ranges.is_bounded(annotation):
+        yield f"groups, 'model': {name!r}, {field!r}", ranges.describe(annotation)
+
+
+def _text(value) -> str:
+  text = str(to_json(value)) if not isinstance(value, tuple) else ','.join(map(str, value))
+  return text if len(text) < 40 else f'{text[:36]}...'

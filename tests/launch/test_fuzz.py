@@ -1,0 +1,94 @@
+"""A few random inputs of every target; `python -m launch.fuzz` tries as many as one likes, in another process."""
+
+import random
+import zlib
+
+import numpy as np
+import pytest
+
+from fedkd.data import sources
+from fedkd.errors import ConfigError
+from launch import fuzz, fuzz_targets
+
+
+@pytest.fixture(autouse=True)
+def at_home(monkeypatch, request, tmp_path):
+  monkeypatch.chdir(request.config.rootpath)
+  monkeypatch.setenv('FEDKD_CACHE', str(tmp_path / 'cache'))
+
+
+@pytest.mark.filterwarnings('ignore')
+@pytest.mark.parametrize('name', fuzz_targets.TARGETS)
+def test_every_input_is_taken_or_refused_in_a_sentence(tmp_path, name):
+  target, seen = fuzz_targets.TARGETS[name](tmp_path), set()
+  for number in range(60):
+    trial, text_of = target(random.Random(f'{name} test {number}'))
+    seen.add(outcome := fuzz.judged(trial, text_of))
+    assert outcome in ('taken', 'refused'), number
+  assert 'refused' in seen
+
+
+def test_what_is_judged_a_finding():
+  def raises(error):
+    def trial():
+      raise error
+
+    return fuzz.judged(trial, lambda: 'the input')
+
+  assert raises(ConfigError('batch=0 must be at least 1')) == 'refused'
+  assert raises(ConfigError('two\nlines')).startswith('no sentence')
+  assert raises(ConfigError('x' * 5000)).startswith('no sentence')
+  assert raises(KeyError('name')).startswith('KeyError: "\'name\'" at test_fuzz.py:')
+  assert raises(SystemExit(0)).startswith('SystemExit')
+  assert fuzz.judged(lambda: None, str) == 'taken'
+
+
+def test_an_input_follows_from_the_seed_and_its_number(tmp_path):
+  one, other = (fuzz_targets.TARGETS['safetensors'](tmp_path) for _ in range(2))
+  texts = [target(random.Random('safetensors 0 7'))[1]() for target in (one, other)]
+  assert texts[0] == texts[1]
+  assert texts[0] != one(random.Random('safetensors 0 8'))[1]()
+
+
+@pytest.mark.slow
+def test_a_worker_that_dies_or_hangs_is_a_finding_and_the_next_goes_on(monkeypatch):
+  monkeypatch.setattr(fuzz, 'SECONDS', 0)  # so that every answer is too late
+  found = fuzz.fuzz('weights', 2)
+  assert [number for number, _ in found['findings']] == [0, 1]
+
+
+@pytest.mark.slow
+def test_a_thousand_weights_in_a_worker():
+  found = fuzz.fuzz('weights', 1000)
+  assert (found['inputs'], found['findings']) == (1000, [])
+  assert found['taken'] + found['refused'] == 1000
+  assert found['peak'] < fuzz.BYTES
+
+
+def element(kind, content) -> bytes:
+  return np.array([kind, len(content)], '<u4').tobytes() + content + bytes(-len(content) % 8)
+
+
+MATLAB = bytes(124) + b'\x00\x01IM'
+# Found by `launch.fuzz`; SciPy's reader ended the process with the first kind.
+DAMAGED = {
+  'cut within a struct': MATLAB + element(14, element(6, bytes([2, *[0] * 7])) + element(5, bytes([1, 0, 0, 0] * 2))),
+  'a size beyond the file': MATLAB + np.array([14, 2**31], '<u4').tobytes(),
+  'a compressed part that is cut off': MATLAB + np.array([15, 9], '<u4').tobytes() + zlib.compress(bytes(900))[:9],
+  'a small element of nine bytes': MATLAB + np.array([9 << 16 | 1, 0], '<u4').tobytes(),
+}
+
+
+@pytest.mark.parametrize('content', DAMAGED.values(), ids=DAMAGED)
+def test_matlab_files_that_were_findings(tmp_path, content):
+  (tmp_path / 'a.mat').write_bytes(content)
+  with pytest.raises(ConfigError, match=r'a\.mat cannot be read \(ValueError'):
+    sources.load(f'mat:{tmp_path / "a.mat"}')
+
+
+def test_a_result_nested_too_deeply_was_a_finding(tmp_path):
+  from fedkd.analysis import results
+
+  (tmp_path / 'a.json').write_text('{"a": ' + '[' * 100_000)
+  with pytest.raises(ConfigError, match='is not a result of this program'):
+    results.read(tmp_path / 'a.json')
