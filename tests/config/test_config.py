@@ -8,7 +8,7 @@ import optax
 import pytest
 
 from configs import fedh2l, fedhe_cifar10, fedhe_digits, fedhe_mnist, fedmd, felo, quickstart
-from fedkd import aggregate, losses, models, optimizers
+from fedkd import aggregate, losses, methods, models, optimizers
 from fedkd import config as base
 from fedkd.data import sources
 from fedkd.errors import ConfigError
@@ -84,8 +84,7 @@ def test_optional_hyperparameters_keep_their_type():
   [
     (
       lambda: base.method('fedbest'),
-      r"method.name='fedbest' is unknown; choose one of agg, fedavg, fedgkt, fedh2l, fedhe, fedmd, fedprox, felo, "
-      'heterofl, private, public, velo',
+      r"method.name='fedbest' is unknown; choose one of " + ', '.join(methods.__all__),
     ),
     (
       lambda: base.method('fedhe', beta=1),
