@@ -11,6 +11,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import sys
 
 import jax
@@ -64,7 +65,8 @@ def _silence():
   failure Orbax leaves tasks behind, and closes an event loop, or half of one, to which TensorStore's threads still
   report."""
   logging.getLogger('absl').setLevel(logging.CRITICAL)
-  logging.getLogger('asyncio').addFilter(lambda record: 'orbax' not in logging.Formatter().format(record))
+  theirs = re.compile('orbax|tensorstore|OCDBT')
+  logging.getLogger('asyncio').addFilter(lambda record: not theirs.search(logging.Formatter().format(record)))
   before = sys.unraisablehook
   of_loop = lambda said: 'BaseEventLoop' in repr(said.object) or str(said.exc_value) == 'Event loop is closed'
   sys.unraisablehook = lambda said: None if of_loop(said) else before(said)

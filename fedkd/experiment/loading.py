@@ -135,11 +135,12 @@ def evaluated(parts, workdir, step, totals) -> int:
 
 
 def _evaluated_before(parts, step, found) -> int:
-  """As `evaluated`, for a checkpoint of an older version: by the rounds of the evaluations; 0 if one is seen to be
-  missing."""
+  """As `evaluated`, for a checkpoint of an older version: by the rounds of the evaluations; 0 if one is missing."""
   phase, start = phase_at(parts, step)
   rounds = [(row['phase'], row['round']) for row in found.rows]
-  count = sum(one <= (phase, step - start) for one in rounds)
-  at_the_end = step - start == parts.phases[phase].rounds  # which is always evaluated
-  missing = at_the_end and (phase, step - start) not in rounds
-  return 0 if missing or (found.damage and count == len(rounds) and not at_the_end) else count
+  due = set()
+  for number, one in enumerate(parts.phases[: phase + 1]):
+    end = step - start if number == phase else one.rounds
+    every = parts.config.eval_every if not parts.stops[number] else one.rounds  # it may have ended early
+    due |= {(number, at) for at in (*range(0, end + 1, every), *([end] if end == one.rounds else []))}
+  return 0 if due - set(rounds) else sum(at <= (phase, step - start) for at in rounds)

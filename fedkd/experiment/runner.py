@@ -53,7 +53,7 @@ def run(config, workdir, show=True) -> dict:
 
 
 def _run(config, workdir, beside, show) -> dict:
-  if summary := hosts.run_on_primary(lambda: _finished(workdir, config)):
+  if summary := hosts.run_on_primary(lambda: _finished(workdir, config, lambda text: None)):
     return summary
   use_compilation_cache()
   if config.client_store and hosts.count() > 1:
@@ -67,7 +67,7 @@ def _run(config, workdir, beside, show) -> dict:
     client_store.claim(config.client_store, configs.to_json(config), workdir)
   with contextlib.ExitStack() as stack:
     hosts.run_on_primary(lambda: _lock(workdir, stack))
-    if summary := hosts.run_on_primary(lambda: _finished(workdir, config)):  # by the process that held the lock
+    if summary := hosts.run_on_primary(lambda: _finished(workdir, config, files.warn)):  # meanwhile, by another process
       return summary
     hosts.run_on_primary(lambda: _prepare(workdir, parts))
     if not hosts.is_primary():  # what follows reads it
@@ -106,16 +106,16 @@ def _train_and_finish(parts, workdir, show) -> dict:
   return _finish(parts, workdir, state, totals)
 
 
-def _finished(workdir, config) -> dict | None:
-  """The summary of a run that is finished; one of fewer rounds continues, and one with a damaged file, which that
-  repairs."""
+def _finished(workdir, config, warn) -> dict | None:
+  """The summary of a run that is finished; one of fewer rounds continues, and so does one with a damaged file, of which
+  `warn` is told: that repairs it."""
   _check_same_config(workdir, configs.to_json(config))
   if not (workdir / 'summary.json').exists():
     return None
   try:
     summary = results.summary(workdir)
   except ConfigError as error:
-    files.warn(f'{str(error).split(";")[0]}; continuing from the newest checkpoint')
+    warn(f'{str(error).split(";")[0]}; continuing from the newest checkpoint')
     return None
   return summary if summary['rounds'] == config.rounds else None
 

@@ -10,6 +10,7 @@ import pytest
 
 from fedkd import experiment
 from fedkd.analysis import results
+from fedkd.errors import ConfigError
 from fedkd.experiment import checkpoint
 from fedkd.experiment.loading import read_config
 
@@ -83,3 +84,18 @@ def test_its_newest_checkpoint_matches_its_checksum(run):
   with checkpoint.manager(run / 'checkpoints', tidy=False) as opened:
     _, notes = checkpoint.read(opened, sum(PHASES), shapes)
   assert notes['turns'] == [8, 8]
+
+
+@pytest.mark.parametrize('lines', [2, 3])
+def test_evaluations_without_checksums_are_missed_where_some_are_gone(run, lines):
+  """One is made at the start of each phase, every second round and at its end; checkpoints are of rounds 2, 4 and 6."""
+  (run / 'summary.json').unlink()
+  kept = (run / 'metrics.jsonl').read_text().splitlines(keepends=True)
+  (run / 'metrics.jsonl').write_text(''.join(kept[:lines]))
+  assert experiment.run(read_config(run), run, show=False)['ledger'] == SUMMARY['ledger']
+  again = [json.loads(line) for line in (run / 'metrics.jsonl').read_text().splitlines()]
+  assert [(row['phase'], row['round']) for row in again] == [(0, 0), (0, 2), (1, 0), (1, 2), (1, 4)]
+  (run / 'summary.json').unlink()
+  (run / 'metrics.jsonl').write_text(kept[0])
+  with pytest.raises(ConfigError, match=r'metrics\.jsonl is damaged \(evaluations are missing\)'):
+    experiment.run(read_config(run), run, show=False)
