@@ -84,7 +84,7 @@ def test_optional_hyperparameters_keep_their_type():
   [
     (
       lambda: base.method('fedbest'),
-      r"method.name='fedbest' is unknown; choose one of agg, fedavg, fedgkt, fedh2l, fedhe, fedmd, fedprox, felo, "
+      r"method.name='fedbest' is unknown; choose one of agg, fd, fedavg, fedgkt, fedh2l, fedhe, fedmd, fedprox, felo, "
       'heterofl, private, public, velo',
     ),
     (
