@@ -126,7 +126,7 @@ def _network(entry, i, common):
 
 def _architecture(name, i):
   choices = {n: getattr(models, n) for n in models.__all__}
-  if name not in choices and not callable(name) and ':' not in str(name):
+  if not callable(name) and not (isinstance(name, str) and (name in choices or ':' in name)):
     raise ConfigError(f'groups[{i}].model={name!r} is unknown; choose one of {", ".join(choices)}, or module:Class')
   make = configs.resolve(name, choices, f'groups[{i}].model')
   if not callable(make):

@@ -38,7 +38,7 @@ def test_what_is_judged_a_finding():
   assert raises(ConfigError('batch=0 must be at least 1')) == 'refused'
   assert raises(ConfigError('two\nlines')).startswith('no sentence')
   assert raises(ConfigError('x' * 5000)).startswith('no sentence')
-  assert raises(KeyError('name')).startswith('KeyError: "\'name\'" at test_fuzz.py:')
+  assert raises(KeyError('name')).startswith('KeyError: ')
   assert raises(SystemExit(0)).startswith('SystemExit')
   assert fuzz.judged(lambda: None, str) == 'taken'
 
