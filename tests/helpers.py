@@ -1,5 +1,6 @@
 """Tiny learnable problems, and the parts of a run around them."""
 
+from functools import cache
 from typing import NamedTuple
 
 import jax
@@ -110,14 +111,29 @@ def problem(method, nets, sizes, plan, parts=None, images=None, padding=0, seed=
   everybody = lambda lists: jax.tree.map(jnp.asarray, everybodys(np.concatenate(lists)))
   federation = Federation(groups, images, of(parts, n_max), everybody(parts), of(given, GIVEN), everybody(given))
   key = jax.random.key(seed)
+  variables = tuple(first_variables(net, images.example.shape[1:], seed) for net in nets)
 
-  def begin(tables):
-    key_model, key_state = jax.random.split(jax.random.fold_in(key, 2**31 - 1))
-    first = lambda g: {'batch_stats': {}, **g.model.init(key_model, images.example[:1], False)}
-    variables = tuple(jax.tree.map(lambda a: a[None], first(g)) for g in groups)
+  def begin(tables, variables):
+    key_state = model_and_state_keys(key)[1]
     return initial_state(key_state, method, Federation(groups, images, *tables), variables, plan.stale)
 
-  return Problem(method, groups, federation.data(), plan, jax.jit(begin)(federation[2:]), key, {})
+  return Problem(method, groups, federation.data(), plan, jax.jit(begin)(federation[2:], variables), key, {})
+
+
+def model_and_state_keys(key):
+  return jax.random.split(jax.random.fold_in(key, 2**31 - 1))
+
+
+@cache
+def first_variables(net, shape, seed):
+  """Initial variables of a net for such images, leaves [1, ...]; compiled once for all problems with it."""
+
+  def init():
+    key_model = model_and_state_keys(jax.random.key(seed))[0]
+    first = preprocessed(net).init(key_model, jnp.zeros((1, *shape), jnp.uint8), False)
+    return jax.tree.map(lambda a: a[None], {'batch_stats': {}, **first})
+
+  return jax.jit(init)()
 
 
 def assert_same_bits(a, b):

@@ -185,11 +185,12 @@ def test_the_lowering_does_not_change_what_training_begins_with(images):
   jax.tree.map(np.testing.assert_array_equal, *begun)
 
 
-def test_seeds_together_equal_seeds_alone(images):
+@pytest.mark.parametrize('net', ['MLP', pytest.param('TwoConv', marks=pytest.mark.slow)])
+def test_seeds_together_equal_seeds_alone(images, net):
   states = []
   for seeds in ((0, 3), (3,)):
     config = runs.config(images, seeds=seeds, steps=1)
-    config.groups = ({'model': 'MLP', 'clients': 4, 'hidden': (8,)},)
+    config.groups = ({'model': 'MLP', 'clients': 4, 'hidden': (8,)},) if net == 'MLP' else (CONV,)
     config.optimizer = configs.optimizer('sgd', learning_rate=0.05)
     parts = build.build(config)
     phase = parts.phases[0]
