@@ -54,12 +54,12 @@ def _array(archive, name, entry) -> np.ndarray:
     version = np.lib.format.read_magic(file)
     header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
     if header is None:
-      raise ValueError(f'{name} has version {version} of the format')
+      raise ValueError(f'{name!r} has version {version} of the format')
     shape, _, dtype = header(file)
     if dtype.hasobject or math.prod(shape) * dtype.itemsize > entry.file_size or min(shape, default=0) < 0:
-      raise ValueError(f'{name} says {dtype}{list(shape)}, which its {entry.file_size} bytes do not hold')
+      raise ValueError(f'{name!r} says {dtype}{list(shape)}, which its {entry.file_size} bytes do not hold')
   with archive.open(entry) as file:
     array = np.lib.format.read_array(file, allow_pickle=False)
     if file.read(1):  # to its end, where the checksum is compared
-      raise ValueError(f'{name} has bytes behind its array')
+      raise ValueError(f'{name!r} has bytes behind its array')
     return array

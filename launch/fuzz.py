@@ -59,6 +59,7 @@ def work(name, seed, first, count, pipe):
   with tempfile.TemporaryDirectory() as folder:
     os.environ['FEDKD_CACHE'] = folder + '/cache'
     target = fuzz_targets.TARGETS[name](pathlib.Path(folder))
+    judged(*target(random.Random(f'{name} {seed}')))  # whatever is imported when it is first needed
     pages = int(pathlib.Path('/proc/self/statm').read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (pages + BYTES, pages + BYTES))
     pipe.send((-1, 'started'))

@@ -253,8 +253,6 @@ def _npz(path, limit) -> dict:
   except Exception as error:  # a file that is no .npz raises whatever its first bytes suggest
     raise ConfigError(f'data.name=npz:{path} cannot be read ({error}); {remedy}') from error
   if len(arrays) < len(keys):
-    missing = [key for key in keys if key not in arrays]
-    raise ConfigError(
-      f'data.name=npz:{path} has no {", ".join(missing)}, only {", ".join(found) or "nothing"}; {remedy}'
-    )
+    missing, others = [key for key in keys if key not in arrays], ' '.join(', '.join(found).split())[:200]
+    raise ConfigError(f'data.name=npz:{path} has no {", ".join(missing)}, only {others or "nothing"}; {remedy}')
   return arrays

@@ -1,0 +1,99 @@
+"""Edges of problems, for every method: what trains stays finite, what cannot is refused in a sentence."""
+
+import itertools
+
+import flax.linen as nn
+import jax
+import numpy as np
+import optax
+import pytest
+
+import fedkd
+from fedkd import methods, models
+
+STILL = optax.sgd(0.0)
+QUICK = ('fedhe',)  # the others are slow: thirty compilations
+every_method = pytest.mark.parametrize(
+  'name', [pytest.param(name, marks=[pytest.mark.slow] * (name not in QUICK)) for name in methods.__all__]
+)
+
+
+class Loud(models.MLP):
+  """An MLP whose logits are around ten thousand."""
+
+  @nn.compact
+  def __call__(self, x, train: bool):
+    logits, out = super().__call__(x, train)
+    return 1e4 * logits / (1e-6 + abs(jax.lax.stop_gradient(logits)).max()), out
+
+
+def of(name, tx, batch):
+  """The method of a name, with as little work as it can do."""
+  training = {'steps': 2, 'batch': batch}
+  own = {
+    'fedmd': {'subset': 0, 'digest_batch': batch, 'epochs': None, **training},
+    'fedh2l': {'batch': batch},
+    'felo': {'epochs': None, 'initial': 1, **training},
+    'velo': {'epochs': None, 'initial': 1, 'cvae_epochs': 1, 'limits': (8, 8), **training},
+    'fedgkt': {'epochs': None, 'server_blocks': (1,), 'server_width': 0.1, 'server_epochs': 1, **training},
+    'heterofl': {'epochs': None, **training},
+  }
+  return getattr(methods, name)(tx, **own.get(name, training))
+
+
+def net(name, classes):
+  return models.GKTClient(classes=classes, channels=4) if name == 'fedgkt' else models.MLP((4,), classes=classes)
+
+
+def federation(name, sizes, classes, seen, model=None):
+  """Clients of so many rows; the first knows one class, the others `seen` of them."""
+  rng = np.random.default_rng(0)
+  x = rng.integers(0, 256, (sum(sizes) + 8, 8, 8, 1), dtype=np.uint8)
+  y = rng.integers(0, seen, len(x)).astype(np.int32)
+  y[: sizes[0]] = classes - 1
+  ends = np.cumsum([0, *sizes])
+  parts = [np.arange(a, b) for a, b in itertools.pairwise(ends)]
+  given = {
+    'fedmd': {'public': np.arange(ends[-1], len(x))},
+    'public': {'public': np.arange(ends[-1], len(x))},
+    'fedh2l': {'shared': [part[-1:] for part in parts]},
+  }
+  return fedkd.federation(x, y, parts, [model or net(name, classes)] * len(sizes), **given.get(name, {}))
+
+
+def assert_finite_or_refused(name, tx, batch, rounds, *problem):
+  """Returns whether it ran."""
+  refused = None
+  try:
+    simulation = fedkd.simulation(of(name, tx, batch), federation(name, *problem))
+    state, report = simulation.run(simulation.init(jax.random.key(0)), rounds)
+  except ValueError as error:
+    refused = str(error)
+  if refused:
+    assert '\n' not in refused
+    return False
+  for leaf in jax.tree.leaves((state.client, state.server)):
+    if not jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+      assert np.isfinite(np.asarray(leaf, np.float64)).all()
+  losses = np.concatenate([np.asarray(info['loss']).ravel() for info in report.info])
+  assert np.isfinite(losses).any()
+  return True
+
+
+@every_method
+def test_a_thousand_classes_a_client_of_one_class_and_one_of_two_rows(name):
+  assert assert_finite_or_refused(name, optax.sgd(1e-3), 16, 3, (20, 2, 9), 1000, 5)
+
+
+@every_method
+def test_one_client_two_classes_one_round_and_a_batch_larger_than_the_data(name):
+  ran = assert_finite_or_refused(name, optax.sgd(1e-3), 64, 1, (12,), 2, 2)
+  assert ran or name in ('fedh2l', 'fd')  # which need somebody to learn from
+
+
+@every_method
+def test_logits_of_ten_thousand(name):
+  if name == 'fedgkt':
+    pytest.skip('its nets are its own')
+  model = Loud((4,), classes=5)
+  assert assert_finite_or_refused(name, STILL, 8, 2, (20, 9), 5, 5, model)
