@@ -53,15 +53,13 @@ def call(what: str, function: Callable, *args: Any, **values: Any) -> Any:
   """What a function returns.
 
   Raises:
-    ConfigError: for an error in a function of somebody else's, in one sentence with its line.
+    ConfigError: for an error in it, in one sentence with its line.
   """
   try:
     return function(*args, **values)
   except ConfigError:
     raise
   except Exception as error:
-    if not is_foreign(function):
-      raise
     raise ConfigError(raised(what, function, error)) from error
 
 

@@ -25,6 +25,8 @@ def read(workdir, every_phase=False) -> pd.DataFrame:
     raise ConfigError(f'{workdir} holds no evaluations (no metrics.jsonl); give the --workdir of a run')
   rows = [row for row in rows if every_phase or row['phase'] == rows[-1]['phase']]
   seeds = files.read_sealed(workdir / 'config.json')['seeds']
+  if any(isinstance(value, list) and len(value) < len(seeds) for row in rows for value in row.values()):
+    raise ConfigError(f'{workdir}: metrics.jsonl has fewer than the {len(seeds)} seeds of the run; run it again')
   pick = lambda value, s: value[s] if isinstance(value, list) else value
   lines = [{'seed': seed, **{k: pick(v, s) for k, v in row.items()}} for row in rows for s, seed in enumerate(seeds)]
   return pd.DataFrame(lines)

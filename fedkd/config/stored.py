@@ -27,7 +27,8 @@ def check_stored(config: Any, where: Any, trust: bool = False) -> dict:
   Raises:
     ConfigError: that names those outside fedkd, or if it is no config.
   """
-  if not isinstance(config, dict) or any(not isinstance(config.get(field, {}), dict) for field in BLOCKS):
+  is_config = isinstance(config, dict) and all(isinstance(config.get(field, {}), dict) for field in BLOCKS)
+  if not is_config or _has_dots(config):
     raise ConfigError(f'{where}: config.json is no config of a run; choose another directory')
   foreign = [] if trust else [found for found in _names(config) if not _is_own(found[1])]
   if foreign:
@@ -37,6 +38,13 @@ def check_stored(config: Any, where: Any, trust: bool = False) -> dict:
       'that directory as your own code'
     )
   return config
+
+
+def _has_dots(value) -> bool:
+  """Whether a key has a dot in it, which a ConfigDict does not take."""
+  if isinstance(value, list):
+    return any(map(_has_dots, value))
+  return isinstance(value, dict) and any('.' in key or _has_dots(inner) for key, inner in value.items())
 
 
 def _names(config) -> Iterator[tuple[str, str]]:

@@ -65,7 +65,7 @@ FIELDS = {
   'data.nosuch': [1],
   'data.partition': ['os:system', 'fair'],
   'data.protocol': ['os:system'],
-  'data.normalise': ['os:system', 'os:getpid'],
+  'data.normalise': ['os:system', 'os:getpid', 'fedkd.cli:main'],
   'plan': [{'name': 'subprocess:getoutput', 'cmd': 'false'}, {'name': 'sampled', 'ratio': 2}, {}, {'name': 3}],
   'data': [5, None],
 }

@@ -89,7 +89,7 @@ def test_a_run_goes_on_and_is_compared_without_looking_its_names_up(doctored, tm
   assert not executed()
 
 
-@pytest.mark.parametrize('text', ['[]', '5', '{"data": 3}', '{"method": []}', '{}'])
+@pytest.mark.parametrize('text', ['[]', '5', '{"data": 3}', '{"method": []}', '{}', '{"loweri.g": 1}'])
 def test_a_stored_config_of_another_form_is_one_sentence(tmp_path, text):
   (tmp_path / 'config.json').write_text(text)
   with pytest.raises(ConfigError) as refused:

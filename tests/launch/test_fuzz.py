@@ -6,6 +6,7 @@ import zlib
 import numpy as np
 import pytest
 
+from fedkd.analysis import frames, results
 from fedkd.data import sources
 from fedkd.errors import ConfigError
 from launch import fuzz, fuzz_targets
@@ -87,8 +88,13 @@ def test_matlab_files_that_were_findings(tmp_path, content):
 
 
 def test_a_result_nested_too_deeply_was_a_finding(tmp_path):
-  from fedkd.analysis import results
-
   (tmp_path / 'a.json').write_text('{"a": ' + '[' * 100_000)
   with pytest.raises(ConfigError, match='is not a result of this program'):
     results.read(tmp_path / 'a.json')
+
+
+def test_an_evaluation_without_a_seed_was_a_finding(tmp_path):
+  (tmp_path / 'config.json').write_text('{"seeds": [0]}')
+  (tmp_path / 'metrics.jsonl').write_text('{"phase": 0, "round": 1, "accuracy": []}\n')
+  with pytest.raises(ConfigError, match=r'fewer than the 1 seeds of the run; run it again'):
+    frames.read(tmp_path)
