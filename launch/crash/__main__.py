@@ -84,7 +84,7 @@ def keep(path, name, fault, figures):
 
 def machine() -> str:
   """Where the figures are from."""
-  return f'{os.cpu_count()} cores, {platform.system()} {platform.release()}'
+  return f'{os.cpu_count()} cores, {platform.system()}'
 
 
 def case_of(name, folder, asked, wanted):

@@ -4,7 +4,7 @@ import json
 import pathlib
 
 FAULTS = {
-  'kill': 'killed at an operation on a file, every one of them',
+  'kill': 'killed before an operation on a file',
   'kills': 'killed at one to three random operations in a row',
   'timed': 'killed after a random time, also while compiling',
   'full': 'the disk is full from an operation on',
@@ -16,6 +16,7 @@ FAULTS = {
   'starts': 'many starts at once on one directory',
   'limits': 'few file descriptors, small files',
 }
+EACH = ('kill', 'full', 'read-only', 'broken')  # at one operation after the other
 
 
 def table(path) -> str:
@@ -25,13 +26,17 @@ def table(path) -> str:
     path: the JSON file of `launch.crash`.
   """
   found = json.loads(pathlib.Path(path).read_text())
-  lines = ['| what happens | runs | points | ends with the same bits | refused in one sentence | anything else |']
+  titles = 'what happens', 'runs', 'points, of all operations', 'ends with the same bits', 'refused in one sentence'
+  lines = [f'| {" | ".join(titles)} | anything else |']
   lines += ['| --- | --- | --- | --- | --- | --- |']
   for fault, words in FAULTS.items():
     of_runs = {name: faults[fault] for name, faults in found['cases'].items() if fault in faults}
     if of_runs:
-      sums = [sum(figures[key] for figures in of_runs.values()) for key in ('points', 'equal', 'refused', 'other')]
-      lines.append(f'| {words} | {", ".join(of_runs)} | {" | ".join(map(str, sums))} |')
+      add = lambda key, of_runs=of_runs: sum(figures[key] for figures in of_runs.values())
+      points = f'{add("points"):,}' + (f' of {add("operations"):,}' if fault in EACH else '')
+      lines.append(
+        f'| {words} | {", ".join(of_runs)} | {points} | {add("equal")} | {add("refused")} | {add("other")} |'
+      )
   every = [figures for faults in found['cases'].values() for figures in faults.values()]
   slowest, seconds = max(one['slowest'] for one in every), sum(one['seconds'] for one in every)
   points = sum(one['points'] for one in every)

@@ -41,6 +41,6 @@ def test_the_table_adds_up_the_runs_of_a_fault(tmp_path):
   found = {'machine': '2 cores', 'cases': {'fedhe': {'kill': FIGURES, 'full': FIGURES}, 'velo': {'kill': FIGURES}}}
   (tmp_path / 'crash.json').write_text(json.dumps(found))
   text = robustness.table(tmp_path / 'crash.json')
-  assert '| fedhe, velo | 8 | 6 | 2 | 0 |' in text
-  assert '| fedhe | 4 | 3 | 1 | 0 |' in text
+  assert '| fedhe, velo | 8 of 18 | 6 | 2 | 0 |' in text
+  assert '| fedhe | 4 of 9 | 3 | 1 | 0 |' in text
   assert text.endswith('12 points in 2 minutes on 2 cores; the slowest start after a fault took 1 s.\n')
