@@ -202,7 +202,7 @@ class BatchNorm(nn.Module):
       var.value = self.momentum * var.value + (1 - self.momentum) * seen
       if self.is_mutable_collection('batch'):  # after `initializing`, where every collection is mutable
         self.put_variable('batch', 'mean', now)
-        self.put_variable('batch', 'var', seen)
+        self.put_variable('batch', 'var', spread)
     return _normalise(x, scale, bias, now, jax.lax.rsqrt(spread + self.epsilon))
 
 

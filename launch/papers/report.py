@@ -5,7 +5,7 @@ import pathlib
 
 from fedkd import analysis
 from launch import papers
-from launch.papers import messages, plots, sections, values, verdicts
+from launch.papers import messages, plots, robustness, sections, values, verdicts
 
 HEAD = """# Results
 
@@ -58,7 +58,15 @@ def _lines(out, everything) -> list:
         lines += sections.section(id, entry, profile, done)
     pictures = ', '.join(f'[{name}](results/figures/{name}.png)' for name in plots.of(out, id, everything))
     lines += [f'Figures: {pictures}.', ''] if pictures else []
-  return [*lines, *messages.section(), *_not_run(everything, judged)]
+  return [*lines, *messages.section(), *_survived(out), *_not_run(everything, judged)]
+
+
+def _survived(out) -> list:
+  path = pathlib.Path(out) / 'crash.json'
+  if not path.exists():
+    return []
+  text = 'Measured by `python -m launch.crash`: what happens to a run, and how it ends when it is started again.'
+  return ['## What runs survive', '', text, '', robustness.table(path)]
 
 
 def _reasons(judged) -> list:

@@ -161,7 +161,7 @@ def test_a_branch_from_a_damaged_phase_is_refused(finished, images, tmp_path):
 def test_a_phase_without_rounds_is_refused(images):
   made = config(images)
   made.before = ({'name': 'public', 'rounds': 0, 'steps': 1},)
-  with pytest.raises(ConfigError, match='rounds=0 of public must be at least 1'):
+  with pytest.raises(ConfigError, match=r'before\[0\].rounds=0 must be a whole number of at least 1'):
     build.build(made)
 
 

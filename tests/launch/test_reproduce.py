@@ -142,7 +142,7 @@ def test_unknown_ids_and_rows_are_refused(tmp_path, name, rows, match):
 
 
 def test_a_profile_that_an_id_does_not_have_is_refused(tmp_path):
-  with pytest.raises(ConfigError, match=r"'light'; use a profile \(paper, small, smoke\)") as caught:
+  with pytest.raises(ConfigError, match=r"'light'; use a profile \(paper, medium, small, smoke\)") as caught:
     reproduce.run('he-mnist-homo', 'light', [0], None, tmp_path / 'runs', tmp_path / 'results')
   assert '\n' not in str(caught.value)
   assert not list(tmp_path.iterdir())
