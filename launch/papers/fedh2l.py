@@ -8,9 +8,9 @@ NAMES = {'fedh2l': 'FedH2L', 'agg': 'AGG', 'ind': 'IND', 'fedmd': 'FedMD', 'feda
 NOTHING = dict.fromkeys(('fedh2l', 'ind', 'agg', 'fedmd'), '')
 WHY = {  # what we know of claims that were not kept
   'fedmd': (
-    'Consensus logits with MAE teach more here than posteriors with KL: without its transfer phases, or with as few '
-    'rows in an exchange as FedH2L has, FedMD stays ahead (one seed, alpha = 10 %, `small`). The paper has it level '
-    'with AGG, we 4 points above; over 10 000 rounds single seeds lose up to 30 points for hundreds of rounds.'
+    'Mostly the loss: with KL in the place of MAE, FedMD falls to about where FedH2L is. Its transfer phases and its '
+    'number of rows in an exchange are not it (one seed, alpha = 10 %, `small`). Over 10 000 rounds single seeds lose '
+    'up to 30 points for hundreds of rounds; whether that is the constant gradient of MAE was not tried.'
   ),
   'fedavg': 'Ours is 1.2 to 2.7 points above the printed value and FedH2L 1.3 to 4.0 below; no cause was found.',
 }
