@@ -8,8 +8,9 @@ five minutes of training for its three seeds on two cores while another run went
 embedded images.
 
 Measured with `small`, seeds 0, 1, 2, at commit b334621 on one core, with a decay of 0.99 in BatchNorm, whose running
-statistics had then not forgotten their start; not yet again with the 0.9 that `small` has now. MB are sums over all client updates; one of fedhe is 110 numbers each way. Accuracy is the
-mean over clients on all 10 000 test images; differences are paired with private.
+statistics had then not forgotten their start; not yet again with the 0.9 that `small` has now. MB are sums over all
+client updates; one of fedhe is 110 numbers each way. Accuracy is the mean over clients on all 10 000 test images;
+differences are paired with private.
 
 zoo=hetero (ten architectures):
 
