@@ -101,7 +101,6 @@ def _distance(logits, target, valid, knowledge, distance):
     return losses.masked_squared_error(_output(logits, knowledge), target, valid)
   target = jnp.where(valid, jax.lax.stop_gradient(target), 0)  # both sides, for 0 * NaN would be NaN
   p = target if knowledge == 'probabilities' else jax.nn.softmax(target)
-  log_q = jax.nn.log_softmax(jnp.where(valid, logits, 0))
-  if distance == 'kl':
-    return jnp.where(valid, optax.losses.kl_divergence(log_q, p), 0)
-  return jnp.where(valid, -jnp.sum(p * log_q), 0)
+  logits = jnp.where(valid, logits, 0)
+  away = losses.kl_divergence(p, logits) if distance == 'kl' else optax.softmax_cross_entropy(logits, p)
+  return jnp.where(valid, away, 0)

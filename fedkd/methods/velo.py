@@ -188,10 +188,8 @@ def generator(
       at = {'params': params, 'batch_stats': batch_stats}
       out, new = net(classes).apply(at, s, label, key, True, mutable=['batch_stats'])
       rebuilt, kl = LOSSES[vae_loss](s, *out)
-      return (scaled(rebuilt, width, variance) if vae_loss == 'elbo' else rebuilt) + kl, (
-        new['batch_stats'],
-        local.tally(row, cvae_reconstruction=rebuilt, cvae_kl=kl),
-      )
+      sums = local.tally(row, cvae_reconstruction=rebuilt, cvae_kl=kl)
+      return scaled(rebuilt, width, variance) + kl, (new['batch_stats'], sums)
 
     learner, sums = local.fit(key, local.start(cvae, tx), tx, loss_fn, rows, jnp.sum(held), batch, epochs=epochs)
     found = local.report(sums)

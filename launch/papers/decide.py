@@ -77,18 +77,22 @@ CHANGES = {
 }
 
 
+PRINTED = {'why-rmnist-direction': tables.TABLE_2['10']}  # id: {row: a line of a table of FedH2L}
+
+
 def registry() -> dict:
   """{id: Experiment}."""
-  out = {}
-  for id, (title, config, arg, changes) in CHANGES.items():
-    rows = tuple(Row(row, config, arg.format(m), {}, tuple(changed.items())) for row, (m, changed) in changes.items())
-    if id == 'why-rmnist-direction':
-      lines = tables.TABLE_2['10']
-      of = lambda row, lines=lines: {'printed': tables.average(lines[row]), 'parts': tables.nodes(lines[row], 'rmnist')}
-      rows = tuple(row._replace(**of(row.name)) for row in rows)
-    how = (H2L, '10 minutes a row') if config == 'fedh2l' else (SECOND_HALF, '7 minutes a row', LIGHT)
-    out[id] = Experiment(f'What decides: {title}', 'ours', rows, *how)
-  return out
+  return {id: _experiment(PRINTED.get(id, {}), *change) for id, change in CHANGES.items()}
+
+
+def _experiment(lines, title, config, arg, changes) -> Experiment:
+  def row(name, method, changed):
+    line = lines.get(name, '')
+    overrides, parts = tuple(changed.items()), tables.nodes(line, 'rmnist')
+    return Row(name, config, arg.format(method), tables.average(line), overrides, parts)
+
+  how = (H2L, '10 minutes a row') if config == 'fedh2l' else (SECOND_HALF, '7 minutes a row', LIGHT)
+  return Experiment(f'What decides: {title}', 'ours', tuple(row(name, *of) for name, of in changes.items()), *how)
 
 
 def questions() -> list:

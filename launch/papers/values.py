@@ -53,9 +53,14 @@ def _last_quarter(result, metric):
   return np.mean([r['accuracy'] for r in rows if r['round'] > 0.75 * rows[-1]['round']], 0) if rows else None
 
 
+def _row_of_round(result, metric) -> dict:
+  """The evaluation that 'round_N' names; {} where there was none."""
+  wanted = int(metric.removeprefix('round_'))
+  return next((row for row in last_phase(result) if row['round'] == wanted), {})
+
+
 def _round(result, metric):
-  rows = [row for row in last_phase(result) if row['round'] == int(metric.removeprefix('round_'))]
-  return rows[0]['accuracy'] if rows else None
+  return _row_of_round(result, metric).get('accuracy')
 
 
 def _train(result, metric):
@@ -87,8 +92,7 @@ def per_client(result, metric) -> np.ndarray | None:
   if metric == 'public':
     each = _public_per_client(result)
   elif metric.startswith('round_'):
-    rows = [row for row in last_phase(result) if row['round'] == int(metric.removeprefix('round_'))]
-    each = rows[0].get('accuracy_per_client') if rows else None
+    each = _row_of_round(result, metric).get('accuracy_per_client')
   else:
     each = result['per_seed'].get(f'{metric}_per_client')
   return None if each is None else 100 * np.asarray(each, float)

@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from fedkd import ledger, methods, models, plan, servers
-from helpers import assert_close, assert_same_bits, problem
+from helpers import assert_close, assert_same_bits, problem, softmax
 from lone_servers import KEY, groups_of, uploads_of
 
 NET = models.MLP((), classes=3)
@@ -75,11 +75,6 @@ def test_who_was_absent_receives_the_mean_of_all_and_uploads_last_a_round():
   state, _ = server.receive(KEY, 0, state, (uploads_of(UPLOADS),), slots)
   state, _ = server.receive(KEY, 1, state, (uploads_of(UPLOADS[:1]),), (jnp.array([-1]),))
   assert not np.asarray(server.send(KEY, 2, state, slots)[0].own['knowledge'].valid).any()
-
-
-def softmax(z):
-  e = np.exp(z - z.max(-1, keepdims=True))
-  return e / e.sum(-1, keepdims=True)
 
 
 # What is averaged of logits, the loss of an example and its gradient to the logits, given what was received.

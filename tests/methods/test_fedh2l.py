@@ -8,7 +8,7 @@ import pytest
 
 from fedkd import ledger, methods, models, plan
 from fedkd.types import Data, Download, ExampleIndices, PeerMessages, Pool
-from helpers import CLASSES, EXAMPLES, GIVEN, assert_close, assert_same_bits, pool, preprocessed, problem, row
+from helpers import CLASSES, EXAMPLES, GIVEN, assert_close, assert_same_bits, pool, preprocessed, problem, row, softmax
 
 RATE = 0.2
 LINEAR = models.MLP((), classes=CLASSES)
@@ -39,11 +39,6 @@ def params_of(state):
 
 
 # A slow twin.
-
-
-def softmax(z):
-  e = np.exp(z - z.max(-1, keepdims=True))
-  return e / e.sum(-1, keepdims=True)
 
 
 class Node:

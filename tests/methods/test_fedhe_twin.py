@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from fedkd import local, methods, models, plan
-from helpers import EXAMPLES, pool, problem
+from helpers import EXAMPLES, pool, problem, softmax
 
 TURNS, STEPS, BATCH, RATE, ALPHA = 20, 3, 6, 0.05, 0.7
 CLASSES = 4  # nobody has the last one
@@ -22,11 +22,6 @@ def skewed():
   label = np.asarray(images.label)
   of = lambda *classes: np.flatnonzero(np.isin(label, classes))
   return images, [of(0, 1)[:15], of(1, 2)[20:32], of(2)[-4:]]
-
-
-def softmax(z):
-  e = np.exp(z - z.max(-1, keepdims=True))
-  return e / e.sum(-1, keepdims=True)
 
 
 def batches(made, t, client):

@@ -11,7 +11,7 @@ from hypothesis import given
 from fedkd import aggregate, inference, local, losses, methods, models, plan
 from fedkd.methods.fedmd import stratified
 from fedkd.types import Data
-from helpers import CLASSES, EXAMPLES, assert_close, assert_same_bits, problem, row
+from helpers import CLASSES, EXAMPLES, assert_close, assert_same_bits, problem, row, softmax
 
 LINEAR = models.MLP((), classes=CLASSES)
 SUBSET = 8
@@ -106,11 +106,6 @@ def test_one_party_hears_its_own_logits_and_the_gradient_is_zero():
 
 
 # A slow twin.
-
-
-def softmax(z):
-  e = np.exp(z - z.max(-1, keepdims=True))
-  return e / e.sum(-1, keepdims=True)
 
 
 RATE, MOMENTUM, TEMPERATURE = 0.05, 0.9, 2.0

@@ -3,7 +3,7 @@ import optax
 import pytest
 
 from fedkd import methods, models, plan
-from helpers import assert_close, problem
+from helpers import assert_close, problem, softmax
 
 NET = models.MLP((4,), classes=3)
 RATE = 0.1
@@ -41,11 +41,6 @@ TWINS = {
   'fedprox 0.5': (methods.fedprox(optax.sgd(RATE), steps=STEPS, batch=16, mu=0.5), 0.5),
   'fedprox 2': (methods.fedprox(optax.sgd(RATE), steps=STEPS, batch=16, mu=2.0), 2.0),
 }
-
-
-def softmax(z):
-  e = np.exp(z - z.max(-1, keepdims=True))
-  return e / e.sum(-1, keepdims=True)
 
 
 @pytest.mark.parametrize('name', TWINS)

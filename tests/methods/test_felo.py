@@ -11,7 +11,7 @@ import pytest
 from fedkd import aggregate, ledger, local, methods, models, plan
 from fedkd.methods.felo import STORES, narrowed
 from fedkd.types import Data, Download, ExampleIndices, Group, Masked, Pool
-from helpers import CLASSES, EXAMPLES, assert_close, assert_same_bits, pool, preprocessed, problem, row
+from helpers import CLASSES, EXAMPLES, assert_close, assert_same_bits, pool, preprocessed, problem, row, softmax
 from lone_servers import KEY
 
 NET = models.MLP((4,), classes=CLASSES)
@@ -271,11 +271,6 @@ def test_the_server_is_its_twin(store, align):
 
 FOUR, ALPHA, ROUNDS = 4, 0.7, 5  # nobody has the last of four classes
 SLOTS = np.array([[0, 1, -1], [0, 1, 2], [2, -1, -1], [0, 1, 2], [1, 2, -1]], np.int32)  # client 2 is late
-
-
-def softmax(z):
-  e = np.exp(z - z.max(-1, keepdims=True))
-  return e / e.sum(-1, keepdims=True)
 
 
 def server_to_client(z, target):
