@@ -6,6 +6,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from fedkd import inference
 from fedkd import round as rounds
@@ -156,6 +157,13 @@ def assert_close(a, b, rtol=1e-5, atol=1e-6):
 def row(tree, i):
   """Row (or rows) i of every leaf."""
   return jax.tree.map(lambda a: a[np.asarray(i)], tree)
+
+
+def cases(values, fast=(), slow=()):
+  """Parameters of a test, of which all but the `fast`, or only the `slow`, are marked slow."""
+  late = lambda value: value in slow or bool(fast and value not in fast)
+  one = lambda value: value if isinstance(value, tuple) else (value,)
+  return [pytest.param(*one(value), marks=[pytest.mark.slow] * late(value)) for value in values]
 
 
 def softmax(z):

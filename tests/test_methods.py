@@ -10,7 +10,7 @@ import pytest
 
 from fedkd import aggregate, methods, models, optimizers, plan, schedules
 from fedkd.local import Learner
-from helpers import CLASSES, assert_close, assert_same_bits, pool, preprocessed, problem, row
+from helpers import CLASSES, assert_close, assert_same_bits, cases, pool, preprocessed, problem, row
 
 ROUNDS = 30  # of the learnable problem
 STILL = 4  # more, at a learning rate of 0
@@ -59,14 +59,10 @@ TABLE = {
   ),
 }
 VARIANTS = [name for name in TABLE if name.split()[0] in TABLE and ' ' in name]  # of a method that has a row
-every_method = pytest.mark.parametrize(
-  'name', [pytest.param(name, marks=[pytest.mark.slow] * (name in VARIANTS)) for name in TABLE]
-)
-LIKE_OTHERS = ('agg', 'public', 'fedprox')  # their programs are those of private and fedavg but for data or loss
-# Another, long compilation of every method.
+every_method = pytest.mark.parametrize('name', cases(TABLE, slow=VARIANTS))
+# Another, long compilation of every method: by default of those that treat statistics in ways of their own.
 every_paper = pytest.mark.parametrize(
-  'name',
-  [pytest.param(n, marks=[pytest.mark.slow] * (n in LIKE_OTHERS)) for n in TABLE if n not in VARIANTS],
+  'name', cases([name for name in TABLE if name not in VARIANTS], fast=('fedavg', 'fedh2l', 'fedgkt'))
 )
 
 
@@ -204,12 +200,7 @@ def test_the_order_of_the_slots_does_not_matter(name):
 
 
 @pytest.mark.parametrize(
-  'name',
-  [
-    pytest.param(name, marks=[pytest.mark.slow] * (name in (*VARIANTS, *LIKE_OTHERS)))
-    for name in TABLE
-    if len(TABLE[name][1]) > 1
-  ],
+  'name', cases([name for name in TABLE if len(TABLE[name][1]) > 1], fast=('fedhe', 'fedmd', 'fedh2l'))
 )
 def test_a_group_without_slots(name):
   made = fresh(name)

@@ -12,7 +12,7 @@ import fedkd
 import runs
 from fedkd import aggregate, experiment, methods, models, plan
 from fedkd.experiment import build
-from helpers import assert_close, assert_same_bits
+from helpers import assert_close, assert_same_bits, cases
 
 CLASSES, WIDTH, CLIENTS, SIDE = 3, 6, 4, 12
 KEY = jax.random.key(0)
@@ -92,13 +92,8 @@ def _every_method():
   return tables
 
 
-# These need nothing else of a federation than those of every day; `tests/test_methods.py` trains them all.
-ALIKE = ('private', 'agg', 'public', 'fedprox', 'fedhe', 'felo', 'velo')
-
-
-@pytest.mark.parametrize(
-  'name', [pytest.param(name, marks=[pytest.mark.slow] * (name in ALIKE)) for name in methods.__all__]
-)
+# Those with rows or modules that the others do not need; `tests/test_methods.py` trains them all.
+@pytest.mark.parametrize('name', cases(methods.__all__, fast=('fedmd', 'fedh2l', 'fedgkt')))
 def test_every_method_runs_through_the_door(name):
   method, nets, given = _every_method()[name]
   x, y = images()
@@ -267,7 +262,7 @@ SWEEPS = {
 }
 
 
-@pytest.mark.parametrize('name', SWEEPS)
+@pytest.mark.parametrize('name', cases(SWEEPS, fast=('alpha', 'learning rate')))
 def test_a_vmapped_sweep_over_a_scalar_equals_single_runs(name):
   made, values = federation([NET], public=HELD[:12]), [0.1, 0.5, 1.0, 2.0]
 

@@ -641,6 +641,7 @@ def test_real_rotated_mnist_is_made_of_training_images(real):
   assert all(image.tobytes() in whole for image in source.train_image[:1000])
 
 
+@pytest.mark.slow
 @needs_tfds
 def test_real_emnist_letters_are_counted_and_upright(real):
   source = real('emnist/letters')

@@ -54,7 +54,8 @@ def test_two_hosts_change_nothing_but_rounding_and_go_on_where_they_stopped(tmp_
   test_devices.assert_alike(*outcomes('fedavg', run(tmp_path / 'two', 4)), *alone)
 
 
-@pytest.mark.parametrize('name', [pytest.param('fedavg', marks=pytest.mark.slow), 'fedhe'])
+@pytest.mark.slow
+@pytest.mark.parametrize('name', ['fedavg', 'fedhe'])
 def test_one_host_with_two_devices_goes_on_where_two_hosts_with_four_stopped(tmp_path, name):
   """5 clients are padded to 8 and to 6, 3 are replicated or padded to 4."""
   outcomes(name, run(tmp_path / 'moved', 4, 2))

@@ -60,6 +60,7 @@ def test_a_run_on_disk_has_the_numbers_of_one_in_memory(on_disk, in_memory):
     np.testing.assert_array_equal(mine, theirs)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_after_a_full_disk_and_ends_as_one_that_never_stopped(
   tmp_path, monkeypatch, on_disk, in_memory, compiled
 ):

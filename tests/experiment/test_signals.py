@@ -47,6 +47,7 @@ def wait_for_checkpoint(process, workdir):
     time.sleep(0.01)
 
 
+@pytest.mark.slow  # launch/crash kills runs at their operations on files in `tests/launch/test_crash.py`
 def test_killed_and_interrupted_runs_end_like_an_unbroken_one(command, tmp_path):
   broken = tmp_path / 'broken'
   process = start(command, f'--workdir={broken}')

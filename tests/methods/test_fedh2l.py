@@ -8,7 +8,19 @@ import pytest
 
 from fedkd import ledger, methods, models, plan
 from fedkd.types import Data, Download, ExampleIndices, PeerMessages, Pool
-from helpers import CLASSES, EXAMPLES, GIVEN, assert_close, assert_same_bits, pool, preprocessed, problem, row, softmax
+from helpers import (
+  CLASSES,
+  EXAMPLES,
+  GIVEN,
+  assert_close,
+  assert_same_bits,
+  cases,
+  pool,
+  preprocessed,
+  problem,
+  row,
+  softmax,
+)
 
 RATE = 0.2
 LINEAR = models.MLP((), classes=CLASSES)
@@ -113,7 +125,7 @@ VARIANTS = {
 }
 
 
-@pytest.mark.parametrize('name', VARIANTS)
+@pytest.mark.parametrize('name', cases(VARIANTS, fast=('the paper', 'no KL', 'pcgrad', 'every other round')))
 def test_is_its_twin(name):
   how = DEFAULT | VARIANTS[name]
   made = made_with(fedh2l(**how), padding=3)

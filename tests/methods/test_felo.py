@@ -1,6 +1,7 @@
 """Felo: its messages and refusals, the special cases it contains, and slow twins of its server and of whole rounds."""
 
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +12,18 @@ import pytest
 from fedkd import aggregate, ledger, local, methods, models, plan
 from fedkd.methods.felo import STORES, narrowed
 from fedkd.types import Data, Download, ExampleIndices, Group, Masked, Pool
-from helpers import CLASSES, EXAMPLES, assert_close, assert_same_bits, pool, preprocessed, problem, row, softmax
+from helpers import (
+  CLASSES,
+  EXAMPLES,
+  assert_close,
+  assert_same_bits,
+  cases,
+  pool,
+  preprocessed,
+  problem,
+  row,
+  softmax,
+)
 from lone_servers import KEY
 
 NET = models.MLP((4,), classes=CLASSES)
@@ -119,7 +131,7 @@ def test_per_sample_sends_every_example_once():
   assert {kind: int(n) for kind, (n, _) in counts.items()} == {'knowledge': 10 * (4 + CLASSES), 'labels': 10}
 
 
-@pytest.mark.parametrize('method', [methods.felo, methods.velo])
+@pytest.mark.parametrize('method', cases([methods.felo, methods.velo], slow=[methods.velo]))
 def test_the_server_keeps_the_last_examples_of_a_class(method):
   """Without learning, what is said of an example is the same in every round."""
   kept = {'features': 5, 'logits': 9}
@@ -216,8 +228,10 @@ def kept(said, store, t):
   return [vector for _, _, vector in said]
 
 
-@pytest.mark.parametrize('store', [*STORES, 'medians'])
-@pytest.mark.parametrize('align', ALIGNED)
+TWINS = [('none', 'cumulative'), ('group', 'per_round'), ('pool', 'latest_per_client'), ('pool', 'medians')]
+
+
+@pytest.mark.parametrize(('align', 'store'), cases(itertools.product(ALIGNED, (*STORES, 'medians')), fast=TWINS))
 def test_the_server_is_its_twin(store, align):
   how, mean, average = {'store': store}, np.mean, np.average
   if store == 'medians':  # by rules, of the weights and of the latest knowledge

@@ -1,3 +1,4 @@
+import itertools
 import re
 
 import flax.linen as nn
@@ -8,6 +9,7 @@ import pytest
 
 from fedkd import models
 from fedkd.models import base, layers
+from helpers import cases
 
 KEY = jax.random.key(0)
 normal = lambda seed, *shape: jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
@@ -18,13 +20,18 @@ def native(x, kernel, strides, padding):
   return jax.lax.conv_general_dilated(x, kernel, strides, padding, dimension_numbers=numbers)
 
 
-@pytest.mark.parametrize('padding', ['SAME', 'VALID', ((1, 2), (0, 3))])
-@pytest.mark.parametrize('strides', [(1, 1), (2, 2), (3, 3), (2, 1)])
-@pytest.mark.parametrize(
-  ('size', 'kernel'),
-  [((7, 5), (3, 3)), ((6, 6), (2, 2)), ((5, 8), (1, 1)), ((9, 6), (5, 2)), ((5, 12), (3, 7)), ((3, 3), (3, 3))],
+CONVOLUTIONS = list(
+  itertools.product(
+    [((7, 5), (3, 3)), ((6, 6), (2, 2)), ((5, 8), (1, 1)), ((9, 6), (5, 2)), ((5, 12), (3, 7)), ((3, 3), (3, 3))],
+    [(1, 1), (2, 2), (3, 3), (2, 1)],
+    ['SAME', 'VALID', ((1, 2), (0, 3))],
+  )
 )
-def test_conv_matmul_is_the_convolution(size, kernel, strides, padding):
+
+
+@pytest.mark.parametrize(('image', 'strides', 'padding'), cases(CONVOLUTIONS, fast=CONVOLUTIONS[::5]))
+def test_conv_matmul_is_the_convolution(image, strides, padding):
+  size, kernel = image
   x, kernel = normal(0, 2, *size, 3), normal(1, *kernel, 3, 4)
 
   @jax.jit
