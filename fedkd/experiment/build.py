@@ -154,10 +154,11 @@ def initial_shapes(groups, made, seeds) -> tuple:
 
 
 def initial_variables(made, seeds) -> tuple:
-  """Initial variables per group, leaves [seeds, 1, ...]; `made`: `initialisers`."""
+  """Initial variables per group, leaves [seeds, 1, ...] of NumPy, for which no program is compiled per shape; `made`:
+  `initialisers`."""
 
   def of_group(init):
-    return jax.tree.map(lambda *a: jnp.stack(a)[:, None], *[init(jax.random.key(seed)) for seed in seeds])
+    return jax.tree.map(lambda *a: np.stack(a)[:, None], *[init(jax.random.key(seed)) for seed in seeds])
 
   return tuple(map(of_group, made))
 

@@ -213,6 +213,7 @@ def _compile(phases, display, stop):
   label, begun = phases[-1].label, time.monotonic()
   display.say(f'{label}: compiling')
   with futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+    pool.submit(lambda: analysis.save_figures)  # importing pandas and Matplotlib takes seconds, too
     lowered = (phase.lower() for phase in reversed(phases))  # the last is usually the largest
     list(pool.map(lambda program: program.compile(), lowered))
   if stops := loop.signals(stop):
