@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from fedkd.types import Data, ExampleIndices
+from fedkd.types import Data, ExampleIndices, Pool
 
 
 def unshared(data: Data) -> ExampleIndices:
@@ -18,6 +18,11 @@ OWN = {'own': lambda data: data.private, 'unshared': unshared}
 def owned(rows: ExampleIndices) -> jax.Array:
   """bool[n], which entries of `rows` are not padding."""
   return jnp.arange(rows.index.shape[0]) < rows.size
+
+
+def class_counts(rows: ExampleIndices, pool: Pool, classes: int) -> jax.Array:
+  """int32[classes], how many examples there are of each class."""
+  return jnp.zeros(classes, jnp.int32).at[pool.label[rows.index]].add(owned(rows))
 
 
 def public(data: Data) -> ExampleIndices:

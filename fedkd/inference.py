@@ -8,36 +8,67 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
+from fedkd.examples import owned
 from fedkd.models.base import check_features
-from fedkd.types import ExampleIndices, Group, Method, Pool, Predict, PyTree, State
+from fedkd.types import Data, ExampleIndices, Group, Method, Pool, Predict, PyTree, State
+
+# What may follow `accuracy_` in the name of a metric already.
+METRICS = ('local', 'others', 'train', 'public', 'per_client', 'per_group', 'std', 'p10', 'worst')
 
 
 def is_correct(
   model: nn.Module,
-  predict: Predict,
+  predict: Predict | dict[str, Predict],
   variables: dict,
   server_state: PyTree,
   x: jax.Array,
   y: jax.Array,
   batch: int = 0,
-) -> jax.Array:
+) -> PyTree:
   """Which predictions of one model are correct.
 
   Args:
-    model, predict, variables, server_state: as in `types.Predict`.
+    model, variables, server_state: as in `types.Predict`.
+    predict: `types.Predict`; of several in a dict, what they compute alike is computed once.
     x: raw examples [T, ...].
     y: int32[T], labels; -1 is padding, for which nothing is correct.
     batch: examples per forward pass; 0: `inference_batch`.
 
   Returns:
-    bool[T].
+    bool[T], or a dict of them.
   """
   rows, batch = x.shape[0], batch or inference_batch()
   batch = -(-rows // -(-rows // batch))  # as many passes as `batch` implies, of equal size
   pad = -rows % batch
   x = jnp.pad(x, [(0, pad)] + [(0, 0)] * (x.ndim - 1)).reshape(-1, batch, *x.shape[1:])
-  predicted = jax.lax.map(lambda x: jnp.argmax(predict(model, variables, server_state, x), -1), x)
-  return predicted.reshape(-1)[:rows] == y
+  label = lambda x: jax.tree.map(lambda each: jnp.argmax(each(model, variables, server_state, x), -1), predict)
+  return jax.tree.map(lambda predicted: predicted.reshape(-1)[:rows] == y, jax.lax.map(label, x))
+
+
+def predictions(method: Method) -> dict[str, Predict]:
+  """All ways in which a method's clients may predict, by name; that of `Method.predict` is ''.
+
+  Raises:
+    ValueError: for a name that is given twice, or would be confused with another metric.
+  """
+  names = [name for name, _ in method.predictions]
+  for name in names:
+    if not name.isidentifier() or name in METRICS or names.count(name) > 1:
+      raise ValueError(f'predictions: the name {name!r} is taken or no identifier; give every one a name of its own')
+  return {'': method.predict, **dict(method.predictions)}
+
+
+def predict_by(method: Method, inference: str) -> Predict:
+  """One of the `predictions` of a method.
+
+  Raises:
+    ValueError: for an unknown name.
+  """
+  known = predictions(method)
+  if inference not in known:
+    given = ', '.join(map(repr, known))
+    raise ValueError(f'inference={inference!r} is unknown; this method has {given}')
+  return known[inference]
 
 
 def correct_predictions(
@@ -48,17 +79,20 @@ def correct_predictions(
   y: jax.Array,
   rows: Sequence[ArrayLike],
   batch: int = 0,
-) -> tuple[jax.Array, ...]:
+  predict: Predict | dict[str, Predict] | None = None,
+) -> tuple[PyTree, ...]:
   """Which predictions of clients on shared examples are correct.
 
   Args:
     x, y: raw examples [T, ...] and labels int32[T]; a label of -1 is padding.
     rows: per group int[k], the clients of the group (rows of it) to evaluate.
     batch: as in `is_correct`.
+    predict: None for that of the method, or as in `is_correct`.
 
   Returns:
-    per group bool[k, T].
+    per group bool[k, T], or a dict of them.
   """
+  predict = method.predict if predict is None else predict
 
   def of_group(g, group):
     variables = method.variables(state, g)
@@ -67,10 +101,12 @@ def correct_predictions(
 
     def one(row):
       model, own = method.deployed(group.model, jax.tree.map(lambda a: a[row], variables), state.server)
-      return is_correct(model, method.predict, own, state.server, x, y, batch)
+      return is_correct(model, predict, own, state.server, x, y, batch)
 
     shape = (len(rows[g]), len(y))
-    return jnp.broadcast_to(jax.lax.map(one, chosen), shape) if len(rows[g]) else jnp.zeros(shape, bool)
+    if not len(rows[g]):
+      return jax.tree.map(lambda _: jnp.zeros(shape, bool), predict)
+    return jax.tree.map(lambda correct: jnp.broadcast_to(correct, shape), jax.lax.map(one, chosen))
 
   return tuple(of_group(g, group) for g, group in enumerate(groups))
 
@@ -95,11 +131,13 @@ def correct_of_clients(
   state: State,
   x: jax.Array,
   y: jax.Array,
-) -> jax.Array:
-  """`correct_predictions` bool[K, T] of the `clients`, in their order; `rows`: their rows in each group's
-  `state`."""
-  correct = jnp.concatenate(correct_predictions(method, groups, state, x, y, rows, batch))
-  return correct[np.argsort(np.argsort(evaluated_in(groups, clients), kind='stable'))]
+  predict: Predict | dict[str, Predict] | None = None,
+) -> PyTree:
+  """`correct_predictions` bool[K, T] of the `clients`, in their order, or a dict of them; `rows`: their rows in each
+  group's `state`."""
+  order = np.argsort(np.argsort(evaluated_in(groups, clients), kind='stable'))
+  of_groups = correct_predictions(method, groups, state, x, y, rows, batch, predict)
+  return jax.tree.map(lambda *correct: jnp.concatenate(correct)[order], *of_groups)
 
 
 def feature_shape(model: nn.Module, variables: dict, pool: Pool) -> tuple[int, ...]:
@@ -133,6 +171,15 @@ def infer(
 
   whole = lambda a: a.reshape(-1, *a.shape[2:])[: index.shape[0]]
   return jax.tree.map(whole, jax.lax.map(one, batches))
+
+
+def class_features(model: nn.Module, variables: dict, data: Data) -> tuple[jax.Array, jax.Array]:
+  """Mean features [C, d], in inference mode, of a client's examples of each class, and how many there are, [C]."""
+  rows = data.private
+  _, feature = infer(model, variables, data.pool.example, rows.index, features=True)
+  member = jax.nn.one_hot(data.pool.label[rows.index], model.classes) * owned(rows)[:, None]  # [n, C]
+  count = jnp.sum(member, 0)
+  return member.T @ feature / jnp.maximum(count, 1)[:, None], count
 
 
 def statistics(model: nn.Module, variables: dict, pool: Pool, rows: ExampleIndices, batch: int = 500) -> PyTree:

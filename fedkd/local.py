@@ -137,6 +137,7 @@ def fit(
   steps: int | None = None,
   epochs: int | None = None,
   t: jax.Array | int = 0,
+  last_pass: tuple[str, ...] = (),
 ) -> tuple[Learner, dict]:
   """Trains on mini-batches of the first `size` rows.
 
@@ -154,6 +155,7 @@ def fit(
     epochs: that many passes in fresh random orders, the last batch of a pass filled from its beginning. None and 0
       both mean not given, here as for `steps`.
     t: the round, for an optimizer that follows it (`optimizers.scheduled`).
+    last_pass: names of sums that begin anew with each of the `epochs`, so that those of the last remain.
 
   Returns:
     (learner, sums): `sums` added up over all steps, from the forward passes that trained.
@@ -177,6 +179,7 @@ def fit(
     return train(key_model, draw(key_batch, count, size, batch), carry)
 
   def epoch(e, carry):
+    carry = carry[0], {**carry[1], **jax.tree.map(jnp.zeros_like, {name: carry[1][name] for name in last_pass})}
     key_order, key_steps = jax.random.split(jax.random.fold_in(key, e))
     order = shuffle(key_order, count, size)
 

@@ -3,8 +3,9 @@
 The runner, the tests and the benchmark use it too.
 """
 
+import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax
@@ -13,9 +14,10 @@ import numpy as np
 
 from fedkd import inference, plan, round
 from fedkd.federation import Federation, initial_variables
+from fedkd.inference import predict_by
 from fedkd.plan import Plan, Planner
 from fedkd.round import Report
-from fedkd.types import Group, Method, PyTree, State, clients
+from fedkd.types import Group, Method, PyTree, State, clients, of_model
 
 HORIZON = 1000  # rounds for which a plan is drawn
 
@@ -42,9 +44,10 @@ class Simulation(NamedTuple):
   init: (key, variables=None) -> state before the first round. `variables`: per group, instead of fresh ones.
   round: state -> (state, Report) after one more round.
   run: (state, rounds) -> (state, Report with leaves [rounds, ...]), as one program; `rounds` is a Python int.
-  accuracy: (state, x, y) -> float32[clients], of every client's model on shared examples.
-  validation_accuracy: state -> float32[clients] on the held-out rows of the federation; [clients, domains] if it has
-    domains.
+  accuracy: (state, x, y, inference='') -> float32[clients], of every client's model on shared examples; `inference`
+    names one of the method's further `predictions`.
+  validation_accuracy: (state, inference='') -> float32[clients] on the held-out rows of the federation; [clients,
+    domains] if it has domains.
   model: (state, client) -> (module, variables): `module.apply(variables, x, False)` gives (logits, out) for raw
     examples.
   models: state -> a tuple of those of all clients.
@@ -53,8 +56,8 @@ class Simulation(NamedTuple):
   init: Callable[..., SimulationState]
   round: Callable[[SimulationState], tuple[SimulationState, Report]]
   run: Callable[[SimulationState, int], tuple[SimulationState, Report]]
-  accuracy: Callable[[SimulationState, Any, Any], jax.Array]
-  validation_accuracy: Callable[[SimulationState], jax.Array]
+  accuracy: Callable[..., jax.Array]
+  validation_accuracy: Callable[..., jax.Array]
   model: Callable[[SimulationState, int], tuple]
   models: Callable[[SimulationState], tuple]
 
@@ -108,29 +111,30 @@ def simulation(
     state, report = rounds(arrays, state, 1)
     return state, jax.tree.map(lambda a: a[0], report)
 
-  @jax.jit
-  def correct(arrays, state, x, y):
-    return inference.correct_of_clients(method, groups, all_clients, rows, 0, ready(arrays, state), x, y)
+  @functools.partial(jax.jit, static_argnums=0)
+  def correct(predict, arrays, state, x, y):
+    return inference.correct_of_clients(method, groups, all_clients, rows, 0, ready(arrays, state), x, y, predict)
 
   def ready(arrays, state):
     return calibrated(method, Federation(groups, *arrays[0]), state.federated, range(len(groups)))
 
   several = jax.jit(rounds, static_argnums=2)
 
-  def accuracy(state, x, y):
+  def accuracy(state, x, y, inference=''):
     x, y = jnp.asarray(x), jnp.asarray(y)
     _check_examples(federation, x, y)
-    return jnp.mean(correct(arrays, state, x, y), 1, dtype=jnp.float32)
+    return jnp.mean(correct(predict_by(method, inference), arrays, state, x, y), 1, dtype=jnp.float32)
 
-  def validation_accuracy(state):
+  def validation_accuracy(state, inference=''):
     validation, domain = federation.validation, federation.domain
     if validation is None:
       raise ValueError('the federation has no validation rows; give fedkd.federation some, as validation=...')
     x, y = federation.pool.example[validation.index], federation.pool.label[validation.index]
     if domain is None:
-      return accuracy(state, x, y)
+      return accuracy(state, x, y, inference)
     of = jax.nn.one_hot(domain[validation.index], int(np.max(domain)) + 1)  # [T, domains]
-    return correct(arrays, state, x, y).astype(jnp.float32) @ of / jnp.maximum(of.sum(0), 1)
+    is_correct = correct(predict_by(method, inference), arrays, state, x, y)
+    return is_correct.astype(jnp.float32) @ of / jnp.maximum(of.sum(0), 1)
 
   def model(state, client):
     if not 0 <= client < len(all_clients):
@@ -251,7 +255,8 @@ def model_of(method: Method, groups: Sequence[Group], state: State, client: int)
   g = next(g for g, group in enumerate(groups) if client in group.ids)
   variables = method.variables(state, g)
   row = list(groups[g].ids).index(client) if jax.tree.leaves(variables)[0].shape[0] > 1 else 0
-  return method.deployed(groups[g].model, jax.tree.map(lambda a: a[row], variables), state.server)
+  model, own = method.deployed(groups[g].model, jax.tree.map(lambda a: a[row], variables), state.server)
+  return model, of_model(own)
 
 
 def _check_examples(federation, x, y):

@@ -169,7 +169,10 @@ class Server(NamedTuple):
 
 class Variables(Protocol):
   """(state, g) -> {'params', 'batch_stats'} with leaves [n, ...], or [1, ...] where one model serves the whole group:
-  the models that the clients of group g would use now."""
+  the models that the clients of group g would use now.
+
+  Further entries are for the method's own predictions, which take them apart; nobody else looks at them.
+  """
 
   def __call__(self, state: State, g: int, /) -> dict: ...
 
@@ -196,6 +199,11 @@ class Calibrate(Protocol):
   ) -> State: ...
 
 
+def of_model(variables: dict) -> dict:
+  """The {'params', 'batch_stats'} of a model among the entries of `Method.variables`."""
+  return {name: variables[name] for name in ('params', 'batch_stats') if name in variables}
+
+
 def own_model(model: nn.Module, variables: dict, server_state: PyTree) -> tuple[nn.Module, dict]:
   """The default `Method.deployed`: the client's own model."""
   del server_state
@@ -205,11 +213,15 @@ def own_model(model: nn.Module, variables: dict, server_state: PyTree) -> tuple[
 def apply_model(model: nn.Module, variables: dict, server_state: PyTree, x: jax.Array) -> jax.Array:
   """The default `Method.predict`: logits [B, C] of `model` on raw examples `x` [B, ...]."""
   del server_state
-  return model.apply(variables, x, False)[0]
+  return model.apply(of_model(variables), x, False)[0]
 
 
 class Method(NamedTuple):
-  """A federated method. Its factory closes over the hyperparameters, whose scalars may be traced."""
+  """A federated method. Its factory closes over the hyperparameters, whose scalars may be traced.
+
+  `predictions` are (name, Predict) pairs of further ways in which its clients may predict: every evaluation reports
+  them beside that of `predict`.
+  """
 
   client: Client
   server: Server
@@ -217,3 +229,4 @@ class Method(NamedTuple):
   predict: Predict = apply_model
   calibrate: Calibrate | None = None
   deployed: Deployed = own_model
+  predictions: tuple[tuple[str, Predict], ...] = ()

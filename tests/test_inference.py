@@ -71,6 +71,25 @@ def test_predict_sees_the_server():
     np.testing.assert_allclose(share, np.mean(np.asarray(IMAGES.label) == 1), rtol=1e-6)
 
 
+def test_several_predictions_are_told_apart_by_name():
+  one = lambda model, variables, server, x: jax.nn.one_hot(jnp.ones(len(x), int), 3)
+  several = method((stack(3), stack(1)))._replace(predictions=(('one', one),))
+  rows = [0, 1], [0]
+  predict = inference.predictions(several)
+  found = inference.correct_predictions(several, GROUPS, State((), ()), *IMAGES, rows, 50, predict)
+  for of_group, alone in zip(found, accuracy(several, rows), strict=True):
+    assert list(of_group) == ['', 'one']
+    np.testing.assert_array_equal(np.asarray(of_group['']).mean(-1), alone)
+    np.testing.assert_array_equal(of_group['one'], np.broadcast_to(IMAGES.label == 1, of_group['one'].shape))
+
+
+@pytest.mark.parametrize('names', [('local',), ('a', 'a'), ('mean of all',), ('',)])
+def test_names_that_could_be_confused_are_refused(names):
+  named = method(())._replace(predictions=tuple((name, apply_model) for name in names))
+  with pytest.raises(ValueError, match=f"the name '{names[0]}' is taken or no identifier"):
+    inference.predictions(named)
+
+
 def test_a_label_of_minus_one_is_padding():
   label = jnp.where(jnp.arange(120) < 40, IMAGES.label, -1)
   variables = row(stack(1), 0)

@@ -12,6 +12,7 @@ import fedkd
 import runs
 from fedkd import aggregate, experiment, methods, models, plan
 from fedkd.experiment import build
+from fedkd.types import apply_model
 from helpers import assert_close, assert_same_bits, cases
 
 CLASSES, WIDTH, CLIENTS, SIDE = 3, 6, 4, 12
@@ -60,6 +61,7 @@ TRAIN, HELD = np.arange(100), np.arange(100, 120)
 PARTS = np.array_split(TRAIN, CLIENTS)
 NET = models.MLP((5,), classes=CLASSES)
 OTHER = models.MLP((4,), classes=CLASSES)
+DEEP = models.MLP((4, 5), classes=CLASSES)
 FEDHE = methods.fedhe(SGD, steps=2, batch=8, cold_start=0.0)
 
 
@@ -72,11 +74,13 @@ def _every_method():
   turn = {'steps': 2, 'batch': 8}
   wide = lambda rate: models.PreActResNet(classes=CLASSES, width=0.03, rate=rate, blocks=(1,))
   mixed, gkt, one = [NET, NET, OTHER, OTHER], [models.GKTClient(classes=CLASSES, channels=4)], [NET]
+  alike = [NET, NET, DEEP, DEEP]  # in the width of features
   shared, public = {'shared': [part[-6:] for part in PARTS]}, {'public': HELD[:12]}
   tables = {
     'private': (methods.private(SGD, **turn), mixed, {}),
     'agg': (methods.agg(SGD, **turn), mixed, {}),
     'fd': (methods.fd(SGD, **turn), mixed, {}),
+    'fedproto': (methods.fedproto(SGD, epochs=1, batch=8), alike, {}),
     'public': (methods.public(SGD, **turn), mixed, public),
     'fedavg': (methods.fedavg(SGD, **turn), one, {}),
     'fedprox': (methods.fedprox(SGD, **turn), one, {}),
@@ -106,6 +110,8 @@ def test_every_method_runs_through_the_door(name):
   assert np.isfinite(np.concatenate([np.asarray(info['loss']).ravel() for info in report.info])[CLIENTS:]).all()
   accuracy = simulation.accuracy(state, x[HELD], y[HELD])
   assert accuracy.shape == (CLIENTS,)
+  if 'head' in dict(method.predictions):  # what a client deploys is its network
+    accuracy = simulation.accuracy(state, x[HELD], y[HELD], inference='head')
   for client, (module, variables) in enumerate(simulation.models(state)):
     if client % 2:  # one of either group
       logits = jax.jit(lambda variables, module=module: module.apply(variables, x[HELD], False)[0])(variables)
@@ -295,6 +301,23 @@ def test_the_gradient_through_two_rounds_is_that_of_finite_differences():
   expected = [(loss(trust.at[k].add(step)) - loss(trust.at[k].add(-step))) / (2 * step) for k in range(CLIENTS)]
   np.testing.assert_allclose(found, expected, rtol=0.05, atol=2e-5)
   assert np.abs(found).max() > 1e-4
+
+
+def test_further_predictions_are_asked_for_by_name():
+  """And what `variables` holds for them is no part of the model that a client deploys."""
+  least = lambda model, variables, server, x: variables['sign'] * apply_model(model, variables, server, x)
+  method = methods.private(optax.adam(0.03), steps=4, batch=16)._replace(predictions=(('least', least),))
+  own = method.variables
+  method = method._replace(variables=lambda state, g: {**own(state, g), 'sign': -jnp.ones(CLIENTS)})
+  simulation = fedkd.simulation(method, federation([NET], validation=HELD))
+  state, _ = simulation.run(simulation.init(KEY), rounds=25)
+  right, wrong = (simulation.accuracy(state, X[HELD], Y[HELD], inference=name) for name in ('', 'least'))
+  assert right.min() > 0.7
+  assert wrong.max() < 0.1
+  np.testing.assert_allclose(simulation.validation_accuracy(state, inference='least'), wrong)
+  assert set(simulation.model(state, 0)[1]) == {'params', 'batch_stats'}
+  with pytest.raises(ValueError, match=r"inference='best' is unknown; this method has '', 'least'"):
+    simulation.accuracy(state, X[HELD], Y[HELD], inference='best')
 
 
 def test_validation_accuracy_is_told_apart_by_domain():

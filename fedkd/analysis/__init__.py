@@ -8,7 +8,7 @@ from typing import Any
 
 _HOMES = {
   'frames': ('read', 'by_seed'),
-  'statistics': ('interval', 'paired', 'spread', 'markdown'),
+  'statistics': ('interval', 'paired', 'published', 'spread', 'markdown'),
   'figures': (
     'curves',
     'megabytes',

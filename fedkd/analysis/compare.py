@@ -20,10 +20,12 @@ def labelled(paths) -> dict:
 
 
 def table(runs, reference=None) -> pd.DataFrame:
-  """One row per run; `runs` is {label: summary}, `reference` a label or None for the private run's."""
+  """One row per run; `runs` is {label: summary}, `reference` a label or None for the private run's. Further
+  predictions of a method (`Method.predictions`) have a column each."""
   if reference is None:
     reference = next((label for label, run in runs.items() if run['method'] == 'private'), None)
-  lines = []
+  prefix, lines = 'worst_client_', []
+  named = dict.fromkeys(key.removeprefix(prefix) for run in runs.values() for key in run if key.startswith(prefix))
   for label, run in runs.items():
     final = 100 * np.array(run['final'])
     sent = results.sent(run, 'bytes')
@@ -32,6 +34,7 @@ def table(runs, reference=None) -> pd.DataFrame:
         'run': label,
         'accuracy %': analysis.spread(final),
         'difference': _difference(run, runs.get(reference)) if label != reference else 'reference',
+        **{f'{name} %': _spread(run.get(f'final_{name}')) for name in named},
         'worst client %': analysis.spread(100 * np.array(run['worst_client'])),
         'MB up': f'{np.mean(sent["up"]) / 1e6:.3f}',
         'MB down': f'{np.mean(sent["down"]) / 1e6:.3f}',
@@ -39,6 +42,10 @@ def table(runs, reference=None) -> pd.DataFrame:
       }
     )
   return pd.DataFrame(lines)
+
+
+def _spread(accuracy) -> str:
+  return '-' if accuracy is None else analysis.spread(100 * np.array(accuracy))
 
 
 def _difference(run, reference) -> str:

@@ -116,7 +116,14 @@ def _curve(workdir) -> list:
       return [short(item) for item in value]
     return round(value, 4) if isinstance(value, float) else value
 
+  kept += tuple(_predictions(rows[-1]))
   return [{name: short(row[name]) for name in row if name in kept or name.startswith(BY_WIDTH)} for row in rows]
+
+
+def _predictions(row) -> list[str]:
+  """The accuracy fields of an evaluation, one for each of the method's predictions."""
+  worst = '_worst'
+  return [name.removesuffix(worst) for name in row if name.startswith('accuracy_') and name.endswith(worst)]
 
 
 def read(path) -> dict:
@@ -137,7 +144,9 @@ def read(path) -> dict:
 
 def headline(rows) -> dict:
   """Headline accuracies per seed of the last phase: at its start and end, means over its second half and last quarter,
-  at the best validation accuracy of each client; with test rows per client also their `local` and `others` parts.
+  at the best validation accuracy of each client; with test rows per client also their `local` and `others` parts. Of a
+  method with several predictions also, under their names, the end and the worst client of each, and its accuracy where
+  the first one's validation accuracy is best.
 
   Ties in validation go to the earlier round. `best` fields are missing without a validation split.
   """
@@ -153,7 +162,9 @@ def headline(rows) -> dict:
     'last_quarter_mean': np.mean([r['accuracy'] for r in after(3 / 4)], 0).tolist(),
     'second_half_mean_per_client': np.mean([r['accuracy_per_client'] for r in half], 0).tolist(),
   }
-  kinds = [k for k in ('accuracy', 'accuracy_local', 'accuracy_others') if k in rows[-1]]
+  named = [name for name in _predictions(rows[-1]) if name != 'accuracy']
+  out |= {name.replace('accuracy', 'worst_client'): rows[-1][f'{name}_worst'] for name in named}
+  kinds = [k for name in ('accuracy', *named) for k in (name, f'{name}_local', f'{name}_others') if k in rows[-1]]
   for kind in kinds:
     name = kind.replace('accuracy', 'final')
     out |= {name: rows[-1][kind], f'{name}_per_client': rows[-1][f'{kind}_per_client']}

@@ -19,6 +19,25 @@ def paired(one, other) -> np.ndarray:
   return np.array([one[seed] - other[seed] for seed in one if seed in other])
 
 
+def published(head, prototypes, rows) -> tuple[tuple[float, float], tuple[float, float]]:
+  """What the evaluation in FedProto's published code prints (Tan et al., 2022, Table 1): (mean, standard deviation over
+  users) of the accuracy by the head, and of that by prototypes.
+
+  Its counters are set to 0 before the loop over users, and both ways of predicting add to them. User i therefore has
+  the accuracy of all users up to it in both ways together, so that early users count more, and the deviation is far
+  below that of the users' own accuracies.
+
+  Args:
+    head, prototypes: int[K], correct predictions of each user.
+    rows: int[K], test rows of each user.
+  """
+  head, prototypes, rows = (np.asarray(values, float) for values in (head, prototypes, rows))
+  correct, seen = np.cumsum(head + prototypes), 2 * np.cumsum(rows)
+  both = correct / seen
+  first = (correct - prototypes) / (seen - rows)
+  return (first.mean(), first.std()), (both.mean(), both.std())
+
+
 def spread(values, unit='') -> str:
   """'mean ± half width', or 'mean [low, high]' below three seeds."""
   mean, low, high = interval(values)

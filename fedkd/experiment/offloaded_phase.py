@@ -77,7 +77,7 @@ class Programs(NamedTuple):
   clients: Callable  # Inputs -> the clients' states before their first update, per group
   work: Callable  # (Inputs, State) -> (State, Report) after a window
   ready: Callable  # (Inputs, State) -> State whose models may be evaluated
-  correct: Callable  # (Inputs, State, x, y) -> bool
+  correct: Callable  # (Inputs, State, x, y) -> {name of a prediction: bool}
 
 
 def _programs(method, groups, evaluated, width, options, window) -> Programs:
@@ -109,7 +109,8 @@ def _programs(method, groups, evaluated, width, options, window) -> Programs:
 
   def correct(inputs, state, x, y):
     del inputs
-    return inference.correct_of_clients(method, groups, evaluated, every, options.eval_batch, state, x, y)
+    models = method, groups, evaluated, every, options.eval_batch
+    return inference.correct_of_clients(*models, state, x, y, inference.predictions(method))
 
   return Programs(
     program(server, options),

@@ -14,7 +14,7 @@ from fedkd.experiment.programs import PER_SEED, Inputs, Task, clients_per_vmap, 
 from fedkd.local import Learner
 from fedkd.plan import Plan
 from fedkd.simulation import calibrated, initial_state
-from fedkd.types import Method, State, clients
+from fedkd.types import Method, State, clients, of_model
 
 MOST_ROUNDS = 1000  # of one call, whose reports are held on the device
 
@@ -42,8 +42,8 @@ class Phase(Protocol):
     """The `jax.stages.Lowered` program of `run`; once compiled, calls of `run` reuse it."""
     ...
 
-  def correct(self, state, x, y) -> jax.Array:
-    """bool[seeds, clients evaluated, T]: which predictions on x [seeds, T, ...] are correct."""
+  def correct(self, state, x, y) -> dict[str, jax.Array]:
+    """bool[seeds, clients evaluated, T] by name of `inference.predictions`: which are correct on x [seeds, T, ...]."""
     ...
 
   def ready(self, state) -> State:
@@ -72,7 +72,7 @@ def handover_variables(method: Method, groups, state: State) -> tuple:
 
   def of_group(g):
     client = state.client[g]
-    found = {**method.variables(state, g), **({'opt': client.opt} if isinstance(client, Learner) else {})}
+    found = {**of_model(method.variables(state, g)), **({'opt': client.opt} if isinstance(client, Learner) else {})}
     return jax.tree.map(lambda a: a[: len(groups[g].ids)], found)
 
   return tuple(of_group(g) for g in range(len(groups)))
@@ -95,7 +95,7 @@ class Programs(NamedTuple):
 
   init: Callable  # Inputs -> State
   run: Callable  # (Inputs, State) -> (State, Report)
-  correct: Callable  # (Inputs, State, x, y) -> bool
+  correct: Callable  # (Inputs, State, x, y) -> {name of a prediction: bool}
   ready: Callable  # (Inputs, State) -> State
   handover: Callable  # (Inputs, State) -> variables
   cut: Callable  # State -> State `without_padding`
@@ -226,7 +226,8 @@ def make(task: Task, mesh=None, stops: bool = False) -> PhaseInMemory:
 
   def correct(inputs, state, x, y):
     del inputs
-    return inference.correct_of_clients(method, groups, evaluated, rows, options.eval_batch, state, x, y)
+    models = method, groups, evaluated, rows, options.eval_batch
+    return inference.correct_of_clients(*models, state, x, y, inference.predictions(method))
 
   def calibrate(inputs, state):
     return calibrated(method, inputs.federation(groups), state, firsts)

@@ -34,7 +34,7 @@ def _correct(parts, phase, state, images, labels, lists) -> tuple:
     lists: per seed, or once for all seeds, O lists of rows.
 
   Returns:
-    (correct int[seeds, K, O], rows int[seeds or 1, O]).
+    (correct {name of a prediction: int[seeds, K, O]}, rows int[seeds or 1, O]).
   """
   seeds, block = jax.tree.leaves(state)[0].shape[0], _block(parts)
   sizes = np.array([list(map(len, each)) for each in lists])
@@ -43,14 +43,30 @@ def _correct(parts, phase, state, images, labels, lists) -> tuple:
   index = np.stack([fill(np.concatenate(each), 0) for each in lists])
   owner = np.stack([fill(np.repeat(np.arange(len(n)), n), -1) for n in sizes])
   full = lambda a: np.broadcast_to(a, (seeds, *a.shape[1:]))
-  correct = 0
+  correct: dict = {}
   for start in range(0, width, block):
     rows, owners = index[:, start : start + block], owner[:, start : start + block]
     label = np.where(owners >= 0, labels[rows], -1)  # no prediction is -1
-    is_correct = np.asarray(phase.correct(state, full(images[rows]), full(label)), np.float32)
+    member = (owners[..., None] == np.arange(sizes.shape[1])).astype(np.float32)
     # Sums of a block are exact in float32, for which NumPy has a fast matrix product.
-    correct = correct + (is_correct @ (owners[..., None] == np.arange(sizes.shape[1])).astype(np.float32)).astype(int)
+    for name, is_correct in phase.correct(state, full(images[rows]), full(label)).items():
+      correct[name] = correct.get(name, 0) + (np.asarray(is_correct, np.float32) @ member).astype(int)
   return correct, sizes
+
+
+def _by_name(correct, fields) -> dict:
+  """The fields of every prediction, `fields(correct)` -> {'accuracy...': ...}: those of one with a name begin with
+  `accuracy_NAME`."""
+  out = {}
+  for name, values in correct.items():
+    own = f'accuracy_{name}' if name else 'accuracy'
+    out |= {field.replace('accuracy', own, 1): value for field, value in fields(values).items()}
+  return out
+
+
+def _mean(field, fraction) -> dict:
+  """The mean over clients of the accuracies [seeds, K], and those of each."""
+  return {field: fraction.mean(1).tolist(), f'{field}_per_client': fraction.tolist()}
 
 
 def accuracy(parts, phase, state, limit) -> dict:
@@ -64,19 +80,19 @@ def accuracy(parts, phase, state, limit) -> dict:
   if len(source.test_label):
     test = subset(len(source.test_label), limit)
     correct, rows = _correct(parts, phase, state, source.test_image, source.test_label, [[test]])
-    return {'test_rows': len(test), **totals.accuracies(correct[..., 0], rows[:, 0], owner, groups)}
+    of_one = lambda correct: totals.accuracies(correct[..., 0], rows[:, 0], owner, groups)
+    return {'test_rows': len(test), **_by_name(correct, of_one)}
   pick = lambda rows: rows[subset(len(rows), limit)]
   lists = [list(map(pick, split.test)) for split in parts.splits]
   correct, rows = _correct(parts, phase, state, source.train_image, source.train_label, lists)
-  own = correct[:, np.arange(len(clients)), clients]
-  out = totals.accuracies(correct.sum(-1), rows.sum(-1), owner, groups)
-  split = {
-    'local': own / rows[:, clients],
-    'others': (correct.sum(-1) - own) / (rows.sum(-1, keepdims=True) - rows[:, clients]),
-  }
-  for name, fraction in split.items():
-    out |= {f'accuracy_{name}': fraction.mean(1).tolist(), f'accuracy_{name}_per_client': fraction.tolist()}
-  return {'test_rows': int(rows.sum(-1).max()), **out}
+
+  def of_one(correct):
+    own = correct[:, np.arange(len(clients)), clients]
+    out = totals.accuracies(correct.sum(-1), rows.sum(-1), owner, groups)
+    others = (correct.sum(-1) - own) / (rows.sum(-1, keepdims=True) - rows[:, clients])
+    return {**out, **_mean('accuracy_local', own / rows[:, clients]), **_mean('accuracy_others', others)}
+
+  return {'test_rows': int(rows.sum(-1).max()), **_by_name(correct, of_one)}
 
 
 def training(parts, phase, state, limit) -> dict:
@@ -87,16 +103,15 @@ def training(parts, phase, state, limit) -> dict:
   pick = lambda rows: rows[subset(len(rows), share)]
   lists = [[pick(split.private[c]) for c in clients] for split in parts.splits]
   correct, rows = _correct(parts, phase, state, source.train_image, source.train_label, lists)
-  fraction = np.diagonal(correct, axis1=1, axis2=2) / np.maximum(rows, 1)
-  return {'accuracy_train': fraction.mean(1).tolist(), 'accuracy_train_per_client': fraction.tolist()}
+  own = lambda correct: np.diagonal(correct, axis1=1, axis2=2) / np.maximum(rows, 1)
+  return _by_name(correct, lambda correct: _mean('accuracy_train', own(correct)))
 
 
 def public(parts, phase, state, limit) -> dict:
   """Accuracy on the test set of the public data, at most `limit` of its rows."""
   images, labels = parts.source.public_test
   correct, rows = _correct(parts, phase, state, images, labels, [[subset(len(labels), limit)]])
-  fraction = correct[..., 0] / rows
-  return {'accuracy_public': fraction.mean(1).tolist(), 'accuracy_public_per_client': fraction.tolist()}
+  return _by_name(correct, lambda correct: _mean('accuracy_public', correct[..., 0] / rows))
 
 
 def validation(parts, phase, state, limit) -> dict:
@@ -107,5 +122,4 @@ def validation(parts, phase, state, limit) -> dict:
   pick = subset(min(map(len, held)), limit)
   lists = [[rows[pick] if limit else rows] for rows in held]
   correct, rows = _correct(parts, phase, state, parts.source.train_image, parts.source.train_label, lists)
-  fraction = correct[..., 0] / rows
-  return {'validation_accuracy': fraction.mean(1).tolist(), 'validation_accuracy_per_client': fraction.tolist()}
+  return _by_name(correct, lambda correct: _mean('validation_accuracy', correct[..., 0] / rows))

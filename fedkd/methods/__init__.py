@@ -6,6 +6,7 @@ from fedkd.methods.fedgkt import fedgkt
 from fedkd.methods.fedh2l import fedh2l
 from fedkd.methods.fedhe import fedhe
 from fedkd.methods.fedmd import fedmd
+from fedkd.methods.fedproto import fedproto
 from fedkd.methods.fedprox import fedprox
 from fedkd.methods.felo import felo
 from fedkd.methods.heterofl import heterofl
@@ -20,6 +21,7 @@ __all__ = [
   'fedh2l',
   'fedhe',
   'fedmd',
+  'fedproto',
   'fedprox',
   'felo',
   'heterofl',

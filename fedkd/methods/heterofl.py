@@ -46,7 +46,7 @@ def heterofl(
 
   def step(key, t, model, state, down, data):
     private, pool = data.private, data.pool
-    present = jnp.zeros(model.classes, bool).at[pool.label[private.index]].max(examples.owned(private))
+    present = examples.class_counts(private, pool, model.classes) > 0
 
     def loss_fn(params, batch_stats, key, index):
       logits, out, batch_stats = local.forward(model, params, batch_stats, key, pool.example[index])

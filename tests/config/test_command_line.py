@@ -110,7 +110,7 @@ def test_tuples_switches_and_whole_blocks_are_read_as_before(read):
 
 
 @pytest.mark.parametrize(
-  'name', ['felo', 'fedh2l', 'fedmd', 'fedhe_mnist', 'fedhe_cifar10', 'fedhe_digits', 'quickstart']
+  'name', ['felo', 'fedh2l', 'fedmd', 'fedhe_mnist', 'fedhe_cifar10', 'fedhe_digits', 'personal_digits', 'quickstart']
 )
 def test_every_config_string_takes_an_optimizer(read, name):
   config = read(f'--config=configs/{name}.py:optimizer=sgd')

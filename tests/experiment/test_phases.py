@@ -3,14 +3,18 @@
 import json
 import shutil
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import runs
+from fedkd import analysis, experiment, files, methods
 from fedkd import config as configs
-from fedkd import experiment, files
+from fedkd.analysis import compare, results
 from fedkd.errors import ConfigError, StoppedError
 from fedkd.experiment import build, checkpoint
+from fedkd.types import apply_model
 
 
 def config(images, method='fedmd', seeds=(0,)):
@@ -227,3 +231,34 @@ def test_the_config_of_a_run_with_phases_is_read_back(finished):
   read = experiment.read_config(finished[0])
   assert read.before[0]['name'] == 'public'
   assert json.loads((finished[0] / 'config.json').read_text())['before'][1]['rounds'] == 2
+
+
+def signed(tx, steps: int | None = 2, batch=8):
+  """Private, whose clients may also predict the least likely class; what they need for it is beside their models."""
+  method = methods.private(tx, steps=steps, batch=batch)
+  opposite = lambda model, variables, server, x: variables['sign'] * apply_model(model, variables, server, x)
+  sign = lambda state, g: -jnp.ones(jax.tree.leaves(state.client[g])[0].shape[0])
+  variables = lambda state, g: {**method.variables(state, g), 'sign': sign(state, g)}
+  return method._replace(variables=variables, predictions=(('least', opposite),))
+
+
+def test_a_run_reports_every_prediction_by_name_and_hands_over_the_models_alone(images, tmp_path):
+  made = runs.config(images, signed, 1)
+  made.before = ({'name': signed, 'rounds': 1, 'steps': 2, 'batch': 8},)
+  made.eval_every, made.eval_rows = 1, 0
+  named = experiment.run(made, tmp_path / 'run', show=False)
+  rows = files.read(tmp_path / 'run' / 'metrics.jsonl')
+  assert rows[1]['accuracy_per_client'] == rows[2]['accuracy_per_client']  # the end of one phase, the start of the next
+  plain = {key for key in rows[3] if key.startswith('accuracy') and '_least' not in key}
+  assert {key.replace('accuracy', 'accuracy_least', 1) for key in plain} | {'validation_accuracy_least'} <= set(rows[3])
+  assert np.mean(rows[3]['accuracy_least']) < np.mean(rows[3]['accuracy'])
+  assert named['final_least'] == rows[3]['accuracy_least']
+  assert named['final_least_per_client'] == rows[3]['accuracy_least_per_client']
+  assert named['worst_client_least'] == rows[3]['accuracy_least_worst']
+  assert len(named['best_on_validation_least']) == 1
+  other = {key: value for key, value in named.items() if '_least' not in key}
+  table = compare.table({'other': other, 'named': named}).set_index('run')['least %']
+  assert table.tolist() == ['-', analysis.spread(100 * np.array(named['final_least']))]
+  assert 'least %' not in compare.table({'other': other})
+  curve = results.of_run(tmp_path / 'run', 'x', 'smoke')['curve']
+  np.testing.assert_allclose(curve[-1]['accuracy_least'], named['final_least'], atol=1e-4)
