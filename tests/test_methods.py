@@ -38,6 +38,7 @@ TABLE = {
   'public': (LOCAL, ONE),
   'fedprox': ({**LOCAL, 'mu': 0.1}, ONE),
   'fedmd': ({**LOCAL, 'epochs': None, 'subset': 8, 'digest_batch': 4}, TWO),
+  'dsfl': ({**LOCAL, 'epochs': None, 'subset': 8, 'digest_epochs': 1, 'digest_batch': 4}, TWO),
   'fedh2l': (PEERS, TWO),
   'fedh2l pairs': ({**PEERS, 'pairs': True, 'project': 'pcgrad', 'separate_optimizers': True}, TWO),
   'felo': (FELO, ONE),

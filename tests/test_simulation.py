@@ -82,6 +82,7 @@ def _every_method():
     'fedprox': (methods.fedprox(SGD, **turn), one, {}),
     'fedhe': (methods.fedhe(SGD, **turn), mixed, {}),
     'fedmd': (methods.fedmd(SGD, subset=8, digest_batch=4, epochs=None, **turn), mixed, public),
+    'dsfl': (methods.dsfl(SGD, subset=8, digest_epochs=1, digest_batch=4, epochs=None, **turn), mixed, public),
     'fedh2l': (methods.fedh2l(SGD, batch=4), mixed, shared),
     'felo': (methods.felo(SGD, epochs=1, initial=1, feature_align='group'), mixed, {}),
     'velo': (methods.velo(SGD, epochs=1, initial=1, feature_align='group', cvae_epochs=1, limits=(8, 8)), mixed, {}),

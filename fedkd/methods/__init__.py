@@ -1,5 +1,6 @@
 """Federated methods. One file is one paper; a method is a factory that closes over its hyperparameters."""
 
+from fedkd.methods.dsfl import dsfl
 from fedkd.methods.fd import fd
 from fedkd.methods.fedavg import fedavg
 from fedkd.methods.fedgkt import fedgkt
@@ -14,6 +15,7 @@ from fedkd.methods.velo import velo
 
 __all__ = [
   'agg',
+  'dsfl',
   'fd',
   'fedavg',
   'fedgkt',

@@ -3,9 +3,12 @@
 from fedkd.servers.buffers import buffer_age, buffered_class_means, class_buffer, push, stored
 from fedkd.servers.class_knowledge import class_means, class_message, feature_width, latest_class_knowledge
 from fedkd.servers.combine import after, join
+from fedkd.servers.consensus import consensus, lessons, stratified, uniform
 from fedkd.servers.features_and_logits import features_and_logits
 from fedkd.servers.leave_one_out import means_of_others
 from fedkd.servers.peer_to_peer import pairs, router
+from fedkd.servers.sharpening import era, power, sharpened
+from fedkd.servers.students import student_of, students
 from fedkd.servers.weights import as_rows, global_model, silent, weights
 
 __all__ = [
@@ -16,16 +19,25 @@ __all__ = [
   'class_buffer',
   'class_means',
   'class_message',
+  'consensus',
+  'era',
   'feature_width',
   'features_and_logits',
   'global_model',
   'join',
   'latest_class_knowledge',
+  'lessons',
   'means_of_others',
   'pairs',
+  'power',
   'push',
   'router',
+  'sharpened',
   'silent',
   'stored',
+  'stratified',
+  'student_of',
+  'students',
+  'uniform',
   'weights',
 ]
