@@ -39,6 +39,8 @@ TABLE = {
   'fedprox': ({**LOCAL, 'mu': 0.1}, ONE),
   'fedmd': ({**LOCAL, 'epochs': None, 'subset': 8, 'digest_batch': 4}, TWO),
   'dsfl': ({**LOCAL, 'epochs': None, 'subset': 8, 'digest_epochs': 1, 'digest_batch': 4}, TWO),
+  'scarlet': ({**LOCAL, 'epochs': None, 'subset': 8, 'digest_epochs': 1, 'digest_batch': 4, 'duration': 2}, TWO),
+  'feddf': ({**LOCAL, 'epochs': None, 'server_steps': 3, 'server_batch': 4, 'server_tx': TX}, TWO),
   'fedh2l': (PEERS, TWO),
   'fedh2l pairs': ({**PEERS, 'pairs': True, 'project': 'pcgrad', 'separate_optimizers': True}, TWO),
   'felo': (FELO, ONE),

@@ -3,6 +3,7 @@
 from fedkd.methods.dsfl import dsfl
 from fedkd.methods.fd import fd
 from fedkd.methods.fedavg import fedavg
+from fedkd.methods.feddf import feddf
 from fedkd.methods.fedgkt import fedgkt
 from fedkd.methods.fedh2l import fedh2l
 from fedkd.methods.fedhe import fedhe
@@ -11,6 +12,7 @@ from fedkd.methods.fedprox import fedprox
 from fedkd.methods.felo import felo
 from fedkd.methods.heterofl import heterofl
 from fedkd.methods.private import agg, private, public
+from fedkd.methods.scarlet import scarlet
 from fedkd.methods.velo import velo
 
 __all__ = [
@@ -18,6 +20,7 @@ __all__ = [
   'dsfl',
   'fd',
   'fedavg',
+  'feddf',
   'fedgkt',
   'fedh2l',
   'fedhe',
@@ -27,5 +30,6 @@ __all__ = [
   'heterofl',
   'private',
   'public',
+  'scarlet',
   'velo',
 ]

@@ -56,9 +56,6 @@ def dsfl(
   Raises:
     ValueError: for an unknown choice, without public rows, or with fewer than `subset` of them.
   """
-  check_choice('inference', inference, INFERENCE)
-  if inference == 'server' and not digest_epochs:
-    raise ValueError("digest_epochs=0 leaves the server's models untrained; set inference='own'")
   server = servers.consensus(subset, servers.sharpened(aggregation, temperature, exponent), draw=servers.uniform)
 
   def init(key, model, data, variables):
@@ -82,10 +79,25 @@ def dsfl(
     logits = infer(model, local.variables(state['learner']), data.pool.example, received['index'])
     return state, {'knowledge': jax.nn.softmax(logits)}, info
 
+  own = Method(Client(init, step), server, lambda state, g: local.variables(state.client[g]['learner']))
+  return evaluated(own, inference, tx, digest_epochs, digest_batch)
+
+
+def evaluated(
+  method: Method, inference: str, tx: optax.GradientTransformation, epochs: Count, batch: Positive
+) -> Method:
+  """`method`, whose clients use their own models, or those that its server of a consensus then trains.
+
+  Raises:
+    ValueError: for another `inference` than 'server' or 'own', or a server that would train for no epochs.
+  """
+  check_choice('inference', inference, INFERENCE)
   if inference == 'own':
-    return Method(Client(init, step), server, lambda state, g: local.variables(state.client[g]['learner']))
-  server = servers.students(server, tx, digest_epochs, digest_batch, distance)
-  return Method(Client(init, step), server, lambda state, g: servers.student_of(state.server, g))
+    return method
+  if not epochs:
+    raise ValueError("digest_epochs=0 leaves the server's models untrained; set inference='own'")
+  server = servers.students(method.server, tx, epochs, batch, distance)
+  return method._replace(server=server, variables=lambda state, g: servers.student_of(state.server, g))
 
 
 def distance(logits: jax.Array, target: jax.Array) -> jax.Array:

@@ -80,7 +80,7 @@ def test_other_numbers_of_clients_share_the_models(read, clients):
 @pytest.mark.parametrize(
   ('words', 'match'),
   [
-    (('--config.data.nosuch=1',), r"^data has no field 'nosuch'; it has aligned, .*, validation$"),
+    (('--config.data.nosuch=1',), r"^data has no field 'nosuch'; it has aligned, .*, ways$"),
     (('--config.data.client=1',), r"^data has no field 'client'; it has .*; is it 'clients'\?$"),
     (('--config.rouns=1',), r"^config has no field 'rouns'; .* is it 'rounds'\?$"),
     (('--config.optimizer.name=sgd', '--config.optimizer.eps=1'), r"^optimizer sgd has no field 'eps'; it has .*mom"),
@@ -110,7 +110,7 @@ def test_tuples_switches_and_whole_blocks_are_read_as_before(read):
 
 
 @pytest.mark.parametrize(
-  'name', ['felo', 'fedh2l', 'fedmd', 'fedhe_mnist', 'fedhe_cifar10', 'fedhe_digits', 'quickstart']
+  'name', ['felo', 'fedh2l', 'fedmd', 'fedhe_mnist', 'fedhe_cifar10', 'fedhe_digits', 'public_mnist', 'quickstart']
 )
 def test_every_config_string_takes_an_optimizer(read, name):
   config = read(f'--config=configs/{name}.py:optimizer=sgd')
