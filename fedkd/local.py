@@ -118,12 +118,16 @@ def draw(key: jax.Array, count: int, size: jax.Array, batch: int) -> jax.Array:
 
 def _check_training(batch, steps, epochs):
   for field, value, least in (('batch', batch, 1), ('steps', steps, 0), ('epochs', epochs, 0)):
-    if value is not None and value < least:
+    if value is not None and not isinstance(value, jax.Array) and value < least:
       raise ValueError(f'{field}={value} must be at least {least}')
-  if bool(steps) == bool(epochs):
+  if _given(steps) == _given(epochs):
     raise ValueError(
       f'local training needs steps or epochs, not both: steps={steps}, epochs={epochs}; set one to 0, the other above'
     )
+
+
+def _given(count) -> bool:
+  return isinstance(count, jax.Array) or bool(count)  # traced: whether it is 0 will be seen
 
 
 def fit(
@@ -135,7 +139,7 @@ def fit(
   size: jax.Array,
   batch: int,
   steps: int | None = None,
-  epochs: int | None = None,
+  epochs: int | jax.Array | None = None,
   t: jax.Array | int = 0,
   last_pass: tuple[str, ...] = (),
 ) -> tuple[Learner, dict]:
@@ -152,8 +156,8 @@ def fit(
     batch: examples per step, 1 or more.
     steps: that many steps, each on rows drawn afresh without replacement (fewer rows than `batch` repeat
       cyclically, so that BatchNorm sees a full batch); or
-    epochs: that many passes in fresh random orders, the last batch of a pass filled from its beginning. None and 0
-      both mean not given, here as for `steps`.
+    epochs: that many passes in fresh random orders, the last batch of a pass filled from its beginning; may be
+      traced. None and 0 both mean not given, here as for `steps`.
     t: the round, for an optimizer that follows it (`optimizers.scheduled`).
     last_pass: names of sums that begin anew with each of the `epochs`, so that those of the last remain.
 
@@ -192,7 +196,7 @@ def fit(
   sample = jax.tree.map(lambda leaf: jnp.zeros((batch, *leaf.shape[1:]), leaf.dtype), rows)
   shapes = jax.eval_shape(loss_fn, learner.params, learner.batch_stats, key, sample)[1][1]
   before = learner, jax.tree.map(jnp.zeros_like, shapes)
-  if epochs:
+  if _given(epochs):
     return jax.lax.fori_loop(0, epochs, epoch, before)
   after = jax.lax.fori_loop(0, steps, step, before)
   return jax.tree.map(lambda a, b: jnp.where(size > 0, a, b), after, before)

@@ -30,8 +30,11 @@ class Loud(models.MLP):
 def of(name, tx, batch):
   """The method of a name, with as little work as it can do."""
   training = {'steps': 2, 'batch': batch}
+  digest = {'subset': 0, 'digest_batch': batch, 'epochs': None, **training}
   own = {
-    'fedmd': {'subset': 0, 'digest_batch': batch, 'epochs': None, **training},
+    'fedmd': digest,
+    **{name: {**digest, 'digest_epochs': 1} for name in ('dsfl', 'scarlet')},
+    'feddf': {'epochs': None, 'server_steps': 2, 'server_batch': batch, **training},
     'fedh2l': {'batch': batch},
     'felo': {'epochs': None, 'initial': 1, **training},
     'velo': {'epochs': None, 'initial': 1, 'cvae_epochs': 1, 'limits': (8, 8), **training},
@@ -53,9 +56,9 @@ def federation(name, sizes, classes, seen, model=None):
   y[: sizes[0]] = classes - 1
   ends = np.cumsum([0, *sizes])
   parts = [np.arange(a, b) for a, b in itertools.pairwise(ends)]
+  public = {'public': np.arange(ends[-1], len(x))}
   given = {
-    'fedmd': {'public': np.arange(ends[-1], len(x))},
-    'public': {'public': np.arange(ends[-1], len(x))},
+    **dict.fromkeys(('fedmd', 'dsfl', 'scarlet', 'feddf', 'public'), public),
     'fedh2l': {'shared': [part[-1:] for part in parts]},
   }
   return fedkd.federation(x, y, parts, [model or net(name, classes)] * len(sizes), **given.get(name, {}))

@@ -76,6 +76,7 @@ def _every_method():
   mixed, gkt, one = [NET, NET, OTHER, OTHER], [models.GKTClient(classes=CLASSES, channels=4)], [NET]
   alike = [NET, NET, DEEP, DEEP]  # in the width of features
   shared, public = {'shared': [part[-6:] for part in PARTS]}, {'public': HELD[:12]}
+  digest = {'subset': 8, 'digest_epochs': 1, 'digest_batch': 4, 'epochs': None}
   tables = {
     'private': (methods.private(SGD, **turn), mixed, {}),
     'agg': (methods.agg(SGD, **turn), mixed, {}),
@@ -86,6 +87,9 @@ def _every_method():
     'fedprox': (methods.fedprox(SGD, **turn), one, {}),
     'fedhe': (methods.fedhe(SGD, **turn), mixed, {}),
     'fedmd': (methods.fedmd(SGD, subset=8, digest_batch=4, epochs=None, **turn), mixed, public),
+    'dsfl': (methods.dsfl(SGD, **digest, **turn), mixed, public),
+    'feddf': (methods.feddf(SGD, epochs=None, server_steps=2, server_batch=4, **turn), mixed, public),
+    'scarlet': (methods.scarlet(SGD, **digest, **turn), mixed, public),
     'fedh2l': (methods.fedh2l(SGD, batch=4), mixed, shared),
     'felo': (methods.felo(SGD, epochs=1, initial=1, feature_align='group'), mixed, {}),
     'velo': (methods.velo(SGD, epochs=1, initial=1, feature_align='group', cvae_epochs=1, limits=(8, 8)), mixed, {}),

@@ -21,7 +21,8 @@ MOST_REDRAWS = 1000
 MOST_CONCENTRATION = 1e6  # far beyond, the draw overflows
 
 
-def _check(labels, clients):
+def check_clients(labels, clients):
+  """Raises ConfigError for fewer than one client, or more than there are rows."""
   if clients < 1:
     raise ConfigError(f'data.clients={clients} must be at least 1')
   if len(labels) < clients:
@@ -38,14 +39,14 @@ def _cut(order, parts) -> list:
 
 def iid(labels, clients, seed) -> list:
   """A random permutation cut into equal parts."""
-  _check(labels, clients)
+  check_clients(labels, clients)
   return _cut(np.random.default_rng([seed, IID]).permutation(len(labels)), clients)
 
 
 def contiguous(labels, clients, seed) -> list:
   """Equal cuts of the rows in their given order, whatever the seed (code of FedHe, Chan and Ngai, 2021)."""
   del seed
-  _check(labels, clients)
+  check_clients(labels, clients)
   return _cut(np.arange(len(labels)), clients)
 
 
@@ -58,7 +59,7 @@ def shards(labels, clients, seed, per_client=2) -> list:
   Raises:
     ConfigError: also if there are fewer rows than shards, or no shard for a client.
   """
-  _check(labels, clients)
+  check_clients(labels, clients)
   count = clients * per_client
   if per_client < 1:
     raise ConfigError(f'per_client={per_client} must be at least 1')
@@ -91,12 +92,8 @@ def dirichlet(labels, clients, seed, concentration=0.5, smallest=10) -> list:
     ConfigError: also for a concentration out of range, an impossible `smallest`, or
       one that MOST_REDRAWS draws do not reach.
   """
-  _check(labels, clients)
-  if not 0 < concentration <= MOST_CONCENTRATION:
-    raise ConfigError(
-      f'data.concentration={concentration} must be above 0 and at most {MOST_CONCENTRATION:g}; 0.5 is usual, and '
-      'data.partition=iid is its limit for large ones'
-    )
+  check_clients(labels, clients)
+  check_concentration(concentration)
   if smallest < 1 or smallest * clients > len(labels):
     raise ConfigError(
       f'data.smallest={smallest} examples for each of data.clients={clients} cannot be had from {len(labels)}; '
@@ -107,11 +104,35 @@ def dirichlet(labels, clients, seed, concentration=0.5, smallest=10) -> list:
     parts = _dirichlet_draw(rng, labels, clients, concentration)
     if min(map(len, parts)) >= smallest:
       return parts
-  raise ConfigError(
+  raise no_split(labels, clients, concentration, smallest)
+
+
+def check_concentration(concentration):
+  """Raises ConfigError for a concentration of which no Dirichlet distribution can be drawn."""
+  if not 0 < concentration <= MOST_CONCENTRATION:
+    raise ConfigError(
+      f'data.concentration={concentration} must be above 0 and at most {MOST_CONCENTRATION:g}; 0.5 is usual, and '
+      'data.partition=iid is its limit for large ones'
+    )
+
+
+def no_split(labels, clients, concentration, smallest) -> ConfigError:
+  """What to raise where no draw gives everyone `smallest` rows."""
+  return ConfigError(
     f'data.concentration={concentration} gave no split of {len(labels)} examples over data.clients={clients} in '
     f'which everyone has data.smallest={smallest}, in {MOST_REDRAWS} draws; lower data.smallest, raise '
     'data.concentration or lower data.clients'
   )
+
+
+def dirichlet_counts(rng, rows, free, concentration) -> np.ndarray:
+  """How many of a class's `rows` each client gets, int[K]: Dirichlet shares among the `free`, bool[K]."""
+  share = rng.dirichlet(np.full(len(free), concentration)) * free
+  if not share.sum() > 0:  # a tiny concentration put all on full clients; in its limit one client gets a class
+    share = rng.multinomial(1, free / free.sum())
+  # The tolerance keeps a rounded-down sum from handing the class's last row to a full client.
+  ends = np.floor(np.cumsum(share / share.sum())[:-1] * rows + 1e-9).astype(int)
+  return np.diff(ends, prepend=0, append=rows)
 
 
 def _dirichlet_draw(rng, labels, clients, concentration) -> list:
@@ -119,13 +140,7 @@ def _dirichlet_draw(rng, labels, clients, concentration) -> list:
   held = np.zeros(clients, np.int64)
   for label in np.unique(labels):
     rows = rng.permutation(np.flatnonzero(labels == label))
-    free = held < len(labels) / clients
-    share = rng.dirichlet(np.full(clients, concentration)) * free
-    if not share.sum() > 0:  # a tiny concentration put all on full clients; in its limit one client gets a class
-      share = rng.multinomial(1, free / free.sum())
-    # The tolerance keeps a rounded-down sum from handing the class's last row to a full client.
-    ends = np.floor(np.cumsum(share / share.sum())[:-1] * len(rows) + 1e-9).astype(int)
-    counts = np.diff(ends, prepend=0, append=len(rows))
+    counts = dirichlet_counts(rng, len(rows), held < len(labels) / clients, concentration)
     owner[rows] = np.repeat(np.arange(clients), counts)
     held += counts
   return [np.flatnonzero(owner == k) for k in range(clients)]
@@ -144,7 +159,7 @@ def by_origin(labels, clients, seed, origin) -> list:
     ConfigError: if there are no origins, or not as many as clients.
   """
   del seed
-  _check(labels, clients)
+  check_clients(labels, clients)
   count = _count_origins(origin)
   if clients != count:
     raise ConfigError(
@@ -160,7 +175,7 @@ def few(labels, clients, seed, per_class=3) -> list:
   Raises:
     ConfigError: also if a class has fewer than clients * per_class rows.
   """
-  _check(labels, clients)
+  check_clients(labels, clients)
   _check_per_class(labels, per_class, clients, '')
   rng = np.random.default_rng([seed, FEW])
   drawn = [rng.permutation(np.flatnonzero(labels == c))[: clients * per_class] for c in np.unique(labels)]
@@ -177,7 +192,7 @@ def few_by_origin(labels, clients, seed, origin, per_class=20) -> list:
   Raises:
     ConfigError: also if there are no origins, or one has fewer than `per_class` rows of a class.
   """
-  _check(labels, clients)
+  check_clients(labels, clients)
   origins = _count_origins(origin)
   rng = np.random.default_rng([seed, FEW_BY_ORIGIN])
   parts = [[] for _ in range(clients)]
@@ -208,7 +223,7 @@ def writers(labels, clients, seed, origin, minimum=18) -> list:
   Raises:
     ConfigError: also if there are no origins, or too few with `minimum` rows.
   """
-  _check(labels, clients)
+  check_clients(labels, clients)
   _count_origins(origin)
   count = np.bincount(origin)
   able = np.flatnonzero(count >= max(minimum, 1))

@@ -34,6 +34,7 @@ class Source(NamedTuple):
   origins: tuple[str, ...] = ()  # names of the owners
   public: int = 0  # so many rows, the last of the training rows, are a public set that nobody owns
   public_test: tuple | None = None  # and its test set, (image uint8[P, H, W, c], label int32[P])
+  tested: int = 0  # so many rows, the last before the public ones, are official test rows, which nobody trains on
 
 
 def load(name, directory=None, label='label', keep=(), size=0, angles=rotated.ANGLES, limit=LIMIT) -> Source:
@@ -63,8 +64,40 @@ def load(name, directory=None, label='label', keep=(), size=0, angles=rotated.AN
 def counts(source) -> dict:
   """The counts of a source, which may be less than published: images of 'train' (without public ones), 'public' and
   'test', and 'classes'."""
-  own = len(source.train_label) - source.public
-  return {'train': own, 'public': source.public, 'test': len(source.test_label), 'classes': source.classes}
+  own, tests = len(source.train_label) - source.public - source.tested, len(source.test_label) + source.tested
+  return {'train': own, 'public': source.public, 'test': tests, 'classes': source.classes}
+
+
+def merged(source, trainable) -> Source:
+  """The source with its official test rows behind its training rows, for splits with test rows of each client's own.
+
+  Args:
+    trainable: whether they are training rows from now on; else `tested` of the result counts them.
+
+  Raises:
+    ConfigError: for a source without a test set.
+  """
+  count = len(source.test_label)
+  if not count:
+    raise ConfigError(
+      f'data.name={source.name} has no test set to take test rows from; set data.merge_test=False and choose another '
+      'data.partition, with data.test_share above 0'
+    )
+  return source._replace(
+    train_image=np.concatenate([source.train_image, source.test_image]),
+    train_label=np.concatenate([source.train_label, source.test_label]),
+    test_image=source.test_image[:0],
+    test_label=source.test_label[:0],
+    origin=None if source.origin is None else np.concatenate([source.origin, np.full(count, -1, np.int32)]),
+    tested=0 if trainable else count,
+  )
+
+
+def trained(source) -> np.ndarray:
+  """The images that somebody may train on, uint8[N, H, W, c]: all training images but official test rows."""
+  end = len(source.train_image) - source.public
+  image = source.train_image
+  return np.concatenate([image[: end - source.tested], image[end:]]) if source.tested else image
 
 
 def combine(private, public) -> Source:

@@ -44,7 +44,7 @@ def shares(source, parts, seed, validation=0.1, public_share=0.0, test_share=0.0
   """
   asked = {'test_share': test_share, 'public_share': public_share, 'validation': validation}
   _check_shares(source, asked)
-  if not test_share and not len(source.test_label):
+  if not test_share and not len(source.test_label) and not source.tested:
     raise ConfigError(
       f'data.test_share=0 leaves data.name={source.name} without test rows, since it has no test set; set it above 0, '
       'for example 0.15'

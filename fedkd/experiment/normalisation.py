@@ -6,7 +6,7 @@ import numpy as np
 
 from fedkd import blame
 from fedkd import config as configs
-from fedkd.data import transforms
+from fedkd.data import sources, transforms
 from fedkd.errors import ConfigError
 
 
@@ -24,9 +24,9 @@ def normalisation(choice, source) -> tuple[np.ndarray, np.ndarray]:
   make = configs.resolve(choice, configs.functions(transforms), 'data.normalise')
   try:
     inspect.signature(make).bind(source.train_image, source.name)
-    given = (source.train_image, source.name)
+    given = (sources.trained(source), source.name)
   except TypeError:
-    given = (source.train_image,)
+    given = (sources.trained(source),)
     configs.check_call(f'data.normalise={configs.to_json(choice)!r}', make, ('images',))
   returned = blame.call('data.normalise', make, *given)
   image = source.train_image.shape[1:]

@@ -5,12 +5,14 @@ import optax
 
 from fedkd import blame, optimizers, schedules
 from fedkd import config as configs
-from fedkd.data import partition, sources, split
+from fedkd.data import own_test, partition, skews, sources, split
 from fedkd.errors import ConfigError
 from fedkd.experiment.groups import OPTIMIZER_FIELDS
 from fedkd.plan import Plan
 from fedkd.types import Client, Method
 
+PARTITIONS = configs.functions(partition) | configs.functions(skews) | configs.functions(own_test)
+GIVEN = ('labels', 'clients', 'seed')  # what every partition is passed
 PHASE_FIELDS = ('rounds', 'early_stop')  # of a block; its other fields are the method's
 
 
@@ -21,10 +23,21 @@ def load_data(config) -> sources.Source:
   keep, angles = configs.freeze(config.data.keep), configs.freeze(config.data.angles)
   private = sources.load(config.data.name, where, config.data.label, keep, size, angles, limit)
   private = fit(_some(private, config.data.rows, 'data.rows'))
+  if config.data.merge_test or _tests_its_own(_partition(config)):
+    private = sources.merged(private, trainable=config.data.merge_test)
   if not config.data.public:
     return private
   public = sources.load(config.data.public, where, size=size, limit=limit)
   return sources.combine(private, fit(_some(public, config.data.public_rows, 'data.public_rows')))
+
+
+def _partition(config):
+  return configs.resolve(config.data.partition, PARTITIONS, 'data.partition')
+
+
+def _tests_its_own(make) -> bool:
+  """Whether a partition takes official test rows for its clients' own."""
+  return 'test_labels' in configs.fields(make)
 
 
 def _some(source, limit, field) -> sources.Source:
@@ -41,14 +54,21 @@ def _some(source, limit, field) -> sources.Source:
 
 def make_split(config, source, seed) -> split.Split:
   """Who owns which rows, by the config's partitioner, and what they are used for, by its protocol."""
-  make = configs.resolve(config.data.partition, configs.functions(partition), 'data.partition')
-  own = len(source.train_label) - source.public
+  make = _partition(config)
+  if _tests_its_own(make):
+    _check_tests(config)
+  end = len(source.train_label) - source.public
+  own = end - source.tested
   known = {'origin': None if source.origin is None else source.origin[:own], **config.data}
-  extra = {name: known[name] for name in configs.fields(make, ('labels', 'clients', 'seed')) if name in known}
-  configs.check_call(_field(config, 'partition'), make, ('labels', 'clients', 'seed'), extra)
+  known['test_labels'] = source.train_label[own:end]
+  extra = {name: known[name] for name in configs.fields(make, GIVEN) if name in known}
+  configs.check_call(_field(config, 'partition'), make, GIVEN, extra)
   parts = blame.call('data.partition', make, source.train_label[:own], config.data.clients, seed, **extra)
-  if blame.is_foreign(make):
+  parts, tests = parts if _tests_its_own(make) else (parts, None)
+  if blame.is_foreign(make) or tests:
     _check_parts(make, parts, config.data.clients, own)
+  if tests:
+    _check_parts(make, tests, config.data.clients, end, own)
   protocol = configs.resolve(config.data.protocol, configs.functions(split), 'data.protocol')
   shares = {name: config.data[name] for name in ('validation', 'public_share', 'test_share', 'aligned')}
   configs.check_call(_field(config, 'protocol'), protocol, ('source', 'parts', 'seed', *shares))
@@ -58,15 +78,25 @@ def make_split(config, source, seed) -> split.Split:
       f'data.protocol {blame.name_of(protocol)}{blame.place(protocol)} returned {type(made).__name__}; let it return a '
       'fedkd.data.split.Split'
     )
-  return made
+  return made._replace(test=tests) if tests else made
+
+
+def _check_tests(config):
+  """Checks that nothing else makes test rows than the partition."""
+  for field in ('test_share', 'merge_test'):
+    if config.data[field]:
+      raise ConfigError(
+        f'data.{field}={config.data[field]} does not go with {_field(config, "partition")}, whose clients have test '
+        f'rows out of the official test set; set it to {type(config.data[field])(0)}'
+      )
 
 
 def _field(config, name) -> str:
   return f'data.{name}={configs.to_json(config.data[name])!r}'
 
 
-def _check_parts(make, parts, clients, count):
-  """Checks what a user's partition returned."""
+def _check_parts(make, parts, clients, count, first=0):
+  """Checks what a partition returned: rows from `first` to below `count`."""
   what = f'data.partition {blame.name_of(make)}{blame.place(make)} returned'
   if not isinstance(parts, list | tuple) or len(parts) != clients:
     many = len(parts) if isinstance(parts, list | tuple) else type(parts).__name__
@@ -74,8 +104,10 @@ def _check_parts(make, parts, clients, count):
   for k, part in enumerate(map(np.asarray, parts)):
     if part.ndim != 1 or not np.issubdtype(part.dtype, np.integer) or not len(part):
       raise ConfigError(f'{what} {part.dtype}{list(part.shape)} for client {k}; let it be row numbers, at least one')
-    if part.min() < 0 or part.max() >= count or len(np.unique(part)) < len(part):
-      raise ConfigError(f'{what} rows {part.min()} to {part.max()} for client {k}; let them be distinct, below {count}')
+    if part.min() < first or part.max() >= count or len(np.unique(part)) < len(part):
+      raise ConfigError(
+        f'{what} rows {part.min()} to {part.max()} for client {k}; let them be distinct, from {first} to below {count}'
+      )
 
 
 def make_plan(values, sizes, rounds) -> Plan:

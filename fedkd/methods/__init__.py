@@ -1,7 +1,9 @@
 """Federated methods. One file is one paper; a method is a factory that closes over its hyperparameters."""
 
+from fedkd.methods.dsfl import dsfl
 from fedkd.methods.fd import fd
 from fedkd.methods.fedavg import fedavg
+from fedkd.methods.feddf import feddf
 from fedkd.methods.fedgkt import fedgkt
 from fedkd.methods.fedh2l import fedh2l
 from fedkd.methods.fedhe import fedhe
@@ -11,12 +13,15 @@ from fedkd.methods.fedprox import fedprox
 from fedkd.methods.felo import felo
 from fedkd.methods.heterofl import heterofl
 from fedkd.methods.private import agg, private, public
+from fedkd.methods.scarlet import scarlet
 from fedkd.methods.velo import velo
 
 __all__ = [
   'agg',
+  'dsfl',
   'fd',
   'fedavg',
+  'feddf',
   'fedgkt',
   'fedh2l',
   'fedhe',
@@ -27,5 +32,6 @@ __all__ = [
   'heterofl',
   'private',
   'public',
+  'scarlet',
   'velo',
 ]

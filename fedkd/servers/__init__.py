@@ -1,31 +1,54 @@
 """Servers: what they keep of the clients' messages, and what they send. A server is a `types.Server`."""
 
 from fedkd.servers.buffers import buffer_age, buffered_class_means, class_buffer, push, stored
+from fedkd.servers.cached_consensus import DISCARD, STORE, cached_consensus
 from fedkd.servers.class_knowledge import class_means, class_message, feature_width, latest_class_knowledge
+from fedkd.servers.coefficients import Learning, mixtures
 from fedkd.servers.combine import after, join
+from fedkd.servers.consensus import consensus, lessons, places, stratified, uniform
+from fedkd.servers.ensembles import Distillation, distilled
 from fedkd.servers.features_and_logits import features_and_logits
 from fedkd.servers.leave_one_out import means_of_others
 from fedkd.servers.peer_to_peer import pairs, router
+from fedkd.servers.sharpening import era, power, sharpened
+from fedkd.servers.students import student_of, students
 from fedkd.servers.weights import as_rows, global_model, silent, weights
 
 __all__ = [
+  'DISCARD',
+  'STORE',
+  'Distillation',
+  'Learning',
   'after',
   'as_rows',
   'buffer_age',
   'buffered_class_means',
+  'cached_consensus',
   'class_buffer',
   'class_means',
   'class_message',
+  'consensus',
+  'distilled',
+  'era',
   'feature_width',
   'features_and_logits',
   'global_model',
   'join',
   'latest_class_knowledge',
+  'lessons',
   'means_of_others',
+  'mixtures',
   'pairs',
+  'places',
+  'power',
   'push',
   'router',
+  'sharpened',
   'silent',
   'stored',
+  'stratified',
+  'student_of',
+  'students',
+  'uniform',
   'weights',
 ]

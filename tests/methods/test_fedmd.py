@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from fedkd import aggregate, inference, local, losses, methods, models, plan
-from fedkd.methods.fedmd import stratified
+from fedkd.servers import stratified
 from fedkd.types import Data
 from helpers import CLASSES, EXAMPLES, assert_close, assert_same_bits, problem, row, softmax
 
@@ -252,7 +252,7 @@ def test_a_rule_reduces_the_logits_of_the_clients_with_weight():
   logits = np.random.default_rng(0).normal(size=(4, SUBSET, CLASSES)).astype(np.float32)
   logits[3] = np.nan  # has no weight
   receive = jax.jit(made.method.server.receive)
-  state, _ = receive(made.key, 0, made.state.server, ({'logits': jnp.asarray(logits)},), (jnp.arange(4),))
+  state, _ = receive(made.key, 0, made.state.server, ({'knowledge': jnp.asarray(logits)},), (jnp.arange(4),))
   np.testing.assert_allclose(state['consensus'], np.median(logits[:3], 0), rtol=1e-6)
 
 

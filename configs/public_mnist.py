@@ -1,0 +1,45 @@
+"""Methods that exchange predictions of unlabelled public images, on MNIST with label skew.
+
+  python -m launch.main --config=configs/public_mnist.py:small,method=dsfl --workdir=runs/dsfl
+
+Ten clients of equal size whose label shares are from a Dirichlet distribution (0.1), each with test rows of its own of
+the same shares: `accuracy` is over the test rows of all, `accuracy_local` over the client's own. A third of the
+training images is public. `method`: dsfl, scarlet, fedmd, or private, which trains alone on as many passes over what is
+not public. `zoo`: homo, LeNet for all; hetero, LeNet and an MLP by turns. `small`: 15 000 images, 15 rounds of five
+passes. `smoke`: 4 000 images, MLPs, four rounds.
+"""
+
+from fedkd import config as base
+
+LENET, MLP = {'model': 'LeNet'}, {'model': 'MLP', 'hidden': (64,)}
+TURN = {'epochs': 5, 'batch': 50}  # of every method
+PUBLIC = {'subset': 500, 'digest_epochs': 5, 'digest_batch': 50}
+
+
+def method(name):
+  """The settings of a method: as many passes over private images as the others."""
+  special = {
+    'private': {'steps': None, 'rows': 'unshared'},
+    'fedmd': {**PUBLIC, 'digest_loss': 'kl', 'rows': 'unshared'},
+    'dsfl': PUBLIC,
+    'scarlet': {**PUBLIC, 'duration': 5},
+  }
+  return base.method(name, **TURN, **special.get(name, {}))
+
+
+def get_config(arg=''):
+  choice = base.parse(arg, ('small', 'smoke'), method='dsfl', zoo=('homo', 'hetero'), clients='')
+  config = base.default()
+  config.name = f'public_mnist_{choice.zoo}'
+  config.method = method(choice.method)
+  config.optimizer = base.optimizer('sgd', learning_rate=0.05)
+  config.plan = base.plan('synchronous')
+  config.data.update({'name': 'mnist', 'rows': 15_000, 'partition': 'inner_dirichlet', 'concentration': 0.1})
+  config.data.update({'validation': 0.0, 'public_share': 1 / 3})
+  config.groups = (LENET,) if choice.zoo == 'homo' else (LENET, MLP)
+  config.seeds, config.rounds, config.eval_every, config.eval_rows = (0, 1, 2), 15, 5, 0
+  if choice.profile == 'smoke':
+    config.data.update({'name': 'mnist_5k', 'rows': 0})
+    config.groups = (MLP,) if choice.zoo == 'homo' else (MLP, {**MLP, 'hidden': (32,)})
+    config.seeds, config.rounds, config.eval_every = (0,), 4, 2
+  return base.finish(config, choice)

@@ -1,0 +1,64 @@
+"""Distillation on public images: its loss, and the client update of the methods that exchange predictions."""
+
+from collections.abc import Callable
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedkd import local
+from fedkd.models import base
+from fedkd.types import Pool
+
+# learner -> (learner, sums), as `local.fit` returns them
+Training = Callable[[local.Learner], tuple[local.Learner, dict]]
+
+
+def towards(model: nn.Module, pool: Pool, distance: Callable[[jax.Array, jax.Array], jax.Array]) -> local.LossFn:
+  """The distance of a model's logits to targets, as a `loss_fn` for `local.fit` on (rows of the pool, targets).
+
+  Args:
+    model, pool: whose logits on which images, seen as they are: without random crops and flips, as their targets were.
+    distance: (logits [C], target [C]) -> float[], for one example.
+  """
+  plain = base.unaugmented(model)
+
+  def loss_fn(params, batch_stats, key, lesson):
+    index, target = lesson
+    logits, out, batch_stats = local.forward(plain, params, batch_stats, key, pool.example[index])
+    loss = jnp.mean(jax.vmap(distance)(logits, target))
+    return loss + local.penalty(out), (batch_stats, local.tally(index, distill_loss=loss))
+
+  return loss_fn
+
+
+def start(variables: dict, tx: optax.GradientTransformation) -> dict:
+  """A client's state {'learner', 'digest_opt'}: two optimizer states, of which the private one continues from the phase
+  before."""
+  fresh = local.start(variables, tx)
+  return {'learner': fresh._replace(opt=variables.get('opt', fresh.opt)), 'digest_opt': fresh.opt}
+
+
+def digest_and_revisit(
+  state: dict, tx: optax.GradientTransformation, keep: bool, digest: Training | None, revisit: Training
+) -> tuple[dict, dict]:
+  """Distillation on public rows, then training on private ones, each with its own optimizer state (FedMD's terms).
+
+  Args:
+    state: of `start`.
+    tx: of both optimizer states.
+    keep: whether they persist across updates; else they are fresh in each.
+    digest: trains on targets; None: nothing is distilled.
+    revisit: trains on private rows.
+
+  Returns:
+    (state, info).
+  """
+  learner = local.resume(state['learner'], tx, keep)
+  distilled = local.resume(learner._replace(opt=state['digest_opt']), tx, keep)
+  distilled, sums = digest(distilled) if digest else (distilled, {'metrics': {'examples': jnp.float32(0)}})
+  learner, revisited = revisit(distilled._replace(opt=learner.opt))
+  info = {**local.report(sums), **local.report(revisited)}
+  info['examples'] = sums['metrics']['examples'] + revisited['metrics']['examples']
+  return {'learner': learner, 'digest_opt': distilled.opt}, info

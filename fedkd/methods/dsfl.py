@@ -1,0 +1,105 @@
+"""DS-FL, distillation-based semi-supervised federated learning: Itahara, Nishio, Koda, Morikura, Yamamoto,
+"Distillation-Based Semi-Supervised Federated Learning for Communication-Efficient Collaborative Training with Non-IID
+Private Data", 2020.
+
+Clients predict public images; the server averages the probabilities, sharpens them, and everybody distils them.
+"""
+
+import jax
+import optax
+
+from fedkd import distillation, examples, local, losses, servers
+from fedkd.errors import check_choice
+from fedkd.inference import infer
+from fedkd.ranges import Count, Positive, Scale, Weight, checked
+from fedkd.types import Client, Method
+
+INFERENCE = ('server', 'own')
+
+
+@checked
+def dsfl(
+  tx: optax.GradientTransformation,
+  subset: Count = 1000,
+  digest_epochs: Count = 5,
+  digest_batch: Positive = 50,
+  epochs: Count | None = 5,
+  steps: Count | None = None,
+  batch: Positive = 50,
+  aggregation: str = 'era',
+  temperature: Scale = 0.1,
+  exponent: Weight = 2.0,
+  inference: str = 'server',
+  keep_optimizer: bool = True,
+) -> Method:
+  """Sharpened mean probabilities on unlabelled public images.
+
+  Learned: every client's own model, with one optimizer state for distillation and one for its own rows, and on the
+  server a model of each architecture (the paper has one architecture). Sent: probabilities on a subset of the public
+  rows up, their sharpened mean and the rows of the next subset down. Averaged: probabilities. Labels of public rows are
+  not used: a client does not train on the rows that it shares.
+
+  Args:
+    tx: optax optimizer, of the clients and of the server's models.
+    subset: public rows per round, new ones each round; 0 is all rows.
+    digest_epochs, digest_batch: of the distillation, passes over the subset and examples per mini-batch; no passes is
+      Private, but for the server's models, which then need `inference='own'`.
+    epochs: passes over the client's own data per round; or
+    steps: mini-batches.
+    batch: examples per mini-batch of them.
+    aggregation: 'era', the softmax of mean probabilities divided by `temperature`; 'mean', as they are (SA in the
+      paper); 'power', to the power of `exponent` (SCARLET).
+    temperature, exponent: may be traced.
+    inference: which model a client uses, the 'server' one of its architecture, or its 'own'; the server then has none.
+    keep_optimizer: whether the clients' optimizer states persist across rounds; else they are fresh in each.
+
+  Raises:
+    ValueError: for an unknown choice, without public rows, or with fewer than `subset` of them.
+  """
+  server = servers.consensus(subset, servers.sharpened(aggregation, temperature, exponent), draw=servers.uniform)
+
+  def init(key, model, data, variables):
+    del key, model, data
+    return distillation.start(variables, tx)
+
+  def step(key, t, model, state, down, data):
+    received, private = down.shared, examples.unshared(data)
+    lessons, many = servers.lessons(received)
+    away, loss_fn = distillation.towards(model, data.pool, distance), local.supervised(model, data.pool)
+
+    def digest(learner):
+      key_digest = jax.random.fold_in(key, 1)
+      return local.fit(key_digest, learner, tx, away, lessons, many, digest_batch, None, digest_epochs, t)
+
+    def revisit(learner):
+      return local.fit(key, learner, tx, loss_fn, private.index, private.size, batch, steps, epochs, t)
+
+    digest = digest if digest_epochs else None
+    state, info = distillation.digest_and_revisit(state, tx, keep_optimizer, digest, revisit)
+    logits = infer(model, local.variables(state['learner']), data.pool.example, received['index'])
+    return state, {'knowledge': jax.nn.softmax(logits)}, info
+
+  own = Method(Client(init, step), server, lambda state, g: local.variables(state.client[g]['learner']))
+  return evaluated(own, inference, tx, digest_epochs, digest_batch)
+
+
+def evaluated(
+  method: Method, inference: str, tx: optax.GradientTransformation, epochs: Count, batch: Positive
+) -> Method:
+  """`method`, whose clients use their own models, or those that its server of a consensus then trains.
+
+  Raises:
+    ValueError: for another `inference` than 'server' or 'own', or a server that would train for no epochs.
+  """
+  check_choice('inference', inference, INFERENCE)
+  if inference == 'own':
+    return method
+  if not epochs:
+    raise ValueError("digest_epochs=0 leaves the server's models untrained; set inference='own'")
+  server = servers.students(method.server, tx, epochs, batch, distance)
+  return method._replace(server=server, variables=lambda state, g: servers.student_of(state.server, g))
+
+
+def distance(logits: jax.Array, target: jax.Array) -> jax.Array:
+  """KL(target || softmax(logits)) of one example, with a target of probabilities [C]."""
+  return losses.kl_divergence(target, logits)

@@ -1,0 +1,83 @@
+"""FedDF: Lin, Kong, Stich, Jaggi, "Ensemble Distillation for Robust Model Fusion in Federated Learning", 2020,
+Algorithms 1 and 3.
+
+FedAvg inside each architecture, after which the server distils all models it received into every average.
+"""
+
+import optax
+
+from fedkd import local, servers
+from fedkd.errors import check_choice
+from fedkd.methods.fedavg import averaging
+from fedkd.ranges import Count, Positive, Scale, Weight, checked
+from fedkd.types import Method
+
+TARGETS = ('avg_logits', 'avg_probs', 'avg_losses')
+STARTS = ('average', 'previous')
+VALIDATE = ('none', 'public')
+DATA = ('public', 'noise')
+
+
+@checked
+def feddf(
+  tx: optax.GradientTransformation,
+  epochs: Count | None = 40,
+  steps: Count | None = None,
+  batch: Positive = 64,
+  server_steps: Count = 10_000,
+  server_batch: Positive = 128,
+  server_rate: Weight = 1e-3,
+  clip: Scale = 5.0,
+  patience: Positive = 1000,
+  targets: str = 'avg_logits',
+  start: str = 'average',
+  drop_worst: bool = False,
+  validate: str = 'none',
+  distill_data: str = 'public',
+  server_tx: optax.GradientTransformation | None = None,
+) -> Method:
+  """Averages that learn from the ensemble, on the server.
+
+  Learned: one model per architecture, on the server. Sent: weights, BatchNorm statistics and n_k up, weights and
+  statistics down; images never travel. Averaged: weights and statistics inside each architecture, weighted by n_k (the
+  code weighs all alike), and the outputs of all models of all architectures.
+
+  Args:
+    tx: optax optimizer of the clients, fresh in every update.
+    epochs: passes over the client's data per round; or
+    steps: mini-batches.
+    batch: examples per mini-batch.
+    server_steps: of the distillation at most; 0 is FedAvg inside each architecture.
+    server_batch: images per step (128 in the paper, 64 in the code).
+    server_rate: of its Adam, fresh in every round, with a cosine to 0 over `server_steps`.
+    clip: of its gradient's norm (the code).
+    patience: steps without a better validation accuracy after which it stops, with `validate`.
+    targets: the softmax of the mean logits ('avg_logits', the paper), the mean of the teachers' probabilities
+      ('avg_probs'), or the mean of the divergences from each ('avg_losses'), whose gradient is that of 'avg_probs'.
+    start: a student begins at the round's 'average' of its architecture or at the 'previous' one.
+    drop_worst: whether models whose validation accuracy is near chance are left out, and teachers far below the others.
+    validate: 'none', or on the labels of the 'public' rows: students are then the best of every 100 steps.
+    distill_data: the 'public' images, or as many as 5000 of 'noise'.
+    server_tx: optimizer of the distillation in the place of Adam, cosine and clipping.
+
+  Raises:
+    ValueError: for an unknown choice, drop_worst without validation, or without public rows.
+  """
+  for field, value, choices in (
+    ('targets', targets, TARGETS),
+    ('start', start, STARTS),
+    ('validate', validate, VALIDATE),
+    ('distill_data', distill_data, DATA),
+  ):
+    check_choice(field, value, choices)
+  if drop_worst and validate == 'none':
+    raise ValueError("drop_worst=True needs validation accuracies; set validate='public'")
+  cosine = optax.cosine_decay_schedule(server_rate, max(server_steps, 1))
+  adam = server_tx or optax.chain(optax.clip_by_global_norm(clip), optax.adam(cosine))
+  how = servers.Distillation(
+    server_steps, server_batch, adam, patience, targets, start, drop_worst, validate, distill_data
+  )
+  server = servers.distilled(servers.weights(per_group=True), how)
+  loss = lambda model, data, received: local.supervised(model, data.pool)
+  made = averaging(tx, loss, steps, epochs, batch, keep_optimizer=False, server=server)
+  return made._replace(variables=lambda state, g: servers.global_model(state.server['weights'], g))

@@ -1,0 +1,131 @@
+"""A server that mixes everybody's predictions of public rows for each client, with coefficients that it learns.
+
+A message up is {'knowledge': [M, C]}. Down go {'last': {'index': `Masked` rows of the targets}, 'index': the rows to
+predict next}, and to each client its own {'consensus': `Masked` [M, C]}.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fedkd.servers.consensus import drawn, have_heard, public_rows, uniform
+from fedkd.types import Download, Masked, Server, clients
+
+STEP, FACTOR, TRIES = 0.01, 5.0, 5  # of a row: the mean absolute step sought; by what, and how often, it is scaled
+
+
+class Learning(NamedTuple):
+  """How the coefficients are learned; fields as the arguments of `methods.ktpfl`."""
+
+  rho: float
+  sharpen: float
+  loss: str
+  order: str
+  rate: float | None
+
+
+def mixtures(subset: int, how: Learning) -> Server:
+  """Target of client i: sum_j c_ij p_j over the clients j of the last round, each row of c made to sum to 1 over them.
+
+  The coefficients c, [K, K], start at 1 / K. Rows of clients that were not there stay, as do the shares of others in a
+  row that were not.
+
+  Raises:
+    ValueError: at init, as `servers.consensus`.
+  """
+
+  def init(key, groups, variables, data):
+    del variables
+    public, many = public_rows(data, subset)
+    count, index = clients(groups), drawn(key, public, uniform, many)
+    return {
+      'public': public,
+      'prediction': jnp.zeros((count, many, groups[0].model.classes)),
+      'coefficient': jnp.full((count, count), 1 / count),
+      'mixing': jnp.full((count, count), 1 / count),  # those of the targets
+      'on': jnp.zeros((), bool),
+      'heard': jnp.zeros(count, bool),  # who predicted the last rows
+      'last': index,
+      'index': index,
+    }
+
+  def receive(key, t, state, uploads, ids):
+    del t
+    every = jnp.concatenate(ids)
+    if not every.shape[0]:
+      return state, {}
+    knowledge = jnp.concatenate([up['knowledge'] for up in uploads])
+    who = jnp.where(every >= 0, every, state['heard'].shape[0])
+    heard = have_heard(state['heard'], every)
+    predicted = jnp.zeros_like(state['prediction']).at[who].set(knowledge, mode='drop')
+    old = state['coefficient']
+    learned = jax.vmap(lambda row, own: learn(row, own, predicted, heard, how))(old, predicted)
+    learned = jnp.where(heard[:, None], learned, old)
+    new = {
+      'prediction': predicted,
+      'coefficient': learned,
+      'mixing': learned if how.order == 'before' else old,
+      'on': jnp.ones((), bool),
+      'heard': heard,
+      'last': state['index'],
+      'index': drawn(key, state['public'], uniform, state['index'].shape[0]),
+    }
+    some = jnp.any(heard)
+    new = {name: jnp.where(some, value, state[name]) for name, value in new.items()}
+    return {**state, **new}, {'coefficient_spread': jnp.std(new['coefficient'])}
+
+  def send(key, t, state, ids):
+    del key, t
+    every = jnp.concatenate(ids)
+    missed = jnp.any((every >= 0) & ~state['heard'][every])
+    shared = {'last': {'index': Masked(state['last'], state['on'] & missed)}, 'index': state['index']}
+    share = lambda i: shares(state['mixing'][i], state['heard'])[0]
+    target = lambda i: jnp.einsum('j,jmc->mc', share(i), state['prediction'])
+    own = lambda i: {'consensus': Masked(target(i), state['on'])}
+    return tuple(Download(shared, jax.lax.map(own, jnp.maximum(slot, 0))) for slot in ids)
+
+  return Server(init, receive, send)
+
+
+def shares(row: jax.Array, here: jax.Array) -> tuple[jax.Array, jax.Array]:
+  """(a row [K] of coefficients over those who are `here` alone, summing to 1; what they had together)."""
+  masked = jnp.where(here, row, 0)
+  mass = jnp.sum(masked)
+  return masked / jnp.maximum(mass, jnp.finfo(mass.dtype).tiny), mass
+
+
+def learn(row: jax.Array, own: jax.Array, others: jax.Array, here: jax.Array, how: Learning) -> jax.Array:
+  """A client's row of coefficients after one step down its loss, and the softmax of `how.sharpen` times it.
+
+  Args:
+    row: [K].
+    own: [M, C], what the client predicts.
+    others: [K, M, C], what everybody predicts.
+    here: bool[K], who did.
+    how: `Learning`.
+  """
+  share, mass = shares(row, here)
+  count = jnp.maximum(jnp.sum(here), 1)
+  slope = jnp.where(here, jax.grad(mixing_loss)(share, own, others, here, how), 0)
+  size = lambda s: s * jnp.sum(jnp.abs(slope)) / count
+  if how.rate is None:
+    s = jnp.float32(1)
+    for _ in range(TRIES):
+      s = jnp.where(size(s) > STEP, s / FACTOR, s)
+    for _ in range(TRIES):
+      s = jnp.where(size(s) < STEP, s * FACTOR, s)
+  else:
+    s = how.rate
+  sharpened = jax.nn.softmax(jnp.where(here, how.sharpen * (share - s * slope), -jnp.inf))
+  return jnp.where(here, sharpened * mass, row)
+
+
+def mixing_loss(share: jax.Array, own: jax.Array, others: jax.Array, here: jax.Array, how: Learning) -> jax.Array:
+  """How far the mixture is from the client's own predictions, and its shares [K] from equal ones."""
+  count, mixed = jnp.maximum(jnp.sum(here), 1), jnp.einsum('j,jmc->mc', share, others)
+  uneven = jnp.sum(jnp.where(here, jnp.square(share - 1 / count), 0))
+  if how.loss == 'mse':
+    return jnp.mean(jnp.square(own - mixed)) + how.rho * uneven / count
+  log = lambda p: jnp.log(jnp.maximum(p, jnp.finfo(p.dtype).tiny))
+  return jnp.mean(jnp.sum(own * (log(own) - log(mixed)), -1)) + how.rho * uneven

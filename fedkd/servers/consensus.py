@@ -1,0 +1,159 @@
+"""A consensus on public rows: the server draws rows, clients predict them, and a rule reduces the predictions.
+
+A message up is {'knowledge': [M, C]}, or `Masked` by row. Down go {'consensus': `Masked` [M, C], 'last': {'index':
+`Masked`} its rows, 'index': the rows to predict next}; rows are numbers of the pool.
+"""
+
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+
+from fedkd import aggregate, examples, local
+from fedkd.types import Data, Download, Masked, Server, clients
+
+# (key, label int32[n], size int32[], many) -> `many` of the positions 0..size-1
+Draw = Callable[[jax.Array, jax.Array, jax.Array, int], jax.Array]
+
+
+def stratified(key: jax.Array, label: jax.Array, size: jax.Array, many: int) -> jax.Array:
+  """`many` of the positions 0..size-1 at random, every label in proportion to its share, to within one example.
+
+  Args:
+    label: int32[n]; entries from `size` on are padding.
+    size: int32[], may be traced.
+    many: at most `size`, and below 2^16 if below `size`.
+
+  Returns:
+    int32[many], in random order.
+  """
+  key_rank, key_start, key_order = jax.random.split(key, 3)
+  label = jnp.where(jnp.arange(label.shape[0]) < size, label, label.max() + 1)
+  order = jnp.lexsort((jax.random.uniform(key_rank, label.shape), label))
+  # Label after label, every (size / many)-th from a random start: no label can get one more or less than its share.
+  size, steps = size.astype(jnp.uint32), jnp.arange(many, dtype=jnp.uint32)
+  start = jax.random.randint(key_start, (), 0, size.astype(jnp.int32)).astype(jnp.uint32)
+  places = steps * (size // many) + (steps * (size % many) + start) // many
+  return jax.random.permutation(key_order, order[places])
+
+
+def uniform(key: jax.Array, label: jax.Array, size: jax.Array, many: int) -> jax.Array:
+  """`many` of the positions 0..size-1 at random, whatever their labels; arguments as of `stratified`."""
+  return local.draw(key, label.shape[0], size, many)
+
+
+def public_rows(data: Sequence[Data], subset: int) -> tuple[dict, int]:
+  """The public rows that a server draws from, {'index': rows of the pool, 'label', 'size'}, and how many in a round.
+
+  Raises:
+    ValueError: without public rows, or with fewer than `subset` of them.
+  """
+  rows = examples.public(data[0])
+  available = rows.index.shape[0]
+  if not 0 <= subset <= available:
+    raise ValueError(f'subset={subset} of {available} public rows; set method.subset to at most that, or to 0 for all')
+  return {'index': rows.index, 'label': data[0].pool.label[rows.index], 'size': rows.size}, subset or available
+
+
+def drawn(key: jax.Array, public: dict, draw: Draw, many: int) -> jax.Array:
+  """int32[many], rows of the pool, drawn from those of `public_rows`."""
+  return public['index'][draw(key, public['label'], public['size'], many)]
+
+
+def places(index: jax.Array, rows: jax.Array) -> jax.Array:
+  """Where in `index` int32[N] each of `rows` stands; all of them do."""
+  order = jnp.argsort(index, stable=True)  # padding repeats a row, whose first place is meant
+  return order[jnp.searchsorted(index[order], rows)]
+
+
+def have_heard(heard: jax.Array, ids: jax.Array) -> jax.Array:
+  """bool[K] like `heard`, who is among the clients `ids` int32[m], -1 for an empty slot."""
+  return jnp.zeros_like(heard).at[jnp.where(ids >= 0, ids, heard.shape[0])].set(True, mode='drop')
+
+
+def lessons(received: dict) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
+  """What a download asks to distil, for `local.fit`: ((rows of the pool int32[M], targets [M, C]), how many)."""
+  index, target, on = received['last']['index'].value, received['consensus'].value, received['consensus'].valid
+  if not on.ndim:
+    return (index, target), jnp.where(on, index.shape[0], 0)
+  order = jnp.argsort(~on, stable=True)  # rows with a target first
+  return (index[order], target[order]), jnp.sum(on, dtype=jnp.int32)
+
+
+def consensus(
+  subset: int,
+  rule: aggregate.AnyRule = aggregate.mean,
+  weights: tuple[float, ...] = (),
+  draw: Draw = stratified,
+  keep: Callable[[jax.Array], jax.Array] | None = None,
+) -> Server:
+  """The clients' predictions of a subset of the public rows, which the server draws, reduced by `rule`.
+
+  Args:
+    subset: public rows per round, new ones each round; 0 is all.
+    rule: of the predictions, float[m, M, C]; with `keep` of each row's, [m, C], by itself.
+    weights: of every client, normalised over those of a round; () weighs all alike.
+    draw: of the rows.
+    keep: for uploads that are `Masked` by row: (consensus [M, C]) -> bool[M], which of the rows that somebody predicted
+      are sent; None: every client predicts all rows.
+
+  Raises:
+    ValueError: at init, as `public_rows`, or for a number of weights that is not the number of clients.
+  """
+  checked = aggregate.as_rule(rule) if keep is None else aggregate.mapped(rule)
+
+  def init(key, groups, variables, data):
+    del variables
+    public, many = public_rows(data, subset)
+    if len(weights) not in (0, clients(groups)):
+      raise ValueError(f'weights has {len(weights)} entries for {clients(groups)} clients; give one each, or ()')
+    index, blank = drawn(key, public, draw, many), jnp.zeros((many, groups[0].model.classes))
+    return {
+      'public': public,
+      'consensus': blank,
+      'on': jnp.zeros(() if keep is None else many, bool),  # whether there is a consensus yet, of which rows
+      'heard': jnp.zeros(clients(groups), bool),  # who took part when its rows were sent
+      'last': index,  # the rows of the consensus
+      'index': index,  # the rows to predict next
+      'rule': checked.init(blank),
+    }
+
+  def receive(key, t, state, uploads, ids):
+    del t
+    every = jnp.concatenate(ids)
+    if not every.shape[0]:
+      return state, {}
+    trust = jnp.asarray(weights or (1.0,) * state['heard'].shape[0], jnp.float32)
+    weight = jnp.where(every >= 0, trust[every], 0.0)
+    knowledge = jax.tree.map(lambda *rows: jnp.concatenate(rows), *[up['knowledge'] for up in uploads])
+    if keep is None:
+      on, (reduced, memory) = jnp.ones((), bool), checked.update(knowledge, weight, state['rule'])
+    else:
+      weight = jnp.where(knowledge.valid, weight[:, None], 0.0)
+      reduced, memory = checked.update(knowledge.value, weight, state['rule'])
+      on = jnp.any(weight > 0, 0) & keep(reduced)
+    new = {
+      'consensus': reduced,
+      'on': on,
+      'heard': have_heard(state['heard'], every),
+      'last': state['index'],
+      'index': drawn(key, state['public'], draw, state['index'].shape[0]),
+    }
+    some = jnp.any(weight > 0)
+    new = {name: jnp.where(some, value, state[name]) for name, value in new.items()}
+    info = {} if keep is None else {'labelled_rows': jnp.sum(new['on'])}
+    return {**state, **new, 'rule': memory}, info
+
+  def send(key, t, state, ids):
+    del key, t
+    every = jnp.concatenate(ids)
+    # Who took part last round knows the rows of the consensus, but not which of them were kept.
+    missed = jnp.any((every >= 0) & ~state['heard'][every]) if keep is None else True
+    shared = {
+      'consensus': Masked(state['consensus'], state['on']),
+      'last': {'index': Masked(state['last'], state['on'] & missed)},
+      'index': state['index'],
+    }
+    return tuple(Download(shared=shared) for _ in ids)
+
+  return Server(init, receive, send)

@@ -1,0 +1,158 @@
+"""A server that distils the ensemble of the models it receives into their averages."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from fedkd import distillation, examples, inference, local, losses
+from fedkd.servers.students import images, module_of, modules
+from fedkd.types import Pool, Server
+
+CHECK = 100  # steps between two looks at the validation accuracy
+CHANCE = 1.2  # times the accuracy of guessing: a model below is dropped
+OUTLIER = 1.5  # standard deviations below the mean of the others: a teacher there is dropped
+NOISE = 5000  # images of noise, where they take the place of public ones
+
+
+class Distillation(NamedTuple):
+  """How the ensemble is distilled; fields as the arguments of `methods.feddf`."""
+
+  steps: int
+  batch: int
+  tx: optax.GradientTransformation
+  patience: int
+  targets: str
+  start: str
+  drop_worst: bool
+  validate: str
+  data: str
+
+
+def distilled(server: Server, how: Distillation) -> Server:
+  """`server`, the `weights` of every architecture, whose averages then learn from all models that were uploaded.
+
+  Its state is {'weights': that of `server`, ...}; what is sent is what `server` sends. An architecture that nobody
+  trained keeps its weights.
+  """
+
+  def init(key, groups, variables, data):
+    state = {'weights': server.init(key, groups, variables, data), 'models': modules(groups)}
+    if how.data == 'noise':
+      state['image'] = _noise(jax.random.fold_in(key, 1), data[0].pool.example)
+    else:
+      state |= {'image': images(data), 'size': examples.public(data[0]).size}
+    if how.validate == 'public':
+      rows = examples.public(data[0])
+      label = jnp.where(examples.owned(rows), data[0].pool.label[rows.index], -1)  # -1: nothing is correct
+      state |= {'label': label} if 'size' in state else {'label': label, 'labelled': images(data)}
+    return state
+
+  def receive(key, t, state, uploads, ids):
+    if not sum(slot.shape[0] for slot in ids):
+      return state, {}
+    nets = [module_of(node) for node in state['models']]
+    present = [(slot >= 0).astype(jnp.float32) for slot in ids]
+    teaching, averaged = present, present
+    if how.drop_worst:
+      correct = [
+        jax.lax.map(lambda up, net=net: _accuracy(net, up, state), _variables(up))
+        for net, up in zip(nets, uploads, strict=True)
+      ]
+      averaged, teaching = _kept(correct, present, nets[0].classes)
+    both = zip(uploads, averaged, strict=True)
+    counted = tuple({**up, 'count': up['count'] * keep.astype(jnp.int32)} for up, keep in both)
+    weights, info = server.receive(key, t, state['weights'], counted, ids)
+    if not how.steps:
+      return {**state, 'weights': weights}, info
+    target = _ensemble(nets, uploads, teaching, state['image'], how.targets)
+    from_which = weights if how.start == 'average' else state['weights']
+    new, lost = [], []
+    for net, first, here in zip(nets, from_which, present, strict=True):
+      train = lambda net=net, first=first: _student(key, t, net, first, state, target, how)
+      heard = jnp.any(here > 0)
+      after, loss = jax.lax.cond(heard, train, lambda first=first: (first, jnp.float32(0)))
+      new.append(after)
+      lost.append(jnp.where(heard, loss, jnp.nan))
+    info['server_distill_loss'] = jnp.nanmean(jnp.stack(lost))
+    return {**state, 'weights': tuple(new)}, info
+
+  return Server(init, receive, lambda key, t, state, ids: server.send(key, t, state['weights'], ids))
+
+
+def _noise(key, example):
+  shape = (NOISE, *example.shape[1:])
+  if example.dtype == jnp.uint8:
+    return jax.random.randint(key, shape, 0, 256).astype(jnp.uint8)
+  return jax.random.normal(key, shape).astype(example.dtype)
+
+
+def _variables(upload) -> dict:
+  return {kind: upload[kind] for kind in ('params', 'batch_stats')}
+
+
+def _accuracy(net, variables, state):
+  """Accuracy on the labelled rows that the server has."""
+  image = state.get('labelled', state['image'])
+  logits = inference.infer(net, variables, image, jnp.arange(image.shape[0]))
+  return jnp.sum(jnp.argmax(logits, -1) == state['label']) / jnp.maximum(jnp.sum(state['label'] >= 0), 1)
+
+
+def _kept(accuracy, present, classes) -> tuple:
+  """Which models are averaged, and which teach, per group float[m], 0 or 1; of none that would remain, all."""
+  some = lambda keep, all: jnp.where(jnp.any(keep > 0), keep, all)
+  able = [here * (a >= CHANCE / classes) for a, here in zip(accuracy, present, strict=True)]
+  averaged = [some(keep, here) for keep, here in zip(able, present, strict=True)]
+  a, here = jnp.concatenate(accuracy), jnp.concatenate(present)
+  kept = jnp.concatenate(able)
+  others = here.at[jnp.argmax(jnp.where(here > 0, a, -1))].set(0)
+  count = jnp.maximum(jnp.sum(others), 1)
+  mean = jnp.sum(a * others) / count
+  spread = jnp.sqrt(jnp.sum(jnp.square(a - mean) * others) / count)
+  inside = here * (a >= mean - OUTLIER * spread - 1e-6)  # equal accuracies are no outliers, whatever their rounding
+  teaching = some(jnp.where(jnp.all(kept == here), inside, kept), here)
+  return averaged, jnp.split(teaching, np.cumsum([p.shape[0] for p in present])[:-1])
+
+
+def _ensemble(nets, uploads, weights, image, targets):
+  """Probabilities [N, C] of the teachers together: of their mean logits, or their mean probabilities."""
+  total = jnp.zeros((image.shape[0], nets[0].classes))
+  of = (lambda logits: logits) if targets == 'avg_logits' else jax.nn.softmax
+  for net, up, weight in zip(nets, uploads, weights, strict=True):
+
+    def vote(total, slot, net=net):
+      variables, w = slot
+      say = lambda: of(inference.infer(net, variables, image, jnp.arange(image.shape[0])))
+      return total + w * jax.lax.cond(w > 0, say, lambda: jnp.zeros_like(total)), None
+
+    total = jax.lax.scan(vote, total, (_variables(up), weight))[0]
+  mean = total / jnp.maximum(sum(map(jnp.sum, weights)), 1)
+  return jax.nn.softmax(mean) if targets == 'avg_logits' else mean
+
+
+def _student(key, t, net, variables, state, target, how):
+  """(variables, mean loss) after distillation; the best on validation where there is one."""
+  distance = lambda logits, target: losses.kl_divergence(target, logits)
+  loss_fn = distillation.towards(net, Pool(state['image'], ()), distance)
+  lessons = jnp.arange(state['image'].shape[0]), target
+  size = jnp.asarray(state.get('size', lessons[0].shape[0]))
+  fit = lambda key, learner, steps: local.fit(key, learner, how.tx, loss_fn, lessons, size, how.batch, steps, t=t)
+  first = local.start(variables, how.tx)
+  if how.validate == 'none':
+    learner, sums = fit(key, first, how.steps)
+    return local.variables(learner), local.report(sums)['distill_loss']
+
+  def chunk(carry):
+    done, learner, best, accuracy, at, _ = carry
+    learner, sums = fit(jax.random.fold_in(key, done), learner, CHECK)
+    done, now = done + CHECK, _accuracy(net, local.variables(learner), state)
+    best = jax.tree.map(lambda a, b: jnp.where(now > accuracy, a, b), local.variables(learner), best)
+    better = jnp.where(now > accuracy, done, at)
+    return done, learner, best, jnp.maximum(now, accuracy), better, local.report(sums)['distill_loss']
+
+  going = lambda carry: (carry[0] < how.steps) & (carry[0] - carry[4] < how.patience)
+  start = jnp.int32(0), first, variables, jnp.float32(-1), jnp.int32(0), jnp.float32(0)
+  _, _, best, _, _, loss = jax.lax.while_loop(going, chunk, start)
+  return best, loss

@@ -1,0 +1,125 @@
+"""DS-FL: sharpening, and a slow twin in NumPy."""
+
+import hypothesis.strategies as st
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from hypothesis import given
+
+from fedkd import methods, models, plan, servers
+from helpers import CLASSES, EXAMPLES, assert_same_bits, problem, row, softmax
+
+LINEAR = models.MLP((), classes=CLASSES)
+RATE, SUBSET = 0.1, 8
+SGD = optax.sgd(RATE)
+# Of 16, 8 and 4 rows the last 4, 4 and 2 are shared; batches of 12 hold every other row as often.
+PARTS = [np.arange(16), np.arange(40, 48), np.arange(70, 74)]
+OWN = [part[:n] for part, n in zip(PARTS, (12, 4, 2), strict=True)]
+TURN = {'subset': SUBSET, 'digest_epochs': 2, 'digest_batch': SUBSET, 'epochs': 1, 'batch': 12}
+distributions = st.lists(st.floats(0.01, 1), min_size=4, max_size=4).map(lambda p: np.array(p) / np.sum(p))
+
+
+def made_with(method, clients=3, rounds=3, parts=PARTS):
+  return problem(method, [LINEAR], [clients], plan.synchronous()([clients], rounds), parts[:clients])
+
+
+def test_without_distillation_it_is_private():
+  how = {'epochs': 1, 'batch': 12}
+  dsfl = made_with(methods.dsfl(SGD, subset=SUBSET, digest_epochs=0, inference='own', **how)).run()[0].client[0]
+  private = made_with(methods.private(SGD, steps=None, rows='unshared', **how)).run()[0].client[0]
+  assert_same_bits(dsfl['learner'], private)
+
+
+@given(distributions, st.sampled_from([0.05, 0.1, 1.0]))
+def test_era_is_the_softmax_of_probabilities_by_the_temperature(p, temperature):
+  q = np.asarray(servers.era(jnp.asarray(p, jnp.float32), temperature), float)
+  np.testing.assert_allclose(q, softmax(p / temperature), rtol=1e-4, atol=1e-7)
+  assert q[p.argmax()] == q.max()
+  np.testing.assert_allclose(np.log(q[0] / q[1]), (p[0] - p[1]) / temperature, rtol=1e-3, atol=1e-4)
+
+
+def test_limits_of_sharpening():
+  p, flat = jnp.array([0.2, 0.5, 0.3, 0.0]), jnp.full(4, 0.25)
+  np.testing.assert_array_equal(servers.era(p, np.inf), flat)
+  np.testing.assert_array_equal(servers.era(p, 1e-3), [0, 1, 0, 0])
+  np.testing.assert_array_equal(servers.power(p, 1), p)
+  np.testing.assert_array_equal(servers.power(p, 0.0), flat)
+  np.testing.assert_allclose(servers.power(p, 200.0), [0, 1, 0, 0], atol=1e-7)
+  np.testing.assert_allclose(servers.power(p, 2.0), np.array([4, 25, 9, 0]) / 38, rtol=1e-6)
+  for sharpen in (lambda q: servers.era(q, 0.1), lambda q: servers.power(q, 3.0)):
+    np.testing.assert_allclose(sharpen(flat), flat, rtol=1e-6)
+  # Temperature 1 is not the identity.
+  np.testing.assert_allclose(servers.era(jnp.eye(10)[3], 1.0).max(), np.e / (np.e + 9), rtol=1e-6)
+
+
+class Party:
+  """Softmax regression in float64."""
+
+  def __init__(self, x, learner):
+    dense = learner.params['net']['output']
+    self.x = x
+    self.w = np.concatenate([np.asarray(dense['kernel'], float), np.asarray(dense['bias'], float)[..., None, :]], -2)
+
+  def probabilities(self, rows):
+    return softmax(self.x[rows] @ self.w)
+
+  def train(self, rows, target):
+    p = self.probabilities(rows)
+    self.w = self.w - RATE * self.x[rows].T @ (p - target) / len(rows)
+    return -(target * np.log(p)).sum(-1).mean()
+
+
+@pytest.mark.parametrize('aggregation', ['era', pytest.param('mean', marks=pytest.mark.slow)])
+def test_three_rounds_are_those_of_the_twin(aggregation):
+  made = made_with(methods.dsfl(SGD, aggregation=aggregation, **TURN))
+  image, label = map(np.asarray, made.data[0].pool)
+  x = np.concatenate([(image.reshape(EXAMPLES, -1) - 128.0) / 64, np.ones((EXAMPLES, 1))], 1)
+  parties = [Party(x, row(made.state.client[0], k)['learner']) for k in range(3)]
+  server = Party(x, made.state.server['learners'][0])
+  state, public, target, last = made.state, np.asarray(made.data[0].public.index), None, None
+  for t in range(3):
+    index = np.asarray(state.server['consensus']['index'])
+    assert len(set(index)) == SUBSET
+    assert np.isin(index, public).all()
+    state, report = made.run(1, state, t, length=1)
+    info = {name: np.asarray(values)[0] for name, values in report.info[0].items()}
+    for k, party in enumerate(parties):
+      distilled = [party.train(last, target) + (target * np.log(target)).sum(-1).mean() for _ in range(2 * (t > 0))]
+      np.testing.assert_allclose(info['distill_loss'][k], np.mean(distilled or 0), rtol=1e-3, atol=1e-6)
+      np.testing.assert_allclose(info['loss'][k], party.train(OWN[k], np.eye(CLASSES)[label[OWN[k]]]), rtol=1e-4)
+    mean = np.mean([party.probabilities(index) for party in parties], 0)
+    target, last = softmax(mean / 0.1) if aggregation == 'era' else mean, index
+    np.testing.assert_allclose(state.server['consensus']['consensus'], target, rtol=1e-3, atol=1e-5)
+    loss = np.mean([server.train(last, target) + (target * np.log(target)).sum(-1).mean() for _ in range(2)])
+    np.testing.assert_allclose(report.server['server_distill_loss'][0], loss, rtol=1e-3)
+  used = made.method.variables(state, 0)['params']['net']['output']
+  np.testing.assert_allclose(np.vstack([used['kernel'][0], used['bias']]), server.w, rtol=1e-3, atol=1e-5)
+  for k, party in enumerate(parties):
+    dense = row(state.client[0], k)['learner'].params['net']['output']
+    np.testing.assert_allclose(np.vstack([dense['kernel'], dense['bias'][None]]), party.w, rtol=1e-3, atol=1e-5)
+
+
+def test_one_client_hears_its_own_earlier_self():
+  made = made_with(methods.dsfl(SGD, aggregation='mean', inference='own', **{**TURN, 'subset': 0}), 1, 1)
+  state, _ = made.run()
+  learner, index = row(state.client[0], 0)['learner'], state.server['last']
+  logits = made.groups[0].model.apply({'params': learner.params}, made.data[0].pool.example[index], False)[0]
+  np.testing.assert_allclose(state.server['consensus'], jax.nn.softmax(logits), rtol=1e-5)
+  np.testing.assert_array_equal(np.sort(index), np.sort(made.data[0].public.index))
+
+
+@pytest.mark.parametrize(
+  ('wrong', 'message'),
+  [
+    ({'aggregation': 'vote'}, r"aggregation='vote' is unknown; choose one of era, mean, power"),
+    ({'inference': 'all'}, r"inference='all' is unknown; choose one of server, own"),
+    ({'digest_epochs': 0}, r"digest_epochs=0 leaves the server's models untrained; set inference='own'"),
+    ({'temperature': 0.0}, r'temperature=0.0 must be a number above 0'),
+    ({'subset': 9}, r'subset=9 of 8 public rows'),
+  ],
+)
+def test_refusals(wrong, message):
+  with pytest.raises(ValueError, match=message):
+    made_with(methods.dsfl(SGD, **{**TURN, **wrong}), 2)
