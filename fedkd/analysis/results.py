@@ -96,11 +96,18 @@ def of_run(workdir, id, profile, name=None) -> dict:
     'method': name or run['method'],
     'config': config,
     'config_sha256': _checksum(config),
-    'per_seed': {key: value for key, value in run.items() if key.startswith(PER_SEED)},
+    'per_seed': {key: value for key, value in run.items() if key.startswith(PER_SEED)} | _test_rows(workdir, run),
     'curve': _curve(workdir),
     'images': run.get('images'),  # not of the first runs
   }
   return {field: result[field] if field in result else run[field] for field in FIELDS}
+
+
+def _test_rows(workdir, run) -> dict:
+  """How many test rows each client has, [seeds, K], where they have test rows of their own."""
+  with np.load(pathlib.Path(workdir) / 'split.npz') as split:
+    sizes = [split[f'seed{seed}_test_sizes'].tolist() for seed in run['seeds']]
+  return {'test_rows_per_client': sizes} if any(map(any, sizes)) else {}
 
 
 def _curve(workdir) -> list:

@@ -13,6 +13,7 @@ from fedkd.models.cnn import FourConv, ThreeConv, TwoConv
 from fedkd.models.gkt import GKTClient
 from fedkd.models.lenet import LeNet
 from fedkd.models.mlp import MLP
+from fedkd.models.mnist_cnn import MnistCNN
 from fedkd.models.mobilenet import MobileNetV2
 from fedkd.models.preact import PreActResNet
 from fedkd.models.resnet import ResNet10, ResNet14, ResNet18, ResNet22, ResNet26, ResNet34, ResNet50
@@ -25,6 +26,7 @@ __all__ = [
   'FourConv',
   'GKTClient',
   'LeNet',
+  'MnistCNN',
   'MobileNetV2',
   'PreActResNet',
   'ResNet10',

@@ -241,9 +241,10 @@ def hashed_bits(key, shape):
 
 
 class Dropout(nn.Module):
-  """Dropout; the rate is exact to 2**-32."""
+  """Dropout; the rate is exact to 2**-32. `maps`: of whole maps [H, W] instead of single numbers."""
 
   rate: float
+  maps: bool = False
 
   @nn.compact
   def __call__(self, x, train):
@@ -252,7 +253,8 @@ class Dropout(nn.Module):
     keep = round((1 - self.rate) * 2**32)
     if not train or keep == 2**32:
       return x
-    kept = hashed_bits(self.make_rng('dropout'), x.shape) < jnp.uint32(keep)
+    shape = (x.shape[0], *(1,) * (x.ndim - 2), x.shape[-1]) if self.maps else x.shape
+    kept = hashed_bits(self.make_rng('dropout'), shape) < jnp.uint32(keep)
     return materialize(jnp.where(kept, x * (2**32 / keep), 0))
 
 

@@ -33,7 +33,8 @@ def of(result, metric) -> np.ndarray | None:
   'second_half_swing': how far the accuracy of an evaluation in the second half lies from the line between its
     neighbours: the root mean square of second differences, by the square root of 6, so that it is the deviation of
     noise, and 0 for steady progress;
-  'last_quarter_mean', 'round_N', 'train': of the last phase; 'public': after the first, on the public test set.
+  'last_quarter_mean', 'round_N', 'train': of the last phase; 'public': after the first, on the public test set;
+  'published', 'published_head': by prototypes and by the head, as `analysis.published` adds them up.
   """
   special = SPECIAL.get(metric.rstrip('0123456789'))
   values = special(result, metric) if special else result['per_seed'].get(metric)
@@ -78,7 +79,20 @@ def _public_per_client(result):
   return rows[-1].get('accuracy_public_per_client') if rows else None
 
 
+def _published(result, metric):
+  """The mean over users as FedProto's published evaluation adds up; None without its two predictions."""
+  head, prototypes = (result['per_seed'].get(f'final_{which}local_per_client') for which in ('head_', ''))
+  rows = result['per_seed'].get('test_rows_per_client')
+  if head is None or rows is None:
+    return None
+  hits = [[np.multiply(part, each) for part, each in zip(way, rows, strict=True)] for way in (head, prototypes)]
+  both = [analysis.published(*hit, each) for *hit, each in zip(*hits, rows, strict=True)]
+  return [means[metric == 'published'][0] for means in both]
+
+
 SPECIAL = {
+  'published': _published,
+  'published_head': _published,
   'second_half_swing': _swing,
   'last_quarter_mean': _last_quarter,
   'round_': _round,
