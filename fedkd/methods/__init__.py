@@ -12,6 +12,7 @@ from fedkd.methods.fedproto import fedproto
 from fedkd.methods.fedprox import fedprox
 from fedkd.methods.felo import felo
 from fedkd.methods.heterofl import heterofl
+from fedkd.methods.lg_fedavg import lg_fedavg
 from fedkd.methods.private import agg, private, public
 from fedkd.methods.scarlet import scarlet
 from fedkd.methods.velo import velo
@@ -30,6 +31,7 @@ __all__ = [
   'fedprox',
   'felo',
   'heterofl',
+  'lg_fedavg',
   'private',
   'public',
   'scarlet',
