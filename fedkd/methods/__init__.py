@@ -7,10 +7,13 @@ from fedkd.methods.feddf import feddf
 from fedkd.methods.fedgkt import fedgkt
 from fedkd.methods.fedh2l import fedh2l
 from fedkd.methods.fedhe import fedhe
+from fedkd.methods.fedkd import fedkd
 from fedkd.methods.fedmd import fedmd
+from fedkd.methods.fedmrl import fedmrl
 from fedkd.methods.fedproto import fedproto
 from fedkd.methods.fedprox import fedprox
 from fedkd.methods.felo import felo
+from fedkd.methods.fml import fml
 from fedkd.methods.heterofl import heterofl
 from fedkd.methods.lg_fedavg import lg_fedavg
 from fedkd.methods.private import agg, private, public
@@ -26,10 +29,13 @@ __all__ = [
   'fedgkt',
   'fedh2l',
   'fedhe',
+  'fedkd',
   'fedmd',
+  'fedmrl',
   'fedproto',
   'fedprox',
   'felo',
+  'fml',
   'heterofl',
   'lg_fedavg',
   'private',
