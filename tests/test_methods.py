@@ -42,6 +42,8 @@ TABLE = {
   'fml': ({**LOCAL, 'epochs': None, 'common': HALF}, TWO),
   'fedmrl': ({**LOCAL, 'epochs': None, 'common': HALF}, TWO),
   'fedkd': ({**LOCAL, 'epochs': None, 'common': HALF, 'rounds': ROUNDS}, TWO),
+  'fedtgp': ({**LOCAL, 'epochs': None, 'weight': 1.0, 'server_epochs': 5}, ALIKE),
+  'fedgh': ({**LOCAL, 'epochs': None}, ALIKE),
   'public': (LOCAL, ONE),
   'fedprox': ({**LOCAL, 'mu': 0.1}, ONE),
   'fedmd': ({**LOCAL, 'epochs': None, 'subset': 8, 'digest_batch': 4}, TWO),
@@ -195,7 +197,7 @@ def test_idle_clients_do_not_change(name):
     np.testing.assert_array_equal(report.info[g]['examples'][0] > 0, np.asarray(made.plan.participants[g][BUSY]) >= 0)
 
 
-IN_ORDER = ('velo pool', 'fedgkt')  # their servers train on the uploads
+IN_ORDER = ('velo pool', 'fedgkt', 'fedtgp', 'fedgh')  # their servers train on the uploads
 
 
 @pytest.mark.parametrize('name', [name for name in TABLE if name not in (*VARIANTS, *IN_ORDER)])

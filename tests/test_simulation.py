@@ -87,6 +87,8 @@ def _every_method():
     'fml': (methods.fml(SGD, NARROW, epochs=1, batch=8), mixed, {}),
     'fedmrl': (methods.fedmrl(SGD, NARROW, epochs=1, batch=8), mixed, {}),
     'fedkd': (methods.fedkd(SGD, NARROW, epochs=1, batch=8), mixed, {}),
+    'fedtgp': (methods.fedtgp(SGD, batch=8, server_epochs=1), alike, {}),
+    'fedgh': (methods.fedgh(SGD, batch=8), alike, {}),
     'public': (methods.public(SGD, **turn), mixed, public),
     'fedavg': (methods.fedavg(SGD, **turn), one, {}),
     'fedprox': (methods.fedprox(SGD, **turn), one, {}),

@@ -4,6 +4,7 @@ from fedkd.methods.dsfl import dsfl
 from fedkd.methods.fd import fd
 from fedkd.methods.fedavg import fedavg
 from fedkd.methods.feddf import feddf
+from fedkd.methods.fedgh import fedgh
 from fedkd.methods.fedgkt import fedgkt
 from fedkd.methods.fedh2l import fedh2l
 from fedkd.methods.fedhe import fedhe
@@ -12,6 +13,7 @@ from fedkd.methods.fedmd import fedmd
 from fedkd.methods.fedmrl import fedmrl
 from fedkd.methods.fedproto import fedproto
 from fedkd.methods.fedprox import fedprox
+from fedkd.methods.fedtgp import fedtgp
 from fedkd.methods.felo import felo
 from fedkd.methods.fml import fml
 from fedkd.methods.heterofl import heterofl
@@ -26,6 +28,7 @@ __all__ = [
   'fd',
   'fedavg',
   'feddf',
+  'fedgh',
   'fedgkt',
   'fedh2l',
   'fedhe',
@@ -34,6 +37,7 @@ __all__ = [
   'fedmrl',
   'fedproto',
   'fedprox',
+  'fedtgp',
   'felo',
   'fml',
   'heterofl',
