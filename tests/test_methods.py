@@ -44,6 +44,7 @@ TABLE = {
   'fedkd': ({**LOCAL, 'epochs': None, 'common': HALF, 'rounds': ROUNDS}, TWO),
   'fedtgp': ({**LOCAL, 'epochs': None, 'weight': 1.0, 'server_epochs': 5}, ALIKE),
   'fedgh': ({**LOCAL, 'epochs': None}, ALIKE),
+  'fedgen': ({**LOCAL, 'alpha': 1.0, 'beta': 1.0, 'server_steps': 5, 'server_batch': 8, 'hidden': 8}, ONE),
   'public': (LOCAL, ONE),
   'fedprox': ({**LOCAL, 'mu': 0.1}, ONE),
   'fedmd': ({**LOCAL, 'epochs': None, 'subset': 8, 'digest_batch': 4}, TWO),

@@ -89,6 +89,7 @@ def _every_method():
     'fedkd': (methods.fedkd(SGD, NARROW, epochs=1, batch=8), mixed, {}),
     'fedtgp': (methods.fedtgp(SGD, batch=8, server_epochs=1), alike, {}),
     'fedgh': (methods.fedgh(SGD, batch=8), alike, {}),
+    'fedgen': (methods.fedgen(SGD, steps=2, batch=8, server_steps=2, server_batch=4, hidden=4), one, {}),
     'public': (methods.public(SGD, **turn), mixed, public),
     'fedavg': (methods.fedavg(SGD, **turn), one, {}),
     'fedprox': (methods.fedprox(SGD, **turn), one, {}),

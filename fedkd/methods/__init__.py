@@ -4,6 +4,7 @@ from fedkd.methods.dsfl import dsfl
 from fedkd.methods.fd import fd
 from fedkd.methods.fedavg import fedavg
 from fedkd.methods.feddf import feddf
+from fedkd.methods.fedgen import fedgen
 from fedkd.methods.fedgh import fedgh
 from fedkd.methods.fedgkt import fedgkt
 from fedkd.methods.fedh2l import fedh2l
@@ -28,6 +29,7 @@ __all__ = [
   'fd',
   'fedavg',
   'feddf',
+  'fedgen',
   'fedgh',
   'fedgkt',
   'fedh2l',
