@@ -76,12 +76,17 @@ def zoo(name, clients=10, width=1.0, **common):
   return tuple(entry(net, count) for net, count in zip(nets, counts, strict=True) if count)
 
 
+COMMON = {'model': 'MLP', 'hidden': (32,)}  # of methods whose clients share a small model
+
+
 def method(name, zoo):
   """The paper's settings of every method: three batches of 50 per client update; what the paper leaves open is as in
   its code."""
   special = {
     'fedhe': {'count_offset': 0.0},  # as the authors' code; Eq. 8 prints 1
     'fedavg': {'keep_optimizer': True, 'per_group': zoo != 'homo'},
+    'fedgen': {'share': 'all' if zoo == 'homo' else 'head'},
+    **{name: {'common': COMMON} for name in ('fml', 'fedkd', 'fedmrl')},
   }
   return base.method(name, **special.get(name, {}))
 

@@ -37,4 +37,8 @@ def method(name, zoo):
   for field, value in (('epochs', 1), ('steps', None), ('batch', 10), ('keep_optimizer', False)):
     if field in values:
       values[field] = value
+  if name == 'fedtgp':
+    values.server_epochs = 20
+  if name == 'fedkd':
+    values.rounds = 30
   return values

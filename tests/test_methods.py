@@ -21,7 +21,7 @@ LARGE, SMALL = models.MLP((8,), classes=CLASSES), models.MLP((6,), classes=CLASS
 DEEP = models.MLP((6, 8), classes=CLASSES)  # features as wide as those of LARGE
 CONV = models.TwoConv((4, 4), classes=CLASSES)  # with BatchNorm and dropout
 HALF = models.MLP((4,), classes=CLASSES)
-ONE, TWO = ((LARGE, 5),), ((LARGE, 2), (SMALL, 3))
+ONE, TWO, ALIKE = ((LARGE, 5),), ((LARGE, 2), (SMALL, 3)), ((LARGE, 2), (DEEP, 3))
 TX = optimizers.scheduled(optax.adam(1e-2), schedules.milestones((ROUNDS,), 0.0))
 LOCAL = {'tx': TX, 'steps': 2, 'batch': 8}
 PEERS = {'tx': TX, 'batch': 8}
@@ -36,7 +36,15 @@ TABLE = {
   'fedhe': (LOCAL, TWO),
   'fedhe median': ({**LOCAL, 'rule': aggregate.median, 'count_offset': 0.0}, TWO),
   'fd': (LOCAL, TWO),
-  'fedproto': ({**LOCAL, 'epochs': None}, ((LARGE, 2), (DEEP, 3))),
+  'fd plus': ({**LOCAL, 'share_weights': True, 'knowledge': 'logits', 'distance': 'kl'}, ONE),
+  'fedproto': ({**LOCAL, 'epochs': None}, ALIKE),
+  'lg_fedavg': ({**LOCAL, 'epochs': None}, ALIKE),
+  'fml': ({**LOCAL, 'epochs': None, 'common': HALF}, TWO),
+  'fedmrl': ({**LOCAL, 'epochs': None, 'common': HALF}, TWO),
+  'fedkd': ({**LOCAL, 'epochs': None, 'common': HALF, 'rounds': ROUNDS}, TWO),
+  'fedtgp': ({**LOCAL, 'epochs': None, 'weight': 1.0, 'server_epochs': 5}, ALIKE),
+  'fedgh': ({**LOCAL, 'epochs': None}, ALIKE),
+  'fedgen': ({**LOCAL, 'alpha': 1.0, 'beta': 1.0, 'server_steps': 5, 'server_batch': 8, 'hidden': 8}, ONE),
   'public': (LOCAL, ONE),
   'fedprox': ({**LOCAL, 'mu': 0.1}, ONE),
   'fedmd': ({**LOCAL, 'epochs': None, 'subset': 8, 'digest_batch': 4}, TWO),
@@ -171,6 +179,8 @@ def learned(made, state):
 
 @every_method
 def test_a_learning_rate_of_zero_stops_all_learning(name):
+  if name == 'fedgh':  # what clients begin with is learned on the server, at a rate of its own
+    pytest.skip('its server has a learning rate of its own')
   made = fresh(name)
   # One round later: what somebody learned last may not have become a model yet.
   before, _ = made.run(1, trained(name)[0], ROUNDS, length=ROUNDS)
@@ -188,7 +198,7 @@ def test_idle_clients_do_not_change(name):
     np.testing.assert_array_equal(report.info[g]['examples'][0] > 0, np.asarray(made.plan.participants[g][BUSY]) >= 0)
 
 
-IN_ORDER = ('velo pool', 'fedgkt')  # their servers train on the uploads
+IN_ORDER = ('velo pool', 'fedgkt', 'fedtgp', 'fedgh')  # their servers train on the uploads
 
 
 @pytest.mark.parametrize('name', [name for name in TABLE if name not in (*VARIANTS, *IN_ORDER)])

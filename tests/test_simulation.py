@@ -61,6 +61,7 @@ TRAIN, HELD = np.arange(100), np.arange(100, 120)
 PARTS = np.array_split(TRAIN, CLIENTS)
 NET = models.MLP((5,), classes=CLASSES)
 OTHER = models.MLP((4,), classes=CLASSES)
+NARROW = models.MLP((3,))  # a common model, which gets the classes of the clients' own
 DEEP = models.MLP((4, 5), classes=CLASSES)
 FEDHE = methods.fedhe(SGD, steps=2, batch=8, cold_start=0.0)
 
@@ -82,6 +83,13 @@ def _every_method():
     'agg': (methods.agg(SGD, **turn), mixed, {}),
     'fd': (methods.fd(SGD, **turn), mixed, {}),
     'fedproto': (methods.fedproto(SGD, epochs=1, batch=8), alike, {}),
+    'lg_fedavg': (methods.lg_fedavg(SGD, batch=8), alike, {}),
+    'fml': (methods.fml(SGD, NARROW, epochs=1, batch=8), mixed, {}),
+    'fedmrl': (methods.fedmrl(SGD, NARROW, epochs=1, batch=8), mixed, {}),
+    'fedkd': (methods.fedkd(SGD, NARROW, epochs=1, batch=8), mixed, {}),
+    'fedtgp': (methods.fedtgp(SGD, batch=8, server_epochs=1), alike, {}),
+    'fedgh': (methods.fedgh(SGD, batch=8), alike, {}),
+    'fedgen': (methods.fedgen(SGD, steps=2, batch=8, server_steps=2, server_batch=4, hidden=4), one, {}),
     'public': (methods.public(SGD, **turn), mixed, public),
     'fedavg': (methods.fedavg(SGD, **turn), one, {}),
     'fedprox': (methods.fedprox(SGD, **turn), one, {}),
@@ -114,8 +122,8 @@ def test_every_method_runs_through_the_door(name):
   assert np.isfinite(np.concatenate([np.asarray(info['loss']).ravel() for info in report.info])[CLIENTS:]).all()
   accuracy = simulation.accuracy(state, x[HELD], y[HELD])
   assert accuracy.shape == (CLIENTS,)
-  if 'head' in dict(method.predictions):  # what a client deploys is its network
-    accuracy = simulation.accuracy(state, x[HELD], y[HELD], inference='head')
+  if alone := {'head', 'large'} & {name for name, _ in method.predictions}:  # what a client deploys is its network
+    accuracy = simulation.accuracy(state, x[HELD], y[HELD], inference=alone.pop())
   for client, (module, variables) in enumerate(simulation.models(state)):
     if client % 2:  # one of either group
       logits = jax.jit(lambda variables, module=module: module.apply(variables, x[HELD], False)[0])(variables)

@@ -12,7 +12,7 @@ from typing import Annotated, Any, NamedTuple
 import optax
 from ml_collections import ConfigDict, config_dict
 
-from fedkd import aggregate, blame, losses, methods, ranges, schedules
+from fedkd import aggregate, blame, losses, methods, models, ranges, schedules
 from fedkd import plan as plans
 from fedkd.config.lookup import (
   called_with,
@@ -21,10 +21,11 @@ from fedkd.config.lookup import (
   parameters_of,
   resolve,
   takes_function,
+  takes_model,
   takes_optimizer,
   type_of,
 )
-from fedkd.config.trees import to_json
+from fedkd.config.trees import freeze, to_json
 from fedkd.errors import ConfigError, check_known
 from fedkd.ranges import Fraction, Range, Share, Weight
 from fedkd.types import Method
@@ -188,7 +189,10 @@ def build(field: str, values: Any, *passed: Any) -> Any:
 
 
 def _argument(field, key, value, parameter):
-  """What a factory takes for the value of a field: the function that text names, the optimizer that a block names."""
+  """What a factory takes for the value of a field: the function that text names, the optimizer or model that a block
+  names."""
+  if takes_model(parameter):
+    return _model(f'{field}.{key}', value)
   if isinstance(value, str) and takes_function(parameter):
     found = resolve(value, _functions_for(field, parameter), f'{field}.{key}')
     if not callable(found) and not isinstance(found, tuple):  # a tuple: a stateful rule
@@ -198,6 +202,24 @@ def _argument(field, key, value, parameter):
   if isinstance(value, dict | ConfigDict) and takes_optimizer(parameter):
     return build('optimizer', value)
   return value
+
+
+def _model(field, value):
+  """A network from its block, {'model': name, **fields}; its classes are those of the clients' models."""
+  if not isinstance(value, dict | ConfigDict) or 'model' not in value:
+    raise ConfigError(f"{field}={ranges.short(value)} must be a block such as {{'model': 'MLP', 'hidden': (32,)}}")
+  fields = freeze({key: inner for key, inner in value.items() if key != 'model'})
+  make = resolve(value['model'], functions(models), f'{field}.model')
+  known = [name for name in parameters_of(make) if name not in ('parent', 'name', 'classes', 'lowering')]
+  check_known(fields, known, f'{field}, a {_own_name(value["model"])},')
+  for name, inner in fields.items():
+    ranges.check(f'{field}.{name}', inner, ranges.annotations_of(make).get(name, Any))
+  try:
+    return make(**fields)
+  except Exception as error:
+    if blame.is_foreign(make):
+      raise ConfigError(blame.raised(field, make, error)) from error
+    raise ConfigError(f'{field}, a {_own_name(value["model"])}, cannot be made: {error}') from error
 
 
 def _functions_for(field, parameter) -> dict[str, Callable]:

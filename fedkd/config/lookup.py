@@ -8,6 +8,7 @@ import typing
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import flax.linen as nn
 import optax
 
 from fedkd.errors import ConfigError
@@ -71,10 +72,11 @@ def type_of(parameter: inspect.Parameter) -> type:
 
 
 def takes_function(parameter: inspect.Parameter) -> bool:
-  """Whether an argument is a rule, a loss, an optimizer or another function, by its default or its annotation."""
+  """Whether an argument is a rule, a loss, an optimizer, a model or another function, by its default or annotation."""
   return (
     inspect.isfunction(parameter.default)
     or takes_optimizer(parameter)
+    or takes_model(parameter)
     or any(_is_callable_type(a) for a in _alternatives(parameter))
   )
 
@@ -111,6 +113,11 @@ def check_call(what: str, function: Any, names: tuple[str, ...] | None, values: 
 def takes_optimizer(parameter: inspect.Parameter) -> bool:
   """Whether an argument is an optimizer, by its annotation."""
   return optax.GradientTransformation in _alternatives(parameter)
+
+
+def takes_model(parameter: inspect.Parameter) -> bool:
+  """Whether an argument is a model, by its annotation."""
+  return nn.Module in _alternatives(parameter)
 
 
 def _alternatives(parameter) -> tuple:

@@ -4,14 +4,21 @@ from fedkd.methods.dsfl import dsfl
 from fedkd.methods.fd import fd
 from fedkd.methods.fedavg import fedavg
 from fedkd.methods.feddf import feddf
+from fedkd.methods.fedgen import fedgen
+from fedkd.methods.fedgh import fedgh
 from fedkd.methods.fedgkt import fedgkt
 from fedkd.methods.fedh2l import fedh2l
 from fedkd.methods.fedhe import fedhe
+from fedkd.methods.fedkd import fedkd
 from fedkd.methods.fedmd import fedmd
+from fedkd.methods.fedmrl import fedmrl
 from fedkd.methods.fedproto import fedproto
 from fedkd.methods.fedprox import fedprox
+from fedkd.methods.fedtgp import fedtgp
 from fedkd.methods.felo import felo
+from fedkd.methods.fml import fml
 from fedkd.methods.heterofl import heterofl
+from fedkd.methods.lg_fedavg import lg_fedavg
 from fedkd.methods.private import agg, private, public
 from fedkd.methods.scarlet import scarlet
 from fedkd.methods.velo import velo
@@ -22,14 +29,21 @@ __all__ = [
   'fd',
   'fedavg',
   'feddf',
+  'fedgen',
+  'fedgh',
   'fedgkt',
   'fedh2l',
   'fedhe',
+  'fedkd',
   'fedmd',
+  'fedmrl',
   'fedproto',
   'fedprox',
+  'fedtgp',
   'felo',
+  'fml',
   'heterofl',
+  'lg_fedavg',
   'private',
   'public',
   'scarlet',

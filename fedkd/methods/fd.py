@@ -29,6 +29,7 @@ def fd(
   distance: str = 'ce',
   others_only: bool = True,
   average: str = 'round',
+  share_weights: bool = False,
   keep_optimizer: bool = True,
 ) -> Method:
   """Class-mean outputs as the only message.
@@ -37,8 +38,8 @@ def fd(
   class means, for each client those of the others in the last round.
 
   FedDistill in FedGen's code is knowledge='logits', distance='kl', others_only=False, average='all', but for the rows
-  of zeros that it counts where a client lacks a class; in HtFLlib until April 2024 it was knowledge='logits',
-  distance='mse', others_only=False.
+  of zeros that it counts where a client lacks a class, and FedDistill+ the same with share_weights=True; in HtFLlib
+  until April 2024 it was knowledge='logits', distance='mse', others_only=False.
 
   Args:
     tx: optax optimizer.
@@ -51,10 +52,13 @@ def fd(
       same gradient), or the mean squared error of outputs ('mse').
     others_only: whether a client's own upload is left out of what it receives.
     average: over the uploads of the last 'round', or over 'all' so far.
+    share_weights: whether weights and BatchNorm statistics are averaged too, as in FedAvg, so that clients begin with
+      the global model and are evaluated with it.
     keep_optimizer: whether the optimizer's state persists across updates; else it is fresh in each.
 
   Raises:
-    ValueError: for an unknown choice, or `others_only` over 'all' rounds, which nobody has defined.
+    ValueError: for an unknown choice, or `others_only` over 'all' rounds, which nobody has defined; at init, for
+      `share_weights` among different architectures.
   """
   check_choice('knowledge', knowledge, KNOWLEDGE)
   check_choice('distance', distance, DISTANCES)
@@ -67,7 +71,10 @@ def fd(
     return local.start(variables, tx)
 
   def step(key, t, model, learner, down, data):
-    message = down.own if others_only else down.shared
+    shared, message = down.shared, down.own if others_only else down.shared
+    if share_weights:
+      message, weights = message['knowledge'], shared['weights']
+      learner = learner._replace(params=weights['params'], batch_stats=weights['batch_stats'])
     received = message['knowledge']  # Masked: value [C, C], valid [C]
 
     def loss_fn(params, batch_stats, key, index):
@@ -84,9 +91,15 @@ def fd(
     private, learner = data.private, local.resume(learner, tx, keep_optimizer)
     learner, sums = local.fit(key, learner, tx, loss_fn, private.index, private.size, batch, steps, epochs, t)
     means = sums['output'] / jnp.maximum(sums['count'], 1)[:, None]  # of the passes that trained
-    return learner, servers.class_message(means, sums['count'] > 0), local.report(sums)
+    up = servers.class_message(means, sums['count'] > 0)
+    if share_weights:
+      up = {'knowledge': up, 'weights': {**local.variables(learner), 'count': private.size}}
+    return learner, up, local.report(sums)
 
   server = servers.means_of_others() if others_only else servers.class_means(per_round=average == 'round')
+  if share_weights:
+    server = servers.join(knowledge=server, weights=servers.weights())
+    return Method(Client(init, step), server, lambda state, g: servers.global_model(state.server['weights'], g))
   return Method(Client(init, step), server, lambda state, g: local.variables(state.client[g]))
 
 

@@ -3,6 +3,8 @@ from Decentralized Data", 2017, Algorithm 1."""
 
 from collections.abc import Callable
 
+import jax
+import jax.numpy as jnp
 import optax
 
 from fedkd import aggregate, local, servers
@@ -48,6 +50,7 @@ def fedavg(
   per_group: bool = False,
   keep_optimizer: bool = False,
   server_tx: optax.GradientTransformation | None = None,
+  ensemble: bool = False,
 ) -> Method:
   """Clients train the global model; the server averages their models, weighted by n_k.
 
@@ -67,6 +70,26 @@ def fedavg(
     keep_optimizer: clients keep their optimizer state between updates (FedHe's FedAvg baseline); else fresh.
     server_tx: optax optimizer of the server, which takes the mean change for a gradient (`servers.weights`); None:
       the mean replaces the weights.
+    ensemble: whether the clients' models are kept, so that every evaluation also has the accuracy of the sum of their
+      logits, `accuracy_ensemble`: FedEnsemble in FedGen's code (Zhu, Hong, Zhou, 2021). Who was absent counts with what
+      the others began with.
+
+  Raises:
+    ValueError: for an ensemble with `per_group`.
   """
+  if ensemble and per_group:
+    raise ValueError('ensemble=True adds up the logits of all clients; set per_group=False')
   loss = lambda model, data, received: local.supervised(model, data.pool)
-  return averaging(tx, loss, steps, epochs, batch, keep_optimizer, servers.weights(rule, server_tx, per_group))
+  server = servers.weights(rule, server_tx, per_group)
+  if not ensemble:
+    return averaging(tx, loss, steps, epochs, batch, keep_optimizer, server)
+  method = averaging(tx, loss, steps, epochs, batch, keep_optimizer, servers.with_uploads(server))
+  return method._replace(
+    variables=lambda state, g: servers.global_model(state.server.server, g), predictions=(('ensemble', _sum_of_logits),)
+  )
+
+
+def _sum_of_logits(model, variables, server_state, x):
+  """Predicts by the models that the clients have uploaded."""
+  del variables
+  return jnp.sum(jax.lax.map(lambda own: model.apply(own, x, False)[0], server_state.uploads), 0)

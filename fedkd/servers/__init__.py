@@ -9,10 +9,11 @@ from fedkd.servers.consensus import consensus, lessons, places, stratified, unif
 from fedkd.servers.ensembles import Distillation, distilled
 from fedkd.servers.features_and_logits import features_and_logits
 from fedkd.servers.leave_one_out import means_of_others
+from fedkd.servers.parts import part
 from fedkd.servers.peer_to_peer import pairs, router
 from fedkd.servers.sharpening import era, power, sharpened
 from fedkd.servers.students import student_of, students
-from fedkd.servers.weights import as_rows, global_model, silent, weights
+from fedkd.servers.weights import as_rows, global_model, silent, variables_of, weights, with_uploads
 
 __all__ = [
   'DISCARD',
@@ -39,6 +40,7 @@ __all__ = [
   'means_of_others',
   'mixtures',
   'pairs',
+  'part',
   'places',
   'power',
   'push',
@@ -50,5 +52,7 @@ __all__ = [
   'student_of',
   'students',
   'uniform',
+  'variables_of',
   'weights',
+  'with_uploads',
 ]

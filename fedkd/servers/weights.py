@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 
 from fedkd import aggregate, local
-from fedkd.types import Download, Group, PyTree, Server
+from fedkd.types import Download, Group, PyTree, Server, clients
 
 
 class GlobalModel(NamedTuple):
@@ -73,7 +73,7 @@ def weights(
 
   def send(key, t, state, ids):
     del key, t
-    return tuple(Download(shared=_variables(state, g)) for g in range(len(ids)))
+    return tuple(Download(shared=variables_of(state, g)) for g in range(len(ids)))
 
   return Server(init, receive, send)
 
@@ -86,7 +86,7 @@ def _optimized(t, tx, old, reduced) -> GlobalModel:
   return GlobalModel(local.variables(learner), learner.opt)
 
 
-def _variables(state, g):
+def variables_of(state: PyTree, g: int) -> PyTree:
   """The variables of group `g` in a state of `weights`."""
   one = state if isinstance(state, GlobalModel) or not isinstance(state, tuple) else state[g]
   return one.variables if isinstance(one, GlobalModel) else one
@@ -102,6 +102,36 @@ def _check_one_architecture(groups: tuple[Group, ...], variables):
     )
 
 
+class WithUploads(NamedTuple):
+  """The state of `with_uploads`; `uploads` has leaves [K, ...]."""
+
+  server: PyTree
+  uploads: PyTree
+
+
+def with_uploads(server: Server) -> Server:
+  """`server`, one of `weights` for all clients, that also keeps the variables that every client has uploaded in the
+  last round; of clients that were absent, what it sent them."""
+
+  def of_all(variables, many):
+    return jax.tree.map(lambda a: jnp.broadcast_to(a, (many, *a.shape)), variables)
+
+  def init(key, groups, variables, data):
+    state = server.init(key, groups, variables, data)
+    return WithUploads(state, of_all(variables_of(state, 0), clients(groups)))
+
+  def receive(key, t, state, uploads, ids):
+    many = jax.tree.leaves(state.uploads)[0].shape[0]
+    kept = of_all(variables_of(state.server, 0), many)
+    for up, slot in zip(uploads, ids, strict=True):
+      row = jnp.where(slot >= 0, slot, many)  # empty slots write out of bounds, which is dropped
+      kept = jax.tree.map(lambda a, new, row=row: a.at[row].set(new, mode='drop'), kept, {k: up[k] for k in kept})
+    after, info = server.receive(key, t, state.server, uploads, ids)
+    return WithUploads(after, kept), info
+
+  return Server(init, receive, lambda key, t, state, ids: server.send(key, t, state.server, ids))
+
+
 def global_model(state: PyTree, g: int) -> PyTree:
   """What a method's `variables` returns for group `g` if `weights` holds its models: leaves [1, ...], one for all.
 
@@ -109,7 +139,7 @@ def global_model(state: PyTree, g: int) -> PyTree:
     state: of the server `weights`.
     g: number of the group.
   """
-  return as_rows(_variables(state, g))
+  return as_rows(variables_of(state, g))
 
 
 def as_rows(variables: PyTree) -> PyTree:

@@ -61,6 +61,23 @@ def test_a_servers_optimizer_is_a_block():
     base.build('method', block, optax.sgd(0.1))
 
 
+def test_a_model_that_is_an_argument_is_a_block():
+  block = base.method('fml', common={'model': 'MLP', 'hidden': [4, 3]})
+  assert base.to_json(block)['common'] == {'model': 'MLP', 'hidden': [4, 3]}
+  assert dict(base.build('method', block, optax.sgd(0.1)).predictions)['common']
+  with pytest.raises(ConfigError, match=r"method fml needs a value for 'common'"):
+    base.method('fml')
+  for wrong, message in (
+    ('MLP', r"method.common='MLP' must be a block such as \{'model': 'MLP', 'hidden': \(32,\)\}"),
+    ({'model': 'MLQ'}, r"method.common.model='MLQ' is unknown; choose one of"),
+    ({'model': 'MLP', 'width': 3}, r"method.common, a MLP, has no field 'width'; it has hidden"),
+    ({'model': 'MLP', 'hidden': (0,)}, r'method.common.hidden\[0\]=0 must be .*at least 1'),
+  ):
+    block.common = wrong
+    with pytest.raises(ConfigError, match=message):
+      base.build('method', block, optax.sgd(0.1))
+
+
 def test_names_of_optimizers_are_optax_and_ours_are_paths():
   params, grads = jnp.ones(3), jnp.ones(3)
   for name, expected in (('adam', optax.adam(0.1)), ('fedkd.optimizers:adam', optimizers.adam(0.1))):

@@ -136,6 +136,16 @@ def test_fedhe_with_sums_of_a_round_is_the_variant_of_htfllib():
   assert_same_bits(made_with(methods.fd(SGD, **how, **TURN)).run()[0].client, made_with(fedhe).run()[0].client)
 
 
+def test_with_weights_shared_and_no_distance_it_is_fedavg():
+  """FedDistill+ without its knowledge, which is sent all the same."""
+  ours = made_with(methods.fd(SGD, gamma=0.0, share_weights=True, others_only=False, **TURN))
+  theirs = made_with(methods.fedavg(SGD, keep_optimizer=True, **TURN))
+  (state, report), (other, _) = ours.run(), theirs.run()
+  assert_same_bits(ours.method.variables(state, 0), theirs.method.variables(other, 0))
+  sent = {kind: numbers for kind, (numbers, _) in ledger.total(report.up).items()}
+  assert sent == {'knowledge': 9 * 9, 'labels': 9 * (3 + 1), 'weights': 9 * (36 * 3 + 3)}
+
+
 @pytest.mark.parametrize(
   ('wrong', 'message'),
   [

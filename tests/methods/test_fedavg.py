@@ -7,6 +7,7 @@ import pytest
 from fedkd import aggregate, local, methods, models, plan
 from fedkd.types import State
 from helpers import assert_close, assert_same_bits, pool, problem, row, split
+from small_nets import made_with
 
 NET, OTHER = models.MLP((8,), classes=3), models.MLP((5,), classes=3)
 SGD, MOMENTUM = optax.sgd(0.1), optax.sgd(0.1, momentum=0.9)
@@ -146,3 +147,26 @@ def test_messages_are_the_model_and_the_number_of_examples():
   up = {k: [int(v) for v in n[0]] for k, (n, _) in report.up[0].items()}
   assert up == {'weights': [weights] * 2, 'labels': [1] * 2}
   assert {k: [int(v) for v in b[0]] for k, (_, b) in report.down[0].items()} == {'weights': [4 * weights] * 2}
+
+
+def test_an_ensemble_adds_up_the_logits_of_what_was_uploaded():
+  """Client 2 is absent, and counts with what the others began with."""
+  made, plain = (
+    made_with(methods.fedavg(optax.sgd(0.5), steps=1, batch=4, ensemble=ensemble), participants=[[0, 1]])
+    for ensemble in (True, False)
+  )
+  state, other = made.run()[0], plain.run()[0]
+  assert_same_bits(state.server.server, other.server)
+  begin = jax.tree.map(np.asarray, made.state.server.server)
+  assert_same_bits(jax.tree.map(lambda a: np.asarray(a[2]), state.server.uploads), begin)
+  average = jax.tree.map(lambda a: np.average(a[:2], 0, [12, 6]), state.server.uploads)
+  assert_close(average, state.server.server, atol=1e-5)
+  model, image = made.groups[0].model, made.data[0].pool.example
+  logits = sum(model.apply(jax.tree.map(lambda a, k=k: a[k], state.server.uploads), image, False)[0] for k in range(3))
+  predict = dict(made.method.predictions)['ensemble']
+  np.testing.assert_allclose(predict(model, begin, state.server, image), logits, rtol=1e-5, atol=1e-5)
+
+
+def test_an_ensemble_of_several_architectures_is_refused():
+  with pytest.raises(ValueError, match=r'ensemble=True adds up the logits of all clients; set per_group=False'):
+    methods.fedavg(optax.sgd(0.5), ensemble=True, per_group=True)

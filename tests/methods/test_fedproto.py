@@ -11,16 +11,10 @@ from fedkd.methods.fedproto import nearest
 from fedkd.types import State
 from helpers import assert_same_bits, problem, softmax
 from lone_servers import KEY, uploads_of
+from small_nets import NET, PARTS, in_vectors, made_with
 
-WIDTH, RATE, WEIGHT = 5, 0.1, 3.0
-NET = models.MLP((WIDTH,), classes=3)
+WIDTH, RATE, WEIGHT = NET.hidden[0], 0.1, 3.0
 SGD = optax.sgd(RATE)
-# Batches of 12 hold every row as often. All classes (0, 1, 2 in turn); 0 and 2; 1 alone.
-PARTS = [np.arange(12), np.array([20, 21, 23, 24, 26, 27]), np.array([40, 43, 46])]
-
-
-def made_with(method, clients=3, rounds=3, parts=PARTS):
-  return problem(method, [NET], [clients], plan.synchronous()([clients], rounds), parts[:clients])
 
 
 def test_without_its_weight_it_is_private():
@@ -31,8 +25,7 @@ def test_without_its_weight_it_is_private():
 
 def in_numpy(made, rounds, passes, counts):
   """Three clients in float64: weights of a client, what it uploads, losses, and features of the pool."""
-  image, label = map(np.asarray, made.data[0].pool)
-  x = (image.reshape(len(image), -1) - 128.0) / 64
+  x, label = in_vectors(made)
   net = made.state.client[0].learner.params['net']
   pick = lambda layer, k: [np.array(net[layer][name][k], float) for name in ('kernel', 'bias')]
   clients, known, losses = [[*pick('layers_0', k), *pick('output', k)] for k in range(len(PARTS))], {}, []
@@ -65,7 +58,7 @@ def in_numpy(made, rounds, passes, counts):
 @pytest.mark.parametrize('average', ['uniform', 'counts'])
 def test_three_rounds_are_those_of_a_twin_in_numpy(average):
   how = {'epochs': 2, 'batch': 12, 'weight': WEIGHT, 'average': average}
-  made = made_with(methods.fedproto(SGD, **how))
+  made = made_with(methods.fedproto(SGD, **how), rounds=3)
   clients, known, losses, features = in_numpy(made, 3, 2, average == 'counts')
   state, report = made.run()
   net = state.client[0].learner.params['net']

@@ -1,0 +1,124 @@
+"""FedGen: Zhu, Hong, Zhou, "Data-Free Knowledge Distillation for Heterogeneous Federated Learning", 2021, Algorithm 1.
+
+The server trains a generator of features from labels, with the clients' heads as teachers; clients train their own head
+on what it generates, too.
+"""
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedkd import aggregate, local, losses, optimizers, servers
+from fedkd.errors import check_choice
+from fedkd.methods.lg_fedavg import part_of, selected, with_part
+from fedkd.models.generator import NOISE
+from fedkd.ranges import Count, Positive, Ratio, Scale, Weight, checked
+from fedkd.servers import parts
+from fedkd.servers.feature_generator import DRAWS, Generating, draw, feature_generator, net_of
+from fedkd.types import Client, Method
+
+ENSEMBLES = ('losses', 'logits')
+SHARES = ('all', 'head')
+LEAST = 1e-4  # to which the weights of generated features decay
+WEIGHT_DECAY = 1e-2  # of the generator's Adam, in the authors' code
+
+
+@checked
+def fedgen(
+  tx: optax.GradientTransformation,
+  steps: Count | None = 20,
+  epochs: Count | None = None,
+  batch: Positive = 32,
+  alpha: Weight = 10.0,
+  beta: Weight = 10.0,
+  decay: Ratio = 0.98,
+  generated: Positive = 32,
+  share: str = 'all',
+  ensemble: str = 'losses',
+  noise: str = 'uniform',
+  eta: Weight = 1.0,
+  server_steps: Positive = 50,
+  server_batch: Positive = 32,
+  server_rate: Scale = 3e-4,
+  server_decay: Ratio = 0.98,
+  hidden: Positive = 256,
+  equal_weights: bool = False,
+) -> Method:
+  """Weights and label counts up, weights and a generator of features down.
+
+  Learned: the weights, or the head of all, and a generator, on the server; BatchNorm statistics stay a client's own, as
+  do all other weights with share='head'. Sent: weights, n_k, and one more than the examples seen of each class up;
+  weights, the generator and the classes that somebody has down. Averaged: weights, by n_k.
+
+  The authors' learning rate is 0.01 times 0.99 in every round.
+
+  Args:
+    tx: optax optimizer, fresh in every client update.
+    steps: mini-batches per client update; or
+    epochs: passes over the client's data.
+    batch: examples per mini-batch.
+    alpha: weight of the cross-entropy of the head on generated features, per generated example and real one. May be
+      traced, as beta.
+    beta: weight of the divergence of the client's outputs from those of its head on features generated for the labels
+      of the batch; it is in the authors' code alone, 0 is the paper.
+    decay: factor of both weights in every round; they are 1e-4 at least.
+    generated: generated features per mini-batch.
+    share: which weights travel: 'all' (one architecture), or only the 'head' (the paper's Table 4).
+    ensemble: what the generator learns: the sum of the clients' 'losses', each weighted by its share of the label (the
+      code), or the loss of their mean 'logits' (Eq. 4).
+    noise: 'uniform' (the code) or 'normal' (the paper).
+    eta: weight of the generator's term for the diversity of features.
+    server_steps, server_batch, server_rate, server_decay: of the generator in every round: steps, features per step,
+      Adam's learning rate, and its factor in every round.
+    hidden: width of the generator.
+    equal_weights: whether clients count alike in the mean (the paper); else by their number of examples (the code).
+
+  Raises:
+    ValueError: for an unknown choice; at init, for heads that are not one linear layer, or differ in shape, or with
+      share='all' for different architectures.
+  """
+  for field, value, known in (('share', share, SHARES), ('ensemble', ensemble, ENSEMBLES), ('noise', noise, DRAWS)):
+    check_choice(field, value, known)
+
+  def init(key, model, data, variables):
+    del key, model, data
+    return local.start(variables, tx)
+
+  def step(key, t, model, learner, down, data):
+    received, known, made = down.shared['weights'], down.shared['label'], down.shared['generator']
+    net, some = net_of(known, made), jnp.any(known)
+    weights = (jnp.where(some & (w > 0), jnp.maximum(LEAST, w * decay**t), 0) for w in (alpha, beta))
+    weight, weight_of_own = weights
+
+    def loss_fn(params, batch_stats, key, index):
+      image, label = data.pool.example[index], data.pool.label[index]
+      logits, out, batch_stats = local.forward(model, params, batch_stats, key, image)
+      key_label, key_noise, key_own = jax.random.split(jax.random.fold_in(key, 1), 3)
+
+      def of_generated(key, label):
+        feature = net.apply(made, DRAWS[noise](key, (len(label), NOISE)), label, False)
+        return model.apply({'params': params, 'batch_stats': batch_stats}, feature, method='head')
+
+      drawn = draw(key_label, known, generated)
+      fake = local.cross_entropy(of_generated(key_noise, drawn), drawn)
+      target = jax.nn.softmax(jax.lax.stop_gradient(of_generated(key_own, label)))
+      away = jnp.mean(jax.vmap(losses.kl_divergence)(target, logits))
+      loss = local.cross_entropy(logits, label) + local.penalty(out)
+      loss += generated / batch * weight * fake + weight_of_own * away
+      sums = local.tally(label, loss=loss, generated_loss=fake, distill_loss=away)
+      return loss, (batch_stats, {'seen': jnp.sum(jax.nn.one_hot(label, logits.shape[-1]), 0), **sums})
+
+    learner, rows = local.resume(with_part(learner, received), tx, False), data.private
+    learner, sums = local.fit(key, learner, tx, loss_fn, rows.index, rows.size, batch, steps, epochs, t)
+    count = jnp.int32(1) if equal_weights else rows.size
+    up = {'weights': {**part_of(learner, received), 'count': count}, 'label': 1 + sums['seen'].astype(jnp.int32)}
+    return learner, up, local.report(sums)
+
+  def variables(state, g):
+    own, received = local.variables(state.client[g]), parts.global_part(state.server.weights, g)
+    return {**own, 'params': parts.put_in_each(own['params'], received['params'])}
+
+  adam = optimizers.scheduled(optimizers.adam(server_rate, WEIGHT_DECAY), lambda t: server_decay**t)
+  how = Generating(adam, server_steps, server_batch, hidden, noise, ensemble, eta)
+  shared = parts.part(lambda *model: selected(share, *model), servers.weights(aggregate.mean))
+  return Method(Client(init, step), feature_generator(shared, how), variables)

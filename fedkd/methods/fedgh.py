@@ -1,0 +1,89 @@
+"""FedGH: Yi, Wang, Liu, Shi, Yu, "FedGH: Heterogeneous Federated Learning with Generalized Global Header", 2023,
+Algorithm 1.
+
+Clients send class-mean features; the server trains one head on them, with which all begin the next round.
+"""
+
+import optax
+
+from fedkd import inference, local, servers
+from fedkd.errors import check_choice
+from fedkd.methods.lg_fedavg import with_part
+from fedkd.ranges import Count, Positive, Scale, checked
+from fedkd.servers import parts
+from fedkd.servers.trained_table import trained_table
+from fedkd.types import Client, Download, Method, Server, apply_model, of_model
+
+HEADS = ('own', 'global')
+
+
+@checked
+def fedgh(
+  tx: optax.GradientTransformation,
+  epochs: Count | None = 1,
+  steps: Count | None = None,
+  batch: Positive = 32,
+  server_epochs: Count = 1,
+  server_batch: Positive = 1,
+  server_rate: Scale = 0.01,
+  head: str = 'own',
+) -> Method:
+  """Class-mean features up, a head that is trained on them down.
+
+  Learned: every client's own body, and one linear head on the server. Sent: the mean feature vector per own class after
+  training, and the class numbers, up; the head down. Averaged: nothing.
+
+  Args:
+    tx: optax optimizer, fresh in every client update.
+    epochs: passes over the client's data per client update; or
+    steps: mini-batches.
+    batch: examples per mini-batch.
+    server_epochs, server_batch, server_rate: of the head: passes over the uploads of a round, in a random order,
+      uploads per step, and learning rate of plain SGD; HtFLlib has 100 passes in steps of 10. With 0 passes the head
+      stays as it was at first: the authors' code does that, since it steps the optimizer of a client instead.
+    head: with which head `accuracy` is: a client's 'own' after its training (the code), or the server's newest
+      ('global'); the other is `accuracy_global_head` or `accuracy_own_head`.
+
+  Raises:
+    ValueError: for an unknown choice; at init, for heads that are not one linear layer, or differ in shape.
+  """
+  check_choice('head', head, HEADS)
+
+  def init(key, model, data, variables):
+    del key, model, data
+    return local.start(variables, tx)
+
+  def step(key, t, model, learner, down, data):
+    private, learner = data.private, local.resume(with_part(learner, down.shared), tx, False)
+    loss_fn = local.supervised(model, data.pool)
+    learner, sums = local.fit(key, learner, tx, loss_fn, private.index, private.size, batch, steps, epochs, t)
+    means, count = inference.class_features(model, local.variables(learner), data)
+    return learner, servers.class_message(means, count > 0), local.report(sums)
+
+  def by_global(model, variables, server_state, x):
+    features = model.apply(of_model(variables), x, False)[1]['features']
+    return parts.linear(server_state.server['params'], features)
+
+  ways = {'own': apply_model, 'global': by_global}
+  others = tuple((f'{name}_head', way) for name, way in ways.items() if name != head)
+  server = trained_head(server_epochs, server_batch, server_rate)
+  own = lambda state, g: local.variables(state.client[g])
+  return Method(Client(init, step), server, own, ways[head], predictions=others)
+
+
+def trained_head(epochs: int, batch: int, rate: float) -> Server:
+  """A linear head, at first that of the first group; arguments as in `fedgh`."""
+
+  def first(key, groups, variables, data):
+    del key, groups, data
+    return {'params': variables[0]['params']}
+
+  def loss(params, value, label, valid):
+    del params, value, label, valid
+    return lambda params, value, label: local.cross_entropy(parts.linear(params, value), label)
+
+  def send(key, t, state, ids):
+    del key, t
+    return tuple(Download(shared={'params': state['params'], 'batch_stats': {}}) for _ in ids)
+
+  return parts.part(parts.linear_head, trained_table(first, loss, send, optax.sgd(rate), epochs, batch))

@@ -1,0 +1,108 @@
+"""FedKD: Wu, Wu, Lyu, Huang, Xie, "Communication-efficient federated learning via knowledge distillation", 2022.
+
+As FML, with features matched too, distillation weighted by how good both models are, and the common model's change sent
+as a truncated singular value decomposition.
+"""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedkd import local, losses
+from fedkd.inference import feature_shape
+from fedkd.methods import pair
+from fedkd.models.torch_layers import torch_kernel
+from fedkd.ranges import Count, Fraction, Positive, checked
+from fedkd.servers import low_rank
+from fedkd.types import Client, Method
+
+FLOOR = 1e-3  # of the sum of cross-entropies by which distillation is divided: late in training it approaches 0
+
+
+@checked
+def fedkd(
+  tx: optax.GradientTransformation,
+  common: nn.Module,
+  epochs: Count | None = 1,
+  steps: Count | None = None,
+  batch: Positive = 10,
+  compress: bool = True,
+  start: Fraction = 0.95,
+  end: Fraction = 0.98,
+  rounds: Positive = 100,
+  hidden: bool = True,
+  distill: bool = True,
+) -> Method:
+  """Truncated changes of a small common model as the only message.
+
+  Learned: every client's own model (the mentor), a personal matrix between features, and the common model (the mentee)
+  on the server. Sent: per matrix of the common model's change the leading singular vectors and values, or the matrix
+  where it is fewer numbers; vectors and statistics as they are; n_k and a version number. Averaged: changes, weighted
+  by n_k; the mean is truncated again. Who was not there in the round before receives the common model whole. Clients
+  are evaluated with their own models; `accuracy_common` is that of the common one.
+
+  Args:
+    tx: optax optimizer, fresh in every round, by itself for either model and the matrix.
+    common: the common model, as in `fml`.
+    epochs: passes over the client's data per round; or
+    steps: mini-batches.
+    batch: examples per mini-batch.
+    compress: whether changes are truncated; else they are sent whole.
+    start, end: the share of the squared singular values that is kept at least, in round 0 and in round `rounds`; it
+      rises in equal steps.
+    rounds: of the run, after which the share stays.
+    hidden: whether features are matched, through the matrix; they must then be vectors.
+    distill: whether the models learn from each other at all; without, the own model is Private.
+  """
+  threshold = lambda t: start + (end - start) * jnp.minimum(t / rounds, 1)
+  squeeze = lambda tree, t: low_rank.compress(tree, threshold(t)) if compress else tree
+
+  def init(key, model, data, variables):
+    net, blank = pair.beside(model, common, data.pool.example), data.pool.example[:1]
+    shapes = {'batch_stats': {}, **jax.eval_shape(lambda: net.init(key, blank, False))}
+    state = {'own': local.start(variables, tx), 'common': jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)}
+    if not hidden:
+      return state
+    narrow, wide = (feature_shape(m, v, data.pool) for m, v in ((net, shapes), (model, variables)))
+    link = {'params': {'kernel': torch_kernel(key, (*narrow, *wide))}, 'batch_stats': {}}
+    return {**state, 'link': local.start(link, tx)}
+
+  def step(key, t, model, state, down, data):
+    net = pair.beside(model, common, data.pool.example)
+    received = low_rank.apply_update(state['common'], down.own)
+
+    def loss_fn(params, batch_stats, key, index):
+      image, label = data.pool.example[index], data.pool.label[index]
+      z, own, own_stats = local.forward(model, params['own'], batch_stats['own'], key, image)
+      w, other, other_stats = local.forward(net, params['common'], batch_stats['common'], key, image)
+      ce, common_ce = local.cross_entropy(z, label), local.cross_entropy(w, label)
+      kl = lambda to, of: jnp.mean(jax.vmap(losses.kl_divergence)(jax.nn.softmax(to), of))
+      apart = jnp.float32(0)
+      if hidden:
+        f, g = own['features'], other['features'] @ params['link']['kernel']
+        fixed = jax.lax.stop_gradient
+        apart = jnp.mean(jnp.square(f - fixed(g))) + jnp.mean(jnp.square(fixed(f) - g))
+      mutual = weighed(kl(w, z) + kl(z, w) + apart, ce + common_ce)
+      loss = ce + common_ce + local.penalty(own) + local.penalty(other) + (mutual if distill else 0)
+      after = {name: batch_stats[name] for name in batch_stats} | {'own': own_stats, 'common': other_stats}
+      return loss, (after, local.tally(label, loss=ce, common_loss=common_ce, distill_loss=mutual))
+
+    learners = {name: local.resume(state[name], tx, False) for name in state if name != 'common'}
+    begin = pair.together(**learners, common=local.start(received, tx))
+    rows = data.private.index, data.private.size
+    trained, sums = local.fit(key, begin, pair.apart(tx), loss_fn, *rows, batch, steps, epochs, t)
+    after = pair.taken_apart(trained)
+    change = jax.tree.map(jnp.subtract, local.variables(after['common']), received)
+    up = {'update': squeeze(change, t), 'count': data.private.size, 'index': down.own['index']}
+    return {**after, 'common': received}, up, local.report(sums)
+
+  own = lambda state, g: local.variables(state.client[g]['own'])
+  by_common = pair.by_common(common, lambda state: state.variables)
+  server = pair.common(common, low_rank.updates(squeeze))
+  return Method(Client(init, step), server, own, predictions=(('common', by_common),))
+
+
+def weighed(distance: jax.Array, ce: jax.Array) -> jax.Array:
+  """A distance that counts the more, the better both models are: divided by the sum of their cross-entropies."""
+  return distance / jnp.maximum(jax.lax.stop_gradient(ce), FLOOR)

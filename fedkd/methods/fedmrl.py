@@ -1,0 +1,156 @@
+"""FedMRL: Yi, Yu, Ren, Wang, Liu, Li, "Federated Model Heterogeneous Matryoshka Representation Learning", 2024.
+
+The features of a client's own model and of a small common one are fused by a personal projection; the head of the
+common model sees the first numbers of what comes out, the own head all of it.
+"""
+
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedkd import local, servers
+from fedkd.errors import check_choice
+from fedkd.inference import feature_shape
+from fedkd.methods import pair
+from fedkd.models.torch_layers import TorchDense
+from fedkd.ranges import Count, Positive, checked
+from fedkd.types import Client, Method, Server, of_model
+
+SMALL = ('own', 'global')
+WAYS = ('mix_large', 'mix_small', 'large', 'small')
+
+
+@checked
+def fedmrl(
+  tx: optax.GradientTransformation,
+  common: nn.Module,
+  epochs: Count | None = 10,
+  steps: Count | None = None,
+  batch: Positive = 512,
+  small: str = 'own',
+  inference: str = 'mix_large',
+  keep_optimizer: bool = False,
+) -> Method:
+  """Weights of a small common model as the only message; its features and the client's own are fused.
+
+  Learned: every client's own model and projection, and the common model on the server. Sent: the common model's weights
+  and statistics both ways, and n_k up. Averaged: those, weighted by n_k; the authors' code keeps the last client's
+  model instead of a mean. Clients predict from the fused features by their own head ('mix_large', the paper) or the
+  common model's ('mix_small'), or by either model alone ('large', 'small'); every evaluation has all four.
+
+  Args:
+    tx: optax optimizer, by itself for either model and the projection.
+    common: the common model, as in `fml`; its features are not wider than those of the clients' models.
+    epochs: passes over the client's data per round; or
+    steps: mini-batches.
+    batch: examples per mini-batch.
+    small: which common model a client predicts with: its 'own' after its last update (the code), or the 'global' one.
+    inference: what `accuracy` is: 'mix_large', 'mix_small', 'large' or 'small'.
+    keep_optimizer: whether the optimizer's states of the own model and the projection persist across rounds.
+
+  Raises:
+    ValueError: for an unknown choice; at init, for a common model whose features are wider than a client's.
+  """
+  check_choice('small', small, SMALL)
+  check_choice('inference', inference, WAYS)
+
+  def init(key, model, data, variables):
+    net = pair.beside(model, common, data.pool.example)
+    blank = data.pool.example[:1]
+    initial = {'batch_stats': {}, **jax.tree.map(jnp.zeros_like, jax.eval_shape(lambda: net.init(key, blank, False)))}
+    wide, narrow = (_width(m, v, data) for m, v in ((model, variables), (net, initial)))
+    projection = TorchDense(wide).init(key, jnp.zeros((1, narrow + wide)))
+    link = local.start({'batch_stats': {}, **projection}, tx)
+    return {'own': local.start(variables, tx), 'link': link, 'common': of_model(initial), 'trained': jnp.bool_(False)}
+
+  def step(key, t, model, state, down, data):
+    net = pair.beside(model, common, data.pool.example)
+
+    def loss_fn(params, batch_stats, key, index):
+      image, label = data.pool.example[index], data.pool.label[index]
+      _, own, own_stats = local.forward(model, params['own'], batch_stats['own'], key, image)
+      _, other, other_stats = local.forward(net, params['common'], batch_stats['common'], key, image)
+      features = other['features'], own['features']
+      after = {'own': own_stats, 'common': other_stats, 'link': {}}
+      logits = fused(model, net, {n: {'params': params[n], 'batch_stats': after[n]} for n in params}, *features)
+      large, narrow = (local.cross_entropy(z, label) for z in logits)
+      loss = large + narrow + local.penalty(own) + local.penalty(other)
+      return loss, (after, local.tally(label, loss=large, common_loss=narrow))
+
+    resumed = {name: local.resume(state[name], tx, keep_optimizer) for name in ('own', 'link')}
+    begin = pair.together(**resumed, common=local.start(down.shared, tx))
+    rows = data.private.index, data.private.size
+    both, sums = local.fit(key, begin, pair.apart(tx), loss_fn, *rows, batch, steps, epochs, t)
+    after = pair.taken_apart(both)
+    trained = local.variables(after['common'])
+    state = {**after, 'common': trained, 'trained': jnp.bool_(True)}
+    return state, {**trained, 'count': data.private.size}, local.report(sums)
+
+  def variables(state, g):
+    own = state.client[g]
+    beside = {name: own[name] for name in ('common', 'trained')}
+    return {**local.variables(own['own']), **beside, 'link': local.variables(own['link'])}
+
+  ways = {way: _by(way, common, small) for way in WAYS}
+  others = tuple((way, predict) for way, predict in ways.items() if way != inference)
+  server = _checked_widths(common, pair.common(common, servers.weights()))
+  return Method(Client(init, step), server, variables, ways[inference], predictions=others)
+
+
+def fused(model: nn.Module, net: nn.Module, variables: dict, narrow: jax.Array, wide: jax.Array) -> tuple:
+  """Logits [B, C] of the own head and of the common model's.
+
+  Args:
+    model, net: the own model and the common one.
+    variables: {'own', 'common', 'link'}, each {'params', 'batch_stats'}.
+    narrow, wide: features [B, d1] of the common model and [B, d2] of the own.
+  """
+  both = jnp.concatenate([narrow, wide], -1)
+  mixed: Any = TorchDense(wide.shape[-1]).apply({'params': variables['link']['params']}, both)
+  large = model.apply(variables['own'], mixed, method='head')
+  return large, net.apply(variables['common'], mixed[:, : narrow.shape[-1]], method='head')
+
+
+def _by(way, common, small):
+  """The prediction called `way`."""
+
+  def predict(model, variables, server_state, x):
+    net = pair.beside(model, common, x)
+    mine = variables['trained'] & (small == 'own')  # before its first update a client only has the global one
+    pick = lambda own, held: jnp.where(mine, own, held)
+    other = jax.tree.map(pick, variables['common'], servers.variables_of(server_state, 0))
+    all_of_them = {'own': of_model(variables), 'common': other, 'link': variables['link']}
+    own_logits, own = model.apply(all_of_them['own'], x, False)
+    logits, out = net.apply(other, x, False)
+    large, narrow = fused(model, net, all_of_them, out['features'], own['features'])
+    return {'mix_large': large, 'mix_small': narrow, 'large': own_logits, 'small': logits}[way]
+
+  return predict
+
+
+def _width(model, variables, data) -> int:
+  shape = feature_shape(model, variables, data.pool)
+  if len(shape) != 1:
+    raise ValueError(f'groups: the features of {type(model.net).__name__} have shape {shape}, not [width]')
+  return shape[0]
+
+
+def _checked_widths(common, server: Server) -> Server:
+  """`server`, which refuses a common model whose features are wider than those of a group."""
+
+  def init(key, groups, variables, data):
+    for group, own, given in zip(groups, variables, data, strict=True):
+      net, blank = pair.beside(group.model, common, given.pool.example), given.pool.example[:1]
+      shapes = jax.eval_shape(lambda net=net, blank=blank: net.init(key, blank, False))
+      narrow, wide = _width(net, shapes, given), _width(group.model, own, given)
+      if narrow > wide:
+        raise ValueError(
+          f'groups: the features of {group.name} have {wide} numbers, fewer than the {narrow} of the common model; '
+          'choose a common model with at most as many'
+        )
+    return server.init(key, groups, variables, data)
+
+  return server._replace(init=init)

@@ -1,0 +1,67 @@
+"""Two nets in one client: its own, and one that all clients have in common. FML, FedMRL and FedKD train such pairs."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedkd.local import Learner
+from fedkd.models.base import adapted
+from fedkd.types import Predict, PyTree, Server, of_model
+
+
+def beside(model: nn.Module, net: nn.Module, example: jax.Array) -> nn.Module:
+  """`net` with the preprocessing of a client's `model` and as many classes.
+
+  Args:
+    example: raw examples [B, ...], for their shape.
+  """
+  net = net.clone(classes=model.classes) if 'classes' in vars(net) else net
+  return model.clone(net=adapted(net, jnp.zeros((1, *example.shape[1:]), example.dtype)))
+
+
+def common(net: nn.Module, server: Server) -> Server:
+  """`server` for the weights of `net`, of which all clients have one, whatever their own architecture."""
+
+  def init(key, groups, variables, data):
+    del variables
+    example = data[0].pool.example
+    key_net, key_server = jax.random.split(key)
+    blank = jnp.zeros((1, *example.shape[1:]), example.dtype)
+    first = {'batch_stats': {}, **beside(groups[0].model, net, example).init(key_net, blank, False)}
+    return server.init(key_server, groups, (first,) * len(groups), data)
+
+  return server._replace(init=init)
+
+
+def by_common(net: nn.Module, held) -> Predict:
+  """Predicts by the common net with the variables `held(server state)`."""
+
+  def predict(model, variables, server_state, x):
+    del variables
+    return beside(model, net, x).apply(of_model(held(server_state)), x, False)[0]
+
+  return predict
+
+
+def together(**learners: Learner) -> Learner:
+  """Several learners as one, for `local.fit` with the optimizer `apart`: fields {name: that of the learner}."""
+  of = lambda field: {name: getattr(learner, field) for name, learner in learners.items()}
+  return Learner(of('params'), of('batch_stats'), of('opt'))
+
+
+def taken_apart(learner: Learner) -> dict[str, Learner]:
+  """The learners of `together`."""
+  return {name: Learner(*(field[name] for field in learner)) for name in learner.params}
+
+
+def apart(tx: optax.GradientTransformation) -> optax.GradientTransformation:
+  """`tx` for every learner of `together` by itself: a norm that it clips, or a moment, is that of one of them."""
+  own = optax.with_extra_args_support(tx)
+
+  def update(grads: PyTree, state: PyTree, params: PyTree = None, **extra):
+    out = {name: own.update(grads[name], state[name], params[name], **extra) for name in grads}
+    return {name: updates for name, (updates, _) in out.items()}, {name: after for name, (_, after) in out.items()}
+
+  init = lambda params: {name: tx.init(part) for name, part in params.items()}
+  return optax.GradientTransformationExtraArgs(init, update)

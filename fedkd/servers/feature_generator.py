@@ -1,0 +1,128 @@
+"""A server that averages weights and trains a generator of features, with the clients' heads as teachers (FedGen)."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedkd import local
+from fedkd.aggregate import total
+from fedkd.models.generator import NOISE, FeatureGenerator
+from fedkd.servers import parts
+from fedkd.types import Download, PyTree, Server, of_model
+
+DRAWS = {'uniform': jax.random.uniform, 'normal': jax.random.normal}
+
+
+class Generating(NamedTuple):
+  """How a generator is trained: arguments as in `fedgen`."""
+
+  tx: optax.GradientTransformation
+  steps: int
+  batch: int
+  hidden: int
+  noise: str
+  ensemble: str
+  eta: float
+
+
+class GeneratorState(NamedTuple):
+  """Weights, the generator, the classes that somebody has, bool[C], and the paths of the heads in every group."""
+
+  weights: PyTree
+  generator: dict  # the fields of a `local.Learner`
+  known: jax.Array
+  heads: tuple
+
+
+def net_of(known: jax.Array, variables: PyTree) -> FeatureGenerator:
+  """The generator with such variables, for as many classes as there are in `known`."""
+  inner, outer = (variables['params'][f'TorchDense_{i}']['Dense_0']['kernel'] for i in range(2))
+  return FeatureGenerator(outer.shape[1], known.shape[0], inner.shape[1])
+
+
+def draw(key: jax.Array, known: jax.Array, count: int) -> jax.Array:
+  """`count` classes, int[count], each as likely among those that are known, bool[C]; 0 if none is."""
+  return jax.random.categorical(key, jnp.where(known, 0.0, -jnp.inf), shape=(count,))
+
+
+def ensemble_loss(heads: tuple, share: jax.Array, feature: jax.Array, label: jax.Array, ensemble: str) -> jax.Array:
+  """How far features [B, d] are from their labels for several heads: arrays [M, d, C] and [M, C].
+
+  Args:
+    share: [M, C], the part of every head in each class; a head with none at all is no teacher.
+    ensemble: 'losses', the sum over heads of the cross-entropies, weighted by `share`; or 'logits', the cross-entropy
+      of the mean of their logits (Eq. 4).
+  """
+
+  def one(head, share):
+    teaches = jnp.any(share > 0)
+    logits = parts.linear(jax.tree.map(lambda a: jnp.where(teaches, a, 0), head), feature)
+    ce = optax.softmax_cross_entropy_with_integer_labels(logits, label)
+    return jnp.mean(share[label] * ce), logits, teaches.astype(jnp.float32)
+
+  losses, logits, teachers = total(one, heads, share)
+  return losses if ensemble == 'losses' else local.cross_entropy(logits / jnp.maximum(teachers, 1), label)
+
+
+def diversity(noise: jax.Array, feature: jax.Array) -> jax.Array:
+  """exp of the mean over all pairs of minus the mean squared distance of their noise times the mean distance of their
+  features: 1 where all features [B, d] are alike, less the more they differ."""
+  apart = lambda a, of: jnp.mean(of(a[:, None] - a), -1)
+  return jnp.exp(jnp.mean(-apart(noise, jnp.square) * apart(feature, jnp.abs)))
+
+
+def feature_generator(shared: Server, how: Generating) -> Server:
+  """`shared`, a server of weights (`parts.part`), beside a generator that is trained on the heads of every round.
+
+  Uploads are {'weights': what `shared` takes, 'label': one more than the examples of each class that a client has seen,
+  int[C]}. Downloads are {'weights', 'generator': its variables, 'label': the known classes, bool[C]}.
+  """
+  weighted = lambda counts, slot: jnp.where((slot >= 0)[:, None], counts, 0).astype(jnp.float32)
+
+  def init(key, groups, variables, data):
+    key_weights, key_net = jax.random.split(key)
+    heads = [parts.linear_head(g.model, v, d) for g, v, d in zip(groups, variables, data, strict=True)]
+    kernel = next(a for a in parts.pick(variables[0]['params'], heads[0]).values() if a.ndim == 2)
+    net = FeatureGenerator(*kernel.shape, how.hidden)
+    first = net.init(key_net, jnp.zeros((1, NOISE)), jnp.zeros(1, jnp.int32), False)
+    known = jnp.zeros(kernel.shape[1], bool)
+    own = shared.init(key_weights, groups, variables, data)
+    return GeneratorState(own, local.start(first, how.tx)._asdict(), known, tuple(map(parts.static, heads)))
+
+  def receive(key, t, state, uploads, ids):
+    weights = tuple(up['weights'] for up in uploads)
+    after, info = shared.receive(key, t, state.weights, weights, ids)
+    of_groups = [
+      tuple(up['params'][path] for path in parts.words_of(paths))
+      for up, paths in zip(weights, state.heads, strict=True)
+    ]
+    heads = jax.tree.map(lambda *a: jnp.concatenate(a), *of_groups)
+    counts = jnp.concatenate([weighted(up['label'], slot) for up, slot in zip(uploads, ids, strict=True)])
+    share = counts / jnp.maximum(total(lambda n: n, counts), 1)
+    held = jnp.any(counts > 1, 0)
+    net = net_of(state.known, state.generator)
+
+    def loss_fn(params, batch_stats, key, rows):
+      key_label, key_noise = jax.random.split(key)
+      label, noise = draw(key_label, held, len(rows)), DRAWS[how.noise](key_noise, (len(rows), NOISE))
+      at = {'params': params, 'batch_stats': batch_stats}
+      feature, new = net.apply(at, noise, label, True, mutable=['batch_stats'])
+      fit, spread = ensemble_loss(heads, share, feature, label, how.ensemble), diversity(noise, feature)
+      sums = local.tally(rows, generator_loss=fit, generator_diversity=spread)
+      return fit + how.eta * spread, (new['batch_stats'], sums)
+
+    rows, some = jnp.arange(how.batch), jnp.any(held)
+    size = jnp.where(some, how.batch, 0)
+    learner = local.Learner(**state.generator)
+    learner, sums = local.fit(key, learner, how.tx, loss_fn, rows, size, how.batch, steps=how.steps, t=t)
+    found = {name: jnp.where(some, value, jnp.nan) for name, value in local.report(sums).items() if name != 'examples'}
+    return GeneratorState(after, learner._asdict(), state.known | held, state.heads), {**info, **found}
+
+  def send(key, t, state, ids):
+    downs = shared.send(key, t, state.weights, ids)
+    also = {'generator': of_model(state.generator), 'label': state.known}
+    return tuple(Download(shared={'weights': down.shared, **also}) for down in downs)
+
+  return Server(init, receive, send)

@@ -1,0 +1,133 @@
+"""Changes of weights as truncated singular value decompositions, and a server that averages such changes (FedKD, Wu,
+Wu, Lyu, Huang, Xie, "Communication-efficient federated learning via knowledge distillation", 2022)."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fedkd import aggregate
+from fedkd.types import Download, Masked, PyTree, Server, clients, is_masked
+
+
+class LowRank(NamedTuple):
+  """A matrix [P, Q] in a message, with m = min(P, Q): by its first singular vectors and values, or whole where those
+  would be more numbers."""
+
+  left: Masked  # [m, P]
+  scale: Masked  # [m]
+  right: Masked  # [m, Q]
+  whole: Masked  # the array in its own shape
+
+
+def rank(values: jax.Array, threshold: jax.Array | float) -> jax.Array:
+  """The least number of singular values [m], largest first, whose squares are more than the share `threshold` of the
+  sum of all squares (all of it for 1); 0 for zeros."""
+  energy = jnp.cumsum(jnp.square(values))
+  share = energy / jnp.where(energy[-1] > 0, energy[-1], 1)
+  reached = jnp.where(threshold < 1, share > threshold, share >= 1)
+  return jnp.where(energy[-1] > 0, jnp.argmax(reached) + 1, 0)
+
+
+def compress(tree: PyTree, threshold: jax.Array | float) -> PyTree:
+  """A tree of changes with every array of two or more axes as `LowRank`, its last axis being the columns; vectors stay
+  as they are.
+
+  A matrix of rank r is sent as r (P + Q + 1) numbers if that is less than P Q, else whole.
+  """
+
+  def one(array):
+    if array.ndim < 2:
+      return array
+    matrix = array.reshape(-1, array.shape[-1])
+    u, s, v = jnp.linalg.svd(matrix, full_matrices=False)
+    r = rank(s, threshold)
+    fewer = r * (sum(matrix.shape) + 1) < matrix.size
+    sent = (jnp.arange(len(s)) < r) & fewer
+    kept = lambda part: Masked(jnp.where(sent.reshape(-1, *[1] * (part.ndim - 1)), part, 0), sent)
+    return LowRank(*map(kept, (u.T, s, v)), Masked(array, ~fewer))
+
+  return jax.tree.map(one, tree)
+
+
+def expand(message: PyTree) -> PyTree:
+  """The tree of changes that a message of `compress` stands for."""
+
+  def one(part):
+    if not isinstance(part, LowRank):
+      return part
+    scale = jnp.where(part.scale.valid, part.scale.value, 0)  # a message that is not sent has values all the same
+    product = (part.left.value.T * scale) @ part.right.value
+    return jnp.where(part.whole.valid, part.whole.value, product.reshape(part.whole.value.shape))
+
+  return jax.tree.map(one, message, is_leaf=lambda node: isinstance(node, LowRank))
+
+
+def _valid_if(condition, message: PyTree) -> PyTree:
+  """A message that is sent only on a condition."""
+  hide = lambda leaf: Masked(leaf.value, leaf.valid & condition) if is_masked(leaf) else Masked(leaf, condition)
+  return jax.tree.map(hide, message, is_leaf=is_masked)
+
+
+def apply_update(variables: PyTree, download: PyTree) -> PyTree:
+  """The server's weights, as a client has them after a download of `updates`; `variables`: what it had before."""
+  change = jax.tree.map(
+    lambda leaf: jnp.where(leaf.valid, leaf.value, 0) if is_masked(leaf) else leaf,
+    expand(download['update']),
+    is_leaf=is_masked,
+  )
+  new = jax.tree.map(jnp.add, variables, change)
+  return jax.tree.map(lambda w, b: jnp.where(w.valid, w.value, b), download['whole'], new, is_leaf=is_masked)
+
+
+class UpdatesState(NamedTuple):
+  """One set of weights, their last change as it is sent, how many changes there were, and who has all but the last."""
+
+  variables: PyTree
+  update: PyTree
+  version: jax.Array
+  present: jax.Array  # bool[K]
+
+
+def updates(squeeze: Callable[[PyTree, jax.Array], PyTree]) -> Server:
+  """Holds one set of weights and adds the mean of the clients' changes, weighted by `count`.
+
+  Uploads are {'update': a tree of `squeeze`, 'count', 'index': the version of the weights that the client began with}.
+  The mean is squeezed again, and added as it is sent, so that clients who were there in the last round have the
+  server's weights by the change alone; all others, and everybody at first, receive them whole.
+
+  Args:
+    squeeze: (tree of changes, round) -> what is sent of it, which `expand` undoes.
+  """
+
+  def init(key, groups, variables, data):
+    del key, data
+    nothing = squeeze(jax.tree.map(jnp.zeros_like, variables[0]), jnp.int32(0))
+    return UpdatesState(variables[0], nothing, jnp.int32(0), jnp.zeros(clients(groups), bool))
+
+  def receive(key, t, state, uploads, ids):
+    del key
+    joined = jax.tree.map(lambda *a: jnp.concatenate(a), *uploads)
+    slot = jnp.concatenate(ids)
+    weight = jnp.where(slot >= 0, joined['count'], 0).astype(jnp.float32)
+    change = aggregate.mean(jax.vmap(expand)(joined['update']), weight)
+    update = squeeze(change, t)
+    current = (joined['index'] == state.version) & (slot >= 0)
+    many = state.present.shape[0]
+    present = jnp.zeros(many, bool).at[jnp.where(slot >= 0, slot, many)].set(current, mode='drop')
+    after = jax.tree.map(jnp.add, state.variables, expand(update))
+    new = UpdatesState(after, update, state.version + 1, present)
+    return jax.tree.map(lambda n, o: jnp.where(jnp.any(weight > 0), n, o), new, state), {}
+
+  def send(key, t, state, ids):
+    del key, t
+
+    def own(slot):
+      present = state.present[jnp.maximum(slot, 0)]
+      message = {'update': _valid_if(present, state.update), 'whole': _valid_if(~present, state.variables)}
+      return {**message, 'index': state.version}
+
+    return tuple(Download(own=jax.vmap(own)(slots)) for slots in ids)
+
+  return Server(init, receive, send)

@@ -1,0 +1,157 @@
+"""A part of the weights: some layers travel, the others stay with their clients.
+
+A part is {path: array}, its paths being those of `params` with slashes. Groups may call their layers by different
+names: parts of two groups correspond entry by entry, in the order in which a forward pass reaches them.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from flax.traverse_util import flatten_dict, unflatten_dict
+
+from fedkd import inference
+from fedkd.servers.weights import variables_of
+from fedkd.types import Data, Download, Group, PyTree, Server
+
+# (model, its variables, `Data`) -> paths
+Select = Callable[[nn.Module, dict, Data], Sequence[str]]
+
+
+def pick(params: PyTree, paths) -> dict[str, jax.Array]:
+  """The part of `params` with these paths; of stacked params as well."""
+  flat = flatten_dict(params, sep='/')
+  return {path: flat[path] for path in paths}
+
+
+def put(params: PyTree, part: dict[str, jax.Array]) -> PyTree:
+  """`params` with a part replaced."""
+  return unflatten_dict({**flatten_dict(params, sep='/'), **part}, sep='/')
+
+
+def put_in_each(params: PyTree, part: dict[str, jax.Array]) -> PyTree:
+  """Stacked `params` [n, ...] with one and the same part [...] in all of them."""
+  rows = jax.tree.leaves(params)[0].shape[0]
+  return put(params, {path: jnp.broadcast_to(leaf, (rows, *leaf.shape)) for path, leaf in part.items()})
+
+
+def _reached(model: nn.Module, x, method: str | None = None) -> list[str]:
+  """Paths of the parameters in the order in which a forward pass reaches them; from shapes alone."""
+  paths: list[str] = []
+
+  def init(x):
+    args = (x,) if method else (x, False)
+    paths.extend(flatten_dict(model.init(jax.random.key(0), *args, method=method)['params'], sep='/'))
+
+  jax.eval_shape(init, x)
+  return paths
+
+
+def head(model: nn.Module, variables: dict, data: Data) -> list[str]:
+  """The paths of a model's head.
+
+  Raises:
+    ValueError: for a model that returns logits alone.
+  """
+  shape = inference.feature_shape(model, variables, data.pool)
+  return _reached(model, jax.ShapeDtypeStruct((1, *shape), jnp.float32), 'head')
+
+
+def linear_head(model: nn.Module, variables: dict, data: Data) -> list[str]:
+  """As `head`, for methods that apply heads without their models.
+
+  Raises:
+    ValueError: also for a head that is not one linear layer.
+  """
+  paths = head(model, variables, data)
+  if sorted(leaf.ndim for leaf in pick(variables['params'], paths).values()) not in ([2], [1, 2]):
+    name = type(model.net).__name__
+    raise ValueError(f'models: the head of {name} has {", ".join(paths)}; this method needs one linear layer')
+  return paths
+
+
+def linear(head: Sequence[jax.Array], feature: jax.Array) -> jax.Array:
+  """Logits [B, C] that the arrays of a `linear_head` make of features [B, d]."""
+  kernel = next(leaf for leaf in head if leaf.ndim == 2)
+  return feature @ kernel + sum(leaf for leaf in head if leaf.ndim == 1)
+
+
+def layers(model: nn.Module, variables: dict, data: Data) -> list[list[str]]:
+  """The paths of every layer with parameters of its own, layers in the order in which a forward pass reaches them."""
+  del variables
+  example = data.pool.example
+  found: dict[str, list[str]] = {}
+  for path in _reached(model, jax.ShapeDtypeStruct((1, *example.shape[1:]), example.dtype)):
+    found.setdefault(path.rpartition('/')[0], []).append(path)
+  return list(found.values())
+
+
+def static(words: Sequence[str]) -> tuple[dict, ...]:
+  """Words in a state: keys without a leaf, which no program, message or checkpoint sees."""
+  return tuple({word: ()} for word in words)
+
+
+def words_of(tree: tuple[dict, ...]) -> list[str]:
+  """The words of `static`."""
+  return [next(iter(word)) for word in tree]
+
+
+class PartState(NamedTuple):
+  """The state of the server of a part, and the part's paths in every group (`static`)."""
+
+  server: PyTree
+  paths: tuple
+
+
+def part(select: Select, server: Server, statistics: bool = False) -> Server:
+  """`server` for a part of the weights, as `weights` is for all of them.
+
+  Messages are {'params': {path: array}, 'batch_stats', 'count'} up, and down without the count; `batch_stats` is {}
+  unless `statistics`. Uploads without 'params' reach `server` as they are.
+
+  Raises:
+    ValueError: at init, if the parts of two groups differ in their shapes.
+  """
+
+  def init(key, groups, variables, data):
+    paths = tuple(list(select(g.model, v, d)) for g, v, d in zip(groups, variables, data, strict=True))
+    parts = [tuple(pick(v['params'], p).values()) for v, p in zip(variables, paths, strict=True)]
+    _check_equal(groups, paths, parts)
+    some = lambda v: v['batch_stats'] if statistics else {}
+    own = tuple({'params': p, 'batch_stats': some(v)} for v, p in zip(variables, parts, strict=True))
+    return PartState(server.init(key, groups, own, data), tuple(map(static, paths)))
+
+  def receive(key, t, state, uploads, ids):
+    ordered = lambda up, paths: {**up, 'params': tuple(up['params'][path] for path in words_of(paths))}
+    if 'params' in uploads[0]:
+      uploads = tuple(map(ordered, uploads, state.paths))
+    after, info = server.receive(key, t, state.server, uploads, ids)
+    return state._replace(server=after), info
+
+  def send(key, t, state, ids):
+    downs = server.send(key, t, state.server, ids)
+    return tuple(Download(shared=_named(down.shared, paths)) for down, paths in zip(downs, state.paths, strict=True))
+
+  return Server(init, receive, send)
+
+
+def _named(message, paths):
+  return {**message, 'params': dict(zip(words_of(paths), message['params'], strict=True))}
+
+
+def global_part(state: PartState, g: int) -> dict:
+  """What a server of a part around `weights` holds for group `g`: {'params': {path: array}, 'batch_stats'}."""
+  return _named(variables_of(state.server, g), state.paths[g])
+
+
+def _check_equal(groups: tuple[Group, ...], paths, parts):
+  shapes = [[leaf.shape for leaf in one] for one in parts]
+  for group, own, of_group in zip(groups, paths, shapes, strict=True):
+    if of_group != shapes[0]:
+      listed = lambda names, sizes: ', '.join(f'{n} {list(s)}' for n, s in zip(names, sizes, strict=True)) or 'nothing'
+      raise ValueError(
+        f'groups: what {group.name} shares is {listed(own, of_group)}, and {groups[0].name} shares '
+        f'{listed(paths[0], shapes[0])}; share layers of equal shapes, or give the models features of one width'
+      )

@@ -1,0 +1,56 @@
+"""A server that trains something on the vectors per class that clients have uploaded in this round, and sends it."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedkd import local
+from fedkd.types import PyTree, Server, ServerSend
+
+# (params, vectors [N, d], labels int[N], which of them count, bool[N]) -> (params, vectors [B, d], labels [B]) -> loss
+TableLoss = Callable[[PyTree, jax.Array, jax.Array, jax.Array], Callable]
+
+
+def trained_table(
+  first: Callable, loss: TableLoss, send: ServerSend, tx: optax.GradientTransformation, epochs: int, batch: int
+) -> Server:
+  """Keeps parameters, which it trains on the uploads of every round with a fresh optimizer.
+
+  Uploads are `class_message`s. In a round without uploads nothing is learned.
+
+  Args:
+    first: (key, groups, variables, data) -> the state, a dict whose 'params' are trained.
+    loss: of the round's table, see `TableLoss`.
+    send: as `Server.send`; the state also has 'trained', whether there ever were uploads.
+    tx: optax optimizer.
+    epochs: passes over the table in every round; 0: nothing is ever learned.
+    batch: vectors per step.
+  """
+
+  def init(key, groups, variables, data):
+    return {**first(key, groups, variables, data), 'trained': jnp.bool_(False)}
+
+  def receive(key, t, state, uploads, ids):
+    del ids  # an empty slot has no valid class
+    pick = lambda of: jnp.concatenate([of(up).reshape(-1, *of(up).shape[2:]) for up in uploads])
+    value, valid = pick(lambda up: up['knowledge'].value), pick(lambda up: up['knowledge'].valid)
+    label, many = pick(lambda up: up['label'].value), jnp.sum(valid)
+    of_batch = loss(state['params'], value, label, valid)
+
+    def loss_fn(params, batch_stats, key, rows):
+      del key
+      found = of_batch(params, value[rows], label[rows])
+      return found, (batch_stats, local.tally(rows, server_loss=found))
+
+    state = {**state, 'trained': state['trained'] | (many > 0)}
+    if not epochs or not len(valid):
+      return state, {}
+    rows = jnp.argsort(~valid, stable=True)
+    learner = local.start({'params': state['params'], 'batch_stats': {}}, tx)
+    learner, sums = local.fit(key, learner, tx, loss_fn, rows, many, batch, epochs=epochs, t=t)
+    server_loss = jnp.where(many > 0, local.report(sums)['server_loss'], jnp.nan)
+    return {**state, 'params': learner.params}, {'server_loss': server_loss}
+
+  return Server(init, receive, send)
