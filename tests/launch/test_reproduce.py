@@ -260,6 +260,15 @@ def test_servers_are_named_and_say_what_they_learned():
   )
 
 
+def test_fedprotos_evaluation_is_added_up_from_hits():
+  """Two users with 10 and 20 test rows: 5 and 10 right by the head, 10 and 10 by prototypes."""
+  hits = {'final_head_local_per_client': [[0.5, 0.5]], 'final_local_per_client': [[1.0, 0.5]]}
+  result = {'per_seed': {**hits, 'test_rows_per_client': [[10, 20]]}}
+  np.testing.assert_allclose(values.of(result, 'published'), [100 * (15 / 20 + 35 / 60) / 2])
+  np.testing.assert_allclose(values.of(result, 'published_head'), [100 * (5 / 10 + 25 / 40) / 2])
+  assert values.of({'per_seed': hits}, 'published') is None
+
+
 def test_communication_is_that_of_the_papers():
   """FedHe, Tables III and IV; FedH2L, 321, 225 and 2081 numbers."""
   text = '\n'.join(messages.section())

@@ -77,6 +77,11 @@ def test_lenet(shape):
   assert counts(models.LeNet(), shape) == (61_706, 0)
 
 
+@pytest.mark.parametrize(('second', 'weights'), [(18, 260 + 4_518 + 14_450 + 510), (20, 21_840), (22, 23_942)])
+def test_the_cnn_of_fedproto(second, weights):
+  assert counts(models.MnistCNN((10, second)), MNIST) == (weights, 0)
+
+
 def test_mlp():
   assert counts(models.MLP((64, 32), classes=10), MNIST) == (784 * 64 + 64 + 64 * 32 + 32 + 32 * 10 + 10, 0)
 

@@ -183,6 +183,14 @@ def test_dropout_takes_odd_sizes(shape):
   assert y.dtype == jnp.float32
 
 
+def test_dropout_of_maps_keeps_or_drops_a_whole_map():
+  x = jnp.ones((50, 4, 3, 20))
+  y = np.asarray(layers.Dropout(0.5, maps=True).apply({}, x, True, rngs={'dropout': jax.random.key(0)}))
+  assert set(np.unique(y)) == {0.0, 2.0}
+  np.testing.assert_array_equal(y, np.broadcast_to(y[:, :1, :1], y.shape))
+  assert 0.4 < y.mean() / 2 < 0.6
+
+
 def test_dropout_is_nothing_in_inference_or_at_rate_zero():
   x = normal(0, 5, 5)
   assert layers.Dropout(0.5).apply({}, x, False) is x
