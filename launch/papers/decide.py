@@ -3,6 +3,7 @@
 from launch.papers import fedh2l_tables as tables
 from launch.papers.common import Experiment, Question, Row
 from launch.papers.fedh2l import H2L
+from launch.papers.fedhe import FINAL
 from launch.papers.felo import LIGHT, SECOND_HALF
 
 RMNIST, FIVE = 'method={},setting=rmnist,alpha=10', 'method={},setting=rmnist,alpha=5'
@@ -12,6 +13,12 @@ BACK = {'data.angles': (0, -20, -40, -60)}
 SAMPLES = {'method.upload': 'per_sample'}
 # id: (title, config, its string, {row: (method, what is changed)})
 CHANGES = {
+  'why-fedhe-weight': (
+    "the weight of FedHe's distance to the class means, CIFAR-10, different nets",
+    'fedhe_cifar10',
+    'method={},zoo=hetero',
+    {f'fedhe_{weight}': ('fedhe', {'method.alpha': weight}) for weight in (0.1, 0.3)},
+  ),
   'why-rmnist-loss': (
     'the loss with which FedMD learns on Rotated MNIST',
     'fedh2l',
@@ -91,7 +98,11 @@ def _experiment(lines, title, config, arg, changes) -> Experiment:
     overrides, parts = tuple(changed.items()), tables.nodes(line, 'rmnist')
     return Row(name, config, arg.format(method), tables.average(line), overrides, parts)
 
-  how = (H2L, '10 minutes a row') if config == 'fedh2l' else (SECOND_HALF, '7 minutes a row', LIGHT)
+  how = {
+    'fedh2l': (H2L, '10 minutes a row'),
+    'fedhe_cifar10': (FINAL, '5 minutes a row'),
+    'felo': (SECOND_HALF, '7 minutes a row', LIGHT),
+  }[config]
   return Experiment(f'What decides: {title}', 'ours', tuple(row(name, *of) for name, of in changes.items()), *how)
 
 
@@ -105,7 +116,15 @@ def questions() -> list:
   ask = lambda text, change, id, row, beside, metric, profile='small': Question(
     text, change, f'{id}/{row}', beside, metric, profile
   )
+  worse, ours = 'FedHe below Private on CIFAR-10, different nets', 'he-cifar10-hetero'
   return [
+    *(
+      ask(
+        worse, f'alpha = {weight}, against {beside}', 'why-fedhe-weight', f'fedhe_{weight}', f'{ours}/{beside}', 'final'
+      )
+      for weight in (0.1, 0.3)
+      for beside in ('private', 'fedhe')
+    ),
     ask(above, 'FedMD with KL', 'why-rmnist-loss', 'fedmd_kl', f'{ten}/fedmd', acc),
     ask(above, 'FedMD with squared error', 'why-rmnist-loss', 'fedmd_mse', f'{ten}/fedmd', acc),
     ask(above, 'FedH2L with two optimizer states', 'why-rmnist-optimizer', 'fedh2l_separate', f'{ten}/fedh2l', acc),
