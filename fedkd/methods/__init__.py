@@ -12,8 +12,10 @@ from fedkd.methods.fedproto import fedproto
 from fedkd.methods.fedprox import fedprox
 from fedkd.methods.felo import felo
 from fedkd.methods.heterofl import heterofl
+from fedkd.methods.ktpfl import ktpfl
 from fedkd.methods.private import agg, private, public
 from fedkd.methods.scarlet import scarlet
+from fedkd.methods.selective_fd import selective_fd
 from fedkd.methods.velo import velo
 
 __all__ = [
@@ -30,8 +32,10 @@ __all__ = [
   'fedprox',
   'felo',
   'heterofl',
+  'ktpfl',
   'private',
   'public',
   'scarlet',
+  'selective_fd',
   'velo',
 ]

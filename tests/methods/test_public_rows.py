@@ -24,8 +24,12 @@ TABLE = {
   # Nothing is kept: all labels travel, and with them their rows and a signal for each.
   'scarlet': (methods.scarlet(SGD, digest_epochs=1, duration=0, **PUBLIC), BOTH, (SUBSET, BOTH + 3 * SUBSET)),
   'feddf': (methods.feddf(SGD, server_steps=2, server_batch=6, server_tx=SGD, **TURN), WEIGHTS + 1, (WEIGHTS, WEIGHTS)),
+  'ktpfl': (methods.ktpfl(SGD, subset=SUBSET, digest_batch=SUBSET, epochs=1, batch=24), BOTH, (SUBSET, BOTH + SUBSET)),
+  # Its numbers depend on what clients select, which a client's own noise decides: `test_selective_fd.py`.
+  'selective_fd': (methods.selective_fd(SGD, subset=SUBSET, digest_batch=SUBSET, epochs=1, steps=None), None, None),
 }
 every_method = pytest.mark.parametrize('name', TABLE)
+every_other = pytest.mark.parametrize('name', [name for name in TABLE if name != 'selective_fd'])
 
 
 def made_with(name, sizes, parts=PARTS):
@@ -46,7 +50,7 @@ def models_of(made, state):
   return [variables for of_group in rows for variables in of_group]
 
 
-@every_method
+@every_other
 def test_the_ledger_is_the_formula(name):
   _, up, (first, later) = TABLE[name]
   _, (_, report) = base(name)
@@ -65,7 +69,7 @@ def test_a_round_with_nobody_leaves_the_server_alone(name):
   assert not sum(n for n, _ in ledger.total(report.down).values())
 
 
-@every_method
+@every_other
 def test_permuted_clients_permute_the_results(name):
   """With batches that hold every row as often: nothing but the number of a client is random."""
   made, (state, _) = base(name)
