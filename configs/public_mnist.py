@@ -5,9 +5,9 @@
 Ten clients of equal size whose label shares are from a Dirichlet distribution (0.1), each with test rows of its own of
 the same shares: `accuracy` is over the test rows of all, `accuracy_local` over the client's own. A third of the
 training images is public. `method`: dsfl, scarlet, ktpfl, selective_fd, fedmd, or private, which trains alone on as
-many passes over what is not public; feddf and fedavg, whose clients train on what they share too. `zoo`: homo, LeNet for
-all; hetero, LeNet and an MLP by turns. `small`: 15 000 images, 15 rounds of five passes. `smoke`: 4 000 images, MLPs,
-four rounds.
+many passes over what is not public; feddf and fedavg, whose clients train on what they share too. `zoo`: homo, LeNet
+for all; hetero, LeNet and an MLP by turns. `small`: 15 000 images, 15 rounds of five passes. `smoke`: 4 000 images,
+MLPs, four rounds.
 """
 
 from fedkd import config as base
