@@ -2,6 +2,7 @@
 
 from functools import cache
 
+import jax
 import numpy as np
 import optax
 import pytest
@@ -44,9 +45,14 @@ def base(name):
 
 def models_of(made, state):
   """Per client, the variables of the model that it uses."""
-  stacks = [made.method.variables(state, g) for g in range(len(made.groups))]
+  deployed = [
+    jax.vmap(lambda v, model=group.model: made.method.deployed(model, v, state.server)[1])(
+      made.method.variables(state, g)
+    )
+    for g, group in enumerate(made.groups)
+  ]
   rows = [[row(v, min(k, v['params']['net']['output']['bias'].shape[0] - 1)) for k in range(len(g.ids))]
-          for g, v in zip(made.groups, stacks, strict=True)]  # fmt: skip
+          for g, v in zip(made.groups, deployed, strict=True)]  # fmt: skip
   return [variables for of_group in rows for variables in of_group]
 
 
