@@ -50,8 +50,8 @@ def dsfl(
     aggregation: 'era', the softmax of mean probabilities divided by `temperature`; 'mean', as they are (SA in the
       paper); 'power', to the power of `exponent` (SCARLET).
     temperature, exponent: may be traced.
-    inference: which model a client uses, the 'server' one of its architecture, with its own as `accuracy_own` beside; or
-      its 'own', and the server has none.
+    inference: a client uses the 'server' model of its architecture, `accuracy_own` being that of its own model; or its
+      'own', and the server has none.
     keep_optimizer: whether the clients' optimizer states persist across rounds; else they are fresh in each.
 
   Raises:
