@@ -51,6 +51,8 @@ TABLE = {
   'dsfl': ({**LOCAL, 'epochs': None, 'subset': 8, 'digest_epochs': 1, 'digest_batch': 4}, TWO),
   'scarlet': ({**LOCAL, 'epochs': None, 'subset': 8, 'digest_epochs': 1, 'digest_batch': 4, 'duration': 2}, TWO),
   'feddf': ({**LOCAL, 'epochs': None, 'server_steps': 3, 'server_batch': 4, 'server_tx': TX}, TWO),
+  'ktpfl': ({'tx': TX, 'epochs': 2, 'batch': 8, 'subset': 8, 'digest_batch': 4, 'temperature': 2.0}, TWO),
+  'selective_fd': ({**LOCAL, 'subset': 8, 'digest_steps': 1, 'digest_batch': 4, 'auxiliary': 20}, TWO),
   'fedh2l': (PEERS, TWO),
   'fedh2l pairs': ({**PEERS, 'pairs': True, 'project': 'pcgrad', 'separate_optimizers': True}, TWO),
   'felo': (FELO, ONE),

@@ -18,9 +18,11 @@ from fedkd.methods.fedtgp import fedtgp
 from fedkd.methods.felo import felo
 from fedkd.methods.fml import fml
 from fedkd.methods.heterofl import heterofl
+from fedkd.methods.ktpfl import ktpfl
 from fedkd.methods.lg_fedavg import lg_fedavg
 from fedkd.methods.private import agg, private, public
 from fedkd.methods.scarlet import scarlet
+from fedkd.methods.selective_fd import selective_fd
 from fedkd.methods.velo import velo
 
 __all__ = [
@@ -43,9 +45,11 @@ __all__ = [
   'felo',
   'fml',
   'heterofl',
+  'ktpfl',
   'lg_fedavg',
   'private',
   'public',
   'scarlet',
+  'selective_fd',
   'velo',
 ]

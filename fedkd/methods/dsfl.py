@@ -12,7 +12,7 @@ from fedkd import distillation, examples, local, losses, servers
 from fedkd.errors import check_choice
 from fedkd.inference import infer
 from fedkd.ranges import Count, Positive, Scale, Weight, checked
-from fedkd.types import Client, Method
+from fedkd.types import Client, Method, apply_model
 
 INFERENCE = ('server', 'own')
 
@@ -50,7 +50,8 @@ def dsfl(
     aggregation: 'era', the softmax of mean probabilities divided by `temperature`; 'mean', as they are (SA in the
       paper); 'power', to the power of `exponent` (SCARLET).
     temperature, exponent: may be traced.
-    inference: which model a client uses, the 'server' one of its architecture, or its 'own'; the server then has none.
+    inference: a client uses the 'server' model of its architecture, `accuracy_own` being that of its own model; or its
+      'own', and the server has none.
     keep_optimizer: whether the clients' optimizer states persist across rounds; else they are fresh in each.
 
   Raises:
@@ -97,7 +98,8 @@ def evaluated(
   if not epochs:
     raise ValueError("digest_epochs=0 leaves the server's models untrained; set inference='own'")
   server = servers.students(method.server, tx, epochs, batch, distance)
-  return method._replace(server=server, variables=lambda state, g: servers.student_of(state.server, g))
+  own = lambda model, variables, server_state, x: apply_model(model, variables['own'], server_state, x)
+  return method._replace(server=server, deployed=servers.student_of, predictions=(('own', own),))
 
 
 def distance(logits: jax.Array, target: jax.Array) -> jax.Array:

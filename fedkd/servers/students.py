@@ -74,6 +74,8 @@ def students(
   return Server(init, receive, lambda key, t, state, ids: server.send(key, t, state['consensus'], ids))
 
 
-def student_of(state: PyTree, g: int) -> dict:
-  """What a method's `variables` returns where clients use the model that `students` has of their architecture."""
-  return jax.tree.map(lambda a: a[None], local.variables(state['learners'][g]))
+def student_of(model: nn.Module, variables: dict, state: PyTree) -> tuple[nn.Module, dict]:
+  """A method's `deployed` where clients use the model that `students` has of their architecture; what they would use
+  otherwise is among its variables as 'own'."""
+  learner = next(one for node, one in zip(state['models'], state['learners'], strict=True) if module_of(node) is model)
+  return model, {**local.variables(learner), 'own': variables}

@@ -94,8 +94,14 @@ def test_three_rounds_are_those_of_the_twin(aggregation):
     np.testing.assert_allclose(state.server['consensus']['consensus'], target, rtol=1e-3, atol=1e-5)
     loss = np.mean([server.train(last, target) + (target * np.log(target)).sum(-1).mean() for _ in range(2)])
     np.testing.assert_allclose(report.server['server_distill_loss'][0], loss, rtol=1e-3)
-  used = made.method.variables(state, 0)['params']['net']['output']
-  np.testing.assert_allclose(np.vstack([used['kernel'][0], used['bias']]), server.w, rtol=1e-3, atol=1e-5)
+  own = row(made.method.variables(state, 0), 0)
+  _, used = made.method.deployed(made.groups[0].model, own, state.server)
+  dense = used['params']['net']['output']
+  np.testing.assert_allclose(np.vstack([dense['kernel'], dense['bias'][None]]), server.w, rtol=1e-3, atol=1e-5)
+  ((name, predict),) = made.method.predictions
+  logits = predict(made.groups[0].model, used, state.server, image[:5])
+  assert name == 'own'
+  np.testing.assert_allclose(softmax(np.asarray(logits)), parties[0].probabilities(np.arange(5)), rtol=1e-3)
   for k, party in enumerate(parties):
     dense = row(state.client[0], k)['learner'].params['net']['output']
     np.testing.assert_allclose(np.vstack([dense['kernel'], dense['bias'][None]]), party.w, rtol=1e-3, atol=1e-5)

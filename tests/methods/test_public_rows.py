@@ -2,6 +2,7 @@
 
 from functools import cache
 
+import jax
 import numpy as np
 import optax
 import pytest
@@ -24,8 +25,12 @@ TABLE = {
   # Nothing is kept: all labels travel, and with them their rows and a signal for each.
   'scarlet': (methods.scarlet(SGD, digest_epochs=1, duration=0, **PUBLIC), BOTH, (SUBSET, BOTH + 3 * SUBSET)),
   'feddf': (methods.feddf(SGD, server_steps=2, server_batch=6, server_tx=SGD, **TURN), WEIGHTS + 1, (WEIGHTS, WEIGHTS)),
+  'ktpfl': (methods.ktpfl(SGD, subset=SUBSET, digest_batch=SUBSET, epochs=1, batch=24), BOTH, (SUBSET, BOTH + SUBSET)),
+  # Its numbers depend on what clients select, which a client's own noise decides: `test_selective_fd.py`.
+  'selective_fd': (methods.selective_fd(SGD, subset=SUBSET, digest_batch=SUBSET, epochs=1, steps=None), None, None),
 }
 every_method = pytest.mark.parametrize('name', TABLE)
+every_other = pytest.mark.parametrize('name', [name for name in TABLE if name != 'selective_fd'])
 
 
 def made_with(name, sizes, parts=PARTS):
@@ -40,13 +45,18 @@ def base(name):
 
 def models_of(made, state):
   """Per client, the variables of the model that it uses."""
-  stacks = [made.method.variables(state, g) for g in range(len(made.groups))]
+  deployed = [
+    jax.vmap(lambda v, model=group.model: made.method.deployed(model, v, state.server)[1])(
+      made.method.variables(state, g)
+    )
+    for g, group in enumerate(made.groups)
+  ]
   rows = [[row(v, min(k, v['params']['net']['output']['bias'].shape[0] - 1)) for k in range(len(g.ids))]
-          for g, v in zip(made.groups, stacks, strict=True)]  # fmt: skip
+          for g, v in zip(made.groups, deployed, strict=True)]  # fmt: skip
   return [variables for of_group in rows for variables in of_group]
 
 
-@every_method
+@every_other
 def test_the_ledger_is_the_formula(name):
   _, up, (first, later) = TABLE[name]
   _, (_, report) = base(name)
@@ -65,7 +75,7 @@ def test_a_round_with_nobody_leaves_the_server_alone(name):
   assert not sum(n for n, _ in ledger.total(report.down).values())
 
 
-@every_method
+@every_other
 def test_permuted_clients_permute_the_results(name):
   """With batches that hold every row as often: nothing but the number of a client is random."""
   made, (state, _) = base(name)

@@ -1,0 +1,95 @@
+"""KT-pFL: Zhang, Guo, Ma, Wang, Xu, Wu, "Parameterized Knowledge Transfer for Personalized Federated Learning", 2021.
+
+Every client distils its own mixture of everybody's predictions of public images; the server learns who mixes whom.
+"""
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedkd import distillation, examples, inference, local, losses, servers
+from fedkd.errors import check_choice
+from fedkd.ranges import Count, Positive, Scale, Weight, checked
+from fedkd.types import Client, Method
+
+LOSSES = ('mse', 'kl')
+ORDERS = ('before', 'after')
+REDUCTIONS = ('mean', 'batchmean')
+
+
+@checked
+def ktpfl(
+  tx: optax.GradientTransformation,
+  subset: Count = 5000,
+  digest_epochs: Positive = 1,
+  digest_batch: Positive = 256,
+  epochs: Positive = 10,
+  batch: Positive = 16,
+  temperature: Scale = 10.0,
+  rho: Weight = 0.7,
+  sharpen: Weight = 5.0,
+  coefficient_loss: str = 'mse',
+  order: str = 'before',
+  rate: Weight | None = None,
+  reduction: str = 'mean',
+  keep_optimizer: bool = False,
+) -> Method:
+  """A mixture of predictions for every client, with learned coefficients.
+
+  Learned: every client's own model, and K x K coefficients on the server. Sent: probabilities at `temperature` on a
+  subset of the public rows up, the client's own mixture of them and the rows of the next subset down. Averaged:
+  probabilities, with the client's coefficients. Labels of public rows are not used: a client does not train on the rows
+  that it shares.
+
+  Round 0 is the private pass that comes before the paper's first round. The code draws public rows with replacement,
+  here a round has no row twice.
+
+  Args:
+    tx: optax optimizer.
+    subset: public rows per round, new ones each round; 0 is all rows.
+    digest_epochs, digest_batch: of the distillation, passes over the subset and examples per mini-batch.
+    epochs: passes over the client's own data at most: 1 in the rounds 0 and 1, and then one more in each.
+    batch: examples per mini-batch of them.
+    temperature: of all probabilities, without the factor T^2. May be traced.
+    rho: weight of the distance of coefficients from equal ones. May be traced.
+    sharpen: after a step a row is the softmax of so many times itself. May be traced.
+    coefficient_loss: between own and mixed probabilities, 'mse' (the code) or 'kl' (the paper).
+    order: whether coefficients are learned 'before' the targets are mixed with them (the code), or 'after' (the paper).
+    rate: of the step of the coefficients; None: by powers of 5 from 1, until its mean size in a row is about 0.01.
+    reduction: of the distillation, the 'mean' over examples and classes (the code), or 'batchmean' over examples.
+    keep_optimizer: whether the two optimizer states persist across rounds; else they are fresh in each.
+
+  Raises:
+    ValueError: for an unknown choice, without public rows, or with fewer than `subset` of them.
+  """
+  check_choice('coefficient_loss', coefficient_loss, LOSSES)
+  check_choice('order', order, ORDERS)
+  check_choice('reduction', reduction, REDUCTIONS)
+
+  def distance(logits, target):
+    kl = losses.kl_divergence(target, logits / temperature)
+    return kl / logits.shape[-1] if reduction == 'mean' else kl
+
+  def init(key, model, data, variables):
+    del key, model, data
+    return distillation.start(variables, tx)
+
+  def step(key, t, model, state, down, data):
+    private, index = examples.unshared(data), down.shared['index']
+    lessons, many = servers.lessons({**down.own, 'last': down.shared['last']})
+    away, loss_fn = distillation.towards(model, data.pool, distance), local.supervised(model, data.pool)
+    passes = jnp.clip(t, 1, epochs)
+
+    def digest(learner):
+      key_digest = jax.random.fold_in(key, 1)
+      return local.fit(key_digest, learner, tx, away, lessons, many, digest_batch, None, digest_epochs, t)
+
+    def revisit(learner):
+      return local.fit(key, learner, tx, loss_fn, private.index, private.size, batch, None, passes, t)
+
+    state, info = distillation.digest_and_revisit(state, tx, keep_optimizer, digest, revisit)
+    logits = inference.infer(model, local.variables(state['learner']), data.pool.example, index)
+    return state, {'knowledge': jax.nn.softmax(logits / temperature)}, info
+
+  server = servers.mixtures(subset, servers.Learning(rho, sharpen, coefficient_loss, order, rate))
+  return Method(Client(init, step), server, lambda state, g: local.variables(state.client[g]['learner']))

@@ -1,0 +1,94 @@
+"""Selective-FD: Shao, Wu, Zhang, "Selective Knowledge Sharing for Privacy-Preserving Federated Distillation without a
+Good Teacher", 2024.
+
+Clients predict only those public images that look like their own; the server drops ambiguous labels.
+"""
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedkd import distillation, examples, inference, local, selectors, servers
+from fedkd.errors import check_choice
+from fedkd.ranges import Annotated, Count, Fraction, Positive, Range, Ratio, Scale, checked
+from fedkd.types import Client, Masked, Method
+
+
+@checked
+def selective_fd(
+  tx: optax.GradientTransformation,
+  subset: Count = 512,
+  steps: Count | None = 1,
+  epochs: Count | None = None,
+  batch: Positive = 64,
+  digest_steps: Positive = 10,
+  digest_batch: Positive = 512,
+  known: Ratio = 0.05,
+  auxiliary: Positive = 250,
+  width: Scale = 5.0,
+  regulariser: float = -0.5,
+  quantile: Fraction = 0.25,
+  ambiguity: Annotated[float, Range(above=0, most=2)] = 2.0,
+  inputs: str = 'pixels',
+  keep_optimizer: bool = True,
+) -> Method:
+  """Consensus on public images of those clients alone that know such images.
+
+  Learned: every client's own model, with one optimizer state for distillation and one for its own rows; before the
+  first round, which public images look like its own. Sent: probabilities of selected images and their rows up, their
+  mean where somebody sent one and it is clear, its rows and those of the next subset down. Averaged: probabilities.
+  Labels of public rows are not used: a client does not train on the rows that it shares.
+
+  A client selects an image where the ratio of the density of its own examples to that of uniform noise is above that of
+  a share of its own examples (`selectors.kulsif`). The authors' demonstration multiplies with the matrix of its linear
+  system where the paper solves it.
+
+  Args:
+    tx: optax optimizer.
+    subset: public rows per round, new ones each round; 0 is all rows.
+    steps: mini-batches of its own per round; or
+    epochs: passes over them.
+    batch: examples per mini-batch of them.
+    digest_steps, digest_batch: of the distillation.
+    known: share of a client's examples that its density is estimated from; the others give the threshold.
+    auxiliary: uniform examples in the box of all inputs.
+    width: of the Gaussian kernel, in the units of normalised pixels or of features.
+    regulariser: exponent of `auxiliary` in the penalty (the demonstration; SCARLET's code has +0.5).
+    quantile: share of its own other examples whose ratio is below the threshold.
+    ambiguity: a mean p is sent if the distance of p from its one-hot label, 2 (1 - max p), is below; 2 sends all.
+    inputs: 'pixels', normalised as the model does, or 'features' of the model that the client starts from.
+    keep_optimizer: whether the two optimizer states persist across rounds; else they are fresh in each.
+
+  Raises:
+    ValueError: for other inputs, without public rows, or with fewer than `subset` of them.
+  """
+  check_choice('inputs', inputs, selectors.INPUTS)
+  selector = {'known': known, 'auxiliary': auxiliary, 'width': width, 'regulariser': regulariser, 'inputs': inputs}
+
+  def init(key, model, data, variables):
+    own, rows = examples.unshared(data), examples.public(data).index
+    selected = selectors.resembling(key, model, variables, data, own, rows, share=quantile, **selector)
+    return {'learner': distillation.start(variables, tx), 'selected': selected}
+
+  def step(key, t, model, state, down, data):
+    received, private, index = down.shared, examples.unshared(data), down.shared['index']
+    lessons, many = servers.lessons(received)
+    away = distillation.towards(model, data.pool, optax.softmax_cross_entropy)
+    loss_fn = local.supervised(model, data.pool)
+
+    def digest(learner):
+      key_digest = jax.random.fold_in(key, 1)
+      return local.fit(key_digest, learner, tx, away, lessons, many, digest_batch, digest_steps, None, t)
+
+    def revisit(learner):
+      return local.fit(key, learner, tx, loss_fn, private.index, private.size, batch, steps, epochs, t)
+
+    learner, info = distillation.digest_and_revisit(state['learner'], tx, keep_optimizer, digest, revisit)
+    logits = inference.infer(model, local.variables(learner['learner']), data.pool.example, index)
+    selected = state['selected'][servers.places(data.public.index, index)]
+    up = {'knowledge': Masked(jax.nn.softmax(logits), selected), 'index': Masked(index, selected)}
+    return {**state, 'learner': learner}, up, {**info, 'selected': jnp.mean(selected)}
+
+  clear = lambda p: 2 * (1 - jnp.max(p, -1)) < ambiguity
+  server = servers.consensus(subset, draw=servers.uniform, keep=clear)
+  return Method(Client(init, step), server, lambda state, g: local.variables(state.client[g]['learner']['learner']))

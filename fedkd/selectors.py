@@ -1,0 +1,123 @@
+"""Which public examples look like a client's own: ratios of densities."""
+
+from collections.abc import Callable
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from fedkd import inference
+from fedkd.errors import check_choice
+from fedkd.types import Data, ExampleIndices
+
+INPUTS = ('pixels', 'features')
+BLOCK = 500  # examples whose ratios are computed at once
+
+
+def kernel(x: jax.Array, y: jax.Array, width: float) -> jax.Array:
+  """exp(-|x - y|^2 / (2 width^2)) of vectors [A, d] and [B, d]: float[A, B]."""
+  squares = jnp.sum(jnp.square(x), 1)[:, None] + jnp.sum(jnp.square(y), 1) - 2 * x @ y.T
+  return jnp.exp(-jnp.maximum(squares, 0) / (2 * width**2))
+
+
+def kulsif(
+  known: jax.Array, there: jax.Array, auxiliary: jax.Array, width: float = 5.0, regulariser: float = -0.5
+) -> Callable[[jax.Array], jax.Array]:
+  """The ratio of the density of `known` examples to that of `auxiliary` ones, by kernel unconstrained least squares
+  (Kanamori, Suzuki, Sugiyama, 2012).
+
+  With n auxiliary and m known examples and l = n^regulariser: ratio(x) = sum_i a_i k(x, A_i) + sum_j k(x, K_j) / (m l),
+  where (k(A, A) / n + l I) a = -k(A, K) 1 / (n m l).
+
+  Args:
+    known: [m_max, d], of which `there`, bool[m_max], is no padding.
+    auxiliary: [n, d].
+    width: of the Gaussian kernel.
+    regulariser: exponent of n.
+
+  Returns:
+    x [B, d] -> float[B].
+  """
+  n, m = auxiliary.shape[0], jnp.maximum(jnp.sum(there), 1)
+  penalty = jnp.asarray(float(n) ** regulariser, jnp.float32)
+  to_known = lambda x: kernel(x, known, width) @ there.astype(jnp.float32) / (m * penalty)
+  square = kernel(auxiliary, auxiliary, width) / n + penalty * jnp.eye(n)
+  weight = jnp.linalg.solve(square, -to_known(auxiliary) / n)
+  return lambda x: kernel(x, auxiliary, width) @ weight + to_known(x)
+
+
+def quantile(values: jax.Array, among: jax.Array, share: float) -> jax.Array:
+  """The quantile of those values [n] that are `among`, bool[n], interpolated as NumPy does; of none, -inf."""
+  count = jnp.sum(among)
+  ordered = jnp.sort(jnp.where(among, values, jnp.inf))
+  at = share * jnp.maximum(count - 1, 0)
+  low = jnp.floor(at).astype(jnp.int32)
+  high = jnp.minimum(low + 1, jnp.maximum(count - 1, 0))
+  between = ordered[low] + (at - low) * (ordered[high] - ordered[low])
+  return jnp.where(count > 0, between, -jnp.inf)
+
+
+def resembling(
+  key: jax.Array,
+  model: nn.Module,
+  variables: dict,
+  data: Data,
+  own: ExampleIndices,
+  rows: jax.Array,
+  *,
+  known: float,
+  auxiliary: int,
+  width: float,
+  regulariser: float,
+  share: float,
+  inputs: str,
+) -> jax.Array:
+  """bool[N], which of the examples `rows` int32[N] look like a client's own: whose ratio of densities is above that of
+  a share of its own.
+
+  The ratio is of the first of its own examples to as many as `auxiliary` uniform ones in the box of all inputs; the
+  threshold is the quantile `share` of the ratio over the others of its own.
+
+  Args:
+    key: of the uniform examples.
+    model, variables: whose preprocessing, or with inputs='features' whose features, are looked at.
+    own: the client's examples.
+    known: share of them that is first.
+    inputs: 'pixels' or 'features'.
+    width, regulariser: as in `kulsif`.
+  """
+  check_choice('inputs', inputs, INPUTS)
+  of = lambda index: _inputs(model, variables, data.pool.example, index, inputs)
+  count = own.index.shape[0]
+  many = jnp.maximum(jnp.floor(known * own.size + 1e-6).astype(jnp.int32), 1)
+  first, place = own.index[: max(1, int(known * count + 1e-6))], jnp.arange(count)
+  low, high = _box(model, data.pool.example, of, rows, inputs)
+  noise = low + (high - low) * jax.random.uniform(key, (auxiliary, low.shape[0]))
+  ratio = kulsif(of(first), place[: first.shape[0]] < many, noise, width, regulariser)
+  # In blocks: all clients do this at once.
+  ratios = lambda index: jax.lax.map(lambda i: ratio(of(i[None]))[0], index, batch_size=BLOCK)
+  threshold = quantile(ratios(own.index), (place >= many) & (place < own.size), share)
+  return ratios(rows) > threshold
+
+
+def _inputs(model, variables, example, index, inputs):
+  """Vectors [n, d] of the examples in the rows `index`."""
+  if inputs == 'features':
+    found = inference.infer(model, variables, example, index, features=True)[1]
+  else:
+    found = _normalised(model, example[index])
+  return found.reshape(index.shape[0], -1)
+
+
+def _normalised(model, x):
+  x = x.astype(jnp.float32)
+  return x if model.mean is None else (x - model.mean) * model.scale
+
+
+def _box(model, example, of, rows, inputs):
+  """(least, most) of every input [d]: of all images that there can be, else of the examples in `rows`."""
+  if inputs == 'pixels' and example.dtype == jnp.uint8:
+    ends = jnp.stack([jnp.zeros(example.shape[1:]), jnp.full(example.shape[1:], 255.0)])
+    return _normalised(model, ends).reshape(2, -1)
+  found = of(rows)
+  return jnp.min(found, 0), jnp.max(found, 0)

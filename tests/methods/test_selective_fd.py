@@ -1,0 +1,175 @@
+"""Selective-FD: which images a client selects, and which labels the server keeps."""
+
+import hypothesis.strategies as st
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from hypothesis import given, settings
+
+from fedkd import methods, models, plan, selectors, servers
+from fedkd.models.base import Preprocessed
+from fedkd.types import Masked
+from helpers import CLASSES, assert_same_bits, pool, problem
+from lone_servers import KEY
+
+LINEAR = models.MLP((), classes=CLASSES)
+SGD = optax.sgd(0.1)
+TURN = {'subset': 6, 'digest_steps': 2, 'digest_batch': 6, 'steps': 1, 'batch': 8, 'auxiliary': 20}
+ROUNDS = 4
+
+
+# The selector.
+
+
+def in_numpy(known, auxiliary, x, width, regulariser):
+  kernel = lambda a, b: np.exp(-((a[:, None] - b) ** 2).sum(-1) / (2 * width**2))
+  n, m = len(auxiliary), len(known)
+  penalty = n**regulariser
+  right = -kernel(auxiliary, known).sum(1) / (n * m * penalty)
+  weight = np.linalg.solve(kernel(auxiliary, auxiliary) / n + penalty * np.eye(n), right)
+  return kernel(x, auxiliary) @ weight + kernel(x, known).sum(1) / (m * penalty)
+
+
+@pytest.mark.parametrize('regulariser', [-0.5, 0.5])
+def test_the_ratio_is_that_of_numpy_and_padding_does_not_matter(regulariser):
+  rng = np.random.default_rng(0)
+  known, auxiliary, x = rng.normal(size=(7, 5)), rng.uniform(-2, 2, (9, 5)), rng.normal(size=(11, 5))
+  there = np.arange(7) < 4
+  known[4:] = np.nan_to_num(np.inf, posinf=50.0)
+  ratio = selectors.kulsif(*map(jnp.asarray, (known, there, auxiliary)), 2.0, regulariser)
+  np.testing.assert_allclose(ratio(jnp.asarray(x)), in_numpy(known[:4], auxiliary, x, 2.0, regulariser), rtol=1e-3)
+
+
+def test_of_one_example_and_itself_the_ratio_is_a_half():
+  """1 / (1 + l), and l = 1 for one example, whatever the exponent."""
+  one = jnp.ones((1, 3))
+  np.testing.assert_allclose(selectors.kulsif(one, jnp.ones(1, bool), one)(one), [0.5], rtol=1e-6)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.floats(-3, 3, width=32), min_size=6, max_size=6), st.integers(1, 6), st.sampled_from([0, 0.25, 1]))
+def test_quantiles_are_those_of_numpy(values, count, share):
+  values, among = np.array(values, np.float32), np.arange(6) >= 6 - count
+  found = selectors.quantile(jnp.asarray(values), jnp.asarray(among), share)
+  np.testing.assert_allclose(found, np.quantile(values[among], share), rtol=1e-4, atol=1e-5)
+
+
+def resembling(made, client, share=0.25, inputs='pixels', auxiliary=200, **how):
+  data, model = made.data[0], made.groups[0].model
+  own = jax.tree.map(lambda a: a[client], data.private)
+  how = {'known': 0.3, 'width': 5.0, 'regulariser': -0.5, **how}
+  variables = made.method.variables(made.state, 0)
+  variables = jax.tree.map(lambda a: a[0], variables)
+  return lambda rows: selectors.resembling(
+    KEY, model, variables, data, own, jnp.asarray(rows), share=share, inputs=inputs, auxiliary=auxiliary, **how
+  )
+
+
+@pytest.mark.parametrize('inputs', ['pixels', 'features'])
+def test_clients_of_one_class_select_images_of_that_class(inputs):
+  label = np.asarray(pool().label)
+  parts = [np.flatnonzero(label == c)[:20] for c in range(CLASSES)]
+  made = problem(methods.private(SGD), [LINEAR], [3], plan.synchronous()([3], 1), parts)
+  rows = np.arange(60, 120)
+  for c in range(CLASSES):
+    found = np.asarray(resembling(made, c, inputs=inputs)(rows))
+    assert found[label[rows] == c].mean() > 0.5
+    assert found[label[rows] != c].mean() < 0.2
+
+
+def test_with_the_quantile_0_all_other_own_rows_but_the_least_are_above():
+  made = problem(methods.private(SGD), [LINEAR], [2], plan.synchronous()([2], 1), [np.arange(20), np.arange(20, 30)])
+  for client, rows in ((0, np.arange(20)), (1, np.arange(20, 30))):
+    others = rows[int(0.3 * len(rows)) :]
+    assert np.asarray(resembling(made, client, share=0.0)(others)).sum() == len(others) - 1
+
+
+def test_the_box_of_mnist_is_the_published_one():
+  model = Preprocessed(LINEAR, np.float32(255 * 0.1307), np.float32(1 / 255 / 0.3081))
+  low, high = selectors._box(model, jnp.zeros((1, 2, 2, 1), jnp.uint8), None, None, 'pixels')
+  np.testing.assert_allclose([low[0], high[0]], [-0.4242, 2.8215], atol=1e-4)
+  assert low.shape == (4,)
+
+
+# The server.
+
+
+@pytest.fixture(scope='module')
+def consensus():
+  """(votes [m, M], predictions [m, M, C], ambiguity) -> (the download, of whole uploads for votes None)."""
+  made = problem(methods.private(SGD), [LINEAR], [3], plan.synchronous()([3], 1))
+
+  def run(votes, p, ambiguity=2.0):
+    keep = None if votes is None else lambda p: 2 * (1 - jnp.max(p, -1)) < ambiguity
+    server = servers.consensus(6, draw=servers.uniform, keep=keep)
+    state = server.init(KEY, made.groups, (), made.data)
+    up = jnp.asarray(p, jnp.float32)
+    up = up if votes is None else Masked(up, jnp.asarray(votes))
+    state, _ = server.receive(KEY, 0, state, ({'knowledge': up},), (jnp.arange(len(p)),))
+    return server.send(KEY, 1, state, (jnp.arange(len(p)),))[0].shared
+
+  return run
+
+
+P = np.random.default_rng(0).dirichlet(np.ones(CLASSES), (3, 6)).astype(np.float32)
+
+
+def test_with_all_votes_it_is_the_plain_mean(consensus):
+  voted, plain = consensus(np.ones((3, 6), bool), P), consensus(None, P)
+  assert_same_bits(voted['consensus'].value, plain['consensus'].value)
+  assert voted['consensus'].valid.all()
+  np.testing.assert_array_equal(voted['last']['index'].value, plain['last']['index'].value)
+
+
+def test_one_voter_is_heard_word_for_word_and_a_row_without_votes_is_dropped(consensus):
+  votes = np.zeros((3, 6), bool)
+  votes[1, :4] = True
+  found = consensus(votes, np.where(votes[..., None], P, np.nan))
+  np.testing.assert_array_equal(found['consensus'].valid, votes[1])
+  np.testing.assert_array_equal(found['consensus'].value[:4], P[1, :4])
+  np.testing.assert_array_equal(found['last']['index'].valid, votes[1])
+  (_, target), many = servers.lessons(found)
+  assert int(many) == 4
+  np.testing.assert_array_equal(target[:4], P[1, :4])
+
+
+@pytest.mark.parametrize('ambiguity', [0.5, 1.0, 2.0])
+def test_labels_that_are_not_clear_are_dropped(consensus, ambiguity):
+  found = consensus(np.ones((3, 6), bool), P, ambiguity)['consensus']
+  np.testing.assert_array_equal(found.valid, P.mean(0).max(-1) > 1 - ambiguity / 2)
+
+
+# Both.
+
+
+def test_the_ledger_counts_what_is_selected_and_kept():
+  made = problem(methods.selective_fd(SGD, **TURN), [LINEAR], [3], plan.synchronous()([3], ROUNDS))
+  public, state, kept = np.asarray(made.data[0].public.index), made.state, 0
+  selected = np.asarray(state.client[0]['selected'])
+  assert 0 < selected.mean() < 1
+  for t in range(ROUNDS):
+    index = np.asarray(state.server['index'])
+    mine = selected[:, [list(public).index(i) for i in index]]
+    state, report = made.run(1, state, t, length=1)
+    numbers = lambda way: sum(np.asarray(n)[0] for n, _ in way[0].values())
+    np.testing.assert_array_equal(numbers(report.up), mine.sum(1) * (CLASSES + 1))
+    np.testing.assert_array_equal(numbers(report.down), kept * (CLASSES + 1) + 6)
+    kept = mine.any(0).sum()
+    assert int(report.server['labelled_rows'][0]) == kept
+  assert_same_bits(state.client[0]['selected'], made.state.client[0]['selected'])
+
+
+@pytest.mark.parametrize(
+  ('wrong', 'message'),
+  [
+    ({'inputs': 'words'}, r"inputs='words' is unknown; choose one of pixels, features"),
+    ({'ambiguity': 2.5}, r'ambiguity=2.5 must be a number above 0 and at most 2'),
+    ({'quantile': 1.5}, r'quantile=1.5 must be a number of at least 0 and at most 1'),
+    ({'known': 0.0}, r'known=0.0 must be a number above 0 and at most 1'),
+  ],
+)
+def test_impossible_numbers_are_refused(wrong, message):
+  with pytest.raises(ValueError, match=message):
+    methods.selective_fd(SGD, **wrong)
