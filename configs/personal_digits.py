@@ -31,14 +31,13 @@ def get_config(arg=''):
   return base.finish(config, choice)
 
 
+ONE_PASS = {'epochs': 1, 'steps': None, 'batch': 10, 'keep_optimizer': False}
+# As many generated features as real ones, a server that keeps pace, the share of the run's 30 rounds.
+OWN = {'fedgen': {'generated': 10}, 'fedtgp': {'server_epochs': 20}, 'fedkd': {'rounds': 30}}
+
+
 def method(name, zoo):
   """One pass of batches of 10 per round, with a fresh optimizer, for every method that has these arguments."""
   values = fedhe_mnist.method(name, zoo)
-  for field, value in (('epochs', 1), ('steps', None), ('batch', 10), ('keep_optimizer', False)):
-    if field in values:
-      values[field] = value
-  if name == 'fedtgp':
-    values.server_epochs = 20
-  if name == 'fedkd':
-    values.rounds = 30
+  values.update({field: value for field, value in ONE_PASS.items() if field in values} | OWN.get(name, {}))
   return values

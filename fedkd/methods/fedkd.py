@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import optax
 
 from fedkd import local, losses
-from fedkd.inference import feature_shape
 from fedkd.methods import pair
 from fedkd.models.torch_layers import torch_kernel
 from fedkd.ranges import Count, Fraction, Positive, checked
@@ -54,6 +53,9 @@ def fedkd(
     rounds: of the run, after which the share stays.
     hidden: whether features are matched, through the matrix; they must then be vectors.
     distill: whether the models learn from each other at all; without, the own model is Private.
+
+  Raises:
+    ValueError: at init, for features that are to be matched and are not vectors.
   """
   threshold = lambda t: start + (end - start) * jnp.minimum(t / rounds, 1)
   squeeze = lambda tree, t: low_rank.compress(tree, threshold(t)) if compress else tree
@@ -64,8 +66,8 @@ def fedkd(
     state = {'own': local.start(variables, tx), 'common': jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)}
     if not hidden:
       return state
-    narrow, wide = (feature_shape(m, v, data.pool) for m, v in ((net, shapes), (model, variables)))
-    link = {'params': {'kernel': torch_kernel(key, (*narrow, *wide))}, 'batch_stats': {}}
+    narrow, wide = (pair.width(m, v, data) for m, v in ((net, shapes), (model, variables)))
+    link = {'params': {'kernel': torch_kernel(key, (narrow, wide))}, 'batch_stats': {}}
     return {**state, 'link': local.start(link, tx)}
 
   def step(key, t, model, state, down, data):

@@ -13,7 +13,6 @@ import optax
 
 from fedkd import local, servers
 from fedkd.errors import check_choice
-from fedkd.inference import feature_shape
 from fedkd.methods import pair
 from fedkd.models.torch_layers import TorchDense
 from fedkd.ranges import Count, Positive, checked
@@ -61,7 +60,7 @@ def fedmrl(
     net = pair.beside(model, common, data.pool.example)
     blank = data.pool.example[:1]
     initial = {'batch_stats': {}, **jax.tree.map(jnp.zeros_like, jax.eval_shape(lambda: net.init(key, blank, False)))}
-    wide, narrow = (_width(m, v, data) for m, v in ((model, variables), (net, initial)))
+    wide, narrow = (pair.width(m, v, data) for m, v in ((model, variables), (net, initial)))
     projection = TorchDense(wide).init(key, jnp.zeros((1, narrow + wide)))
     link = local.start({'batch_stats': {}, **projection}, tx)
     return {'own': local.start(variables, tx), 'link': link, 'common': of_model(initial), 'trained': jnp.bool_(False)}
@@ -131,13 +130,6 @@ def _by(way, common, small):
   return predict
 
 
-def _width(model, variables, data) -> int:
-  shape = feature_shape(model, variables, data.pool)
-  if len(shape) != 1:
-    raise ValueError(f'groups: the features of {type(model.net).__name__} have shape {shape}, not [width]')
-  return shape[0]
-
-
 def _checked_widths(common, server: Server) -> Server:
   """`server`, which refuses a common model whose features are wider than those of a group."""
 
@@ -145,7 +137,7 @@ def _checked_widths(common, server: Server) -> Server:
     for group, own, given in zip(groups, variables, data, strict=True):
       net, blank = pair.beside(group.model, common, given.pool.example), given.pool.example[:1]
       shapes = jax.eval_shape(lambda net=net, blank=blank: net.init(key, blank, False))
-      narrow, wide = _width(net, shapes, given), _width(group.model, own, given)
+      narrow, wide = pair.width(net, shapes, given), pair.width(group.model, own, given)
       if narrow > wide:
         raise ValueError(
           f'groups: the features of {group.name} have {wide} numbers, fewer than the {narrow} of the common model; '

@@ -5,9 +5,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from fedkd.inference import feature_shape
 from fedkd.local import Learner
 from fedkd.models.base import adapted
-from fedkd.types import Predict, PyTree, Server, of_model
+from fedkd.types import Data, Predict, PyTree, Server, of_model
 
 
 def beside(model: nn.Module, net: nn.Module, example: jax.Array) -> nn.Module:
@@ -18,6 +19,20 @@ def beside(model: nn.Module, net: nn.Module, example: jax.Array) -> nn.Module:
   """
   net = net.clone(classes=model.classes) if 'classes' in vars(net) else net
   return model.clone(net=adapted(net, jnp.zeros((1, *example.shape[1:]), example.dtype)))
+
+
+def width(model: nn.Module, variables: dict, data: Data) -> int:
+  """Numbers in the feature vector of one example; `variables` may be shapes.
+
+  Raises:
+    ValueError: for a model without features, or whose features are not vectors.
+  """
+  shape = feature_shape(model, variables, data.pool)
+  if len(shape) != 1:
+    raise ValueError(
+      f'models: the features of {type(model.net).__name__} have shape {shape}, not [width]; choose another'
+    )
+  return shape[0]
 
 
 def common(net: nn.Module, server: Server) -> Server:

@@ -8,7 +8,7 @@ import optax
 import pytest
 from hypothesis import given
 
-from fedkd import ledger, methods
+from fedkd import ledger, methods, models
 from fedkd.methods.fedkd import weighed
 from fedkd.servers.low_rank import compress, expand, rank
 from helpers import assert_close, assert_same_bits
@@ -135,3 +135,9 @@ def test_who_was_there_needs_the_change_alone_and_all_end_with_the_same_common_m
   assert set(downs[1]) <= sent
   assert (downs[2][0] < whole, downs[2][1]) == (True, whole)  # client 2 was not there
   assert (downs[4][0] < whole, downs[4][1]) == (True, whole)  # a round with nobody changes nothing
+
+
+def test_features_that_are_no_vectors_are_not_matched():
+  maps = models.GKTClient(channels=4, classes=3)
+  with pytest.raises(ValueError, match=r'features of GKTClient have shape \(.*\), not \[width\]'):
+    made_with(methods.fedkd(SGD, NARROW), net=maps)
