@@ -57,7 +57,7 @@ def scarlet(
   def step(key, t, model, state, down, data):
     sent, signal, last = down.own['consensus'], down.own['signal']['index'], down.shared['last']['index']
     labels, there = state['cache']['label'], state['cache']['there']
-    at = servers.places(data.public.index, last.value)
+    at = servers.places(data)[last.value]
     target = jnp.where(sent.valid[:, None], sent.value, labels[at])
     # Of rows without a label, as after missed messages, nothing is distilled.
     lesson = Masked(target, last.valid & (sent.valid | there[at]))

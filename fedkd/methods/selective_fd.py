@@ -85,7 +85,7 @@ def selective_fd(
 
     learner, info = distillation.digest_and_revisit(state['learner'], tx, keep_optimizer, digest, revisit)
     logits = inference.infer(model, local.variables(learner['learner']), data.pool.example, index)
-    selected = state['selected'][servers.places(data.public.index, index)]
+    selected = state['selected'][servers.places(data)[index]]
     up = {'knowledge': Masked(jax.nn.softmax(logits), selected), 'index': Masked(index, selected)}
     return {**state, 'learner': learner}, up, {**info, 'selected': jnp.mean(selected)}
 

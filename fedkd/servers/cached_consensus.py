@@ -59,6 +59,7 @@ def cached_consensus(subset: int, rule: aggregate.AnyRule, duration: int, publis
       'last': index,
       'index': index,
       'rule': checked.init(jnp.zeros((many, classes))),
+      'place': places(data[0]),  # of each row of the pool in the caches
       'cache': jnp.zeros((rows, classes)),
       'since': jnp.full(rows, -1, jnp.int32),  # the round of each entry, -1 without one
       'copies': jnp.full((clients(groups), rows), -1, jnp.int32),  # the round of each client's copy
@@ -74,7 +75,7 @@ def cached_consensus(subset: int, rule: aggregate.AnyRule, duration: int, publis
     weight = jnp.where(every >= 0, 1.0, 0.0)
     knowledge = jnp.concatenate([up['knowledge'].value for up in uploads])
     reduced, memory = checked.update(knowledge, weight, state['rule'])
-    at, before = (places(state['public']['index'], state[name]) for name in ('index', 'last'))
+    at, before = (state['place'][state[name]] for name in ('index', 'last'))
     asked, since = requested(state, t, at), state['since'][at]
     fresh, old = since < 0, (since >= 0) & (t - since >= duration + published_off_by_one)
     # Participants now have what there is of the rows that were last when they were sent.
@@ -95,7 +96,7 @@ def cached_consensus(subset: int, rule: aggregate.AnyRule, duration: int, publis
 
   def send(key, t, state, ids):
     del key
-    last, index = (places(state['public']['index'], state[name]) for name in ('last', 'index'))
+    last, index = (state['place'][state[name]] for name in ('last', 'index'))
     since, on = state['since'][last], state['on']
     labels = jnp.where(since[:, None] < 0, state['consensus'], state['cache'][last])
     shared = {

@@ -60,10 +60,11 @@ def drawn(key: jax.Array, public: dict, draw: Draw, many: int) -> jax.Array:
   return public['index'][draw(key, public['label'], public['size'], many)]
 
 
-def places(index: jax.Array, rows: jax.Array) -> jax.Array:
-  """Where in `index` int32[N] each of `rows` stands; all of them do."""
-  order = jnp.argsort(index, stable=True)  # padding repeats a row, whose first place is meant
-  return order[jnp.searchsorted(index[order], rows)]
+def places(data: Data) -> jax.Array:
+  """Where each row of the pool stands among the public rows, int32[rows of the pool]; of other rows the last place."""
+  index = examples.public(data).index
+  every = jnp.arange(index.shape[0], dtype=jnp.int32)
+  return jnp.full(data.pool.label.shape, every[-1]).at[index].min(every)  # padding repeats a row: its first place
 
 
 def have_heard(heard: jax.Array, ids: jax.Array) -> jax.Array:

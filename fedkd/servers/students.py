@@ -50,6 +50,7 @@ def students(
       'learners': tuple(local.start(v, tx) for v in variables),
       'models': modules(groups),
       'image': images(data),
+      'place': places(data[0]),  # of each row of the pool in `image`
     }
 
   def receive(key, t, state, uploads, ids):
@@ -60,7 +61,7 @@ def students(
       'last': {'index': Masked(agreed['last'], heard)},
     }
     (index, target), many = lessons(received)
-    place = places(agreed['public']['index'], index)
+    place = state['place'][index]
     size, key_fit = jnp.where(heard, many, 0), jax.random.fold_in(key, 1)  # equal architectures learn alike
     learners, losses = [], []
     for node, learner in zip(state['models'], state['learners'], strict=True):
