@@ -9,6 +9,7 @@ from absl import flags
 
 from fedkd import cli
 from fedkd.config import command_line
+from helpers import cases
 
 ROOT = pathlib.Path(__file__).parents[1]
 WRITTEN = ('README.md', *sorted(str(p.relative_to(ROOT)) for p in (ROOT / 'docs').rglob('*.md')))
@@ -46,7 +47,10 @@ def elsewhere(tmp_path, monkeypatch):
   return tmp_path
 
 
-@pytest.mark.parametrize('page', [page for page in PAGES if blocks(page, 'python')])
+FIRST = ('README.md', 'docs/index.md', 'docs/concepts.md', 'docs/running/results.md')  # what one reads first
+
+
+@pytest.mark.parametrize('page', cases([page for page in PAGES if blocks(page, 'python')], fast=FIRST))
 def test_the_python_of_a_page_runs_from_top_to_bottom(page, elsewhere, capsys):
   if page in NEEDS_RUN:
     _finished_run(elsewhere / NEEDS_RUN[page])

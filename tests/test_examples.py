@@ -85,6 +85,7 @@ def test_it_runs_through_the_door_and_sends_one_vector_per_class(fedproto):
     np.testing.assert_allclose(held[c], features[y[:90] == c].mean(0), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_it_runs_in_a_config_by_module_and_function(fedproto, tmp_path):
   config = runs.config(runs.save_images(tmp_path / 'tiny.npz'), rounds=2)
   config.groups = ({'model': 'MLP', 'hidden': (8,)}, {'model': 'MLP', 'hidden': (12, 8)})

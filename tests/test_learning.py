@@ -6,6 +6,7 @@ from configs import fedhe_digits
 from fedkd import experiment
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('method', [pytest.param('private', marks=pytest.mark.slow), 'fedhe'])
 def test_four_clients_learn_mnist_5k(method, tmp_path):
   config = fedhe_digits.get_config(f'small,method={method}')

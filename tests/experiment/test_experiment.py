@@ -185,6 +185,7 @@ def test_the_lowering_does_not_change_what_training_begins_with(images):
   jax.tree.map(np.testing.assert_array_equal, *begun)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('net', ['MLP', pytest.param('TwoConv', marks=pytest.mark.slow)])
 def test_seeds_together_equal_seeds_alone(images, net):
   states = []
@@ -335,6 +336,7 @@ def test_a_signal_once_it_has_compiled_lets_the_run_save_a_round(images, tmp_pat
   assert 'compiled in' in words[-1]
 
 
+@pytest.mark.slow
 def test_blocks_of_one_shape_find_the_same_right_answers(images, monkeypatch):
   config = runs.config(images, rounds=2)
   config.data.validation = 0.3
@@ -431,6 +433,7 @@ def halved(tx, steps=2, batch=8):
   return methods.private(tx, steps // 2, None, batch)
 
 
+@pytest.mark.slow
 def test_a_method_by_value_and_by_dotted_path(images, tmp_path):
   by_value, by_path = runs.config(images, 'private'), runs.config(images, 'private')
   by_value.method = configs.method(halved)
@@ -478,6 +481,7 @@ def test_a_rule_with_the_wrong_result_is_refused_before_training(rule, sentence,
 clipping, server_adam = aggregate.centred_clipping(1.0), optimizers.fedadam(0.03)
 
 
+@pytest.mark.slow
 def test_rules_with_memory_and_server_optimizers_by_value_and_by_dotted_path(images, tmp_path):
   given = {'rule': clipping, 'server_tx': server_adam}
   named = {'rule': f'{__name__}:clipping', 'server_tx': f'{__name__}:server_adam'}
@@ -502,6 +506,7 @@ def mlps(images, *groups):
   return config
 
 
+@pytest.mark.slow
 def test_a_client_of_two_groups_is_evaluated_in_the_first_that_holds_it(images, tmp_path):
   """Alone at work, the two clients of the wide net do in one group of four what they do in a group of their own."""
   wide, narrow = {'clients': 2, 'hidden': (8,)}, {'clients': 2, 'hidden': (4,)}
@@ -557,6 +562,7 @@ def test_heterofl_draws_widths_anew_and_is_evaluated_as_the_whole_network(images
   assert model.net.rate == 1.0
 
 
+@pytest.mark.slow
 def test_milestones_slow_every_optimizer_down(images, tmp_path):
   """With decay 0 nothing moves from the milestone on."""
   config = runs.config(images, 'private', 6)

@@ -93,6 +93,7 @@ def test_a_group_may_have_a_learning_rate_and_an_optimizer_of_its_own(images):
   assert np.abs(some[4:] - same[4:]).min() > 1e-4
 
 
+@pytest.mark.slow
 def test_a_schedule_by_name_stretches_over_the_rounds_of_the_phase(images):
   still = trained(images, {}, schedule=base.schedule('cosine', rounds=1))
   first = trained(images, {}, rounds=1)

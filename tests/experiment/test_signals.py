@@ -108,6 +108,7 @@ def test_a_config_string_with_an_unknown_word_exits_with_2(tmp_path):
   assert err == "fedkd: config string has 'huge'; use a profile (small, smoke) or method=..., optimizer=...\n"
 
 
+@pytest.mark.slow
 def test_divergence_exits_with_3(command, tmp_path):
   process = start(
     command, f'--workdir={tmp_path / "run"}', '--config.optimizer.learning_rate=1e38', '--config.rounds=40'

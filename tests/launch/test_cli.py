@@ -76,6 +76,7 @@ def test_a_mistake_is_one_sentence_and_code_2(words, sentence, tmp_path):
   assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_config_of_ones_own_may_use_the_shipped_ones_and_its_neighbours(tmp_path):
   (tmp_path / 'configs').mkdir()
   (tmp_path / 'configs' / 'mine.py').write_text('ROUNDS = 7\n')

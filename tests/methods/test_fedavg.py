@@ -58,6 +58,7 @@ def test_the_server_holds_the_weighted_mean_of_locally_trained_models(keep):
     assert state.client == ((),)
 
 
+@pytest.mark.slow
 def test_batch_norm_statistics_are_averaged_too():
   method = methods.fedavg(SGD, steps=STEPS, batch=BATCH)
   net = models.ThreeConv((4, 4, 4), classes=3)
@@ -102,6 +103,7 @@ def test_a_server_with_momentum_is_fedavgm():
   assert_same_bits(method.variables(state, 0), jax.tree.map(lambda a: a[None], state.server.variables))
 
 
+@pytest.mark.slow
 def test_per_group_is_separate_runs():
   method = methods.fedavg(SGD, steps=STEPS, batch=BATCH, per_group=True)
   both = plan.sampled(ratio=0.6)([2, 3], 4)

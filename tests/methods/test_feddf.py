@@ -79,6 +79,7 @@ def test_a_round_is_that_of_the_twin(targets, start):
     assert loss > 1e-5
 
 
+@pytest.mark.slow
 def test_students_of_all_architectures_learn_from_the_same_teachers():
   apart = []
   for steps in (0, 200):
@@ -90,6 +91,7 @@ def test_students_of_all_architectures_learn_from_the_same_teachers():
   assert apart[1] < 0.5 * apart[0]
 
 
+@pytest.mark.slow
 def test_the_best_student_on_validation_is_kept_and_patience_ends_the_distillation():
   how = {**TURN, 'server_batch': 11, 'validate': 'public'}
   worse = optax.sgd(-1.0)  # away from the teachers

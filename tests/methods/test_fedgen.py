@@ -19,6 +19,7 @@ SMALL = {'hidden': 6, 'server_steps': 2, 'server_batch': 8, 'generated': 4}
 RANDOM = np.random.default_rng(0)
 
 
+@pytest.mark.slow
 def test_without_its_weights_it_is_fedavg():
   """Of a net without statistics, which FedGen's clients keep."""
   ours, theirs = methods.fedgen(SGD, alpha=0.0, beta=0.0, **TURN, **SMALL), methods.fedavg(SGD, **TURN)
@@ -26,6 +27,7 @@ def test_without_its_weights_it_is_fedavg():
   assert_same_bits(jax.tree.map(lambda a: a[:1], one), other)
 
 
+@pytest.mark.slow
 def test_of_heads_alone_without_its_weights_it_is_lg_fedavg():
   ours = methods.fedgen(SGD, alpha=0.0, beta=0.0, share='head', **TURN, **SMALL)
   theirs = methods.lg_fedavg(SGD, epochs=None, **TURN)
@@ -153,6 +155,7 @@ def test_messages_are_the_weights_the_generator_and_the_labels(share):
   assert np.asarray(state.server.known).all()
 
 
+@pytest.mark.slow
 def test_before_the_generator_is_taught_clients_ignore_it_and_labels_are_counted():
   made, plain = (
     made_with(methods.fedgen(SGD, **TURN, **SMALL), rounds=1),

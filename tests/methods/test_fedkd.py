@@ -61,6 +61,7 @@ def test_a_change_of_rank_1_is_two_vectors_and_a_number(threshold):
   assert not np.asarray(expand(nothing)['params']).any()
 
 
+@pytest.mark.slow
 def test_without_distillation_and_compression_it_is_private_and_fedavg():
   how = {'compress': False, 'distill': False, **TURN}
   made, alone = (
@@ -115,6 +116,7 @@ def test_one_round_is_that_of_a_twin_in_numpy():
   )
 
 
+@pytest.mark.slow
 def test_who_was_there_needs_the_change_alone_and_all_end_with_the_same_common_model():
   method = methods.fedkd(SGD, NARROW, rounds=4, **TURN)
   made = made_with(method, participants=[[0, 1], [0, 1], [0, 2], [-1, -1], [0, 1]])

@@ -37,6 +37,7 @@ def test_with_beta_1_the_common_model_is_fedavg():
   assert ledger.total(report.down) == {kind: up[kind] for kind in ('statistics', 'weights')}
 
 
+@pytest.mark.slow
 def test_equal_pairs_stay_equal():
   """One client, both models alike, no memory of the optimizers: what either learns from the other is nothing."""
   made = made_with(methods.fml(SGD, NET, keep_optimizer=False, **TURN), clients=1)
@@ -73,6 +74,7 @@ def test_the_common_model_has_the_clients_classes_and_preprocessing_and_is_evalu
   assert (found[0][''] != found[0]['common']).any()
 
 
+@pytest.mark.slow
 def test_clients_may_count_alike():
   for equal, expected in ((False, [12, 6, 3]), (True, [1, 1, 1])):
     made = made_with(methods.fml(SGD, NARROW, equal_weights=equal, **TURN), rounds=1)

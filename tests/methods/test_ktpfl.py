@@ -139,6 +139,7 @@ def test_of_rows_of_one_a_client_hears_itself():
   np.testing.assert_allclose(sent.value, state.server['prediction'], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_who_was_away_keeps_its_row_and_is_in_nobodys_mixture():
   participants = np.array([[0, 1, 2], [0, 1, -1], [0, 1, 2]], np.int32)
   made = made_with(methods.ktpfl(SGD, **TURN), participants)
