@@ -61,6 +61,19 @@ def test_a_change_of_rank_1_is_two_vectors_and_a_number(threshold):
   assert not np.asarray(expand(nothing)['params']).any()
 
 
+@pytest.mark.parametrize('threshold', [0.3, 0.9, 0.95, 0.999999])
+def test_a_kernel_is_sent_in_the_fewer_numbers_and_keeps_its_share_of_energy(threshold):
+  """A convolution's kernel is a matrix [kh * kw * in, out]."""
+  random = np.random.default_rng(1)
+  kernel = random.normal(size=(3, 3, 2, 10)) * 0.6 ** np.arange(10)
+  message = compress({'params': jnp.asarray(kernel, jnp.float32), 'bias': jnp.zeros(10)}, threshold)
+  squares = np.linalg.svd(kernel.reshape(18, 10), compute_uv=False) ** 2
+  r = int((np.cumsum(squares) / squares.sum() <= threshold).sum()) + 1
+  assert numbers(message) == min(180, r * (18 + 10 + 1)) + 10
+  left = np.linalg.norm(np.asarray(expand(message)['params']) - kernel) ** 2
+  np.testing.assert_allclose(left, 0 if r * 29 >= 180 else squares[r:].sum(), rtol=1e-3, atol=1e-8)
+
+
 @pytest.mark.slow
 def test_without_distillation_and_compression_it_is_private_and_fedavg():
   how = {'compress': False, 'distill': False, **TURN}
