@@ -8,6 +8,24 @@ training images is public. `method`: dsfl, scarlet, ktpfl, selective_fd, fedmd, 
 many passes over what is not public; feddf and fedavg, whose clients train on what they share too. `zoo`: homo, LeNet
 for all; hetero, LeNet and an MLP by turns. `small`: 15 000 images, 15 rounds of five passes. `smoke`: 4 000 images,
 MLPs, four rounds.
+
+Measured with `smoke`, 15 rounds (--config.rounds=15 --config.seeds=0,1,2; 2-core CPU): means over clients on the 1 000
+test images of all, on their own 100, and differences paired with private. DS-FL and SCARLET are evaluated with the
+server's model, which is the same for all; in brackets their clients' own.
+
+| method | accuracy % | difference | own test rows % | MB up | MB down |
+| --- | --- | --- | --- | --- | --- |
+| private | 59.00 ± 9.35 | reference | 87.47 | 0.000 | 0.000 |
+| dsfl | 81.90 ± 0.43 (83.36 ± 1.62) | +22.90 ± 8.92 | 81.90 (89.33) | 3.000 | 3.100 |
+| scarlet | 82.37 ± 1.46 (83.07 ± 1.75) | +23.37 ± 8.39 | 82.37 (89.67) | 1.641 | 2.251 |
+| ktpfl | 78.36 ± 5.17 | +19.36 ± 5.38 | 89.73 | 3.000 | 3.100 |
+| selective_fd | 81.66 ± 3.66 | +22.66 ± 6.72 | 89.70 | 2.186 | 3.137 |
+| fedmd | 81.41 ± 3.17 | +22.41 ± 6.23 | 89.97 | 3.000 | 3.100 |
+| feddf | 87.77 ± 1.37 | +28.77 ± 8.17 | 87.77 | 30.535 | 30.534 |
+| fedavg | 88.27 ± 2.08 | +29.27 ± 8.23 | 88.27 | 30.535 | 30.534 |
+
+FedDF minus FedAvg, whose clients are the same, is -0.50 ± 0.99, paired: not significant. SCARLET keeps labels for five
+rounds. With `small` and seed 0 alone: private 78.33, fedmd 90.41, dsfl 91.75.
 """
 
 from fedkd import config as base

@@ -16,7 +16,8 @@ MODULES = (
   *('fedkd.federation', 'fedkd.simulation', 'fedkd.round', 'fedkd.types', 'fedkd.plan', 'fedkd.ledger'),
   *('fedkd.local', 'fedkd.losses', 'fedkd.optimizers', 'fedkd.schedules', 'fedkd.examples', 'fedkd.inference'),
   *('fedkd.aggregate', 'fedkd.rule', 'fedkd.servers', 'fedkd.methods', 'fedkd.models', 'fedkd.config'),
-  *('fedkd.experiment', 'fedkd.analysis', 'fedkd.data.sources', 'fedkd.data.partition', 'fedkd.data.catalogue'),
+  *('fedkd.distillation', 'fedkd.selectors', 'fedkd.experiment', 'fedkd.analysis', 'fedkd.data.sources'),
+  *('fedkd.data.partition', 'fedkd.data.own_test', 'fedkd.data.skews', 'fedkd.data.catalogue'),
 )
 ALONE = {'private', 'ind', 'agg', 'pooled'}  # the rows that every method is judged between
 TABLES = {'private': {'private', 'ind'}, 'agg': {'agg', 'pooled'}}  # names in RESULTS.md, where they differ
