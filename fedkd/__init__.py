@@ -11,7 +11,7 @@ The door: clients from arrays, a method on them, rounds.
   simulation.accuracy(state, x_test, y_test)
 """
 
-from fedkd import aggregate, ledger, losses, methods, models, optimizers, plan, servers
+from fedkd import aggregate, codecs, ledger, losses, methods, models, optimizers, plan, servers
 from fedkd.federation import Federation, federation
 from fedkd.round import Report
 from fedkd.simulation import Simulation, SimulationState, simulation
@@ -32,6 +32,7 @@ __all__ = [
   'Simulation',
   'SimulationState',
   'aggregate',
+  'codecs',
   'federation',
   'ledger',
   'losses',

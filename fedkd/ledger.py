@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedkd.types import Masked, PeerMessages, PyTree
+from fedkd.types import Known, Masked, PeerMessages, PyTree
 
 # The last of these names on a leaf's path decides its kind; any other leaf is knowledge.
 KINDS = {
@@ -24,6 +24,15 @@ KINDS = {
 
 
 _wrapped = lambda leaf: isinstance(leaf, (Masked, PeerMessages))
+
+
+def _sent(message):
+  """(path, leaf) of what crosses the wire; a leaf may be `Masked` or `PeerMessages`."""
+  message = jax.tree.map(lambda leaf: () if _known(leaf) else leaf, message, is_leaf=lambda a: _known(a) or _wrapped(a))
+  return jax.tree_util.tree_flatten_with_path(message, is_leaf=_wrapped)[0]
+
+
+_known = lambda leaf: isinstance(leaf, Known)
 
 
 def _kind(path) -> str:
@@ -46,7 +55,7 @@ def count(message: PyTree, id: jax.Array | int = -1) -> dict[str, tuple[jax.Arra
   """Counts what one client sent or received.
 
   Args:
-    message: a pytree for one client; leaves are arrays, `Masked` or `PeerMessages`.
+    message: a pytree for one client; leaves are arrays, `Masked`, `PeerMessages` or `Known`.
     id: the receiver's global number, whose own row of `PeerMessages` is not counted.
 
   Returns:
@@ -63,7 +72,7 @@ def count(message: PyTree, id: jax.Array | int = -1) -> dict[str, tuple[jax.Arra
       )
   id = jnp.asarray(id)
   total: dict[str, tuple[jax.Array, jax.Array]] = {}
-  for path, leaf in jax.tree_util.tree_flatten_with_path(message, is_leaf=_wrapped)[0]:
+  for path, leaf in _sent(message):
     numbers, array = _size(leaf, id)
     before = total.get(_kind(path), (jnp.int32(0), jnp.int32(0)))
     total[_kind(path)] = (before[0] + numbers, before[1] + numbers * array.dtype.itemsize)
@@ -76,7 +85,7 @@ def capacity(message: PyTree) -> dict[str, tuple[int, int]]:
   `PeerMessages` carry everyone's rows but the receiver's own.
   """
   total: dict[str, tuple[int, int]] = {}
-  for path, leaf in jax.tree_util.tree_flatten_with_path(message, is_leaf=_wrapped)[0]:
+  for path, leaf in _sent(message):
     array = leaf.value if _wrapped(leaf) else leaf
     numbers = math.prod((array.shape[0] - 1, *array.shape[1:])) if isinstance(leaf, PeerMessages) else array.size
     before = total.get(_kind(path), (0, 0))

@@ -90,6 +90,12 @@ class PeerMessages(NamedTuple):
   valid: jax.Array
 
 
+class Known(NamedTuple):
+  """A part of a message that its receiver has already, and that is not transmitted."""
+
+  value: PyTree
+
+
 class State(NamedTuple):
   """What methods and servers keep between rounds. `inbox` (stale plans only) holds each client's last download."""
 

@@ -15,8 +15,8 @@ PACKAGE = ROOT / 'fedkd'
 # Rooms from the bottom to the top; a file imports what stands before its own room, and its neighbours inside.
 ROOMS = (
   'errors', 'blame', 'ranges', 'npz', 'types', 'losses', 'schedules', 'optimizers', 'rule', 'examples', 'sharding',
-  'models', 'inference', 'selectors', 'aggregate', 'plan', 'ledger', 'local', 'distillation', 'round', 'servers',
-  'methods', 'federation', 'simulation', 'config', 'files', 'data', 'analysis', 'experiment', 'cli',
+  'models', 'inference', 'selectors', 'aggregate', 'plan', 'ledger', 'codecs', 'local', 'distillation', 'round',
+  'servers', 'methods', 'federation', 'simulation', 'config', 'files', 'data', 'analysis', 'experiment', 'cli',
 )  # fmt: skip
 ABOVE = ('config', 'files', 'data', 'analysis', 'experiment', 'cli')  # the core is all else
 HEAVY = {'matplotlib', 'pandas', 'orbax', 'tensorflow_datasets', 'rich', 'tensorboardX', 'absl', 'ml_collections'}

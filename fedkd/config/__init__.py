@@ -7,7 +7,7 @@ a run of it.
 from ml_collections import ConfigDict
 
 from fedkd.config.checks import RUN_FIELDS, check, check_known, differences
-from fedkd.config.choices import build, label, method, optimizer, plan, schedule
+from fedkd.config.choices import build, codec_down, codec_up, label, method, optimizer, plan, schedule
 from fedkd.config.defaults import default
 from fedkd.config.described import described
 from fedkd.config.groups import entries, spread
@@ -26,6 +26,8 @@ __all__ = [
   'check_call',
   'check_known',
   'check_stored',
+  'codec_down',
+  'codec_up',
   'default',
   'described',
   'differences',

@@ -1,4 +1,4 @@
-"""Blocks of a config that name a factory: `config.method`, `plan`, `optimizer` and `schedule`.
+"""Blocks of a config that name a factory: `config.method`, `plan`, `optimizer`, `schedule` and codecs.
 
 `name` chooses the factory, the other fields are its arguments. Names are looked up in the `__all__` of a module, and
 'module:function' reaches everything else on the Python path.
@@ -12,7 +12,7 @@ from typing import Annotated, Any, NamedTuple
 import optax
 from ml_collections import ConfigDict, config_dict
 
-from fedkd import aggregate, blame, losses, methods, models, ranges, schedules
+from fedkd import aggregate, blame, codecs, losses, methods, models, ranges, schedules
 from fedkd import plan as plans
 from fedkd.config.lookup import (
   called_with,
@@ -42,6 +42,8 @@ OPTAX_SCHEDULES = (
 )
 OPTIMIZERS = {name: getattr(optax, name) for name in OPTAX if hasattr(optax, name)}
 
+CODECS = {name: getattr(codecs, name) for name in codecs.CODECS}
+
 
 class Kind(NamedTuple):
   """A block of the config: its field, the choices for its name, what its factories make, the arguments that the runner
@@ -61,6 +63,8 @@ KINDS = {
     Kind('plan', functions(plans), Callable, needs=('seed',)),
     Kind('optimizer', OPTIMIZERS, optax.GradientTransformation, needs=('learning_rate',)),
     Kind('schedule', functions(schedules) | {name: getattr(optax, name) for name in OPTAX_SCHEDULES}, Callable),
+    Kind('codec_up', CODECS, codecs.Codec),
+    Kind('codec_down', CODECS, codecs.Codec),
   )
 }
 FINITE = Annotated[float, Range()]
@@ -127,6 +131,16 @@ def schedule(name: Any, **values: Any) -> ConfigDict:
   return block(KINDS['schedule'], name, values)
 
 
+def codec_up(name: Any, **values: Any) -> ConfigDict:
+  """The config block of the codec of uploads, as `method`: one of `fedkd.codecs` by plain name."""
+  return block(KINDS['codec_up'], name, values)
+
+
+def codec_down(name: Any, **values: Any) -> ConfigDict:
+  """The config block of the codec of downloads, as `codec_up`."""
+  return block(KINDS['codec_down'], name, values)
+
+
 def block(kind: Kind, name: Any, values: dict, missing: bool = False) -> ConfigDict:
   """A config block, as `method`. `missing`: whether a value without default may be given later."""
   _, parameters = factory(kind, name)
@@ -149,7 +163,7 @@ def build(field: str, values: Any, *passed: Any) -> Any:
   """Calls the factory that a config block names.
 
   Args:
-    field: 'method', 'plan', 'optimizer' or 'schedule'.
+    field: of `KINDS`, such as 'method'.
     values: the block, or a dict like it.
     *passed: what the runner passes: the optimizer of a method.
 

@@ -51,6 +51,8 @@ def default() -> ConfigDict:
   config.method = choices.method('private')
   config.optimizer = choices.optimizer('adam', learning_rate=1e-3)  # one of optax, or module:function
   config.schedule = choices.schedule('constant')  # of the learning rate over the rounds of a phase
+  config.codec_up = choices.codec_up('identity')  # what uploads are coded by, one of `fedkd.codecs`, in every phase
+  config.codec_down = choices.codec_down('identity')  # likewise downloads
   config.milestones = ()  # rounds from which the learning rate is also `decay` times what it was before
   config.decay = 0.1
   # ({'model': name, **fields of the model}, ...), and where an entry likes: 'clients', how many (without it, its share
@@ -102,7 +104,7 @@ def default() -> ConfigDict:
   config.data.test_share = 0.0  # share that is the client's own test set
   config.data.aligned = False  # whether all clients divide their rows by the same draw
   config.data.classes = 0  # outputs of every head; 0: as many as the data has
-  config.data.normalise = function('mean_image')  # mean_image, standard, imagenet, unit, or a function
+  config.data.normalise = function('mean_image')  # mean_image, standard, symmetric, imagenet, unit, or a function
   config.data.crop = 0  # random crop after padding by so many pixels
   config.data.flip = False  # random horizontal flip
 

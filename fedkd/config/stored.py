@@ -7,13 +7,13 @@ from fedkd.errors import ConfigError
 
 # Where names are factories, rules, losses and models, none of which touches files.
 OWN = (
-  *('aggregate', 'losses', 'methods', 'models', 'optimizers', 'plan', 'schedules'),
+  *('aggregate', 'codecs', 'losses', 'methods', 'models', 'optimizers', 'plan', 'schedules'),
   *('data.own_test', 'data.partition', 'data.skews', 'data.split', 'data.transforms'),
 )
 READERS = ('fedkd.models.pretrained',)
 TEXT = ('name', 'init_from', 'client_store')  # fields of a config that are never looked up as code
 OF_DATA = ('partition', 'protocol', 'normalise')  # the fields of `data` that are
-BLOCKS = ('method', 'plan', 'optimizer', 'schedule', 'data', 'early_stop')
+BLOCKS = ('method', 'plan', 'optimizer', 'schedule', 'codec_up', 'codec_down', 'data', 'early_stop')
 
 
 def check_stored(config: Any, where: Any, trust: bool = False) -> dict:

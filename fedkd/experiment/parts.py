@@ -3,7 +3,7 @@
 import numpy as np
 import optax
 
-from fedkd import blame, optimizers, schedules
+from fedkd import blame, codecs, optimizers, schedules
 from fedkd import config as configs
 from fedkd.data import own_test, partition, skews, sources, split
 from fedkd.errors import ConfigError
@@ -151,7 +151,20 @@ def make_method(block, config, groups) -> Method:
   make = lambda entry: configs.build('method', values, make_optimizer(config, block['rounds'], entry))
   own = [{k: entry[k] for k in OPTIMIZER_FIELDS if entry.get(k) is not None} for entry in configs.entries(config)]
   method = make({})
-  return _with_optimizers(method, groups, [make(entry) if entry else method for entry in own]) if any(own) else method
+  if any(own):
+    method = _with_optimizers(method, groups, [make(entry) if entry else method for entry in own])
+  return _with_codecs(method, config)
+
+
+def _with_codecs(method, config) -> Method:
+  """`method`, its messages coded as the config says; itself where they are not."""
+  up, down = (configs.build(field, config[field]) for field in ('codec_up', 'codec_down'))
+  if configs.label(config.codec_up) == configs.label(config.codec_down) == 'identity':
+    return method
+  try:
+    return codecs.coded(method, up, down)
+  except ValueError as error:
+    raise ConfigError(f'codec_down {configs.label(config.codec_down)}: {error}') from error
 
 
 def _with_optimizers(method, groups, made) -> Method:

@@ -68,6 +68,12 @@ FIELDS = {
   'data.normalise': ['os:system', 'os:getpid', 'fedkd.cli:main'],
   'plan': [{'name': 'subprocess:getoutput', 'cmd': 'false'}, {'name': 'sampled', 'ratio': 2}, {}, {'name': 3}],
   'data': [5, None],
+  'codec_up': [
+    *({'name': 'quantised', 'bits': bits} for bits in (0, 40, 2.5)),
+    *({'name': 'top_k', 'share': share} for share in (0, 2)),
+    *({}, {'name': 'gzip'}),
+  ],
+  'codec_down': [{'name': 'top_k', 'changes': True}, {'name': 'quantised', 'bits': 'few'}],
 }
 CASES = [(field, value) for field, values in FIELDS.items() for value in values]
 

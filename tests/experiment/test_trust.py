@@ -43,6 +43,7 @@ PLACES = {
   'plan': lambda c: c.update(plan={'name': 'evil:run', 'cmd': 'touch X'}),
   'optimizer': lambda c: c.update(optimizer={'name': 'subprocess:getoutput', 'cmd': 'touch X'}),
   'schedule': lambda c: c.update(schedule={'name': 'evil:run'}),
+  'codec': lambda c: c.update(codec_up={'name': 'evil:run'}),
   'phase': lambda c: c.update(before=[{'name': 'evil:run', 'rounds': 1}]),
   'model': lambda c: c['groups'][0].update(model='evil:run'),
   'group': lambda c: c['groups'][0].update(optimizer={'name': 'evil:run'}),

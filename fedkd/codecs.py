@@ -1,0 +1,240 @@
+"""Codecs: any method with its messages coded, `coded(method, up=quantised(bits=8))`.
+
+A coded message holds the arrays that travel, so that `ledger` counts their bytes as of any other message: packed codes
+and two floats, or values and their places. What is coded are floating-point arrays alone, row by row: a row is what one
+entry of a `Masked` or `PeerMessages` selects, and any other array is one row. Rows that coding would make no shorter
+are sent as they are, and labels, counts and indices always are.
+
+SCARLET leaves out what the receiver still has from earlier rounds; that cache is a part of the method itself
+(`methods.scarlet`), which may be coded as well.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Annotated, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fedkd.ranges import Range, Ratio, checked
+from fedkd.types import Client, Download, Known, Masked, Method, PeerMessages, PyTree, Server
+
+__all__ = [
+  'Codec',
+  'Coded',
+  'bfloat16',
+  'coded',
+  'decoded',
+  'encoded',
+  'float16',
+  'identity',
+  'quantised',
+  'top_k',
+]
+CODECS = ('bfloat16', 'float16', 'identity', 'quantised', 'top_k')  # what a config may name
+UP, DOWN = 2**31 - 1, 2**31 - 2  # folded into keys, of which methods fold small numbers
+Bits = Annotated[int, Range(least=1, most=16)]
+
+
+class Codec(NamedTuple):
+  """How one row of numbers travels.
+
+  encode: (key, row float32[d]) -> {name: array}, what is sent of it; 'index' is counted as indices.
+  decode: (what is sent, d) -> float32[d].
+  changes: whether uploads are coded as differences from what the client received.
+  """
+
+  encode: Callable[[jax.Array, jax.Array], dict]
+  decode: Callable[[dict, int], jax.Array]
+  changes: bool = False
+
+
+class Coded(NamedTuple):
+  """A coded leaf of a message."""
+
+  parts: dict  # {name: array, or `Masked` or `PeerMessages` of one}, what travels
+  like: dict  # {(dtype, shape of an array or of an entry, mask's axes): ()}, a key without leaves
+  base: Known | None = None  # what the difference in `parts` is from
+
+
+def identity() -> Codec:
+  """Numbers as they are."""
+  return Codec(lambda key, row: {'value': row}, lambda parts, width: parts['value'])
+
+
+def float16() -> Codec:
+  """IEEE half precision: a relative error of 2^-11 at most from 6.1e-5 up; beyond 65 504 numbers are cut off there."""
+  return _rounded(jnp.float16)
+
+
+def bfloat16() -> Codec:
+  """The upper half of a float32: a relative error of 2^-8 at most, over the whole range."""
+  return _rounded(jnp.bfloat16)
+
+
+def _rounded(dtype) -> Codec:
+  most = float(jnp.finfo(dtype).max)
+  encode = lambda key, row: {'value': jnp.clip(row, -most, most).astype(dtype)}
+  return Codec(encode, lambda parts, width: parts['value'].astype(jnp.float32))
+
+
+@checked
+def quantised(bits: Bits = 8, changes: bool = False) -> Codec:
+  """Uniform levels from a row's minimum to its maximum, rounded up or down at random, so that the mean is right.
+
+  QSGD (Alistarh, Grubic, Li, Tomioka, Vojnovic, 2017) rounds so, with levels from 0 to the norm. Of a row of d numbers
+  ceil(d * bits / 8) + 8 bytes are sent: packed codes, the minimum and the distance of two levels.
+
+  Args:
+    bits: per number, 1 to 16.
+    changes: whether uploads are differences from what the client received, which the server adds to it.
+  """
+  levels = 2**bits - 1
+
+  def encode(key, row):
+    least = jnp.min(row)
+    step = (jnp.max(row) - least) / levels
+    place = (row - least) / jnp.where(step > 0, step, 1)
+    code = jnp.clip(jnp.floor(place + jax.random.uniform(key, row.shape)), 0, levels).astype(jnp.uint32)
+    each = (code[:, None] >> jnp.arange(bits, dtype=jnp.uint32)) & 1
+    return {'code': jnp.packbits(each.astype(jnp.uint8).reshape(-1)), 'least': least, 'step': step}
+
+  def decode(parts, width):
+    each = jnp.unpackbits(parts['code'], count=width * bits).reshape(width, bits)
+    code = jnp.sum(each.astype(jnp.uint32) << jnp.arange(bits, dtype=jnp.uint32), -1)
+    return parts['least'] + parts['step'] * code
+
+  return Codec(encode, decode, changes)
+
+
+@checked
+def top_k(share: Ratio = 0.1, changes: bool = False) -> Codec:
+  """The largest numbers of a row by magnitude, and their places; all others are received as 0.
+
+  Of a row of d numbers share * d are sent, rounded, and at least one: 4 bytes each, and 1, 2 or 4 for its place.
+
+  Args:
+    share: of the numbers that are sent.
+    changes: whether uploads are differences from what the client received, which the server adds to it; weights need
+      it, since a network without nine tenths of its weights is none.
+  """
+
+  def encode(key, row):
+    del key
+    place = jax.lax.top_k(jnp.abs(row), max(1, round(share * row.size)))[1]
+    return {'value': row[place], 'index': place.astype(_places(row.size))}
+
+  def decode(parts, width):
+    return jnp.zeros(width, jnp.float32).at[parts['index'].astype(jnp.int32)].set(parts['value'])
+
+  return Codec(encode, decode, changes)
+
+
+def _places(width):
+  return next(kind for kind in (jnp.uint8, jnp.uint16, jnp.int32) if width <= jnp.iinfo(kind).max + 1)
+
+
+def coded(method: Method, up: Codec | None = None, down: Codec | None = None) -> Method:
+  """A method whose uploads and downloads are coded; all else, its state and its random numbers too, is as before.
+
+  Args:
+    method: any `Method`.
+    up: codec of the uploads; None: they travel as they are.
+    down: codec of the downloads.
+
+  Raises:
+    ValueError: for changes down; in the first round for changes up where an upload has no like in a download.
+  """
+  up, down = up or identity(), down or identity()
+  if down.changes:
+    raise ValueError('changes=True of downloads needs what a client had before; set it to False, or code uploads alone')
+
+  def step(key, t, model, state, download, data):
+    received = decoded(down, download)
+    state, upload, info = method.client.step(key, t, model, state, received, data)
+    bases = _bases(received) if up.changes else None
+    return state, encoded(up, jax.random.fold_in(key, UP), upload, bases), info
+
+  def receive(key, t, state, uploads, ids):
+    return method.server.receive(key, t, state, tuple(decoded(up, upload, True) for upload in uploads), ids)
+
+  def send(key, t, state, ids):
+    downs, key = method.server.send(key, t, state, ids), jax.random.fold_in(key, DOWN)
+    to_each = jax.vmap(lambda id, own: encoded(down, jax.random.fold_in(key, id), own))
+    return tuple(Download(encoded(down, key, d.shared), to_each(i, d.own)) for d, i in zip(downs, ids, strict=True))
+
+  return method._replace(client=Client(method.client.init, step), server=Server(method.server.init, receive, send))
+
+
+_wrapped = lambda leaf: isinstance(leaf, Masked | PeerMessages)
+
+
+def encoded(codec: Codec, key: jax.Array, message: PyTree, bases: dict | None = None) -> PyTree:
+  """One client's message, its floating-point leaves `Coded`.
+
+  Args:
+    bases: {path: array} that the receiver has, for differences from them.
+
+  Raises:
+    ValueError: if no leaf that would be coded has its base.
+  """
+  leaves, tree = jax.tree_util.tree_flatten_with_path(message, is_leaf=_wrapped)
+  out = []
+  for i, (path, leaf) in enumerate(leaves):
+    base = None if bases is None else bases.get(jax.tree_util.keystr(path))
+    out.append(_encoded_leaf(codec, jax.random.fold_in(key, i), leaf, base))
+  coded_leaves = [leaf for leaf in out if isinstance(leaf, Coded)]
+  if bases is not None and coded_leaves and all(leaf.base is None for leaf in coded_leaves):
+    raise ValueError(
+      'changes=True codes differences, but nothing in an upload has its like in a download; set it False'
+    )
+  return jax.tree.unflatten(tree, out)
+
+
+def _encoded_leaf(codec, key, leaf, base):
+  value, mask = (leaf.value, leaf.valid.ndim) if _wrapped(leaf) else (leaf, 0)
+  lead, entry = value.shape[:mask], value.shape[mask:]
+  if not value.size or not jnp.issubdtype(value.dtype, jnp.floating):
+    return leaf
+  base = base if base is not None and base.shape == value.shape else None
+  rows = (value if base is None else value - base).astype(jnp.float32).reshape(-1, math.prod(entry))
+  keys = jax.random.split(key, len(rows))
+  shapes = jax.eval_shape(codec.encode, keys[0], rows[0])
+  if sum(a.size * a.dtype.itemsize for a in shapes.values()) >= math.prod(entry) * value.dtype.itemsize:
+    return leaf
+  parts = {name: a.reshape(*lead, *a.shape[1:]) for name, a in jax.vmap(codec.encode)(keys, rows).items()}
+  parts = {name: leaf._replace(value=a) for name, a in parts.items()} if _wrapped(leaf) else parts
+  return Coded(parts, {(str(value.dtype), entry, mask): ()}, None if base is None else Known(base))
+
+
+def decoded(codec: Codec, message: PyTree, stacked: bool = False) -> PyTree:
+  """What the receiver of an `encoded` message reads; `stacked`: of many, with a leading axis."""
+  of_leaf = lambda leaf: _decoded_leaf(codec, leaf)
+  of_leaf = jax.vmap(of_leaf) if stacked else of_leaf
+  is_coded = lambda leaf: isinstance(leaf, Coded)
+  return jax.tree.map(lambda leaf: of_leaf(leaf) if is_coded(leaf) else leaf, message, is_leaf=is_coded)
+
+
+def _decoded_leaf(codec, leaf):
+  (dtype, entry, mask), *_ = leaf.like
+  whole = next(iter(leaf.parts.values()))
+  arrays = {name: a.value if _wrapped(a) else a for name, a in leaf.parts.items()}
+  lead = next(iter(arrays.values())).shape[:mask]
+  flat = {name: a.reshape(-1, *a.shape[mask:]) for name, a in arrays.items()}
+  rows = jax.vmap(lambda parts: codec.decode(parts, math.prod(entry)))(flat)
+  value = rows.reshape(*lead, *entry).astype(dtype)
+  value = value if leaf.base is None else value + leaf.base.value
+  return whole._replace(value=value) if _wrapped(whole) else value
+
+
+def _bases(download: Download) -> dict:
+  """{path: array} of what a client has received; 0 where an entry was not sent."""
+  leaves = [jax.tree_util.tree_leaves_with_path(part, is_leaf=_wrapped) for part in download]
+  return {jax.tree_util.keystr(path): _base(leaf) for part in leaves for path, leaf in part}
+
+
+def _base(leaf):
+  if not _wrapped(leaf):
+    return leaf
+  valid = leaf.valid.reshape(*leaf.valid.shape, *[1] * (leaf.value.ndim - leaf.valid.ndim))
+  return jnp.where(valid, leaf.value, 0)

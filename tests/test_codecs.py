@@ -1,0 +1,196 @@
+"""Codecs: what is received, what is counted, and a coded round of FedAvg by a NumPy twin."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import fedkd
+from fedkd import codecs, ledger, methods
+from fedkd.errors import ConfigError
+from fedkd.types import Download, Known, Masked, PeerMessages
+
+KEY = jax.random.key(0)
+VALID = jnp.array([True, False, True, True])
+RNG = np.random.default_rng(0)
+MESSAGE = {
+  'params': {'kernel': jnp.asarray(RNG.normal(size=(7, 5)), jnp.float32), 'bias': jnp.float32(0.3)},
+  'knowledge': Masked(jnp.asarray(RNG.normal(size=(4, 21)), jnp.float32), VALID),
+  'label': Masked(jnp.arange(4, dtype=jnp.int32), VALID),
+  'count': jnp.int32(77),
+}
+ints = lambda counts: {kind: (int(numbers), int(size)) for kind, (numbers, size) in counts.items()}
+
+
+def assert_same(a, b):
+  assert jax.tree.structure(a) == jax.tree.structure(b)
+  assert all(np.array_equal(x, y) and x.dtype == y.dtype for x, y in zip(*map(jax.tree.leaves, (a, b)), strict=True))
+
+
+def through(codec, message=MESSAGE, key=KEY):
+  return codecs.decoded(codec, codecs.encoded(codec, key, message))
+
+
+@pytest.mark.parametrize('codec', [codecs.identity(), codecs.top_k(1.0)], ids=['identity', 'top_k of all'])
+def test_what_leaves_nothing_out_is_the_identity(codec):
+  assert_same(through(codec), MESSAGE)
+  row = MESSAGE['knowledge'].value[0]
+  assert_same(codec.decode(codec.encode(KEY, row), 21), row)
+
+
+@pytest.mark.parametrize(
+  'codec', [codecs.float16(), codecs.bfloat16(), codecs.quantised(4), codecs.top_k(0.2)], ids=str
+)
+def test_masks_integers_shapes_and_dtypes_stay(codec):
+  received = through(codec)
+  assert jax.tree.structure(received) == jax.tree.structure(MESSAGE)
+  assert [a.dtype for a in jax.tree.leaves(received)] == [a.dtype for a in jax.tree.leaves(MESSAGE)]
+  assert [a.shape for a in jax.tree.leaves(received)] == [a.shape for a in jax.tree.leaves(MESSAGE)]
+  assert_same({k: received[k] for k in ('label', 'count')}, {k: MESSAGE[k] for k in ('label', 'count')})
+  assert_same(received['knowledge'].valid, VALID)
+
+
+@pytest.mark.parametrize(('codec', 'relative'), [(codecs.float16(), 2.0**-11), (codecs.bfloat16(), 2.0**-8)])
+def test_halves_are_off_by_half_a_unit_in_the_last_place(codec, relative):
+  x = jnp.asarray(np.exp(RNG.uniform(-9, 9, 1000)) * RNG.choice([-1, 1], 1000), jnp.float32)
+  error = np.abs(through(codec, x) - x) / np.abs(x)
+  assert relative / 2 < error.max() <= relative
+  assert float(through(codecs.float16(), jnp.float32(1e6))) == 65504.0
+  assert np.isnan(through(codec, jnp.array([np.nan, 1.0])))[0]
+
+
+@pytest.mark.parametrize('bits', [1, 3, 8, 16])
+def test_quantisation_is_unbiased_and_off_by_less_than_a_level(bits):
+  x = jnp.asarray(RNG.normal(size=64), jnp.float32)
+  step = float(x.max() - x.min()) / (2**bits - 1)
+  draws = jax.jit(jax.vmap(lambda key: through(codecs.quantised(bits), x, key)))(jax.random.split(KEY, 4000))
+  assert np.abs(draws - x).max() < step * 1.001 + 1e-6
+  assert np.abs(draws.mean(0) - x).max() < 4.5 * step / 2 / np.sqrt(4000) + 1e-6  # a level's deviation is half of it
+  np.testing.assert_allclose(draws[:, jnp.argmin(x)], x.min(), atol=1e-6)
+
+
+def test_equal_numbers_and_empty_slots_are_received_as_they_are():
+  np.testing.assert_array_equal(through(codecs.quantised(4), jnp.full(50, 0.7)), np.full(50, 0.7, np.float32))
+  for codec in (codecs.quantised(4), codecs.top_k(0.1), codecs.float16()):
+    nobody = jax.tree.map(jnp.zeros_like, codecs.encoded(codec, KEY, MESSAGE))
+    assert all(not np.any(leaf) for leaf in jax.tree.leaves(codecs.decoded(codec, nobody)))
+
+
+def test_the_largest_are_kept_and_the_others_are_zero():
+  x = jnp.array([3.0, -5.0, 0.1, 0.0, 4.0, -1.0, 2.0, 0.2, 0.3, 0.4])
+  np.testing.assert_array_equal(through(codecs.top_k(0.3), x), [3, -5, 0, 0, 4, 0, 0, 0, 0, 0])
+
+
+def expected(bits=None, share=None):
+  """Bytes by kind: 35 weights and a bias, three valid rows of 21 numbers, three labels and a count."""
+  if bits:
+    row = lambda width: -(-width * bits // 8) + 8
+    out = {'weights': row(35) + 4, 'knowledge': 3 * row(21)}
+  else:
+    kept = lambda width: round(share * width)
+    out = {'weights': 4 * kept(35) + 4, 'knowledge': 3 * 4 * kept(21), 'indices': kept(35) + 3 * kept(21)}
+  return {**out, 'labels': 4 * 3 + 4}
+
+
+@pytest.mark.parametrize('bits', [1, 4, 5, 8, 16])
+def test_bytes_of_quantised_messages(bits):
+  found = ledger.count(codecs.encoded(codecs.quantised(bits), KEY, MESSAGE))
+  assert {kind: size for kind, (_, size) in ints(found).items()} == expected(bits=bits)
+
+
+@pytest.mark.parametrize('share', [0.1, 0.4])
+def test_bytes_of_the_largest(share):
+  found = ledger.count(codecs.encoded(codecs.top_k(share), KEY, MESSAGE))
+  assert {kind: size for kind, (_, size) in ints(found).items()} == expected(share=share)
+
+
+def test_bytes_of_halves_of_long_rows_and_of_peers():
+  assert ints(ledger.count(codecs.encoded(codecs.float16(), KEY, MESSAGE)))['weights'] == (36, 72)
+  long = codecs.encoded(codecs.top_k(0.1), KEY, jnp.zeros(70_000))
+  assert ints(ledger.count(long)) == {'knowledge': (7000, 28_000), 'indices': (7000, 28_000)}
+  peers = codecs.encoded(codecs.quantised(4), KEY, PeerMessages(jnp.zeros((4, 21)), VALID))
+  assert ints(ledger.count(peers, 0))['knowledge'][1] == 2 * (11 + 8)  # without the receiver's own row
+
+
+@pytest.mark.parametrize(('codec', 'width'), [(codecs.quantised(8), 2), (codecs.top_k(0.9), 10), (codecs.float16(), 0)])
+def test_no_message_grows(codec, width):
+  message = Masked(jnp.ones((3, width)), jnp.ones(3, bool))
+  assert_same(codecs.encoded(codec, KEY, message), message)
+
+
+def test_what_the_receiver_has_is_not_counted():
+  assert ints(ledger.count({'a': Known(jnp.zeros(9)), 'b': jnp.zeros(2)})) == {'knowledge': (2, 8)}
+  assert ledger.capacity({'a': Known(jnp.zeros(9)), 'b': jnp.zeros(2)}) == {'knowledge': (2, 8)}
+
+
+def test_changes_are_added_to_what_was_received():
+  """Class 1 has been received and class 0 has not; the largest change of each row of two is kept."""
+  codec = codecs.top_k(0.5, changes=True)
+  received = Masked(jnp.array([[9.0, 9, 9, 9], [1, 2, 3, 4]]), jnp.array([False, True]))
+  own = Masked(jnp.array([[5.0, -7, 1, 0], [1, 9, 3, 1]]), jnp.array([True, True]))
+  bases = codecs._bases(Download(shared={'knowledge': received}))
+  sent = codecs.encoded(codec, KEY, {'knowledge': own}, bases)
+  np.testing.assert_array_equal(codecs.decoded(codec, sent)['knowledge'].value, [[5, -7, 0, 0], [1, 9, 3, 1]])
+  assert ints(ledger.count(sent)) == {'knowledge': (4, 16), 'indices': (4, 4)}
+
+
+SHAPE, ROWS, RATE = (6, 3), np.array_split(np.arange(30), 3), 0.3
+X = RNG.normal(size=(30, SHAPE[0])).astype(np.float32)
+Y = np.arange(30) % SHAPE[1]
+
+
+def simulated(rounds, **how):
+  federation = fedkd.federation(X, Y, ROWS, [fedkd.models.MLP((), classes=SHAPE[1])] * 3)
+  method = codecs.coded(methods.fedavg(optax.sgd(RATE), steps=1, batch=10), **how)
+  simulation = fedkd.simulation(method, federation)
+  start = simulation.init(KEY)
+  return start, *simulation.run(start, rounds)
+
+
+def kept(x, share):
+  flat = x.ravel()
+  out, places = np.zeros_like(flat), np.argsort(-np.abs(flat), kind='stable')[: round(share * flat.size)]
+  out[places] = flat[places]
+  return out.reshape(x.shape)
+
+
+def test_two_coded_rounds_of_fedavg_are_those_of_a_numpy_twin():
+  """Halves down, the largest third of the changes up; a bias of three is too short for neither."""
+  start, state, report = simulated(2, up=codecs.top_k(1 / 3, changes=True), down=codecs.float16())
+  weights = [np.asarray(leaf) for leaf in jax.tree.leaves(start.server['params'])]  # bias, kernel
+  for _ in range(2):
+    received = [w.astype(np.float16).astype(np.float32) for w in weights]
+    models = []
+    for rows in ROWS:
+      logits = X[rows] @ received[1] + received[0]
+      p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+      away = (p - np.eye(SHAPE[1])[Y[rows]]) / len(rows)
+      changes = [-RATE * away.sum(0), -RATE * X[rows].T @ away]
+      models.append([old + kept(change, 1 / 3) for old, change in zip(received, changes, strict=True)])
+    weights = [np.mean(arrays, 0) for arrays in zip(*models, strict=True)]
+  for ours, twin in zip(jax.tree.leaves(state.server['params']), weights, strict=True):
+    np.testing.assert_allclose(ours, twin, atol=1e-6)
+  assert ledger.total(report.up) == {'weights': (6 * 7, 6 * 28), 'indices': (6 * 7, 6 * 7), 'labels': (6, 24)}
+  assert ledger.total(report.down) == {'weights': (6 * 21, 6 * 42)}
+
+
+def test_a_method_coded_by_the_identity_is_the_method_bit_for_bit():
+  _, plain, _ = simulated(2)
+  federation = fedkd.federation(X, Y, ROWS, [fedkd.models.MLP((), classes=SHAPE[1])] * 3)
+  simulation = fedkd.simulation(methods.fedavg(optax.sgd(RATE), steps=1, batch=10), federation)
+  assert_same(plain.server, simulation.run(simulation.init(KEY), 2)[0].server)
+
+
+@pytest.mark.parametrize('bits', [0, 40, 2.5])
+def test_bits_that_no_number_has_are_refused(bits):
+  with pytest.raises(ConfigError, match=rf'bits={bits} must be a whole number of at least 1 and at most 16'):
+    codecs.quantised(bits)
+
+
+def test_changes_without_a_base_are_refused():
+  method = methods.fedavg(optax.sgd(0.1))
+  with pytest.raises(ValueError, match='code uploads alone'):
+    codecs.coded(method, down=codecs.quantised(changes=True))
+  with pytest.raises(ValueError, match='nothing in an upload has its like in a download'):
+    codecs.encoded(codecs.top_k(changes=True), KEY, MESSAGE, {})
