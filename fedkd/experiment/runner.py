@@ -226,7 +226,8 @@ def _initial(parts, workdir, number, state):
   if number == 0:
     return parts.variables
   variables = parts.phases[number - 1].handover(state)
-  warm_start.write(workdir, number - 1, variables, [len(g.ids) for g in parts.groups])
+  sizes = [len(g.ids) for g in parts.groups]
+  warm_start.write(workdir, number - 1, variables, sizes, configs.to_json(parts.config))
   return variables
 
 

@@ -11,17 +11,20 @@ from fedkd.errors import ConfigError
 from fedkd.experiment import checkpoint
 
 
-def write(workdir, phase, variables, sizes):
-  """Keeps the variables of phase number `phase`, per group leaves [seeds, 1 or n, ...]; `sizes`: clients per group."""
+def write(workdir, phase, variables, sizes, config):
+  """Keeps the variables of phase number `phase`, per group leaves [seeds, 1 or n, ...], beside the config, as JSON, of
+  the run that made them; `sizes`: clients per group."""
   every = _per_client(_models(variables), sizes)  # a collective operation: on all hosts, even those that write nothing
   with checkpoint.manager(pathlib.Path(workdir) / 'phases', keep=None) as opened:
     if phase in opened.all_steps():
       try:
-        checkpoint.read(opened, phase, every)
-        return
+        _, notes = checkpoint.read(opened, phase, every)
+        if not _of_another_run(notes, config):
+          return
+        opened.delete(phase)
       except Exception:  # as in `checkpoint.restore`
         opened.delete(phase)
-    checkpoint.save(opened, phase, every, {})
+    checkpoint.save(opened, phase, every, {'config': config})
 
 
 def read(config, beside, variables) -> tuple:
@@ -57,13 +60,23 @@ def read(config, beside, variables) -> tuple:
     if int(phase) not in opened.all_steps():
       raise ConfigError(f'{where}: phase {phase} of that run is not finished; finish it first')
     try:
-      found = checkpoint.read(opened, int(phase), like)[0]
+      found, notes = checkpoint.read(opened, int(phase), like)
     except Exception as error:  # as in `checkpoint.restore`
       reason = checkpoint.reason_of(error)
       raise ConfigError(
         f'{where}: {path / "phases" / phase} is damaged ({reason}); bring it back, or delete {path} and run it again'
       ) from error
+  if changed := _of_another_run(notes, other):
+    raise ConfigError(
+      f'{where}: {path / "phases" / phase} is of a run with another config ({"; ".join(changed)}); bring the right one '
+      f'back, or delete {path} and run it again'
+    )
   return jax.tree.map(jnp.asarray, found)
+
+
+def _of_another_run(notes, config) -> list:
+  """How the config that a phase was saved with differs from that of its run; older phases were saved without."""
+  return configs.differences(notes['config'], config) if 'config' in notes else []
 
 
 def _models(variables) -> tuple:

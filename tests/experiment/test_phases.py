@@ -162,6 +162,18 @@ def test_a_branch_from_a_damaged_phase_is_refused(finished, images, tmp_path):
     experiment.run(made, tmp_path / 'wrong', show=False)
 
 
+def test_a_branch_from_a_phase_of_another_run_is_refused(finished, images, tmp_path):
+  """As if `phases/` had been copied from a run with another optimizer."""
+  shutil.copytree(finished[0], tmp_path / 'fedmd')
+  other = files.read_sealed(tmp_path / 'fedmd' / 'config.json')
+  other['optimizer']['learning_rate'] *= 2
+  files.write_sealed(tmp_path / 'fedmd' / 'config.json', other)
+  made = config(images, 'agg')
+  made.init_from = 'fedmd@0'
+  with pytest.raises(ConfigError, match=r'fedmd/phases/0 is of a run with another config \(optimizer.learning_rate: '):
+    experiment.run(made, tmp_path / 'wrong', show=False)
+
+
 def test_a_phase_without_rounds_is_refused(images):
   made = config(images)
   made.before = ({'name': 'public', 'rounds': 0, 'steps': 1},)
