@@ -1,6 +1,7 @@
 """Changes of weights as truncated singular value decompositions, and a server that averages such changes (FedKD, Wu,
 Wu, Lyu, Huang, Xie, "Communication-efficient federated learning via knowledge distillation", 2022)."""
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -30,6 +31,22 @@ def rank(values: jax.Array, threshold: jax.Array | float) -> jax.Array:
   return jnp.where(energy[-1] > 0, jnp.argmax(reached) + 1, 0)
 
 
+def _decomposed(matrix: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+  """Left singular vectors [m, P], values [m], largest first, and right vectors [m, Q] of a matrix [P, Q].
+
+  From the eigenvectors of the small square of the matrix, and the matrix's products with them, so that what is rebuilt
+  is a projection of the matrix however small a value is. LAPACK's decomposition of a matrix [784, 32] takes 80 ms of
+  two cores that are busy otherwise, waiting for its threads; this 0.5 ms.
+  """
+  tall = matrix if matrix.shape[0] >= matrix.shape[1] else matrix.T
+  times = functools.partial(jnp.matmul, precision='highest')
+  vectors = jnp.linalg.eigh(times(tall.T, tall))[1][:, ::-1]
+  products = times(tall, vectors)
+  values = jnp.linalg.norm(products, axis=0)
+  unit = (products / jnp.where(values > 0, values, 1)).T
+  return (unit, values, vectors.T) if tall is matrix else (vectors.T, values, unit)
+
+
 def compress(tree: PyTree, threshold: jax.Array | float) -> PyTree:
   """A tree of changes with every array of two or more axes as `LowRank`, its last axis being the columns; vectors stay
   as they are.
@@ -41,12 +58,12 @@ def compress(tree: PyTree, threshold: jax.Array | float) -> PyTree:
     if array.ndim < 2:
       return array
     matrix = array.reshape(-1, array.shape[-1])
-    u, s, v = jnp.linalg.svd(matrix, full_matrices=False)
+    u, s, v = _decomposed(matrix)
     r = rank(s, threshold)
     fewer = r * (sum(matrix.shape) + 1) < matrix.size
     sent = (jnp.arange(len(s)) < r) & fewer
     kept = lambda part: Masked(jnp.where(sent.reshape(-1, *[1] * (part.ndim - 1)), part, 0), sent)
-    return LowRank(*map(kept, (u.T, s, v)), Masked(array, ~fewer))
+    return LowRank(*map(kept, (u, s, v)), Masked(array, ~fewer))
 
   return jax.tree.map(one, tree)
 

@@ -10,7 +10,7 @@ from hypothesis import given
 
 from fedkd import ledger, methods, models
 from fedkd.methods.fedkd import weighed
-from fedkd.servers.low_rank import compress, expand, rank
+from fedkd.servers.low_rank import _decomposed, compress, expand, rank
 from helpers import assert_close, assert_same_bits
 from small_nets import NARROW, Normed, in_vectors, made_with
 
@@ -47,6 +47,16 @@ def test_the_rank_is_that_of_a_twin_in_numpy(values, threshold):
     while not (kept and share[kept - 1] > threshold):
       kept += 1
     assert found == kept
+
+
+@pytest.mark.parametrize('shape', [(7, 4), (4, 7), (5, 5)])
+def test_singular_values_and_vectors_are_numpys(shape):
+  matrix = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+  left, values, right = jax.jit(_decomposed)(matrix)
+  np.testing.assert_allclose(values, np.linalg.svd(matrix, compute_uv=False), rtol=1e-5)
+  np.testing.assert_allclose((left.T * values) @ right, matrix, atol=1e-5)
+  for vectors in (left, right):
+    np.testing.assert_allclose(vectors @ vectors.T, np.eye(min(shape)), atol=1e-5)
 
 
 @pytest.mark.parametrize('threshold', [0.3, 0.95])
