@@ -4,6 +4,24 @@
 
 Half of the clients have a LeNet, half two dense layers, all with features of 84 numbers; labels follow a Dirichlet
 distribution. `small`: thirty rounds of one pass, minutes on two cores. `smoke`: seconds.
+
+Measured with `small`, seed 0 alone (2-core CPU, which also did other work, so no seconds): accuracy on all 1 000 test
+images, which few clients have all classes of. One seed shows that a method learns, not which is better.
+
+| method | accuracy % | other predictions % | MB up | MB down |
+| --- | --- | --- | --- | --- |
+| private | 57.62 | | 0.000 | 0.000 |
+| fedproto | 57.95 | head 55.33, all known classes 58.05 | 0.806 | 0.986 |
+| fedtgp | 58.79 | head 56.84 | 0.806 | 0.986 |
+| fedgh | 58.62 | global head 59.61 | 0.806 | 1.020 |
+| lg_fedavg | 58.24 | | 1.021 | 1.020 |
+| fml | 60.04 | common model 88.00 | 30.541 | 30.540 |
+| fedmrl | 59.69 | mix-small 59.85, large alone 10.95, small alone 8.42 | 30.541 | 30.540 |
+| fedkd | 59.90 | common model 88.80 | 10.927 | 14.894 |
+| fedavg, inside each architecture | 86.55 | | 104.324 | 104.323 |
+
+With zoo=homo and a learning rate of 0.01, the authors' for FedGen: fedavg 78.30 %, fedgen 94.40 %. With zoo=hetero, so
+the heads alone, FedGen at 0.05 and with three times as many generated features as real ones had 42.15 %, below Private.
 """
 
 from configs import fedhe_mnist
