@@ -135,7 +135,7 @@ def commands(path):
 
 def test_the_commands_of_the_page_on_configs_make_configs(read, request):
   found = [read(*words) for words in commands(request.config.rootpath / 'docs' / 'running' / 'configs.md')]
-  assert len(found) == 12
+  assert len(found) == 14
   for config in found:
     base.check(config)
     build.make_method({**config.method, 'rounds': config.rounds}, config, ())
