@@ -18,6 +18,7 @@ HELP = """fedkd: federated learning by knowledge distillation across clients who
   fedkd run NAME[:STRING] --workdir=DIR    run an experiment, or continue it
   fedkd compare RUN RUN ...                a table and figures of finished runs
   fedkd reproduce --list                   the tables of the papers, printed numbers beside ours
+  fedkd benchmark --suite=digits           all methods on the same splits, nets and budgets
   fedkd data list                          which data sets are there, and how to get the others
   fedkd bench --suite=cpu                  speed on this machine
 
@@ -67,6 +68,23 @@ object is there count as done.
   --check            build every row and count its messages, without training
   --report           write RESULTS.md from the objects in --out
 """
+BENCHMARK = """fedkd benchmark --suite=digits|photos [--profile=small] [--settings=NAME,...] [--methods=NAME,...]
+fedkd benchmark --suite=digits|photos --list
+fedkd benchmark --report [--out=DIR] [--page=FILE]
+
+Every method in every setting where it applies: hyperparameters chosen on validation rows with as many runs for each,
+then the test accuracy of the choice over three seeds. Interrupted, it goes on where it stopped.
+
+  fedkd benchmark --suite=digits --list
+  fedkd benchmark --suite=digits --profile=smoke --settings=skew-1 --methods=private,fedavg --out=my_results
+
+  --profile=PROFILE  paper (a GPU), small (two cores; the default), smoke (says nothing)
+  --settings, --methods  only these; several processes may share the settings
+  --out=DIR          where the JSON objects go, by default results/benchmark
+  --workdir=DIR      where the runs go until their result is written, by default runs/benchmark
+  --list             what is done, and which methods do not apply where
+  --report           write the tables, the ranks and the figure of accuracy over bytes to --page, docs/benchmark.md
+"""
 BENCH = """fedkd bench --suite=cpu|gpu|peers|seeds [--json=FILE] [--cases=NAME,...] [--quick]
 fedkd bench scale|stages|report ...
 
@@ -82,7 +100,8 @@ def main(words=None):
   """Starts a command; `words` are those of the command line, without the program's name."""
   words = sys.argv[1:] if words is None else list(words)
   _make_importable()
-  commands = {'run': run, 'compare': compare, 'reproduce': reproduce, 'data': data, 'bench': bench}
+  commands = {'run': run, 'compare': compare, 'reproduce': reproduce, 'benchmark': benchmark, 'data': data}
+  commands['bench'] = bench
   if not words or _asks_for_help(words[0]):
     print(HELP, end='')
   elif words[0] == '--version':
@@ -138,6 +157,11 @@ def reproduce(words):
   _absl('reproduce', REPRODUCE, words, lambda module: module.define_flags())
 
 
+def benchmark(words):
+  """`fedkd benchmark`."""
+  _absl('benchmark.__main__', BENCHMARK, words, lambda module: module.define_flags())
+
+
 def data(words):
   """`fedkd data`."""
   importlib.import_module('launch.data').main(words, 'fedkd data')
@@ -181,7 +205,7 @@ def _absl(name, text, words, prepare=lambda module: None):
 def _start(module, words, parse):
   from absl import app
 
-  app.run(module.main, [f'fedkd {module.__name__.rpartition(".")[2]}', *words], flags_parser=parse)
+  app.run(module.main, [f'fedkd {module.__name__.split(".")[1]}', *words], flags_parser=parse)
 
 
 def _asks_for_help(word) -> bool:

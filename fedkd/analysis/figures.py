@@ -71,6 +71,39 @@ def megabytes(frames):
   return figure
 
 
+def against_megabytes(panels):
+  """Accuracy over all megabytes sent and received, a panel per setting; what sends nothing as a dashed level.
+
+  Args:
+    panels: {title: {label: (megabytes [seeds], accuracy [seeds])}}; a label looks alike in all of them.
+  """
+  labels = list(dict.fromkeys(label for points in panels.values() for label in points))
+  columns = min(3, len(panels))
+  rows = -(-len(panels) // columns)
+  figure = matplotlib.figure.Figure(figsize=(4 * columns + 1, 3.2 * rows + 1), layout='constrained')
+  drawn = {}
+  for place, (title, points) in enumerate(panels.items()):
+    axes = figure.add_subplot(rows, columns, place + 1, title=title, xlabel='megabytes', ylabel='accuracy (%)')
+    axes.set_xscale('log')
+    axes.title.set_fontsize(9)
+    axes.grid(alpha=0.3)
+    axes.spines[['top', 'right']].set_visible(False)
+    for label, (sent, accuracy) in points.items():
+      drawn[label] = _point(axes, labels.index(label), sent.mean(), accuracy)
+  figure.legend(drawn.values(), drawn, loc='outside lower center', ncols=7, frameon=False, fontsize=8)
+  return figure
+
+
+def _point(axes, i, x, values):
+  """The mean of [seeds] and their range at x, or at 0 as a level."""
+  colour, marker = COLOURS[i % len(COLOURS)], MARKERS[(i + i // len(COLOURS)) % len(MARKERS)]
+  mean = values.mean()
+  if x == 0:
+    return axes.axhline(mean, color=colour, linestyle=('--', ':')[i % 2])
+  error = [[mean - values.min()], [values.max() - mean]]
+  return axes.errorbar(x, mean, yerr=error, color=colour, marker=marker, linestyle='none', capsize=2)
+
+
 def clients(workdir, summary=None):
   """Final accuracy of every client, mean and range over seeds, each architecture in its own colour.
 

@@ -23,7 +23,8 @@ def ktpfl(
   subset: Count = 5000,
   digest_epochs: Positive = 1,
   digest_batch: Positive = 256,
-  epochs: Positive = 10,
+  epochs: Positive | None = 10,
+  steps: Count | None = None,
   batch: Positive = 16,
   temperature: Scale = 10.0,
   rho: Weight = 0.7,
@@ -48,7 +49,8 @@ def ktpfl(
     tx: optax optimizer.
     subset: public rows per round, new ones each round; 0 is all rows.
     digest_epochs, digest_batch: of the distillation, passes over the subset and examples per mini-batch.
-    epochs: passes over the client's own data at most: 1 in the rounds 0 and 1, and then one more in each.
+    epochs: passes over the client's own data at most: 1 in the rounds 0 and 1, and then one more in each; or
+    steps: mini-batches of it, as many in every round.
     batch: examples per mini-batch of them.
     temperature: of all probabilities, without the factor T^2. May be traced.
     rho: weight of the distance of coefficients from equal ones. May be traced.
@@ -78,14 +80,14 @@ def ktpfl(
     private, index = examples.unshared(data), down.shared['index']
     lessons, many = servers.lessons({**down.own, 'last': down.shared['last']})
     away, loss_fn = distillation.towards(model, data.pool, distance), local.supervised(model, data.pool)
-    passes = jnp.clip(t, 1, epochs)
+    passes = None if epochs is None else jnp.clip(t, 1, epochs)
 
     def digest(learner):
       key_digest = jax.random.fold_in(key, 1)
       return local.fit(key_digest, learner, tx, away, lessons, many, digest_batch, None, digest_epochs, t)
 
     def revisit(learner):
-      return local.fit(key, learner, tx, loss_fn, private.index, private.size, batch, None, passes, t)
+      return local.fit(key, learner, tx, loss_fn, private.index, private.size, batch, steps, passes, t)
 
     state, info = distillation.digest_and_revisit(state, tx, keep_optimizer, digest, revisit)
     logits = inference.infer(model, local.variables(state['learner']), data.pool.example, index)

@@ -36,7 +36,7 @@ def fedkd(*words, cwd, program=(sys.executable, '-m', 'fedkd.cli'), **env):
 def test_help_is_there_for_everything(capsys):
   cli.main([])
   overview = capsys.readouterr().out
-  for command in ('run', 'compare', 'reproduce', 'bench'):
+  for command in ('run', 'compare', 'reproduce', 'benchmark', 'bench'):
     assert f'fedkd {command} ' in overview
     cli.main([command, '--help'])
     assert capsys.readouterr().out.startswith(f'fedkd {command} ')
@@ -50,7 +50,7 @@ def test_help_is_there_for_everything(capsys):
 
 
 MISTAKES = [
-  (['fly'], "fedkd: command 'fly' is unknown; choose one of run, compare, reproduce, data, bench"),
+  (['fly'], "fedkd: command 'fly' is unknown; choose one of run, compare, reproduce, benchmark, data, bench"),
   (['run', 'nothing:smoke'], "fedkd: config 'nothing' is unknown; choose one of fedh2l, "),
   (['run', 'quickstart:huge', '--workdir=runs/a'], "fedkd: config string has 'huge'; use a profile"),
   (['run', 'quickstart:smoke'], 'fedkd: give --workdir, the run directory'),
@@ -62,6 +62,7 @@ MISTAKES = [
   (['compare', 'runs/none'], 'fedkd: runs/none holds no finished run'),
   (['compare', '--refrence=a', 'runs/none'], "fedkd: Unknown command line flag 'refrence'"),
   (['reproduce', '--id=h2l'], "fedkd: id='h2l' is unknown; choose one of md-femnist-first, "),
+  (['benchmark', '--profile=small'], 'fedkd: give --suite=digits or --suite=photos'),
   (['data', 'prepare', 'domains:none'], 'fedkd: data.name=domains:none: '),
   (['bench', 'slowly'], "fedkd: benchmark 'slowly' is unknown; choose one of scale, stages, report, or give --suite"),
 ]

@@ -131,6 +131,14 @@ def test_four_rounds_are_those_of_the_twin(order):
     np.testing.assert_allclose(np.vstack([dense['kernel'], dense['bias'][None]]), party.w, rtol=1e-3, atol=1e-5)
 
 
+def test_mini_batches_instead_of_passes_are_as_many_in_every_round():
+  made = made_with(methods.ktpfl(SGD, **{**TURN, 'epochs': None, 'steps': 1}))
+  state = made.state
+  for t in range(3):
+    state, report = made.run(1, state, t, length=1)
+    np.testing.assert_array_equal(report.info[0]['examples'][0], SUBSET * (t > 0) + 12)
+
+
 def test_of_rows_of_one_a_client_hears_itself():
   made = made_with(methods.ktpfl(SGD, **TURN), rounds=1)
   state, _ = made.run()
