@@ -75,6 +75,8 @@ def test_equal_numbers_and_empty_slots_are_received_as_they_are():
   for codec in (codecs.quantised(4), codecs.top_k(0.1), codecs.float16()):
     nobody = jax.tree.map(jnp.zeros_like, codecs.encoded(codec, KEY, MESSAGE))
     assert all(not np.any(leaf) for leaf in jax.tree.leaves(codecs.decoded(codec, nobody)))
+    no_slot = jax.tree.map(lambda a: jnp.zeros((0, *a.shape), a.dtype), nobody)
+    assert codecs.decoded(codec, no_slot, stacked=True)['params']['kernel'].shape == (0, 7, 5)
 
 
 def test_the_largest_are_kept_and_the_others_are_zero():

@@ -10,7 +10,7 @@ import pytest
 
 import fedkd
 import runs
-from fedkd import aggregate, experiment, methods, models, plan
+from fedkd import aggregate, codecs, experiment, methods, models, plan
 from fedkd.experiment import build
 from fedkd.types import apply_model
 from helpers import assert_close, assert_same_bits, cases
@@ -132,6 +132,18 @@ def test_every_method_runs_through_the_door(name):
       assert float(jnp.mean(logits.argmax(-1) == y[HELD])) == pytest.approx(float(accuracy[client]))
   moved = jax.tree.map(lambda a, b: bool((np.asarray(a) != np.asarray(b)).any()), state[2:4], before[2:4])
   assert any(jax.tree.leaves(moved))
+
+
+@pytest.mark.parametrize('name', cases(methods.__all__, fast=('fedh2l',)))
+def test_every_method_may_be_coded(name):
+  """From shapes alone: a coded round leaves states of the shapes and dtypes that there were."""
+  method, nets, given = _every_method()[name]
+  coded = codecs.coded(method, codecs.quantised(bits=4), codecs.float16())
+  simulation = fedkd.simulation(coded, fedkd.federation(*images(), PARTS, nets, **given))
+  before = jax.eval_shape(simulation.init, KEY)
+  after = jax.eval_shape(lambda key: simulation.round(simulation.init(key))[0], KEY)
+  assert jax.tree.structure(before) == jax.tree.structure(after)
+  assert [(a.shape, a.dtype) for a in jax.tree.leaves(before)] == [(a.shape, a.dtype) for a in jax.tree.leaves(after)]
 
 
 def test_a_notebook_and_a_run_directory_end_alike(tmp_path):

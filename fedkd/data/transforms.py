@@ -8,7 +8,7 @@ import numpy as np
 
 from fedkd.models import base
 
-__all__ = ['imagenet', 'mean_image', 'standard', 'unit']  # what a config may name
+__all__ = ['imagenet', 'mean_image', 'standard', 'symmetric', 'unit']  # what a config may name
 
 # Per channel, of images scaled to [0, 1]: (mean, standard deviation).
 PUBLISHED = {
@@ -60,6 +60,13 @@ def unit(train_image, name) -> tuple:
   del name
   channels = train_image.shape[-1:]
   return np.zeros(channels, np.float32), np.full(channels, 1 / 255, np.float32)
+
+
+def symmetric(train_image, name) -> tuple:
+  """Scales to [-1, 1] (FedGen, Zhu et al., 2021); mean and scale float32[c]."""
+  del name
+  channels = train_image.shape[-1:]
+  return np.full(channels, 127.5, np.float32), np.full(channels, 1 / 127.5, np.float32)
 
 
 def _moments(train_image) -> tuple:

@@ -10,6 +10,7 @@ Features are a vector per image, in `GKTClient` a map [H, W, c]. Models of the s
 
 from fedkd.models.alexnet import AlexNet
 from fedkd.models.cnn import FourConv, ThreeConv, TwoConv
+from fedkd.models.fedgen_cnn import FedGenCNN
 from fedkd.models.gkt import GKTClient
 from fedkd.models.lenet import LeNet
 from fedkd.models.mlp import MLP
@@ -23,6 +24,7 @@ __all__ = [
   'MLP',
   'VGG11',
   'AlexNet',
+  'FedGenCNN',
   'FourConv',
   'GKTClient',
   'LeNet',

@@ -3,7 +3,7 @@
 One file a paper; an id's rows run on the same splits and seeds.
 """
 
-from launch.papers import decide, fedh2l, fedhe, fedmd, fedproto, felo
+from launch.papers import decide, fedgen, fedh2l, fedhe, fedmd, fedproto, felo
 from launch.papers.common import PROFILES, Claim, Experiment, Question, Row
 
 __all__ = ['PROFILES', 'Claim', 'Experiment', 'Question', 'Row', 'claims', 'questions', 'registry']
@@ -11,13 +11,14 @@ __all__ = ['PROFILES', 'Claim', 'Experiment', 'Question', 'Row', 'claims', 'ques
 
 def registry() -> dict:
   """{id: Experiment}, in the order of the report."""
-  papers = (fedmd, fedhe, fedh2l, felo, fedproto, decide)
+  papers = (fedmd, fedhe, fedh2l, felo, fedproto, fedgen, decide)
   return {id: experiment for paper in papers for id, experiment in paper.registry().items()}
 
 
 def claims() -> tuple:
   """The papers' claims about their tables."""
-  return (*fedh2l.claims(), *fedmd.claims(), *fedhe.claims(), *felo.claims(), *fedproto.claims())
+  papers = (fedh2l, fedmd, fedhe, felo, fedproto, fedgen)
+  return tuple(claim for paper in papers for claim in paper.claims())
 
 
 def questions() -> list:

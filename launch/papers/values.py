@@ -34,6 +34,7 @@ def of(result, metric) -> np.ndarray | None:
     neighbours: the root mean square of second differences, by the square root of 6, so that it is the deviation of
     noise, and 0 for steady progress;
   'last_quarter_mean', 'round_N', 'train': of the last phase; 'public': after the first, on the public test set;
+  'pooled', 'pooled_ensemble': own test rows of all clients together; by the sum of all models' logits;
   'published', 'published_head': by prototypes and by the head, as `analysis.published` adds them up.
   """
   special = SPECIAL.get(metric.rstrip('0123456789'))
@@ -90,7 +91,18 @@ def _published(result, metric):
   return [means[metric == 'published'][0] for means in both]
 
 
+def _pooled(result, metric):
+  """Hits on the clients' own test rows over these rows."""
+  each = result['per_seed'].get('final' + metric.removeprefix('pooled') + '_local_per_client')
+  rows = result['per_seed'].get('test_rows_per_client')
+  if each is None or rows is None:
+    return None
+  return [np.average(own, weights=many) for own, many in zip(each, rows, strict=True)]
+
+
 SPECIAL = {
+  'pooled': _pooled,
+  'pooled_ensemble': _pooled,
   'published': _published,
   'published_head': _published,
   'second_half_swing': _swing,

@@ -84,7 +84,12 @@ def test_unit_maps_white_to_one(images):
   np.testing.assert_allclose((255 - mean) * scale, [1, 1, 1], rtol=1e-6)
 
 
-@pytest.mark.parametrize('make', [transforms.mean_image, transforms.standard, transforms.unit])
+def test_symmetric_maps_black_and_white_to_minus_one_and_one(images):
+  mean, scale = transforms.symmetric(images, 'any')
+  np.testing.assert_allclose((np.array([0, 255])[:, None] - mean) * scale, [[-1] * 3, [1] * 3], rtol=1e-6)
+
+
+@pytest.mark.parametrize('make', [getattr(transforms, name) for name in transforms.__all__ if name != 'imagenet'])
 def test_constants_are_float32_and_broadcast(images, make):
   mean, scale = make(images, 'any')
   assert mean.dtype == scale.dtype == np.float32

@@ -269,6 +269,33 @@ def test_fedprotos_evaluation_is_added_up_from_hits():
   assert values.of({'per_seed': hits}, 'published') is None
 
 
+def test_own_rows_are_pooled_for_fedgen():
+  """Of 10 and 30 rows 5 and 30 are right, by the ensemble 10 and 15."""
+  hits = {'final_local_per_client': [[0.5, 1.0]], 'final_ensemble_local_per_client': [[1.0, 0.5]]}
+  result = {'per_seed': {**hits, 'test_rows_per_client': [[10, 30]]}}
+  np.testing.assert_allclose(values.of(result, 'pooled'), [87.5])
+  np.testing.assert_allclose(values.of(result, 'pooled_ensemble'), [62.5])
+  assert values.of({'per_seed': hits}, 'pooled') is None
+
+
+def test_fedgens_rows_are_those_of_its_paper():
+  rows = {row.name: reproduce.config_of(row, 'paper') for row in REGISTRY['fg-mnist-0.05'].rows}
+  assert {(c.rounds, c.data.clients, c.plan.ratio) for c in rows.values()} == {(200, 20, 0.5)}
+  assert {c.data.concentration for c in rows.values()} == {0.05}
+  assert {(c.method.steps, c.method.batch) for c in rows.values()} == {(20, 32)}
+  assert {c.schedule.decay for c in rows.values()} == {0.99}
+  assert len({json.dumps(configs.to_json(config.data), sort_keys=True) for config in rows.values()}) == 1  # one split
+  fields = lambda name, *of: tuple(rows[name].method[field] for field in of)
+  assert fields('fedgen', 'alpha', 'beta', 'share') == (10, 10, 'all')
+  assert fields('fd', 'knowledge', 'average', 'share_weights') == ('logits', 'all', False)
+  assert fields('feddistill_plus', 'name', 'share_weights') == ('fd', True)
+  assert fields('fedensemble', 'name', 'ensemble') == ('fedavg', True)
+  heads = {row.name: reproduce.config_of(row, 'small').method for row in REGISTRY['fg-head-mnist-10'].rows}
+  assert [heads[name].share for name in ('fedgen', 'fedavg')] == ['head', 'head']
+  with pytest.raises(ConfigError, match="method='fd' does not share heads alone; choose one of agg, fedavg"):
+    reproduce.config_of(papers.Row('', 'fedgen', 'method=fd,share=head', {}), 'small')
+
+
 def test_communication_is_that_of_the_papers():
   """FedHe, Tables III and IV; FedH2L, 321, 225 and 2081 numbers."""
   text = '\n'.join(messages.section())

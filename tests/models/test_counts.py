@@ -82,6 +82,11 @@ def test_the_cnn_of_fedproto(second, weights):
   assert counts(models.MnistCNN((10, second)), MNIST) == (weights, 0)
 
 
+def test_the_cnn_of_fedgen():
+  assert counts(models.FedGenCNN(), MNIST) == (26_434, 44)
+  assert counts(models.FedGenCNN(classes=26), MNIST) == (26_962, 44)
+
+
 def test_mlp():
   assert counts(models.MLP((64, 32), classes=10), MNIST) == (784 * 64 + 64 + 64 * 32 + 32 + 32 * 10 + 10, 0)
 

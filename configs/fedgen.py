@@ -1,0 +1,68 @@
+"""FedGen and its baselines on MNIST, twenty clients with label skew (Zhu, Hong, Zhou, 2021, Tables 1 and 4).
+
+  python -m launch.main --config=configs/fedgen.py:small,method=fedgen,alpha=0.1 --workdir=runs/fedgen
+
+15 000 images are dealt out by a Dirichlet distribution (`alpha`: 0.05, 0.1, 1 or 10); half of the clients take part in
+a round, with 20 batches of 32. Every client tests the labels that it has: RESULTS.md pools these rows, as the authors'
+code does; `accuracy` is over the test rows of all clients. BatchNorm statistics stay a client's own in fedgen, as in
+the authors' code with every method; the other methods here that average weights average them too.
+
+`method`: fedgen, fedavg, fedprox, fedensemble (FedAvg evaluated by the sum of all models' logits), fd (FedDistill),
+feddistill_plus, feddf (FedDFusion), private, agg. `share`: all, or head, which only fedgen, fedavg (as LG-FedAvg),
+private and agg have. FedProx lacks the weight decay of 0.001 that the authors' code adds. The public images of feddf, a
+third of every client's, are trained on by all; how many FedDFusion has the paper does not say.
+
+`paper`: 200 rounds. `small`: 100. `smoke`: seconds, on the embedded images. Results: RESULTS.md.
+"""
+
+from fedkd import config as base
+
+TURN = {'steps': 20, 'epochs': None, 'batch': 32, 'keep_optimizer': False}
+DISTILL = {'knowledge': 'logits', 'distance': 'kl', 'others_only': False, 'average': 'all'}
+METHODS = {  # name in the config string: (method, what the paper or its code has beside TURN)
+  'fedensemble': ('fedavg', {'ensemble': True}),
+  'fedprox': ('fedprox', {'mu': 1.0}),
+  'fd': ('fd', DISTILL),
+  'feddistill_plus': ('fd', {**DISTILL, 'share_weights': True}),
+  'feddf': ('feddf', {'server_steps': 100, 'server_batch': 32}),  # ours
+}
+HEADS = {'fedgen': ('fedgen', {'share': 'head'}), 'fedavg': ('lg_fedavg', {'share': 'head'})}
+ALONE = {'private': ('private', {}), 'agg': ('agg', {})}
+
+
+def method(name, share):
+  """The settings of a method."""
+  if share == 'head' and name not in {**HEADS, **ALONE}:
+    known = ', '.join(sorted({**HEADS, **ALONE}))
+    raise base.ConfigError(f'method={name!r} does not share heads alone; choose one of {known}, or set share=all')
+  name, special = {**METHODS, **(HEADS if share == 'head' else {})}.get(name, (name, {}))
+  known = base.method(name)
+  return base.method(name, **{field: value for field, value in {**TURN, **special}.items() if field in known})
+
+
+def get_config(arg=''):
+  choice = base.parse(
+    arg,
+    ('paper', 'small', 'smoke'),
+    method='fedgen',
+    alpha=('0.1', '0.05', '1', '10'),
+    share=('all', 'head'),
+    clients='',
+  )
+  config = base.default()
+  config.name = f'fedgen_mnist_{choice.alpha}_{choice.share}'
+  config.method = method(choice.method, choice.share)
+  config.optimizer = base.optimizer('sgd', learning_rate=0.01)
+  config.schedule = base.schedule('step', every=1, decay=0.99)
+  config.plan = base.plan('sampled', ratio=0.5)
+  config.data.update({'name': 'mnist', 'partition': 'fedgen_dirichlet', 'concentration': float(choice.alpha)})
+  config.data.update({'normalise': 'symmetric', 'validation': 0.0, 'public_share': 1 / 3})
+  config.groups = ({'model': 'FedGenCNN'},)
+  config.data.clients = base.number('clients', choice.clients or 20, int, least=2)
+  config.seeds, config.rounds, config.eval_every, config.eval_rows = (0, 1, 2), 200, 20, 0
+  if choice.profile == 'small':
+    config.rounds = 100
+  if choice.profile == 'smoke':
+    config.seeds, config.rounds, config.eval_every = (0,), 2, 1
+    config.data.update({'name': 'mnist_5k', 'clients': 4})
+  return base.finish(config, choice)
