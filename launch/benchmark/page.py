@@ -34,11 +34,12 @@ fedkd benchmark --suite=digits --profile=small   # after an interruption again: 
 fedkd benchmark --report
 ```
 """
-ESTIMATE = """It was not timed as a whole: `digits` in `small` should take three and a half hours on two idle cores,
+ESTIMATE = """It was not timed as a whole: `digits` in `small` should take about three hours on two idle cores,
 with two processes side by side that have their own `--settings`. 146 methods in settings make 730 runs, of which one
 took 19 seconds of processor time to be built and compiled (measured with `smoke` on a shared machine), and 1 022 seeds
-of at most 51 200 examples at 14 000 a second (LeNet on two cores, see [Speed](running/speed.md)), half as much again
-for servers, public rows and evaluations.
+of at most 38 400 examples at 14 000 a second (LeNet on two cores, see [Speed](running/speed.md)), half as much again
+for servers, public rows and evaluations. At the price of that crowded machine, where a run of `private` with 51 200
+examples took 34 seconds of processor time in all, it is less than five.
 """
 
 

@@ -31,7 +31,7 @@ class Setting(NamedTuple):
 
 SIZES = {
   'paper': Size(100, 50, 32, 1024, 2, (0, 1, 2)),
-  'small': Size(20, 8, 32, 128, 2, (0, 1, 2)),
+  'small': Size(20, 6, 32, 128, 2, (0, 1, 2)),
   'smoke': Size(2, 2, 8, 16, 1, (0, 1, 2)),
 }
 CLIENTS = 10
