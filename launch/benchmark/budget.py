@@ -5,7 +5,7 @@ import itertools
 from fedkd import config as base
 from launch.benchmark.settings import COMMON, SIZES, rounds, settings
 
-RATES = (0.02, 0.05, 0.1, 0.2)  # of plain SGD: all four where there is nothing else to choose, else the middle two
+RATES = (3e-4, 1e-3, 3e-3, 1e-2)  # of Adam: all four where there is nothing else to choose, else the middle two
 BUDGET = len(RATES)  # runs to choose from, of every method in every setting
 TUNED_ON = (0,)  # the seed whose validation rows decide
 # One more hyperparameter with two values: those of the papers or their codes, or around them.
@@ -57,7 +57,7 @@ def config_of(suite, profile, name, method, choice, seeds=None):
   config.seeds = tuple(seeds or size.seeds)
   config.rounds = rounds(setting, size)
   fields = {**_fields(suite, name, method, size), **choice}
-  config.optimizer = base.optimizer('sgd', learning_rate=fields.pop('learning_rate'))
+  config.optimizer = base.optimizer('adam', learning_rate=fields.pop('learning_rate'))
   if method == 'fedkd':
     fields['rounds'] = config.rounds
   if method == 'fedh2l':  # a round of it is one local step; in the first nobody has heard anything
