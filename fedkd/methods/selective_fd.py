@@ -13,6 +13,8 @@ from fedkd.errors import check_choice
 from fedkd.ranges import Annotated, Count, Fraction, Positive, Range, Ratio, Scale, checked
 from fedkd.types import Client, Masked, Method
 
+Exponent = Annotated[float, Range(least=-2, most=2)]
+
 
 @checked
 def selective_fd(
@@ -26,7 +28,7 @@ def selective_fd(
   known: Ratio = 0.05,
   auxiliary: Positive = 250,
   width: Scale = 5.0,
-  regulariser: float = -0.5,
+  regulariser: Exponent = -0.5,
   quantile: Fraction = 0.25,
   ambiguity: Annotated[float, Range(above=0, most=2)] = 2.0,
   inputs: str = 'pixels',
