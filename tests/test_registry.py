@@ -49,8 +49,8 @@ def assert_builds(row):
     assert up == {'knowledge': (32 * classes + 1, 4 * (32 * classes + 1)), 'indices': (32, 128)}
 
 
-@pytest.mark.parametrize('row', distinct(lambda row: kind(row)[::2]).values())
-def test_a_row_of_every_config_and_number_of_phases_builds_and_counts_its_messages(row):
+@pytest.mark.parametrize('row', distinct(lambda row: kind(row)[:1]).values())
+def test_a_row_of_every_config_builds_and_counts_its_messages(row):
   assert_builds(row)
 
 

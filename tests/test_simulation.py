@@ -275,6 +275,7 @@ def test_rounds_and_runs_are_the_same_program_however_they_are_cut():
   assert_close(jax.jit(SIMULATION.round)(start)[0][1:], SIMULATION.round(start)[0][1:])
 
 
+@pytest.mark.slow
 def test_seeds_under_vmap_equal_single_seeds():
   keys = jax.random.split(KEY, 3)
   states = jax.vmap(SIMULATION.init)(keys)
@@ -346,6 +347,7 @@ def test_further_predictions_are_asked_for_by_name():
     simulation.accuracy(state, X[HELD], Y[HELD], inference='best')
 
 
+@pytest.mark.slow
 def test_validation_accuracy_is_told_apart_by_domain():
   domains = np.arange(len(Y)) // 2 % 2
   made = federation(validation=HELD, domains=domains)

@@ -610,6 +610,7 @@ def test_real_cifar100_has_contiguous_labels(real):
   check_against_tfds(source, 'cifar100')
 
 
+@pytest.mark.slow
 @needs_tfds
 def test_real_cifar100_superclasses(real):
   source = real('cifar100', label='coarse_label', keep=range(6))

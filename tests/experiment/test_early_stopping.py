@@ -67,6 +67,7 @@ def of_one_group(images, method, rounds, seeds=(0,)):
   return made
 
 
+@pytest.mark.slow
 def test_stopped_clients_stay_and_the_others_do_not_notice(images):
   made = of_one_group(images, 'private', 2, (0, 1))
   made.early_stop.watch = 'accuracy'
@@ -153,6 +154,7 @@ def test_a_run_resumes_among_stopped_clients_to_the_same_bits(finished, tmp_path
   assert rows_of(tmp_path / 'run') == rows_of(workdir)
 
 
+@pytest.mark.slow
 def test_the_public_test_set_is_looked_at_where_it_is_watched(finished, tmp_path):
   own, public = (runs.save_images(tmp_path / f'{name}.npz', seed) for seed, name in enumerate(('own', 'public')))
   made = of_one_group(own, 'public', 2)

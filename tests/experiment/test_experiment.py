@@ -361,6 +361,7 @@ def geometric_mean(rows, weight):
   return jax.tree.map(lambda a: jax.numpy.tensordot(share, a, 1), rows)
 
 
+@pytest.mark.slow
 def test_a_rule_by_value_and_by_dotted_path(images, tmp_path):
   by_value = runs.config(images, method='fedavg', rounds=2, rule=geometric_mean)
   by_path = runs.config(images, method='fedavg', rounds=2, rule=f'{__name__}:geometric_mean')

@@ -70,6 +70,7 @@ def test_only_the_last_phase_sends(finished):
   assert rows[-1]['numbers_up'] == [3 * 4 * 16 * 3]  # rounds, clients, rows, classes
 
 
+@pytest.mark.slow
 def test_the_optimizer_of_the_private_phase_is_handed_to_the_revisit(images):
   parts = build.build(config(images))
   state = parts.phases[0].init(parts.variables)
@@ -83,6 +84,7 @@ def test_the_optimizer_of_the_private_phase_is_handed_to_the_revisit(images):
   assert count(fedmd.client[0]['digest_opt']).tolist() == [[0, 0]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('kept', [4, *(pytest.param(k, marks=pytest.mark.slow) for k in (1, 5, 6))])
 def test_a_run_resumes_in_any_phase_to_the_same_bits(finished, images, tmp_path, kept):
   """Checkpoints are those of rounds 5, 6, 7 (three are kept); an earlier one is made by running again."""

@@ -148,6 +148,7 @@ def test_a_row_that_dies_or_hangs_becomes_a_note():
   assert 'more than 0.2 s' in report.table([row])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('axis', ['apart', 'map'])
 def test_seeds_as_one_run_and_apart(axis):
   config = bench.Config(mapping='auto', seeds=2, seed_axis=axis)
@@ -161,6 +162,7 @@ def test_seeds_as_one_run_and_apart(axis):
 ASYNCHRONOUS = TINY._replace(nets=(MLP((8,)), MLP((4,))), clients=1, method='fedhe', turns=23)
 
 
+@pytest.mark.slow
 def test_an_asynchronous_run_makes_the_turns_of_its_plan():
   turns, seconds, _ = phases.asynchronous(ASYNCHRONOUS, bench.Config(mapping='auto'), {'case': 'tiny'}, 100)
   assert turns == [(each >= 0).sum() for each in plan.asynchronous()([1, 1], 23).participants]

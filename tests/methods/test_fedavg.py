@@ -86,6 +86,7 @@ def test_the_median_rule():
   assert_close(state.server, jax.tree.map(lambda *a: np.median(np.stack(a), 0), *trees))
 
 
+@pytest.mark.slow
 def test_a_server_with_momentum_is_fedavgm():
   method = methods.fedavg(SGD, steps=STEPS, batch=BATCH, server_tx=optax.sgd(0.5, momentum=0.9))
   made = problem(method, [models.TwoConv((2, 2), classes=3)], [2], plan.synchronous()([2], 2), images=pool(12))

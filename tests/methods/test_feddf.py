@@ -24,6 +24,7 @@ def made_with(method, nets=(LINEAR,), sizes=(3,), rounds=2, **how):
   return problem(method, nets, sizes, plan.synchronous()(sizes, rounds), PARTS, **how)
 
 
+@pytest.mark.slow
 def test_without_steps_it_is_fedavg_inside_each_architecture():
   nets, sizes = (LINEAR, CONV), (2, 1)
   both = methods.feddf(SGD, server_steps=0, **TURN), methods.fedavg(SGD, per_group=True, steps=None, **TURN)

@@ -98,6 +98,7 @@ def assert_known(state, expected):
         np.testing.assert_allclose(value[:size], expected[client], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_logits_come_back_to_the_client_and_the_example():
   _, blank, _ = exchange()
   assert_known(blank, {})

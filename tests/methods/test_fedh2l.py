@@ -213,6 +213,7 @@ def permuted(made, client):
   return made._replace(data=data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('labels', [False, True])
 def test_without_labels_those_of_the_peers_do_not_matter(labels):
   made = made_with(fedh2l(labels=labels, local_rows='own', trust='ones'), rounds=2)
@@ -224,6 +225,7 @@ def test_without_labels_those_of_the_peers_do_not_matter(labels):
     assert_same_bits(*kernels)
 
 
+@pytest.mark.slow
 def test_two_nodes_in_pairs_are_two_nodes():
   (one, report), (two, other) = (
     first_rounds(fedh2l(batch=24, pairs=p), parts=PARTS[::2], sizes=(1, 1)) for p in (False, True)

@@ -29,6 +29,7 @@ def moved(made):
   return float(optax.tree.norm(optax.tree.sub(after, before)))
 
 
+@pytest.mark.slow
 def test_a_large_weight_keeps_the_clients_near_the_global_model():
   # At mu = 1 / rate the step along the proximal term leads straight back: only the last gradient of an update is left.
   free, bound = moved(made_with(fedprox(0.0, 12), 1)), moved(made_with(fedprox(1 / RATE, 12), 1))

@@ -23,6 +23,7 @@ def test_with_alpha_1_the_own_model_is_private():
   assert_same_bits(one, other)
 
 
+@pytest.mark.slow
 def test_with_beta_1_the_common_model_is_fedavg():
   """With BatchNorm, whose statistics travel."""
   made, plain = (

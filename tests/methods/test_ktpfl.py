@@ -139,6 +139,7 @@ def test_mini_batches_instead_of_passes_are_as_many_in_every_round():
     np.testing.assert_array_equal(report.info[0]['examples'][0], SUBSET * (t > 0) + 12)
 
 
+@pytest.mark.slow
 def test_of_rows_of_one_a_client_hears_itself():
   made = made_with(methods.ktpfl(SGD, **TURN), rounds=1)
   state, _ = made.run()

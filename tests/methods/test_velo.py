@@ -55,6 +55,7 @@ def moved(old, new):
   return any((np.asarray(a) != np.asarray(b)).any() for a, b in zip(*map(jax.tree.leaves, (old, new)), strict=True))
 
 
+@pytest.mark.slow
 def test_one_feature_per_class_for_all_clients_of_a_round_and_another_in_the_next():
   server, state = compiled()[0], history()[4][0]
   keys = jax.random.split(KEY)
@@ -246,6 +247,7 @@ def test_features_per_example_are_kept_up_to_the_limit():
   assert sorted(np.asarray(buffer['value'][0, :, 0])) == [2, 3, 4]
 
 
+@pytest.mark.slow
 def test_a_knowledge_rule_reduces_the_latest_logits():
   how = {'initial': 1, 'limits': (9, 9), 'cvae_epochs': 1, 'knowledge_rule': aggregate.median}
   server = methods.velo(optax.sgd(0.1), **how).server

@@ -86,6 +86,7 @@ WIDTHS = {models.AlexNet: 4096, models.VGG11: 4096, models.MobileNetV2: 1280}
 by_name = lambda value: getattr(value, '__name__', None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(('net', 'width'), WIDTHS.items(), ids=by_name)
 def test_one_set_of_weights_for_all_image_sizes(net, width):
   variables = []
@@ -145,6 +146,7 @@ def test_the_contract(net, shallow):
   assert steps(lambda x: bound(x, False))[: len(body)] == body
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('net', SIDES, ids=by_name)
 def test_a_step_is_finite_drops_and_moves_statistics(net, shallow):
   net, x = net(width=0.0625, classes=3, lowering='native'), normal(0, 4, SIDES[net], SIDES[net], 3)

@@ -144,6 +144,7 @@ NETS = {  # reference, model, rows and columns: at 95 by 127 pixels AlexNet's la
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', NETS)
 def test_a_loaded_network_computes_what_pytorchs_layout_does(name, tmp_path):
   reference, net, size = NETS[name]
