@@ -30,7 +30,7 @@ def uploads_of(value, valid=None, count=None):
 
 
 def received(server, state, uploads, ids=ONE, t=0):
-  return server.receive(KEY, t, state, uploads, ids)[0]
+  return jax.jit(server.receive)(KEY, t, state, uploads, ids)[0]
 
 
 def weights(value):

@@ -1,5 +1,7 @@
 """Codecs: what is received, what is counted, and a coded round of FedAvg by a NumPy twin."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -28,6 +30,12 @@ def assert_same(a, b):
   assert all(np.array_equal(x, y) and x.dtype == y.dtype for x, y in zip(*map(jax.tree.leaves, (a, b)), strict=True))
 
 
+@functools.partial(jax.jit, static_argnums=0)
+def encoded(codec, key, message):
+  return codecs.encoded(codec, key, message)
+
+
+@functools.partial(jax.jit, static_argnums=0)
 def through(codec, message=MESSAGE, key=KEY):
   return codecs.decoded(codec, codecs.encoded(codec, key, message))
 
@@ -71,10 +79,14 @@ def test_quantisation_is_unbiased_and_off_by_less_than_a_level(bits):
 def test_equal_numbers_and_empty_slots_are_received_as_they_are():
   np.testing.assert_array_equal(through(codecs.quantised(4), jnp.full(50, 0.7)), np.full(50, 0.7, np.float32))
   for codec in (codecs.quantised(4), codecs.top_k(0.1), codecs.float16()):
-    nobody = jax.tree.map(jnp.zeros_like, codecs.encoded(codec, KEY, MESSAGE))
-    assert all(not np.any(leaf) for leaf in jax.tree.leaves(codecs.decoded(codec, nobody)))
-    no_slot = jax.tree.map(lambda a: jnp.zeros((0, *a.shape), a.dtype), nobody)
-    assert codecs.decoded(codec, no_slot, stacked=True)['params']['kernel'].shape == (0, 7, 5)
+    nobody = jax.tree.map(
+      lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(functools.partial(encoded, codec), KEY, MESSAGE)
+    )
+    received = jax.jit(lambda message, codec=codec: codecs.decoded(codec, message))(nobody)
+    assert not any(map(np.any, jax.tree.leaves(received)))
+    no_slot = jax.tree.map(lambda a: jax.ShapeDtypeStruct((0, *a.shape), a.dtype), nobody)
+    received = jax.eval_shape(lambda message, codec=codec: codecs.decoded(codec, message, stacked=True), no_slot)
+    assert received['params']['kernel'].shape == (0, 7, 5)
 
 
 def test_the_largest_are_kept_and_the_others_are_zero():
@@ -95,21 +107,21 @@ def expected(bits=None, share=None):
 
 @pytest.mark.parametrize('bits', [1, 4, 5, 8, 16])
 def test_bytes_of_quantised_messages(bits):
-  found = ledger.count(codecs.encoded(codecs.quantised(bits), KEY, MESSAGE))
+  found = ledger.count(encoded(codecs.quantised(bits), KEY, MESSAGE))
   assert {kind: size for kind, (_, size) in ints(found).items()} == expected(bits=bits)
 
 
 @pytest.mark.parametrize('share', [0.1, 0.4])
 def test_bytes_of_the_largest(share):
-  found = ledger.count(codecs.encoded(codecs.top_k(share), KEY, MESSAGE))
+  found = ledger.count(encoded(codecs.top_k(share), KEY, MESSAGE))
   assert {kind: size for kind, (_, size) in ints(found).items()} == expected(share=share)
 
 
 def test_bytes_of_halves_of_long_rows_and_of_peers():
-  assert ints(ledger.count(codecs.encoded(codecs.float16(), KEY, MESSAGE)))['weights'] == (36, 72)
-  long = codecs.encoded(codecs.top_k(0.1), KEY, jnp.zeros(70_000))
+  assert ints(ledger.count(encoded(codecs.float16(), KEY, MESSAGE)))['weights'] == (36, 72)
+  long = encoded(codecs.top_k(0.1), KEY, jnp.zeros(70_000))
   assert ints(ledger.count(long)) == {'knowledge': (7000, 28_000), 'indices': (7000, 28_000)}
-  peers = codecs.encoded(codecs.quantised(4), KEY, PeerMessages(jnp.zeros((4, 21)), VALID))
+  peers = encoded(codecs.quantised(4), KEY, PeerMessages(jnp.zeros((4, 21)), VALID))
   assert ints(ledger.count(peers, 0))['knowledge'][1] == 2 * (11 + 8)  # without the receiver's own row
 
 

@@ -74,12 +74,12 @@ TABLE = {
   ),
 }
 VARIANTS = [name for name in TABLE if name.split()[0] in TABLE and ' ' in name]  # of a method that has a row
-# Their own files have twins in NumPy, and the bits of empty seats and of other groups.
-TWINS = ('feddf', 'scarlet', 'ktpfl', 'selective_fd', 'fedtgp', 'fedgh', 'fedkd', 'fedmrl')
-every_method = pytest.mark.parametrize('name', cases(TABLE, slow=(*VARIANTS, *TWINS)))
+# One of each family: alone, weights, class knowledge, logits of public rows, peers, a part of the weights and features.
+FAMILIES = ('private', 'fedavg', 'fedhe', 'fedmd', 'fedh2l', 'lg_fedavg', 'felo')
+every_method = pytest.mark.parametrize('name', cases(TABLE, fast=FAMILIES))
 # Another, long compilation of every method: by default of those that treat statistics in ways of their own.
 every_paper = pytest.mark.parametrize(
-  'name', cases([name for name in TABLE if name not in VARIANTS], fast=('fedavg', 'fedh2l', 'fedgkt'))
+  'name', cases([name for name in TABLE if name not in VARIANTS], fast=('fedavg', 'fedh2l'))
 )
 
 
@@ -205,7 +205,7 @@ def test_idle_clients_do_not_change(name):
 IN_ORDER = ('velo pool', 'fedgkt', 'fedtgp', 'fedgh')  # their servers train on the uploads
 
 
-@pytest.mark.parametrize('name', cases([name for name in TABLE if name not in (*VARIANTS, *IN_ORDER)], slow=TWINS))
+@pytest.mark.parametrize('name', cases([name for name in TABLE if name not in (*VARIANTS, *IN_ORDER)], fast=FAMILIES))
 def test_the_order_of_the_slots_does_not_matter(name):
   """But for rounding: what a client does depends on who it is, and what the server does on who uploaded."""
   before, _ = fresh(name).run(BUSY, length=ROUNDS)

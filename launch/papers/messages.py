@@ -10,7 +10,9 @@ import pandas as pd
 
 import fedkd
 from fedkd import analysis, ledger, methods, models
+from fedkd.federation import initial_variables
 from fedkd.round import of_client
+from fedkd.simulation import initial_state
 from fedkd.types import Download
 
 CLIENTS = 2
@@ -28,16 +30,19 @@ def sent(method, net, shape, classes, **given) -> dict:
   x, y = np.zeros((4 * classes, *shape), np.uint8), np.arange(4 * classes) % classes
   parts = np.array_split(np.arange(2 * classes), CLIENTS)
   made = fedkd.federation(x, y, parts, [net], **given)
-  state = jax.eval_shape(fedkd.simulation(method, made).init, jax.random.key(0))
-  data = made.data()[0]
+  group, data, example = made.groups[0], made.data()[0], made.pool.example[0]
+
+  def start(key):
+    variables = initial_variables(key, group.model, example)
+    return initial_state(key, method, made, (jax.tree.map(lambda a: a[None], variables),))
+
+  state = jax.eval_shape(start, jax.random.key(0))
 
   def up(client, server):
     (down,) = method.server.send(jax.random.key(0), jnp.int32(1), server, (jnp.arange(CLIENTS),))
     own = jax.tree.map(lambda a: a[0], (client, down.own))
     seen = Download(down.shared, own[1])
-    return method.client.step(jax.random.key(0), jnp.int32(1), made.groups[0].model, own[0], seen, of_client(data, 0))[
-      1
-    ]
+    return method.client.step(jax.random.key(0), jnp.int32(1), group.model, own[0], seen, of_client(data, 0))[1]
 
   counts = ledger.capacity(jax.eval_shape(up, state.client[0], state.server))
   return {kind: numbers for kind, (numbers, _) in counts.items()}
@@ -61,10 +66,11 @@ def fedhe_tables() -> pd.DataFrame:
     for classes in (20, 10):
       kinds = sent(methods.fedavg(TX, **turn), model_9(classes), shape, classes)
       weights[classes] = kinds['weights'] + kinds['statistics']
-    knowledge = sum(sent(methods.fedhe(TX, **turn), model_9(10), shape, 10).values())
+    small = models.MLP((2,), classes=10)  # what is sent about classes and rows depends on these alone
+    knowledge = sum(sent(methods.fedhe(TX, **turn), small, shape, 10).values())
     fedmd = methods.fedmd(TX, subset=count, digest_batch=5, epochs=None, **turn)
     # Its public images are sent once, to everybody; the table counts them with every round.
-    digest = sent(fedmd, model_9(10), shape, 10, public=np.arange(30, 30 + count))['knowledge'] + count * images
+    digest = sent(fedmd, small, shape, 10, public=np.arange(30, 30 + count))['knowledge'] + count * images
     note = f'{weights[10]:,} with the ten outputs that are trained'
     ours = ('FedAvg', weights[20], note), ('FedHe', knowledge, ''), (f'FedMD, {count} images', digest, '')
     for (name, numbers, note), of_paper in zip(ours, printed, strict=True):

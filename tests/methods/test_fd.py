@@ -8,7 +8,7 @@ import pytest
 
 from fedkd import ledger, methods, models, plan, servers
 from helpers import assert_close, assert_same_bits, problem, softmax
-from lone_servers import KEY, groups_of, uploads_of
+from lone_servers import KEY, groups_of, received, uploads_of
 
 NET = models.MLP((), classes=3)
 TURN = {'steps': 2, 'batch': 8}
@@ -41,8 +41,9 @@ def sent(clients, valid=VALID, ids=None):
   server = servers.means_of_others()
   state = server.init(KEY, groups_of(3), (), ())
   slots = (jnp.arange(clients),)
-  state, _ = server.receive(KEY, 0, state, (uploads_of(UPLOADS[:clients], valid[:clients]),), slots)
-  message = server.send(KEY, 1, state, slots if ids is None else (jnp.asarray(ids),))[0].own
+  state = received(server, state, (uploads_of(UPLOADS[:clients], valid[:clients]),), slots)
+  asking = slots if ids is None else (jnp.asarray(ids),)
+  message = jax.jit(lambda state: server.send(KEY, 1, state, asking)[0].own)(state)
   assert_same_bits(message['knowledge'].valid, message['label'].valid)
   return np.asarray(message['knowledge'].value), np.asarray(message['knowledge'].valid)
 
@@ -72,8 +73,8 @@ def test_who_was_absent_receives_the_mean_of_all_and_uploads_last_a_round():
   server = servers.means_of_others()
   state = server.init(KEY, groups_of(3), (), ())
   slots = (jnp.arange(3),)
-  state, _ = server.receive(KEY, 0, state, (uploads_of(UPLOADS),), slots)
-  state, _ = server.receive(KEY, 1, state, (uploads_of(UPLOADS[:1]),), (jnp.array([-1]),))
+  state = received(server, state, (uploads_of(UPLOADS),), slots)
+  state = received(server, state, (uploads_of(UPLOADS[:1]),), (jnp.array([-1]),), t=1)
   assert not np.asarray(server.send(KEY, 2, state, slots)[0].own['knowledge'].valid).any()
 
 
@@ -89,7 +90,7 @@ FORMS = {
 
 
 @pytest.mark.parametrize(('knowledge', 'distance'), FORMS)
-@pytest.mark.parametrize('others', [True, False])
+@pytest.mark.parametrize('others', [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_three_rounds_are_those_of_a_twin_in_numpy(knowledge, distance, others):
   """Softmax regression in float64, one example at a time; the third client has one row of each class."""
   output, form = FORMS[knowledge, distance]

@@ -8,7 +8,7 @@ import pytest
 
 from fedkd import methods, models, plan
 from fedkd.servers import ensembles
-from helpers import CLASSES, assert_close, assert_same_bits, pool, problem, softmax
+from helpers import CLASSES, assert_close, assert_same_bits, cases, pool, problem, softmax
 
 LINEAR, OTHER = models.MLP((), classes=CLASSES), models.MLP((5,), classes=CLASSES)
 CONV = models.TwoConv((4, 4), classes=CLASSES)  # with BatchNorm and dropout
@@ -32,7 +32,7 @@ def test_without_steps_it_is_fedavg_inside_each_architecture():
   assert_same_bits(feddf.server['weights'], fedavg.server)
 
 
-@pytest.mark.parametrize('targets', ['avg_logits', 'avg_probs', 'avg_losses'])
+@pytest.mark.parametrize('targets', cases(['avg_logits', 'avg_probs', 'avg_losses'], fast=['avg_logits']))
 def test_one_participant_teaches_its_average_nothing(targets):
   """With SGD: Adam would make whole steps of the rounding."""
   how = {**SERVER, 'server_steps': 5, 'targets': targets}

@@ -10,7 +10,7 @@ from fedkd import ledger, methods, models, optimizers, plan
 from fedkd.models.generator import NOISE, FeatureGenerator
 from fedkd.servers import parts
 from fedkd.servers.feature_generator import diversity, draw, ensemble_loss
-from helpers import assert_close, assert_same_bits, problem, softmax
+from helpers import assert_close, assert_same_bits, cases, problem, softmax
 from small_nets import NET, PARTS, made_with
 
 SGD = optax.sgd(0.1)
@@ -139,7 +139,7 @@ def test_one_step_of_the_generator_is_that_of_a_twin_in_numpy(ensemble, monkeypa
   np.testing.assert_allclose([info['generator_loss'], info['generator_diversity']], [fit, spread], rtol=1e-4)
 
 
-@pytest.mark.parametrize('share', ['all', 'head'])
+@pytest.mark.parametrize('share', cases(['all', 'head'], fast=['head']))
 def test_messages_are_the_weights_the_generator_and_the_labels(share):
   made = made_with(methods.fedgen(SGD, share=share, **TURN, **SMALL))
   state, report = made.run()

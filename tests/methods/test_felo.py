@@ -228,7 +228,7 @@ def kept(said, store, t):
   return [vector for _, _, vector in said]
 
 
-TWINS = [('none', 'cumulative'), ('group', 'per_round'), ('pool', 'latest_per_client'), ('pool', 'medians')]
+TWINS = [('group', 'cumulative'), ('pool', 'medians')]
 
 
 @pytest.mark.parametrize(('align', 'store'), cases(itertools.product(ALIGNED, (*STORES, 'medians')), fast=TWINS))

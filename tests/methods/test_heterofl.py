@@ -10,7 +10,7 @@ import pytest
 
 from fedkd import aggregate, methods, models, plan
 from fedkd.types import Data, ExampleIndices, Group, Masked, State
-from helpers import CLASSES, assert_close, assert_same_bits, pool, preprocessed, problem
+from helpers import CLASSES, assert_close, assert_same_bits, cases, pool, preprocessed, problem
 from lone_servers import KEY, received
 
 SGD, STEPS, BATCH = optax.sgd(0.1, momentum=0.9), 2, 6
@@ -107,7 +107,10 @@ IDS = {
 }
 
 
-@pytest.mark.parametrize(('rule', 'mean'), [(None, np.mean), (aggregate.mean, np.mean), (aggregate.median, np.median)])
+RULES = [(None, np.mean), (aggregate.mean, np.mean), (aggregate.median, np.median)]
+
+
+@pytest.mark.parametrize(('rule', 'mean'), cases(RULES, slow=RULES[1:2]))
 @pytest.mark.parametrize('ids', IDS.values(), ids=IDS)
 def test_the_mean_is_the_twins(ids, rule, mean):
   server, state, _ = corners(rule=rule)

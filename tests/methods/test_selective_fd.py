@@ -12,7 +12,7 @@ from fedkd import methods, models, plan, selectors, servers
 from fedkd.models.base import Preprocessed
 from fedkd.types import Masked
 from helpers import CLASSES, assert_same_bits, pool, problem
-from lone_servers import KEY
+from lone_servers import KEY, received
 
 LINEAR = models.MLP((), classes=CLASSES)
 SGD = optax.sgd(0.1)
@@ -38,8 +38,8 @@ def test_the_ratio_is_that_of_numpy_and_padding_does_not_matter(regulariser):
   known, auxiliary, x = rng.normal(size=(7, 5)), rng.uniform(-2, 2, (9, 5)), rng.normal(size=(11, 5))
   there = np.arange(7) < 4
   known[4:] = np.nan_to_num(np.inf, posinf=50.0)
-  ratio = selectors.kulsif(*map(jnp.asarray, (known, there, auxiliary)), 2.0, regulariser)
-  np.testing.assert_allclose(ratio(jnp.asarray(x)), in_numpy(known[:4], auxiliary, x, 2.0, regulariser), rtol=1e-3)
+  ratio = jax.jit(lambda x: selectors.kulsif(*map(jnp.asarray, (known, there, auxiliary)), 2.0, regulariser)(x))
+  np.testing.assert_allclose(ratio(x), in_numpy(known[:4], auxiliary, x, 2.0, regulariser), rtol=1e-3)
 
 
 def test_of_one_example_and_itself_the_ratio_is_a_half():
@@ -62,8 +62,10 @@ def resembling(made, client, share=0.25, inputs='pixels', auxiliary=200, **how):
   how = {'known': 0.3, 'width': 5.0, 'regulariser': -0.5, **how}
   variables = made.method.variables(made.state, 0)
   variables = jax.tree.map(lambda a: a[0], variables)
-  return lambda rows: selectors.resembling(
-    KEY, model, variables, data, own, jnp.asarray(rows), share=share, inputs=inputs, auxiliary=auxiliary, **how
+  return jax.jit(
+    lambda rows: selectors.resembling(
+      KEY, model, variables, data, own, rows, share=share, inputs=inputs, auxiliary=auxiliary, **how
+    )
   )
 
 
@@ -107,8 +109,9 @@ def consensus():
     state = server.init(KEY, made.groups, (), made.data)
     up = jnp.asarray(p, jnp.float32)
     up = up if votes is None else Masked(up, jnp.asarray(votes))
-    state, _ = server.receive(KEY, 0, state, ({'knowledge': up},), (jnp.arange(len(p)),))
-    return server.send(KEY, 1, state, (jnp.arange(len(p)),))[0].shared
+    ids = (jnp.arange(len(p)),)
+    state = received(server, state, ({'knowledge': up},), ids)
+    return jax.jit(lambda state: server.send(KEY, 1, state, ids)[0].shared)(state)
 
   return run
 

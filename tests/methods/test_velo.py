@@ -156,8 +156,10 @@ def test_the_noise_of_the_decoder_in_numpy():
   ('scale', 'variance', 'share', 'active'),
   [
     (1.0, 1.0, (8 / 9, 3 / 4), 2),
-    (0.5, 0.25, (8 / 9, 3 / 4), 2),  # the same in other units
-    (0.3, 1.0, (0, 0), 0),  # all is narrower than the noise: only the class means are left
+    pytest.param(0.5, 0.25, (8 / 9, 3 / 4), 2, marks=pytest.mark.slow),  # the same in other units
+    pytest.param(
+      0.3, 1.0, (0, 0), 0, marks=pytest.mark.slow
+    ),  # all is narrower than the noise: only the class means are left
     (0.5, 0.0, (0.85, 0), 1),  # one direction, and the mean of the other variances, 1.36, as the best noise
   ],
 )

@@ -140,7 +140,7 @@ def test_groupnorm_takes_32_groups_or_the_next_divisor(channels, groups):
 SIZES = [(1, 1), (2, 2), (5, 4), (4, 7), (7, 7), (1, 6)]
 
 
-@pytest.mark.parametrize('size', SIZES)
+@pytest.mark.parametrize('size', cases([(size,) for size in SIZES], fast=[((5, 4),), ((1, 6),)]))
 def test_average_pool_same_leaves_out_the_padding(size):
   x = normal(0, 3, *size, 2)
   expected = nn.avg_pool(x, (2, 2), (1, 1), 'SAME', count_include_pad=False)
@@ -150,7 +150,7 @@ def test_average_pool_same_leaves_out_the_padding(size):
   np.testing.assert_allclose(gradient(layers.average_pool_same), reference, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize('size', SIZES[1:5])
+@pytest.mark.parametrize('size', cases([(size,) for size in SIZES[1:5]], fast=[((5, 4),), ((4, 7),)]))
 def test_pools_of_stride_two(size):
   x = normal(0, 3, *size, 2)
   np.testing.assert_allclose(layers.average_pool(x), nn.avg_pool(x, (2, 2), (2, 2)), rtol=1e-5, atol=1e-6)
@@ -176,7 +176,7 @@ def test_dropout_is_independent_between_numbers_and_keys():
     assert other.mean() == pytest.approx(0.5, abs=0.01)
 
 
-@pytest.mark.parametrize('shape', [(1,), (3,), (3, 5), (2, 3, 3, 1), (4, 4)])
+@pytest.mark.parametrize('shape', [(3,), (2, 3, 3, 1)])
 def test_dropout_takes_odd_sizes(shape):
   y = dropped(0.5, normal(0, *shape))
   assert y.shape == shape
