@@ -202,6 +202,16 @@ def test_idle_clients_do_not_change(name):
     np.testing.assert_array_equal(report.info[g]['examples'][0] > 0, np.asarray(made.plan.participants[g][BUSY]) >= 0)
 
 
+@every_method
+def test_a_round_with_nobody_leaves_everything_as_it_was(name):
+  if name == 'velo pool':  # its server trains on what it has kept, in every so many rounds
+    pytest.skip('its server trains by the number of the round')
+  made = slotted(name, [], [])
+  before, _ = fresh(name).run(BUSY, length=ROUNDS)
+  after, _ = made.run(1, before, BUSY, length=ROUNDS)
+  assert_same_bits(without_keys(after), without_keys(before))
+
+
 IN_ORDER = ('velo pool', 'fedgkt', 'fedtgp', 'fedgh')  # their servers train on the uploads
 
 

@@ -73,8 +73,12 @@ def test_who_was_absent_receives_the_mean_of_all_and_uploads_last_a_round():
   state = server.init(KEY, groups_of(3), (), ())
   slots = (jnp.arange(3),)
   state, _ = server.receive(KEY, 0, state, (uploads_of(UPLOADS),), slots)
-  state, _ = server.receive(KEY, 1, state, (uploads_of(UPLOADS[:1]),), (jnp.array([-1]),))
-  assert not np.asarray(server.send(KEY, 2, state, slots)[0].own['knowledge'].valid).any()
+  nobody, info = server.receive(KEY, 1, state, (uploads_of(UPLOADS[:1]),), (jnp.array([-1]),))
+  assert_same_bits(nobody, state)
+  assert info['known_classes'] == 2
+  state, _ = server.receive(KEY, 2, state, (uploads_of(UPLOADS[:1]),), (jnp.array([1]),))
+  found = server.send(KEY, 3, state, slots)[0].own['knowledge'].valid
+  np.testing.assert_array_equal(np.asarray(found).all(1), [True, False, True])
 
 
 # What is averaged of logits, the loss of an example and its gradient to the logits, given what was received.
