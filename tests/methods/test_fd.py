@@ -156,6 +156,7 @@ def test_with_weights_shared_and_no_distance_it_is_fedavg():
     ({'distance': 'mae'}, r"distance='mae' is unknown; choose one of ce, kl, mse"),
     ({'knowledge': 'features'}, r"knowledge='features' is unknown; choose one of probabilities, logits"),
     ({'average': 'all'}, r"average='all' .* set others_only=False, or average='round'"),
+    ({'share': 'head'}, r"share='head' names weights that travel; set share_weights=True"),
     ({'gamma': -1.0}, r'gamma=-1.0 must be .*at least 0'),
   ],
 )
