@@ -52,6 +52,8 @@ TABLE = {
   'scarlet': ({**LOCAL, 'epochs': None, 'subset': 8, 'digest_epochs': 1, 'digest_batch': 4, 'duration': 2}, TWO),
   'feddf': ({**LOCAL, 'epochs': None, 'server_steps': 3, 'server_batch': 4, 'server_tx': TX}, TWO),
   'ktpfl': ({'tx': TX, 'epochs': 2, 'batch': 8, 'subset': 8, 'digest_batch': 4, 'temperature': 2.0}, TWO),
+  'rhfl': ({**LOCAL, 'epochs': None, 'subset': 8, 'digest_batch': 4, 'ce': 1.0, 'rce': 0.1}, TWO),
+  'fccl': ({**LOCAL, 'epochs': None, 'subset': 8, 'digest_batch': 4, 'inter': 0.1, 'intra': 0.0}, TWO),
   'selective_fd': ({**LOCAL, 'subset': 8, 'digest_steps': 1, 'digest_batch': 4, 'auxiliary': 20}, TWO),
   'fedh2l': (PEERS, TWO),
   'fedh2l pairs': ({**PEERS, 'pairs': True, 'project': 'pcgrad', 'separate_optimizers': True}, TWO),
@@ -75,7 +77,7 @@ TABLE = {
 }
 VARIANTS = [name for name in TABLE if name.split()[0] in TABLE and ' ' in name]  # of a method that has a row
 # Their own files have twins in NumPy, and the bits of empty seats and of other groups.
-TWINS = ('feddf', 'scarlet', 'ktpfl', 'selective_fd', 'fedtgp', 'fedgh', 'fedkd', 'fedmrl')
+TWINS = ('feddf', 'scarlet', 'ktpfl', 'rhfl', 'fccl', 'selective_fd', 'fedtgp', 'fedgh', 'fedkd', 'fedmrl')
 every_method = pytest.mark.parametrize('name', cases(TABLE, slow=(*VARIANTS, *TWINS)))
 # Another, long compilation of every method: by default of those that treat statistics in ways of their own.
 every_paper = pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import optax
 import pytest
 
 from fedkd import codecs, ledger, methods, models, plan
-from helpers import CLASSES, assert_close, assert_same_bits, problem, row
+from helpers import CLASSES, assert_close, assert_same_bits, cases, problem, row
 
 NET = models.MLP((), classes=CLASSES)
 SGD = optax.sgd(0.1)
@@ -26,11 +26,14 @@ TABLE = {
   'scarlet': (methods.scarlet(SGD, digest_epochs=1, duration=0, **PUBLIC), BOTH, (SUBSET, BOTH + 3 * SUBSET)),
   'feddf': (methods.feddf(SGD, server_steps=2, server_batch=6, server_tx=SGD, **TURN), WEIGHTS + 1, (WEIGHTS, WEIGHTS)),
   'ktpfl': (methods.ktpfl(SGD, subset=SUBSET, digest_batch=SUBSET, epochs=1, batch=24), BOTH, (SUBSET, BOTH + SUBSET)),
+  'rhfl': (methods.rhfl(SGD, **PUBLIC), BOTH + 1, (SUBSET, BOTH + SUBSET)),
+  'fccl': (methods.fccl(SGD, **PUBLIC), BOTH, (SUBSET, BOTH + SUBSET)),
   # Its numbers depend on what clients select, which a client's own noise decides: `test_selective_fd.py`.
   'selective_fd': (methods.selective_fd(SGD, subset=SUBSET, digest_batch=SUBSET, epochs=1, steps=None), None, None),
 }
-every_method = pytest.mark.parametrize('name', TABLE)
-every_other = pytest.mark.parametrize('name', [name for name in TABLE if name != 'selective_fd'])
+LATE = ('rhfl', 'fccl')  # the servers of `ktpfl` and `dsfl`, but for a rule
+every_method = pytest.mark.parametrize('name', cases(TABLE, slow=LATE))
+every_other = pytest.mark.parametrize('name', cases([name for name in TABLE if name != 'selective_fd'], slow=LATE))
 
 
 def made_with(name, sizes, parts=PARTS):
@@ -97,7 +100,7 @@ def test_permuted_clients_permute_the_results(name):
 
 
 # Nor is anything averaged over groups in FedDF, whose groups are architectures.
-@pytest.mark.parametrize('name', [name for name in TABLE if name != 'feddf'])
+@pytest.mark.parametrize('name', cases([name for name in TABLE if name != 'feddf'], slow=LATE))
 def test_another_group_of_the_architecture_and_an_empty_seat_change_no_bit(name):
   made, (state, _) = base(name)
   split = made_with(name, [1, 3])
