@@ -4,13 +4,14 @@
 
 15 000 images are dealt out by a Dirichlet distribution (`alpha`: 0.05, 0.1, 1 or 10); half of the clients take part in
 a round, with 20 batches of 32. Every client tests the labels that it has: RESULTS.md pools these rows, as the authors'
-code does; `accuracy` is over the test rows of all clients. BatchNorm statistics stay a client's own in fedgen, as in
-the authors' code with every method; the other methods here that average weights average them too.
+code does; `accuracy` is over the test rows of all clients. BatchNorm statistics stay a client's own, as in the authors'
+code; fedensemble and feddf average them, whose servers need whole models. FedProx has the authors' weight decay too.
 
 `method`: fedgen, fedavg, fedprox, fedensemble (FedAvg evaluated by the sum of all models' logits), fd (FedDistill),
 feddistill_plus, feddf (FedDFusion), private, agg. `share`: all, or head, which only fedgen, fedavg (as LG-FedAvg),
-private and agg have. FedProx lacks the weight decay of 0.001 that the authors' code adds. The public images of feddf, a
-third of every client's, are trained on by all; how many FedDFusion has the paper does not say.
+feddistill_plus, private and agg have: heads alone see no images on feddf's server, and what FedDFusion does with them
+the paper does not say. The public images of feddf, a third of every client's, are trained on by all; how many of them
+FedDFusion has, the paper does not say either.
 
 `paper`: 200 rounds. `small`: 100. `smoke`: seconds, on the embedded images. Results: RESULTS.md.
 """
@@ -20,13 +21,19 @@ from fedkd import config as base
 TURN = {'steps': 20, 'epochs': None, 'batch': 32, 'keep_optimizer': False}
 DISTILL = {'knowledge': 'logits', 'distance': 'kl', 'others_only': False, 'average': 'all'}
 METHODS = {  # name in the config string: (method, what the paper or its code has beside TURN)
+  'fedavg': ('fedavg', {'statistics': 'own'}),
   'fedensemble': ('fedavg', {'ensemble': True}),
-  'fedprox': ('fedprox', {'mu': 1.0}),
+  'fedprox': ('fedprox', {'mu': 1.0, 'statistics': 'own'}),
   'fd': ('fd', DISTILL),
-  'feddistill_plus': ('fd', {**DISTILL, 'share_weights': True}),
+  'feddistill_plus': ('fd', {**DISTILL, 'share_weights': True, 'share': 'net'}),
   'feddf': ('feddf', {'server_steps': 100, 'server_batch': 32}),  # ours
 }
-HEADS = {'fedgen': ('fedgen', {'share': 'head'}), 'fedavg': ('lg_fedavg', {'share': 'head'})}
+HEADS = {
+  'fedgen': ('fedgen', {'share': 'head'}),
+  'fedavg': ('lg_fedavg', {'share': 'head'}),
+  'feddistill_plus': ('fd', {**DISTILL, 'share_weights': True, 'share': 'head'}),
+}
+DECAYING = 'fedkd.optimizers:sgd'  # which clips as well: at a norm that no gradient has
 ALONE = {'private': ('private', {}), 'agg': ('agg', {})}
 
 
@@ -53,6 +60,8 @@ def get_config(arg=''):
   config.name = f'fedgen_mnist_{choice.alpha}_{choice.share}'
   config.method = method(choice.method, choice.share)
   config.optimizer = base.optimizer('sgd', learning_rate=0.01)
+  if choice.method == 'fedprox':
+    config.optimizer = base.optimizer(DECAYING, learning_rate=0.01, momentum=0.0, weight_decay=1e-3, clip=1e9)
   config.schedule = base.schedule('step', every=1, decay=0.99)
   config.plan = base.plan('sampled', ratio=0.5)
   config.data.update({'name': 'mnist', 'partition': 'fedgen_dirichlet', 'concentration': float(choice.alpha)})

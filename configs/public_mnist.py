@@ -4,10 +4,10 @@
 
 Ten clients of equal size whose label shares are from a Dirichlet distribution (0.1), each with test rows of its own of
 the same shares: `accuracy` is over the test rows of all, `accuracy_local` over the client's own. A third of the
-training images is public. `method`: dsfl, scarlet, ktpfl, selective_fd, fedmd, or private, which trains alone on as
-many passes over what is not public; feddf and fedavg, whose clients train on what they share too. `zoo`: homo, LeNet
-for all; hetero, LeNet and an MLP by turns. `small`: 15 000 images, 15 rounds of five passes. `smoke`: 4 000 images,
-MLPs, four rounds.
+training images is public. `method`: dsfl, scarlet, ktpfl, rhfl, fccl, selective_fd, fedmd, or private, which trains
+alone on as many passes over what is not public; feddf and fedavg, whose clients train on what they share too. `zoo`:
+homo, LeNet for all; hetero, LeNet and an MLP by turns. `small`: 15 000 images, 15 rounds of five passes. `smoke`: 4 000
+images, MLPs, four rounds.
 
 Measured with `smoke`, 15 rounds (--config.rounds=15 --config.seeds=0,1,2; 2-core CPU): means over clients on the 1 000
 test images of all, on their own 100, and differences paired with private. DS-FL and SCARLET are evaluated with the
@@ -43,6 +43,8 @@ def method(name):
     'dsfl': PUBLIC,
     'scarlet': {**PUBLIC, 'duration': 5},
     'ktpfl': {**PUBLIC, 'temperature': 1.0, 'reduction': 'batchmean'},
+    'rhfl': {**PUBLIC, 'steps': None},
+    'fccl': {**PUBLIC, 'steps': None, 'intra': 0.0},  # no phase has trained a model before
     'selective_fd': {'steps': None, 'subset': 500, 'digest_steps': 50, 'digest_batch': 50},
     'feddf': {'server_steps': 300, 'server_batch': 64},
     'fedavg': {'steps': None, 'per_group': True},

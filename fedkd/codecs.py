@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from fedkd.ranges import Range, Ratio, checked
-from fedkd.types import Client, Download, Known, Masked, Method, PeerMessages, PyTree, Server
+from fedkd.types import Client, Download, Known, Masked, Method, PeerMessages, PyTree
 
 __all__ = [
   'Codec',
@@ -163,7 +163,8 @@ def coded(method: Method, up: Codec | None = None, down: Codec | None = None) ->
     to_each = jax.vmap(lambda id, own: encoded(down, jax.random.fold_in(key, id), own))
     return tuple(Download(encoded(down, key, d.shared), to_each(i, d.own)) for d, i in zip(downs, ids, strict=True))
 
-  return method._replace(client=Client(method.client.init, step), server=Server(method.server.init, receive, send))
+  server = method.server._replace(receive=receive, send=send)
+  return method._replace(client=Client(method.client.init, step), server=server)
 
 
 _wrapped = lambda leaf: isinstance(leaf, Masked | PeerMessages)

@@ -115,7 +115,8 @@ def asynchronous(
     spread: standard deviation of log speed over clients; 0 means equal speeds.
     delay: mean of the exponential delay, in units of the median working time.
     dropout: probability that a finished client update is lost on the way.
-    stale: whether clients work on their last download (taken when they started) or on the latest state.
+    stale: whether clients work on their last download (taken when they started) or on the latest state. Methods whose
+      server asks for predictions of other public rows in every round refuse it.
     seed: of this plan.
 
   Raises:

@@ -212,7 +212,15 @@ def initial_state(
     key: of the run (or phase).
     variables: per group, leaves [1, ...] (all clients alike) or [n, ...].
     stale: whether clients work on what they downloaded last.
+
+  Raises:
+    ValueError: where they do, and the server `asks`.
   """
+  if stale and method.server.asks:
+    raise ValueError(
+      'clients of a stale plan answer older downloads, and this server asks for other public rows in every round; set '
+      'plan.stale=False'
+    )
   states = first_clients(key, method, federation, variables)
   server = first_server(key, method, federation, variables)
   inbox = round.fill_inbox(jax.random.split(key, 3)[2], method, federation.groups, server) if stale else None

@@ -166,11 +166,16 @@ class ServerSend(Protocol):
 
 
 class Server(NamedTuple):
-  """What the server does; a peer-to-peer method's server is a router."""
+  """What the server does; a peer-to-peer method's server is a router.
+
+  `asks`: whether it takes every upload for the answer to what it sent last, such as the rows to predict. Its clients
+  cannot work on older downloads, as they do under a stale plan.
+  """
 
   init: ServerInit
   receive: ServerReceive
   send: ServerSend
+  asks: bool = False
 
 
 class Variables(Protocol):

@@ -36,6 +36,7 @@ def of(name, tx, batch):
     **{name: {**digest, 'digest_epochs': 1} for name in ('dsfl', 'scarlet')},
     'feddf': {'epochs': None, 'server_steps': 2, 'server_batch': batch, **training},
     'ktpfl': {'subset': 0, 'digest_batch': batch, 'epochs': 2, 'batch': batch},
+    **dict.fromkeys(('rhfl', 'fccl'), digest),
     'selective_fd': {'subset': 0, 'digest_batch': batch, 'auxiliary': 5, **training},
     'fedh2l': {'batch': batch},
     'felo': {'epochs': None, 'initial': 1, **training},
@@ -60,7 +61,7 @@ def federation(name, sizes, classes, seen, model=None):
   parts = [np.arange(a, b) for a, b in itertools.pairwise(ends)]
   public = {'public': np.arange(ends[-1], len(x))}
   given = {
-    **dict.fromkeys(('fedmd', 'dsfl', 'scarlet', 'feddf', 'ktpfl', 'selective_fd', 'public'), public),
+    **dict.fromkeys(('fedmd', 'dsfl', 'scarlet', 'feddf', 'ktpfl', 'rhfl', 'fccl', 'selective_fd', 'public'), public),
     'fedh2l': {'shared': [part[-1:] for part in parts]},
   }
   return fedkd.federation(x, y, parts, [model or net(name, classes)] * len(sizes), **given.get(name, {}))

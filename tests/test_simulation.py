@@ -98,6 +98,8 @@ def _every_method():
     'dsfl': (methods.dsfl(SGD, **digest, **turn), mixed, public),
     'feddf': (methods.feddf(SGD, epochs=None, server_steps=2, server_batch=4, **turn), mixed, public),
     'ktpfl': (methods.ktpfl(SGD, subset=8, digest_batch=4, epochs=2, batch=8), mixed, public),
+    'rhfl': (methods.rhfl(SGD, subset=8, digest_batch=4, epochs=None, **turn), mixed, public),
+    'fccl': (methods.fccl(SGD, subset=8, digest_batch=4, epochs=None, **turn), mixed, public),
     'selective_fd': (methods.selective_fd(SGD, subset=8, digest_batch=4, auxiliary=9, **turn), mixed, public),
     'scarlet': (methods.scarlet(SGD, **digest, **turn), mixed, public),
     'fedh2l': (methods.fedh2l(SGD, batch=4), mixed, shared),

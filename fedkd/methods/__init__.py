@@ -1,6 +1,7 @@
 """Federated methods. One file is one paper; a method is a factory that closes over its hyperparameters."""
 
 from fedkd.methods.dsfl import dsfl
+from fedkd.methods.fccl import fccl
 from fedkd.methods.fd import fd
 from fedkd.methods.fedavg import fedavg
 from fedkd.methods.feddf import feddf
@@ -21,6 +22,7 @@ from fedkd.methods.heterofl import heterofl
 from fedkd.methods.ktpfl import ktpfl
 from fedkd.methods.lg_fedavg import lg_fedavg
 from fedkd.methods.private import agg, private, public
+from fedkd.methods.rhfl import rhfl
 from fedkd.methods.scarlet import scarlet
 from fedkd.methods.selective_fd import selective_fd
 from fedkd.methods.velo import velo
@@ -28,6 +30,7 @@ from fedkd.methods.velo import velo
 __all__ = [
   'agg',
   'dsfl',
+  'fccl',
   'fd',
   'fedavg',
   'feddf',
@@ -49,6 +52,7 @@ __all__ = [
   'lg_fedavg',
   'private',
   'public',
+  'rhfl',
   'scarlet',
   'selective_fd',
   'velo',

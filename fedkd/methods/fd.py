@@ -10,7 +10,9 @@ import optax
 
 from fedkd import local, losses, servers
 from fedkd.errors import check_choice
+from fedkd.methods.lg_fedavg import part_of, selected, with_part, with_part_in_each
 from fedkd.ranges import Count, Positive, Weight, checked
+from fedkd.servers import parts
 from fedkd.types import Client, Method
 
 KNOWLEDGE = ('probabilities', 'logits')
@@ -30,6 +32,7 @@ def fd(
   others_only: bool = True,
   average: str = 'round',
   share_weights: bool = False,
+  share: str = 'all',
   keep_optimizer: bool = True,
 ) -> Method:
   """Class-mean outputs as the only message.
@@ -52,17 +55,21 @@ def fd(
       same gradient), or the mean squared error of outputs ('mse').
     others_only: whether a client's own upload is left out of what it receives.
     average: over the uploads of the last 'round', or over 'all' so far.
-    share_weights: whether weights and BatchNorm statistics are averaged too, as in FedAvg, so that clients begin with
-      the global model and are evaluated with it.
+    share_weights: whether weights are averaged too, so that clients begin with the global ones and are evaluated with
+      them.
+    share: with `share_weights`, which: 'all', BatchNorm statistics included, as in FedAvg; or layers as in `lg_fedavg`
+      ('head'; 'net' is all weights without the statistics, as in FedGen's code), all else being a client's own.
     keep_optimizer: whether the optimizer's state persists across updates; else it is fresh in each.
 
   Raises:
-    ValueError: for an unknown choice, or `others_only` over 'all' rounds, which nobody has defined; at init, for
-      `share_weights` among different architectures.
+    ValueError: for an unknown choice, `others_only` over 'all' rounds, which nobody has defined, or `share` without
+      `share_weights`; at init, for weights of different architectures, or layers that a model lacks.
   """
   check_choice('knowledge', knowledge, KNOWLEDGE)
   check_choice('distance', distance, DISTANCES)
   check_choice('average', average, AVERAGES)
+  if share != 'all' and not share_weights:
+    raise ValueError(f'share={share!r} names weights that travel; set share_weights=True')
   if others_only and average == 'all':
     raise ValueError("average='all' is a mean of everybody's uploads; set others_only=False, or average='round'")
 
@@ -74,7 +81,8 @@ def fd(
     shared, message = down.shared, down.own if others_only else down.shared
     if share_weights:
       message, weights = message['knowledge'], shared['weights']
-      learner = learner._replace(params=weights['params'], batch_stats=weights['batch_stats'])
+      whole = learner._replace(params=weights['params'], batch_stats=weights['batch_stats'])
+      learner = whole if share == 'all' else with_part(learner, weights)
     received = message['knowledge']  # Masked: value [C, C], valid [C]
 
     def loss_fn(params, batch_stats, key, index):
@@ -93,14 +101,22 @@ def fd(
     means = sums['output'] / jnp.maximum(sums['count'], 1)[:, None]  # of the passes that trained
     up = servers.class_message(means, sums['count'] > 0)
     if share_weights:
-      up = {'knowledge': up, 'weights': {**local.variables(learner), 'count': private.size}}
+      shared = local.variables(learner) if share == 'all' else part_of(learner, weights)
+      up = {'knowledge': up, 'weights': {**shared, 'count': private.size}}
     return learner, up, local.report(sums)
 
   server = servers.means_of_others() if others_only else servers.class_means(per_round=average == 'round')
-  if share_weights:
-    server = servers.join(knowledge=server, weights=servers.weights())
-    return Method(Client(init, step), server, lambda state, g: servers.global_model(state.server['weights'], g))
-  return Method(Client(init, step), server, lambda state, g: local.variables(state.client[g]))
+  if not share_weights:
+    return Method(Client(init, step), server, lambda state, g: local.variables(state.client[g]))
+  averaged = servers.weights()
+  averaged = averaged if share == 'all' else servers.part(lambda *model: selected(share, *model), averaged)
+
+  def variables(state, g):
+    if share == 'all':
+      return servers.global_model(state.server['weights'], g)
+    return with_part_in_each(local.variables(state.client[g]), parts.global_part(state.server['weights'], g))
+
+  return Method(Client(init, step), servers.join(knowledge=server, weights=averaged), variables)
 
 
 def _output(logits, knowledge):

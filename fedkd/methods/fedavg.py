@@ -8,8 +8,11 @@ import jax.numpy as jnp
 import optax
 
 from fedkd import aggregate, local, servers
+from fedkd.errors import check_choice
 from fedkd.ranges import Count, Positive, checked
-from fedkd.types import Client, Method, Server
+from fedkd.types import Client, Method, Server, State
+
+STATISTICS = ('averaged', 'own')
 
 
 def averaging(
@@ -40,6 +43,36 @@ def averaging(
   return Method(Client(init, step), server, lambda state, g: servers.global_model(state.server, g))
 
 
+def with_statistics(method: Method, statistics: str) -> Method:
+  """A method of `averaging`, whose BatchNorm statistics are 'averaged' as it does, or a client's 'own', which never
+  travel.
+
+  Raises:
+    ValueError: for another choice.
+  """
+  check_choice('statistics', statistics, STATISTICS)
+  if statistics == 'averaged':
+    return method
+
+  def init(key, model, data, variables):
+    return {'state': method.client.init(key, model, data, variables), 'batch_stats': variables['batch_stats']}
+
+  def step(key, t, model, state, down, data):
+    received = down._replace(shared={**down.shared, 'batch_stats': state['batch_stats']})
+    after, up, info = method.client.step(key, t, model, state['state'], received, data)
+    return {'state': after, 'batch_stats': up['batch_stats']}, {**up, 'batch_stats': {}}, info
+
+  def first(key, groups, variables, data):
+    return method.server.init(key, groups, tuple({**v, 'batch_stats': {}} for v in variables), data)
+
+  def variables(state: State, g: int) -> dict:
+    own, params = state.client[g]['batch_stats'], method.variables(state, g)['params']
+    rows = (jax.tree.leaves(own) or jax.tree.leaves(params))[0].shape[0]
+    return {'params': jax.tree.map(lambda a: jnp.broadcast_to(a, (rows, *a.shape[1:])), params), 'batch_stats': own}
+
+  return method._replace(client=Client(init, step), server=method.server._replace(init=first), variables=variables)
+
+
 @checked
 def fedavg(
   tx: optax.GradientTransformation,
@@ -51,6 +84,7 @@ def fedavg(
   keep_optimizer: bool = False,
   server_tx: optax.GradientTransformation | None = None,
   ensemble: bool = False,
+  statistics: str = 'averaged',
 ) -> Method:
   """Clients train the global model; the server averages their models, weighted by n_k.
 
@@ -73,16 +107,19 @@ def fedavg(
     ensemble: whether the clients' models are kept, so that every evaluation also has the accuracy of the sum of their
       logits, `accuracy_ensemble`: FedEnsemble in FedGen's code (Zhu, Hong, Zhou, 2021). Who was absent counts with what
       the others began with.
+    statistics: whether BatchNorm statistics are 'averaged' like the weights, or a client's 'own', as in FedGen's code.
 
   Raises:
-    ValueError: for an ensemble with `per_group`.
+    ValueError: for another `statistics`, or an ensemble with `per_group` or without all statistics.
   """
   if ensemble and per_group:
     raise ValueError('ensemble=True adds up the logits of all clients; set per_group=False')
+  if ensemble and statistics == 'own':
+    raise ValueError("ensemble=True needs whole models on the server; set statistics='averaged'")
   loss = lambda model, data, received: local.supervised(model, data.pool)
   server = servers.weights(rule, server_tx, per_group)
   if not ensemble:
-    return averaging(tx, loss, steps, epochs, batch, keep_optimizer, server)
+    return with_statistics(averaging(tx, loss, steps, epochs, batch, keep_optimizer, server), statistics)
   method = averaging(tx, loss, steps, epochs, batch, keep_optimizer, servers.with_uploads(server))
   return method._replace(
     variables=lambda state, g: servers.global_model(state.server.server, g), predictions=(('ensemble', _sum_of_logits),)

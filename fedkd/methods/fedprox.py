@@ -4,7 +4,7 @@ import jax
 import optax
 
 from fedkd import aggregate, local, servers
-from fedkd.methods.fedavg import averaging
+from fedkd.methods.fedavg import averaging, with_statistics
 from fedkd.ranges import Count, Positive, Weight, checked
 from fedkd.types import Method
 
@@ -20,6 +20,7 @@ def fedprox(
   per_group: bool = False,
   keep_optimizer: bool = False,
   server_tx: optax.GradientTransformation | None = None,
+  statistics: str = 'averaged',
 ) -> Method:
   """FedAvg whose clients add mu / 2 * |w - w_global|^2 to their loss (Algorithm 2).
 
@@ -39,4 +40,5 @@ def fedprox(
 
     return loss_fn
 
-  return averaging(tx, loss, steps, epochs, batch, keep_optimizer, servers.weights(rule, server_tx, per_group))
+  server = servers.weights(rule, server_tx, per_group)
+  return with_statistics(averaging(tx, loss, steps, epochs, batch, keep_optimizer, server), statistics)

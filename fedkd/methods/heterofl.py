@@ -1,7 +1,9 @@
 """HeteroFL: Diao, Ding, Tarokh, "HeteroFL: Computation and Communication Efficient Federated Learning for
 Heterogeneous Clients", 2021, Algorithm 1.
 
-Clients train corners of one network: the first channels of every layer, as many as their budget allows.
+Clients train corners of one network: the first channels of every layer, as many as their budget allows. FjORD (Horvath,
+Laskaridis, Almeida, Leontiadis, Venieris, Lane, "FjORD: Fair and Accurate Federated Learning under Heterogeneous
+Targets with Ordered Dropout", 2021) trains a corner of the corner in every step.
 """
 
 import jax
@@ -9,7 +11,7 @@ import jax.numpy as jnp
 import optax
 
 from fedkd import aggregate, examples, inference, local, servers
-from fedkd.ranges import Count, Positive, checked
+from fedkd.ranges import Count, Positive, Ratio, checked
 from fedkd.types import Client, Download, Masked, Method, Server
 
 
@@ -21,6 +23,7 @@ def heterofl(
   batch: Positive = 10,
   masked: bool = True,
   rule: aggregate.AnyRule | None = None,
+  ordered: tuple[Ratio, ...] = (),
 ) -> Method:
   """Sub-networks of one network, averaged where they overlap.
 
@@ -42,20 +45,28 @@ def heterofl(
       for the clients that hold it), since no two numbers need have the same holders. So a rule that takes the norm of
       whole uploads, as `aggregate.centred_clipping` does, takes it of single numbers here; and it needs all uploads at
       the size of the widest network at once.
+    ordered: rates of sub-networks for FjORD's ordered dropout: every step trains the client's own network or one of
+      those below its `rate`, each as often. FjORD weighs clients by their examples and keeps BatchNorm statistics per
+      rate; its self-distillation is not here.
+
+  Raises:
+    ValueError: in the first round, for `ordered` with models that have no `rate`.
   """
 
   def step(key, t, model, state, down, data):
     private, pool = data.private, data.pool
     present = examples.class_counts(private, pool, model.classes) > 0
 
-    def loss_fn(params, batch_stats, key, index):
-      logits, out, batch_stats = local.forward(model, params, batch_stats, key, pool.example[index])
-      loss = local.cross_entropy(jnp.where(present | (not masked), logits, 0), pool.label[index])
-      return loss + local.penalty(out), (batch_stats, local.tally(index, loss=loss))
+    def loss_fn_of(net):
+      def loss_fn(params, batch_stats, key, index):
+        logits, out, batch_stats = local.forward(net, params, batch_stats, key, pool.example[index])
+        loss = local.cross_entropy(jnp.where(present | (not masked), logits, 0), pool.label[index])
+        return loss + local.penalty(out), (batch_stats, local.tally(index, loss=loss))
 
-    shapes = jax.eval_shape(lambda image: model.init(key, image, False), pool.example[:1])
-    statistics = jax.tree.map(jnp.zeros_like, shapes.get('batch_stats', {}))
-    learner = local.start({**down.shared, 'batch_stats': statistics}, tx)
+      return loss_fn
+
+    learner = local.start({**down.shared, 'batch_stats': _statistics(model, pool)[1]}, tx)
+    loss_fn = _ordered_dropout(model, ordered, pool, loss_fn_of) if ordered else loss_fn_of(model)
     learner, sums = local.fit(key, learner, tx, loss_fn, private.index, private.size, batch, steps, epochs, t)
     label = Masked(jnp.arange(model.classes, dtype=jnp.int32), present)
     return state, {'params': learner.params, 'label': label}, local.report(sums)
@@ -65,6 +76,42 @@ def heterofl(
 
   client = Client(lambda key, model, data, variables: (), step)
   return Method(client, _corners(rule), variables, calibrate=_static_batch_norm)
+
+
+def _statistics(model, pool) -> tuple:
+  """(the shapes of a model's parameters, BatchNorm statistics that nobody looks at)."""
+  shapes = jax.eval_shape(lambda image: model.init(jax.random.key(0), image, False), pool.example[:1])
+  return shapes['params'], jax.tree.map(jnp.zeros_like, shapes.get('batch_stats', {}))
+
+
+def _ordered_dropout(model, rates, pool, loss_fn_of) -> local.LossFn:
+  """The loss of one of the sub-networks of a client's model, drawn for every batch.
+
+  Raises:
+    ValueError: for a model without a rate.
+  """
+  if not hasattr(model.net, 'rate'):
+    raise ValueError(
+      f'ordered={rates} needs models with a rate, which {type(model.net).__name__} has not; set it to ()'
+    )
+  below = sorted(rate for rate in set(rates) if rate < model.net.rate)
+  nets = [model, *(model.clone(net=model.net.clone(rate=rate)) for rate in below)]
+
+  def of(net):
+    shapes, statistics = _statistics(net, pool)
+
+    def branch(params, key, index):
+      loss, (_, sums) = loss_fn_of(net)(jax.tree.map(_corner, params, shapes), statistics, key, index)
+      return loss, sums
+
+    return branch
+
+  def loss_fn(params, batch_stats, key, index):
+    which = jax.random.randint(jax.random.fold_in(key, 1), (), 0, len(nets))
+    loss, sums = jax.lax.switch(which, list(map(of, nets)), params, key, index)
+    return loss, (batch_stats, sums)
+
+  return loss_fn
 
 
 def _widest(params) -> int:

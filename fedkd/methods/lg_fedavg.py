@@ -60,10 +60,9 @@ def lg_fedavg(
 
   def variables(state: State, g: int) -> dict:
     received = parts.global_part(state.server, g)
-    own = {**local.variables(state.client[g])}
     if received['batch_stats']:
       return servers.as_rows({**received, 'params': parts.put({}, received['params'])})
-    return {**own, 'params': parts.put_in_each(own['params'], received['params'])}
+    return with_part_in_each(local.variables(state.client[g]), received)
 
   select = lambda *model: selected(share, *model)
   return Method(Client(init, step), parts.part(select, servers.weights(rule), share == 'all'), variables)
@@ -74,6 +73,11 @@ def with_part(learner: local.Learner, received: dict) -> local.Learner:
   return learner._replace(
     params=parts.put(learner.params, received['params']), batch_stats=received['batch_stats'] or learner.batch_stats
   )
+
+
+def with_part_in_each(variables: dict, received: dict) -> dict:
+  """Stacked variables of clients with the server's part of the weights in all of them."""
+  return {**variables, 'params': parts.put_in_each(variables['params'], received['params'])}
 
 
 def part_of(learner: local.Learner, received: dict) -> dict:

@@ -5,6 +5,7 @@ from fedkd.servers.cached_consensus import DISCARD, STORE, cached_consensus
 from fedkd.servers.class_knowledge import class_means, class_message, feature_width, latest_class_knowledge
 from fedkd.servers.coefficients import Learning, mixtures
 from fedkd.servers.combine import after, join
+from fedkd.servers.confidence import confidences, confident
 from fedkd.servers.consensus import consensus, lessons, places, stratified, uniform
 from fedkd.servers.ensembles import Distillation, distilled
 from fedkd.servers.features_and_logits import features_and_logits
@@ -28,6 +29,8 @@ __all__ = [
   'class_buffer',
   'class_means',
   'class_message',
+  'confidences',
+  'confident',
   'consensus',
   'distilled',
   'era',

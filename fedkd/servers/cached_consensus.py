@@ -111,4 +111,4 @@ def cached_consensus(subset: int, rule: aggregate.AnyRule, duration: int, publis
 
     return tuple(Download(shared, jax.vmap(own)(jnp.maximum(slot, 0))) for slot in ids)
 
-  return Server(init, receive, send)
+  return Server(init, receive, send, asks=True)

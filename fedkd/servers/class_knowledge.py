@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from fedkd import inference
 from fedkd.aggregate import AnyRule, mapped, total
 from fedkd.errors import check_choice
-from fedkd.types import Data, Download, Group, Masked, Server, clients
+from fedkd.types import Data, Download, Group, Masked, PyTree, Server, clients
 
 
 def class_message(value: jax.Array, valid: jax.Array, count: jax.Array | None = None) -> dict:
@@ -72,6 +72,12 @@ def age(t: jax.Array, since: jax.Array, count: jax.Array) -> jax.Array:
   return jnp.sum(age) / jnp.maximum(jnp.sum(known), 1)
 
 
+def unless_empty(ids: tuple, new: PyTree, old: PyTree) -> PyTree:
+  """A server's `new` state, or the `old` one after a round without uploads."""
+  some = jnp.any(jnp.concatenate(ids) >= 0)
+  return jax.tree.map(lambda after, before: jnp.where(some, after, before), new, old)
+
+
 def class_means(
   of: str = 'logits',
   width: int | None = None,
@@ -91,7 +97,7 @@ def class_means(
     cold_start: updates per client before which nothing is published.
     refresh_every: updates per client after which the sum collapses to the mean (sum <- sum / count, count <- 1), as in
       the authors' code; 0 never.
-    per_round: start from empty sums in each round.
+    per_round: start from empty sums in each round in which somebody uploads.
     weighted: whether an upload counts as many times as it has examples behind it (`count` of the message), not once.
 
   Raises:
@@ -125,8 +131,9 @@ def class_means(
     due = (period > 0) & (after // jnp.maximum(period, 1) > before // jnp.maximum(period, 1))
     sums, since = (jnp.where(due, (a.T / jnp.maximum(count, 1)).T, a) for a in (sums, since))
     count = jnp.where(due, jnp.minimum(count, 1), count)
-    info = {'known_classes': jnp.sum(count > 0), 'knowledge_age': age(t, since, count)}
-    return {**state, 'sum': sums, 'count': count, 'since': since, 'turns': after}, info
+    new = {**state, 'sum': sums, 'count': count, 'since': since, 'turns': after}
+    new = unless_empty(ids, new, state) if per_round else new
+    return new, {'known_classes': jnp.sum(new['count'] > 0), 'knowledge_age': age(t, new['since'], new['count'])}
 
   def send(key, t, state, ids):
     del key, t
@@ -190,8 +197,8 @@ def latest_class_knowledge(
       'known_classes': jnp.sum(jnp.any(valid, 0)),
       'knowledge_age': age(t, jnp.sum(jnp.where(valid, since, 0), 0), jnp.sum(valid, 0)),
     }
-    new = {'latest': latest, 'valid': valid, 'count': count, 'since': since, 'turns': turns, 'rule': rule_state}
-    return {**state, **new}, info
+    new = {'latest': latest, 'valid': valid, 'count': count, 'since': since, 'turns': turns}
+    return {**state, **new, 'rule': unless_empty(ids, rule_state, state['rule'])}, info
 
   def send(key, t, state, ids):
     del key, t

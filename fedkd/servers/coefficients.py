@@ -85,7 +85,7 @@ def mixtures(subset: int, how: Learning) -> Server:
     own = lambda i: {'consensus': Masked(target(i), state['on'])}
     return tuple(Download(shared, jax.lax.map(own, jnp.maximum(slot, 0))) for slot in ids)
 
-  return Server(init, receive, send)
+  return Server(init, receive, send, asks=True)
 
 
 def shares(row: jax.Array, here: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -34,7 +34,7 @@ def join(**servers: Server) -> Server:
       for g in range(len(ids))
     )
 
-  return Server(init, receive, send)
+  return Server(init, receive, send, any(server.asks for server in servers.values()))
 
 
 def after(start: int, server: Server) -> Server:

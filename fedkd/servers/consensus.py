@@ -157,4 +157,4 @@ def consensus(
     }
     return tuple(Download(shared=shared) for _ in ids)
 
-  return Server(init, receive, send)
+  return Server(init, receive, send, asks=True)

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from fedkd.servers.class_knowledge import class_message, vector_width
+from fedkd.servers.class_knowledge import class_message, unless_empty, vector_width
 from fedkd.types import Download, Server, clients
 
 
@@ -34,7 +34,8 @@ def means_of_others(of: str = 'logits', width: int | None = None) -> Server:
       row = jnp.where(slot >= 0, slot, len(valid))  # empty slots write out of bounds, which is dropped
       value = value.at[row].set(up['knowledge'].value, mode='drop')
       valid = valid.at[row].set(up['knowledge'].valid, mode='drop')
-    return {'value': value, 'valid': valid}, {'known_classes': jnp.sum(jnp.any(valid, 0))}
+    new = unless_empty(ids, {'value': value, 'valid': valid}, state)
+    return new, {'known_classes': jnp.sum(jnp.any(new['valid'], 0))}
 
   def send(key, t, state, ids):
     del key, t

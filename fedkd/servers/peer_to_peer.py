@@ -5,6 +5,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from fedkd.servers.class_knowledge import unless_empty
 from fedkd.types import Download, Masked, PeerMessages, PyTree, Server, clients, is_masked
 
 
@@ -14,13 +15,13 @@ def _everyones(blank, groups):
 
 
 def _collect(key, t, state, uploads, ids):
-  """The messages of this round, one row per client; those of clients that sent none are invalid."""
+  """The messages of this round, one row per client; those of clients that sent none are invalid, unless nobody did."""
   del key, t
-  state = jax.tree.map(lambda s: s._replace(valid=jnp.zeros_like(s.valid)), state, is_leaf=is_masked)
+  new = jax.tree.map(lambda s: s._replace(valid=jnp.zeros_like(s.valid)), state, is_leaf=is_masked)
   for up, slot in zip(uploads, ids, strict=True):
     place = lambda a, new, slot=slot: a.at[jnp.where(slot >= 0, slot, a.shape[0])].set(new, mode='drop')
-    state = jax.tree.map(place, state, up)
-  return state, {}
+    new = jax.tree.map(place, new, up)
+  return unless_empty(ids, new, state), {}
 
 
 def router(blank: Callable[[tuple], PyTree]) -> Server:

@@ -72,7 +72,8 @@ def students(
     info['server_distill_loss'] = jnp.where(heard, sum(losses) / len(losses), jnp.nan)
     return {**state, 'consensus': agreed, 'learners': tuple(learners)}, info
 
-  return Server(init, receive, lambda key, t, state, ids: server.send(key, t, state['consensus'], ids))
+  send = lambda key, t, state, ids: server.send(key, t, state['consensus'], ids)
+  return server._replace(init=init, receive=receive, send=send)
 
 
 def student_of(model: nn.Module, variables: dict, state: PyTree) -> tuple[nn.Module, dict]:

@@ -11,6 +11,7 @@ TUNED_ON = (0,)  # the seed whose validation rows decide
 # One more hyperparameter with two values: those of the papers or their codes, or around them.
 WEIGHTS = {
   'dsfl': ('temperature', (0.1, 0.5)),
+  'fccl': ('off_diagonal', (0.0051, 0.05)),
   'fd': ('gamma', (0.1, 1.0)),
   'feddf': ('server_rate', (1e-4, 1e-3)),
   'fedgen': ('alpha', (1.0, 10.0)),
@@ -24,11 +25,12 @@ WEIGHTS = {
   'fml': ('alpha', (0.5, 0.9)),
   'heterofl': ('masked', (False, True)),
   'ktpfl': ('rho', (0.1, 0.7)),
+  'rhfl': ('ce', (0.1, 1.0)),
   'scarlet': ('exponent', (1.0, 2.0)),
   'selective_fd': ('ambiguity', (1.0, 2.0)),
   'velo': ('alpha', (0.1, 0.5)),
 }
-ON_PUBLIC = ('dsfl', 'fedmd', 'ktpfl', 'scarlet', 'selective_fd')  # clients learn from public rows
+ON_PUBLIC = ('dsfl', 'fccl', 'fedmd', 'ktpfl', 'rhfl', 'scarlet', 'selective_fd')  # clients learn from public rows
 
 
 def grid(method) -> list:
@@ -89,6 +91,7 @@ def _special(name, method, size) -> dict:
     'fedhe': {'count_offset': 0.0},  # as the authors' code
     'feddf': {'server_steps': 5 * size.steps, 'server_batch': 2 * size.batch},
     'fedgen': {'share': 'head' if name == 'architectures' else 'all', 'generated': size.batch},
+    'fccl': {'intra': 0.0},  # no phase comes before
     'fedproto': {'memory': 'latest' if name in ('partial', 'asynchronous') else 'round'},
     'fedtgp': {'server_epochs': 20},
     'ktpfl': {'temperature': 1.0, 'reduction': 'batchmean'},

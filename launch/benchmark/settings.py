@@ -95,7 +95,7 @@ def rounds(setting, size) -> int:
 
 # Servers that combine what several clients send in one round, and remember nothing that would take its place.
 MEETING = ('fedavg', 'fedprox', 'feddf', 'fedgen', 'heterofl', 'lg_fedavg', 'fml', 'fedkd', 'fedmrl', 'felo', 'velo')
-MEETING += ('fd', 'fedmd', 'dsfl', 'scarlet', 'ktpfl', 'selective_fd', 'fedh2l')
+MEETING += ('fd', 'fedmd', 'dsfl', 'scarlet', 'ktpfl', 'rhfl', 'fccl', 'selective_fd', 'fedh2l')
 NEVER = {
   'public': 'the first phase of FedMD, no method of its own',
   'fedgkt': 'its clients are halves of one network, which no other method here trains',

@@ -290,8 +290,10 @@ def test_fedgens_rows_are_those_of_its_paper():
   assert fields('fd', 'knowledge', 'average', 'share_weights') == ('logits', 'all', False)
   assert fields('feddistill_plus', 'name', 'share_weights') == ('fd', True)
   assert fields('fedensemble', 'name', 'ensemble') == ('fedavg', True)
+  assert fields('fedavg', 'statistics') == fields('fedprox', 'statistics') == ('own',)
+  assert rows['fedprox'].optimizer.weight_decay == 0.001
   heads = {row.name: reproduce.config_of(row, 'small').method for row in REGISTRY['fg-head-mnist-10'].rows}
-  assert [heads[name].share for name in ('fedgen', 'fedavg')] == ['head', 'head']
+  assert [heads[name].share for name in ('fedgen', 'fedavg', 'feddistill_plus')] == ['head'] * 3
   with pytest.raises(ConfigError, match="method='fd' does not share heads alone; choose one of agg, fedavg"):
     reproduce.config_of(papers.Row('', 'fedgen', 'method=fd,share=head', {}), 'small')
 

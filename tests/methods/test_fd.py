@@ -73,9 +73,13 @@ def test_who_was_absent_receives_the_mean_of_all_and_uploads_last_a_round():
   server = servers.means_of_others()
   state = server.init(KEY, groups_of(3), (), ())
   slots = (jnp.arange(3),)
-  state = received(server, state, (uploads_of(UPLOADS),), slots)
-  state = received(server, state, (uploads_of(UPLOADS[:1]),), (jnp.array([-1]),), t=1)
-  assert not np.asarray(server.send(KEY, 2, state, slots)[0].own['knowledge'].valid).any()
+  state, _ = server.receive(KEY, 0, state, (uploads_of(UPLOADS),), slots)
+  nobody, info = server.receive(KEY, 1, state, (uploads_of(UPLOADS[:1]),), (jnp.array([-1]),))
+  assert_same_bits(nobody, state)
+  assert info['known_classes'] == 2
+  state, _ = server.receive(KEY, 2, state, (uploads_of(UPLOADS[:1]),), (jnp.array([1]),))
+  found = server.send(KEY, 3, state, slots)[0].own['knowledge'].valid
+  np.testing.assert_array_equal(np.asarray(found).all(1), [True, False, True])
 
 
 # What is averaged of logits, the loss of an example and its gradient to the logits, given what was received.
@@ -153,6 +157,7 @@ def test_with_weights_shared_and_no_distance_it_is_fedavg():
     ({'distance': 'mae'}, r"distance='mae' is unknown; choose one of ce, kl, mse"),
     ({'knowledge': 'features'}, r"knowledge='features' is unknown; choose one of probabilities, logits"),
     ({'average': 'all'}, r"average='all' .* set others_only=False, or average='round'"),
+    ({'share': 'head'}, r"share='head' names weights that travel; set share_weights=True"),
     ({'gamma': -1.0}, r'gamma=-1.0 must be .*at least 0'),
   ],
 )

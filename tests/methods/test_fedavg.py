@@ -4,9 +4,11 @@ import numpy as np
 import optax
 import pytest
 
-from fedkd import aggregate, local, methods, models, plan
-from fedkd.types import State
+from fedkd import aggregate, local, methods, models, plan, servers
+from fedkd.methods.fedavg import with_statistics
+from fedkd.types import Client, Method, State
 from helpers import assert_close, assert_same_bits, pool, problem, row, split
+from lone_servers import KEY, groups_of, weights
 from small_nets import made_with
 
 NET, OTHER = models.MLP((8,), classes=3), models.MLP((5,), classes=3)
@@ -36,6 +38,23 @@ def averaged(learners, weight):
   """The mean of the learners' variables, in NumPy."""
   trees = [local.variables(learner) for learner in learners]
   return jax.tree.map(lambda *a: np.average(np.stack(a).astype(np.float64), 0, weight), *trees)
+
+
+def test_ones_own_statistics_neither_travel_nor_are_averaged():
+  """With a client that adds 1 to all that it has."""
+  more = lambda key, t, model, state, down, n: ((), {**jax.tree.map(lambda a: a + 1, down.shared), 'count': n}, {})
+  global_model = lambda state, g: servers.global_model(state.server, g)
+  made = with_statistics(Method(Client(lambda *_: (), more), servers.weights(), global_model), 'own')
+  server = made.server.init(KEY, groups_of(2), (weights(1.0),), ())
+  down, ids = made.server.send(KEY, 0, server, (jnp.arange(2),))[0], (jnp.arange(2),)
+  assert not down.shared['batch_stats']
+  first = [made.client.init(KEY, None, None, {**weights(1.0), 'batch_stats': {'mean': jnp.float32(m)}}) for m in (5, 7)]
+  turns = [made.client.step(KEY, 0, None, state, down, jnp.int32(n)) for state, n in zip(first, (1, 3), strict=True)]
+  states, uploads = (jax.tree.map(lambda *a: jnp.stack(a), *part) for part in list(zip(*turns, strict=True))[:2])
+  assert not uploads['batch_stats']
+  server, _ = made.server.receive(KEY, 0, server, (uploads,), ids)
+  expected = {'params': {'w': np.full(2, 2.0)}, 'batch_stats': {'mean': np.array([6.0, 8.0])}}
+  assert_close(made.variables(State((states,), server), 0), expected)
 
 
 @pytest.mark.parametrize('keep', [False, True])

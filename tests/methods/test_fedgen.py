@@ -11,7 +11,7 @@ from fedkd.models.generator import NOISE, FeatureGenerator
 from fedkd.servers import parts
 from fedkd.servers.feature_generator import diversity, draw, ensemble_loss
 from helpers import assert_close, assert_same_bits, cases, problem, softmax
-from small_nets import NET, PARTS, made_with
+from small_nets import NET, PARTS, Normed, made_with
 
 SGD = optax.sgd(0.1)
 TURN = {'steps': 2, 'batch': 4}
@@ -20,19 +20,22 @@ RANDOM = np.random.default_rng(0)
 
 
 @pytest.mark.slow
-def test_without_its_weights_it_is_fedavg():
-  """Of a net without statistics, which FedGen's clients keep."""
-  ours, theirs = methods.fedgen(SGD, alpha=0.0, beta=0.0, **TURN, **SMALL), methods.fedavg(SGD, **TURN)
-  one, other = (m.variables(made_with(m).run()[0], 0) for m in (ours, theirs))
-  assert_same_bits(jax.tree.map(lambda a: a[:1], one), other)
+def test_without_its_weights_it_is_fedavg_and_so_is_feddistill_plus():
+  ours = methods.fedgen(SGD, alpha=0.0, beta=0.0, **TURN, **SMALL), methods.fedavg(SGD, statistics='own', **TURN)
+  ours += (methods.fd(SGD, gamma=0.0, share_weights=True, share='net', keep_optimizer=False, **TURN),)
+  one, *others = (m.variables(made_with(m, net=Normed()).run()[0], 0) for m in ours)
+  for other in others:
+    assert_same_bits(one, other)
 
 
 @pytest.mark.slow
 def test_of_heads_alone_without_its_weights_it_is_lg_fedavg():
   ours = methods.fedgen(SGD, alpha=0.0, beta=0.0, share='head', **TURN, **SMALL)
   theirs = methods.lg_fedavg(SGD, epochs=None, **TURN)
-  one, other = (m.variables(made_with(m).run()[0], 0) for m in (ours, theirs))
-  assert_same_bits(one, other)
+  distilled = methods.fd(SGD, gamma=0.0, share_weights=True, share='head', keep_optimizer=False, **TURN)
+  one, *others = (m.variables(made_with(m).run()[0], 0) for m in (ours, theirs, distilled))
+  for other in others:
+    assert_same_bits(one, other)
 
 
 def test_the_generators_have_the_published_numbers_of_weights():

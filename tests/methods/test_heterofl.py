@@ -2,6 +2,7 @@
 
 import functools
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +10,8 @@ import optax
 import pytest
 
 from fedkd import aggregate, methods, models, plan
-from fedkd.types import Data, ExampleIndices, Group, Masked, State
+from fedkd.models.base import Classifier
+from fedkd.types import Data, Download, ExampleIndices, Group, Masked, State
 from helpers import CLASSES, assert_close, assert_same_bits, cases, pool, preprocessed, problem
 from lone_servers import KEY, received
 
@@ -172,6 +174,60 @@ def test_with_one_width_and_all_classes_it_is_fedavg_with_equal_weights():
   )
   assert_close(state.server['params'][0], expected.server['params'], rtol=1e-5)
   np.testing.assert_allclose(report.info[0]['loss'], expected_report.info[0]['loss'], rtol=1e-5)
+
+
+class Cut(Classifier):
+  """Two dense layers, of the first of which a part is there."""
+
+  classes: int = CLASSES
+  rate: float = 1.0
+  lowering: str = 'auto'
+
+  def setup(self):
+    self.first, self.last = nn.Dense(round(4 * self.rate)), nn.Dense(self.classes)
+
+  def features(self, x, train):
+    return jax.nn.relu(self.first(x.reshape(len(x), -1)))
+
+  def head(self, f):
+    return self.last(f)
+
+
+@pytest.mark.slow
+def test_ordered_dropout_trains_one_of_the_corners():
+  """A step is that of the network itself, or of a client with the smaller one; the rest of the network stays."""
+  images, index = pool(2), jnp.arange(6)
+  data = Data(images, ExampleIndices(index, jnp.int32(6), jnp.int32(0)), None)
+  whole, half = (preprocessed(Cut(rate=rate)) for rate in (1.0, 0.5))
+  params = whole.init(jax.random.key(0), images.example[:1], False)['params']
+
+  def corner(tree):
+    first, last = tree['net']['first'], tree['net']['last']
+    return {'net': {'first': jax.tree.map(lambda a: a[..., :2], first), 'last': {**last, 'kernel': last['kernel'][:2]}}}
+
+  def turn(model, params, **how):
+    step = heterofl(steps=1, **how).client.step
+    return jax.jit(lambda key: step(key, 0, model, (), Download({'params': params}), data)[1]['params'])
+
+  dropping, of_whole, of_half = (
+    turn(whole, params, ordered=(0.5, 1.0)),
+    turn(whole, params),
+    turn(half, corner(params)),
+  )
+  found = set()
+  for seed in range(8):
+    key = jax.random.key(seed)
+    after = dropping(key)
+    if bool((after['net']['first']['kernel'][:, 2:] != params['net']['first']['kernel'][:, 2:]).any()):
+      assert_close(after, of_whole(key))
+      found.add(1.0)
+    else:
+      assert_close(corner(after), of_half(key))
+      assert_same_bits(after['net']['last']['kernel'][2:], params['net']['last']['kernel'][2:])
+      found.add(0.5)
+  assert found == {0.5, 1.0}
+  with pytest.raises(ValueError, match=r'ordered=\(0.5,\) needs models with a rate, which MLP has not'):
+    turn(preprocessed(models.MLP((4,), classes=CLASSES)), params, ordered=(0.5,))(jax.random.key(0))
 
 
 @pytest.mark.parametrize('masked', [True, False])

@@ -7,7 +7,7 @@ import numpy as np
 import optax
 import pytest
 
-from fedkd import ledger, methods, models, plan
+from fedkd import codecs, ledger, methods, models, plan
 from helpers import CLASSES, assert_close, assert_same_bits, cases, problem, row
 
 NET = models.MLP((), classes=CLASSES)
@@ -26,6 +26,8 @@ TABLE = {
   'scarlet': (methods.scarlet(SGD, digest_epochs=1, duration=0, **PUBLIC), BOTH, (SUBSET, BOTH + 3 * SUBSET)),
   'feddf': (methods.feddf(SGD, server_steps=2, server_batch=6, server_tx=SGD, **TURN), WEIGHTS + 1, (WEIGHTS, WEIGHTS)),
   'ktpfl': (methods.ktpfl(SGD, subset=SUBSET, digest_batch=SUBSET, epochs=1, batch=24), BOTH, (SUBSET, BOTH + SUBSET)),
+  'rhfl': (methods.rhfl(SGD, **PUBLIC), BOTH + 1, (SUBSET, BOTH + SUBSET)),
+  'fccl': (methods.fccl(SGD, **PUBLIC), BOTH, (SUBSET, BOTH + SUBSET)),
   # Its numbers depend on what clients select, which a client's own noise decides: `test_selective_fd.py`.
   'selective_fd': (methods.selective_fd(SGD, subset=SUBSET, digest_batch=SUBSET, epochs=1, steps=None), None, None),
 }
@@ -55,6 +57,14 @@ def models_of(made, state):
   rows = [[row(v, min(k, v['params']['net']['output']['bias'].shape[0] - 1)) for k in range(len(g.ids))]
           for g, v in zip(made.groups, deployed, strict=True)]  # fmt: skip
   return [variables for of_group in rows for variables in of_group]
+
+
+@pytest.mark.parametrize('name', [name for name in TABLE if name != 'feddf'])  # whose images stay on the server
+def test_answers_to_older_questions_are_refused(name):
+  stale = plan.synchronous()([4], ROUNDS)._replace(stale=True)
+  for method in (TABLE[name][0], codecs.coded(TABLE[name][0], codecs.float16())):
+    with pytest.raises(ValueError, match=r'asks for other public rows in every round; set plan.stale=False'):
+      problem(method, [NET], [4], stale, PARTS)
 
 
 @every_other

@@ -1,0 +1,114 @@
+"""FCCL: Huang, Ye, Du, "Learn from Others and Be Yourself in Heterogeneous Federated Learning", 2022.
+
+Clients make the classes of their outputs on public images go with the classes of everybody's mean output, and with no
+other, and do not forget what they and others had taught them.
+"""
+
+from typing import Annotated
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedkd import distillation, examples, inference, local, losses, servers
+from fedkd.models import base
+from fedkd.ranges import Count, Positive, Range, Scale, Weight, checked
+from fedkd.types import Client, Method
+
+Batch = Annotated[int, Range(least=2)]
+TINY = 1e-12  # beside variances
+
+
+@checked
+def fccl(
+  tx: optax.GradientTransformation,
+  subset: Count = 5000,
+  digest_epochs: Positive = 1,
+  digest_batch: Batch = 256,
+  epochs: Count | None = 1,
+  steps: Count | None = None,
+  batch: Positive = 256,
+  off_diagonal: Weight = 0.0051,
+  inter: Weight = 1.0,
+  intra: Weight = 1.0,
+  temperature: Scale = 1.0,
+  keep_optimizer: bool = False,
+) -> Method:
+  """Cross-correlation with the mean logits of public images.
+
+  Learned: every client's own model. Sent: logits on a subset of the public rows up, their mean and the rows of the next
+  subset down. Averaged: logits. Labels of public rows are not used: a client does not train on the rows that it shares.
+
+  On its own rows a client distils two older models beside its labels: the one that it had when the round began, and the
+  one that it came with, which a phase of `private` before has trained; without one set `intra` to 0.
+
+  The authors predict public images anew in every batch, here once per round; their teachers see augmented images.
+
+  Args:
+    tx: optax optimizer (the authors': Adam, 1e-3).
+    subset: public rows per round, new ones each round; 0 is all rows.
+    digest_epochs, digest_batch: passes over the subset, and examples per mini-batch, over which outputs correlate.
+    epochs: passes over the client's own data per round; or
+    steps: mini-batches.
+    batch: examples per mini-batch of them.
+    off_diagonal: weight of the correlations between different classes. May be traced, as the weights below.
+    inter: weight of the divergence from the client's model of the round before.
+    intra: weight of the divergence from the model that it came with.
+    temperature: of both, without the factor T^2.
+    keep_optimizer: whether the two optimizer states persist across rounds; else they are fresh in each.
+
+  Raises:
+    ValueError: without public rows, or with fewer than `subset` of them.
+  """
+
+  def init(key, model, data, variables):
+    del key, model, data
+    start = distillation.start(variables, tx)
+    return {**start, 'first': local.variables(start['learner'])}
+
+  def step(key, t, model, state, down, data):
+    received, private, first = down.shared, examples.unshared(data), state['first']
+    lessons, many = servers.lessons(received)
+    plain, before = base.unaugmented(model), local.variables(state['learner'])
+
+    def away(params, batch_stats, key, lesson):
+      index, target = lesson
+      logits, out, batch_stats = local.forward(plain, params, batch_stats, key, data.pool.example[index])
+      loss = correlation_loss(logits, target, off_diagonal)
+      return loss + local.penalty(out), (batch_stats, local.tally(index, distill_loss=loss))
+
+    def loss_fn(params, batch_stats, key, index):
+      image, label = data.pool.example[index], data.pool.label[index]
+      logits, out, batch_stats = local.forward(model, params, batch_stats, key, image)
+      loss = local.cross_entropy(logits, label) + local.penalty(out)
+      for weight, teacher in ((inter, before), (intra, first)):
+        target = jax.nn.softmax(model.apply(teacher, image, False)[0] / temperature)
+        loss += weight * jnp.mean(jax.vmap(losses.kl_divergence)(target, logits / temperature))
+      return loss, (batch_stats, local.tally(label, loss=loss))
+
+    def digest(learner):
+      key_digest = jax.random.fold_in(key, 1)
+      return local.fit(key_digest, learner, tx, away, lessons, many, digest_batch, None, digest_epochs, t)
+
+    def revisit(learner):
+      return local.fit(key, learner, tx, loss_fn, private.index, private.size, batch, steps, epochs, t)
+
+    state, info = distillation.digest_and_revisit(state, tx, keep_optimizer, digest, revisit)
+    logits = inference.infer(model, local.variables(state['learner']), data.pool.example, received['index'])
+    return {**state, 'first': first}, {'knowledge': logits}, info
+
+  server = servers.consensus(subset, draw=servers.uniform)
+  return Method(Client(init, step), server, lambda state, g: local.variables(state.client[g]['learner']))
+
+
+def correlation_loss(output: jax.Array, target: jax.Array, off_diagonal: float) -> jax.Array:
+  """How far the cross-correlations over a batch, of outputs [B, C] with targets [B, C], are from 1 for the same class
+  and from -1 for others, in squares; deviations are over B - 1 and the mean of products over B, as in the code."""
+
+  def standard(z):
+    centred = z - jnp.mean(z, 0)
+    return centred / jnp.sqrt(jnp.sum(jnp.square(centred), 0) / (len(z) - 1) + TINY)
+
+  correlation = standard(output).T @ standard(jax.lax.stop_gradient(target)) / len(output)
+  same = jnp.eye(len(correlation))
+  return jnp.sum(same * jnp.square(1 - correlation) + off_diagonal * (1 - same) * jnp.square(1 + correlation))
