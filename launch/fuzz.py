@@ -27,11 +27,18 @@ BYTES = 4 * 2**30
 STARTING = 180  # seconds to import everything
 MOST_FINDINGS = 20  # of a target, after which it is given up
 
-_TARGET = flags.DEFINE_string('target', 'all', 'What is tried: a name of launch.fuzz_targets.TARGETS, or all.')
+_TARGET = flags.DEFINE_string('target', 'all', 'What is tried: a name of `targets()`, or all.')
 _INPUTS = flags.DEFINE_integer('inputs', 1000, 'How many inputs, of each target.')
 _SEED = flags.DEFINE_integer('seed', 0, 'Of the inputs.')
 _FIRST = flags.DEFINE_integer('first', 0, 'Number of the first input.')
 _JSON = flags.DEFINE_string('json', None, 'Where the counts and findings go.')
+
+
+def targets() -> dict:
+  """Of files and words, and of directories."""
+  from launch import fuzz_directories, fuzz_targets
+
+  return {**fuzz_targets.TARGETS, **fuzz_directories.TARGETS}
 
 
 def judged(target, text_of) -> str:
@@ -53,12 +60,10 @@ def judged(target, text_of) -> str:
 
 def work(name, seed, first, count, pipe):
   """The worker: tries inputs `first`, `first` + 1, ... and sends (number, outcome) after each."""
-  from launch import fuzz_targets
-
   warnings.simplefilter('ignore')  # of Pillow, about tags
   with tempfile.TemporaryDirectory() as folder:
     os.environ['FEDKD_CACHE'] = folder + '/cache'
-    target = fuzz_targets.TARGETS[name](pathlib.Path(folder))
+    target = targets()[name](pathlib.Path(folder))
     judged(*target(random.Random(f'{name} {seed}')))  # whatever is imported when it is first needed
     pages = int(pathlib.Path('/proc/self/statm').read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (pages + BYTES, pages + BYTES))
@@ -114,11 +119,9 @@ def fuzz(name, inputs, seed=0, first=0) -> dict:
 def main(argv):
   """Prints a line per target, and every finding."""
   del argv
-  from launch import fuzz_targets
-
   os.environ.setdefault('JAX_PLATFORMS', 'cpu')
   found = {}
-  for name in fuzz_targets.TARGETS if _TARGET.value == 'all' else [_TARGET.value]:
+  for name in targets() if _TARGET.value == 'all' else [_TARGET.value]:
     begun = time.monotonic()
     found[name] = one = fuzz(name, _INPUTS.value, _SEED.value, _FIRST.value)
     print(

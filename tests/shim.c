@@ -36,6 +36,7 @@ static size_t length;
 static long at;    /* the operation at which something happens; 0: none */
 static int error;  /* what it fails with; 0: it kills the process */
 static long shift; /* seconds by which the wall clock is wrong */
+static long delay; /* microseconds that an operation waits */
 static long count;
 static long of_kind[KINDS];
 static char copies[PATH_MAX]; /* where copies go; empty: none */
@@ -50,6 +51,8 @@ void shim_arm(const char *where, long number, int with) {
 }
 
 void shim_shift(long seconds) { shift = seconds; }
+
+void shim_delay(long microseconds) { delay = microseconds; }
 
 void shim_copy(const char *where) { snprintf(copies, sizeof copies, "%s", where); }
 
@@ -104,6 +107,7 @@ static int fd_below(int fd) {
 static int strikes(int kind) {
   count++, of_kind[kind]++;
   if (copies[0]) copy();
+  if (delay) usleep(delay);
   if (!at || count < at) return 0;
   if (!error) {
     kill(getpid(), SIGKILL);

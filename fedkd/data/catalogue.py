@@ -7,6 +7,7 @@ import pathlib
 from typing import NamedTuple
 
 from fedkd.data import sources
+from fedkd.data.tfds import tfds_folder
 from fedkd.errors import ConfigError
 
 EMBEDDED = {
@@ -82,12 +83,6 @@ def prepare(name, directory=None) -> str:
     _build('mnist' if name == 'rotated_mnist' else name, tfds_folder(directory))
   counts = sources.counts(sources.load(name, directory))
   return f'{name}: {", ".join(f"{count:,} {what}" for what, count in counts.items())}'
-
-
-def tfds_folder(directory=None) -> pathlib.Path:
-  """Where prepared sets lie."""
-  usual = os.environ.get('TFDS_DATA_DIR') or '~/tensorflow_datasets'
-  return pathlib.Path(directory or usual).expanduser()
 
 
 def _prepared(folder) -> dict:

@@ -1,8 +1,11 @@
 """Data sets prepared by TensorFlow Datasets, read without TensorFlow."""
 
+import json
 import logging
 import math
+import os
 import pathlib
+import re
 
 import numpy as np
 
@@ -12,13 +15,22 @@ from fedkd.errors import ConfigError
 
 SPLITS = ('train', 'test')
 BLOCK = 1000  # images decoded at once
+# TensorFlow Datasets also takes NAMESPACE:NAME, which fetches code and runs it.
+NAME = re.compile(r'\w+(/[\w.+-]+)?(:[\d.*]+)?', re.ASCII)
+FEATURE = re.compile(r'tensorflow_datasets(\.\w+)+', re.ASCII)
 
 
 def load(name, directory, label, limit=LIMIT) -> tuple:
   """(arrays, class names by original label) of a set that TensorFlow Datasets has prepared.
 
   A label other than 'label' is a coarser one: 'origin' is then the rank of a row's label within its coarse label.
+
+  Raises:
+    ConfigError: if it is not there, is damaged, is more than `limit` bytes, or names code outside TensorFlow Datasets.
   """
+  if not NAME.fullmatch(name):
+    raise ConfigError(_not_prepared(name, directory, 'a name is NAME, NAME/CONFIG or NAME:VERSION'))
+  _check_code(name, directory)
   import tensorflow_datasets as tfds
 
   logging.getLogger('absl').addFilter(_not_about_opencv)
@@ -37,7 +49,41 @@ def load(name, directory, label, limit=LIMIT) -> tuple:
     raise ConfigError(_damaged(name, builder, error)) from error
   version = f'{builder.version} {fingerprint(pathlib.Path(builder.data_path).iterdir())}'
   key = name if label == 'label' else f'{name} {label}'
-  return cached(key, version, lambda: _read(name, builder, data, label)), names
+  arrays = cached(key, version, lambda: _read(name, builder, data, label))
+  labels = np.concatenate([arrays[f'y_{split}'] for split in SPLITS])
+  if strange := labels[(labels < 0) | (labels >= len(names))][:1].tolist():
+    raise ConfigError(_damaged(name, builder, f'{strange[0]} is no label of {len(names)} classes'))
+  return arrays, names
+
+
+def tfds_folder(directory=None) -> pathlib.Path:
+  """Where prepared sets lie."""
+  usual = os.environ.get('TFDS_DATA_DIR') or '~/tensorflow_datasets'
+  return pathlib.Path(directory or usual).expanduser()
+
+
+def _check_code(name, directory):
+  """Checks the classes that a set's features name, before TensorFlow Datasets imports their modules."""
+  where = tfds_folder(directory) / name.partition('/')[0].partition(':')[0]
+  for path in sorted([*where.glob('*/features.json'), *where.glob('*/*/features.json')]):
+    try:
+      found = set(_class_names(json.loads(path.read_bytes())))
+    except (OSError, ValueError, RecursionError) as error:
+      raise ConfigError(f'data.name={name}: {path} is damaged ({_first_line(error)}); copy the set again') from None
+    if foreign := sorted(one for one in found if not FEATURE.fullmatch(one)):
+      raise ConfigError(
+        f'data.name={name}: {path} names code outside TensorFlow Datasets ({foreign[0]!r}), which would be executed; '
+        'convert the set and use data.name=npz:FILE'
+      )
+
+
+def _class_names(value):
+  """The names of classes, of which the module is imported; `type` in the older of the two forms."""
+  if isinstance(value, dict):
+    texts = [value.get(key) for key in ('pythonClassName', 'python_class_name', 'type')]
+    yield from [text for text in texts if isinstance(text, str) and '.' in text]
+  for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+    yield from _class_names(inner)
 
 
 def _checked(name, builder, data, label, limit) -> list:

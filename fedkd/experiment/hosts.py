@@ -20,6 +20,7 @@ from jax.experimental import multihost_utils
 
 from fedkd import files
 from fedkd.errors import ConfigError, HostError
+from fedkd.experiment import rendezvous
 
 PATIENCE = 30  # seconds, the heartbeat timeout of a host
 MOST_HOSTS = 10_000
@@ -36,13 +37,16 @@ def join(where):
     where: 'HOST:PORT,COUNT,INDEX', the address of the first host, how many there are, and which this one is, from 0.
 
   Raises:
-    ConfigError: for a malformed text, or if the hosts do not connect.
+    ConfigError: for a malformed text, a number that another host has, or if the hosts do not connect.
   """
   global _joined  # like JAX's own state
   try:
-    address, many, index = _parsed(where)
+    address, place, many, index = _parsed(where)
     if index == 0:
       files.warn(f'listening on {address} for {many - 1} more host(s), without a password; the network must be trusted')
+      rendezvous.wait_for_others(place, many)  # also because JAX crashes where it cannot listen
+    else:
+      rendezvous.come(place, many, index)
     jax.distributed.initialize(
       address,
       many,
@@ -59,7 +63,7 @@ def join(where):
 
 
 def _parsed(where) -> tuple:
-  """(address, how many hosts, which this one is), whose address exists."""
+  """(address, where that is for a socket, how many hosts, which this one is)."""
   address, many, index = where.split(',')
   host, colon, port = address.rpartition(':')
   if not (colon and host and port.isdecimal() and 1 <= int(port) < 2**16):
@@ -67,11 +71,7 @@ def _parsed(where) -> tuple:
   if not 1 <= int(many) <= MOST_HOSTS or not 0 <= int(index) < int(many):
     raise ValueError(f'host {index} of {many} cannot be; hosts are numbered from 0')
   family, kind, protocol, _, place = socket.getaddrinfo(host.strip('[]'), int(port), type=socket.SOCK_STREAM)[0]
-  if int(index) == 0:  # JAX crashes where it cannot listen
-    with socket.socket(family, kind, protocol) as tried:
-      tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-      tried.bind(place)
-  return address, int(many), int(index)
+  return address, (family, kind, protocol, place), int(many), int(index)
 
 
 def _check_devices():

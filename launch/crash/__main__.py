@@ -2,6 +2,7 @@
 
   python -m launch.crash --json=results/crash.json                 # every case and fault: hours
   python -m launch.crash --cases=fedhe --faults=kill --every=10    # each tenth operation of one run
+  python -m launch.crash --cases=fedhe,fedhe-store --faults=kills --count=20 --trials=FILE    # goes on where it stopped
 
 A small run is started again and again. A library (`tests/shim.c`, built with `cc`) counts its operations on files and
 at the chosen one lets it and all later ones fail, ends the process, or copies the directory: what a process that is
@@ -10,7 +11,9 @@ is refused with one sentence; nothing else.
 """
 
 import argparse
+import collections
 import ctypes
+import functools
 import json
 import os
 import pathlib
@@ -23,8 +26,8 @@ import time
 import warnings
 
 SOURCE = pathlib.Path(__file__).parents[2] / 'tests' / 'shim.c'
-INSIDE = ('kill', 'full', 'read-only', 'broken', 'damage')  # in one process, compiled once
-FORKED = ('kills', 'timed', 'paused', 'clock', 'starts', 'limits')  # in processes of their own
+INSIDE = ('kill', 'seen', 'full', 'read-only', 'broken', 'damage')  # in one process, compiled once
+FORKED = ('kills', 'timed', 'paused', 'clock', 'starts', 'limits', 'watched', 'pair')  # in processes of their own
 
 
 def preload(folder):
@@ -41,33 +44,62 @@ def arguments():
   """The command line."""
   parser = argparse.ArgumentParser(prog='python -m launch.crash', description=__doc__.split('\n')[0])
   parser.add_argument('--json', help='where the figures go; those of other cases and faults there stay')
+  parser.add_argument('--trials', help='a line of JSON per trial goes there; what it has already is not tried again')
   parser.add_argument('--cases', default='', help='some of launch.crash.cases.NAMES')
   parser.add_argument('--faults', default='', help=f'some of {", ".join(INSIDE + FORKED)}')
   parser.add_argument('--every', type=int, default=1, help='of the operations at which something happens')
   parser.add_argument('--count', type=int, default=20, help='of damaged files and of processes')
+  parser.add_argument('--seed', type=int, default=0, help='of what is drawn at random')
   return parser.parse_args()
 
 
 def measure(case, fault, asked, made) -> dict:
-  """The figures of a fault: points, and how many of them ended in which way; findings is what must be empty."""
-  from launch.crash import faults
+  """The figures of a fault: points, and how many of them ended in which way; `other` is what must be 0."""
+  from launch.crash import faults, pair, processes, readers
 
-  expected, operations = made
-  call = {
-    'kill': lambda: faults.killed(case, expected, operations, asked.every),
-    'damage': lambda: faults.damaged(case, expected, operations, asked.count),
-    **{k: lambda k=k: faults.failing(case, expected, operations, asked.every, k) for k in faults.ERRORS},
-    **{k: lambda k=k: getattr(faults, k)(case, expected, operations, asked.count) for k in FORKED},
-  }[fault]
-  begun, said, slowest = time.monotonic(), [], 0.0
-  for what, verdict, seconds in call():
-    said.append(verdict)
-    slowest = max(slowest, seconds)
-    if verdict not in ('equal', 'refused'):
+  kinds = {'kill': faults.killed, 'seen': faults.seen, 'damage': faults.damaged}
+  kinds |= {kind: functools.partial(faults.failing, kind=kind) for kind in faults.ERRORS}
+  kinds |= {'watched': readers.watched, 'pair': pair.pair}
+  every = (kinds.get(fault) or getattr(processes, fault))(case, made, asked)
+  done, counts, seconds, slowest = recorded(asked.trials, case.name, fault), collections.Counter(), 0.0, 0.0
+  for what, run in every:
+    one = done[what] if what in done else tried(run)
+    if one is None:
+      continue
+    if what not in done:
+      note(asked.trials, {'case': case.name, 'fault': fault, 'what': what, **one})
+    counts.update(one['verdicts'])
+    seconds, slowest = seconds + one['seconds'], max(slowest, one['slowest'])
+    for verdict in one['verdicts'].keys() - {'equal', 'refused'}:
       print(f'{case.name} {fault} {what}: {verdict}', flush=True)
-  figures = {'operations': operations, 'points': len(said), 'equal': said.count('equal')}
-  figures |= {'refused': said.count('refused'), 'other': len(said) - said.count('equal') - said.count('refused')}
-  return {**figures, 'seconds': round(time.monotonic() - begun, 1), 'slowest': round(slowest, 2)}
+  points, equal, refused = counts.total(), counts['equal'], counts['refused']
+  figures = {'operations': made.operations, 'points': points, 'equal': equal, 'refused': refused}
+  return {**figures, 'other': points - equal - refused, 'seconds': round(seconds, 1), 'slowest': round(slowest, 2)}
+
+
+def tried(run) -> dict | None:
+  """What a trial gave: how often each verdict, and seconds, also those of the slowest start."""
+  begun = time.monotonic()
+  given = run()
+  if given is None:
+    return None
+  seconds, slowest = round(time.monotonic() - begun, 2), round(given[1], 2)
+  return {'verdicts': dict(collections.Counter(given[0])), 'seconds': seconds, 'slowest': slowest}
+
+
+def recorded(path, name, fault) -> dict:
+  """{what: figures} of the trials in a file."""
+  if not path or not os.path.exists(path):
+    return {}
+  lines = [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
+  return {one['what']: one for one in lines if (one['case'], one['fault']) == (name, fault)}
+
+
+def note(path, one):
+  """Adds a trial to a file, in one piece."""
+  if path:
+    with open(path, 'a') as file:
+      file.write(json.dumps(one) + '\n')
 
 
 def keep(path, name, fault, figures):
@@ -114,7 +146,7 @@ def case_of(name, folder, asked, wanted):
       os._exit(code)
   if os.waitpid(process, 0)[1]:
     raise RuntimeError(f'{name}: the harness failed')
-  made = json.loads((case.folder / 'made.json').read_text())
+  made = trial.Made(*json.loads((case.folder / 'made.json').read_text()))
   for fault in [one for one in FORKED if one in wanted]:
     keep(asked.json, name, fault, measure(case, fault, asked, made))
 

@@ -7,7 +7,9 @@ from fedkd import config as base
 ONE = ({'model': 'MLP', 'clients': 4, 'hidden': (8,)},)
 TWO = ({'model': 'MLP', 'clients': 2, 'hidden': (8,)}, {'model': 'MLP', 'clients': 2, 'hidden': (4,)})
 PHASES = tuple({'name': name, 'rounds': 1, 'steps': 1, 'batch': 8} for name in ('public', 'private'))
-NAMES = ('fedhe', 'fedavg', 'fedmd', 'velo', 'fedhe-store', 'fedhe-devices')
+# Methods, with states in files, and with clients on two devices.
+NAMES = ('fedhe', 'fedavg', 'fedmd', 'velo', 'fedhe-store', 'fedavg-store', 'velo-store')
+NAMES += ('fedhe-devices', 'fedavg-devices', 'velo-devices')
 
 
 def save_images(path):
@@ -33,7 +35,7 @@ def config(name, folder, rounds=3):
   out = base.default()
   out.name, out.data.name, out.data.clients = name, f'npz:{folder}/images.npz', 4
   out.rounds, out.eval_every, out.checkpoint_every, out.eval_rows, out.groups = rounds, 1, 1, 20, TWO
-  method = name.partition('-')[0]
+  method, _, where = name.partition('-')
   if method == 'velo':
     velo = {'epochs': 1, 'initial': 1, 'interval': 1, 'cvae_epochs': 1, 'feature_align': 'group', 'limits': (8, 8)}
     out.method = base.method('velo', batch=8, **velo)
@@ -43,9 +45,9 @@ def config(name, folder, rounds=3):
   else:
     out.method = base.method(method, steps=2, batch=8)
     out.groups = ONE if method == 'fedavg' else TWO
-  if name == 'fedhe-store':
+  if where == 'store':
     out.client_store = f'{folder}/work/store'
     out.plan = base.plan('sampled', ratio=0.5)
-  if name == 'fedhe-devices':
+  if where == 'devices':
     out.devices = 2
   return out

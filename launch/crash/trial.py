@@ -43,6 +43,20 @@ class Case(NamedTuple):
     return experiment.run(config, self.directory, show=False)
 
 
+class Made(NamedTuple):
+  """An unbroken run."""
+
+  contents: tuple
+  operations: int  # on files
+
+
+class Trial(NamedTuple):
+  """A point of a fault."""
+
+  what: str  # is done; the same whenever the harness is started
+  run: Callable  # () -> ([verdict, ...], seconds of the start after it), or None where nothing could be done
+
+
 class Ended(NamedTuple):
   """How a start ended."""
 
@@ -134,6 +148,15 @@ def fork(case, prepare=lambda: None, function=None) -> Callable:
   return wait
 
 
+def wait_for(path, seconds=300):
+  """Waits until another process has made a file."""
+  until = time.monotonic() + seconds
+  while not path.exists():
+    if time.monotonic() > until:
+      raise TimeoutError(f'{path} was not made in {seconds} seconds')
+    time.sleep(0.05)
+
+
 def one_sentence(ended) -> bool:
   """Whether a start was refused or stopped as promised: exit 2 or 3, and one sentence after warnings of one."""
   lines = [line for line in ended.said.splitlines() if line.strip() and not line.startswith('fedkd: warning: ')]
@@ -148,11 +171,21 @@ def contents(case) -> tuple:
   return json.loads(json.dumps(({k: v for k, v in summary.items() if k not in others}, rows)))
 
 
-def verdict(case, whole, ended) -> str:
+def verdict(case, made, ended) -> str:
   """'equal' to the unbroken run, 'refused' in a sentence, or what is wrong."""
   if ended.code == 0 and 'Traceback' not in ended.said:
-    return 'equal' if contents(case) == whole else 'another result'
-  return 'refused' if one_sentence(ended) else f'exit {ended.code}: {ended.said[-3000:]}'
+    return 'equal' if contents(case) == made.contents else 'another result'
+  return 'refused' if one_sentence(ended) else told(ended)
+
+
+def told(ended) -> str:
+  """How a start ended, for the reader of a finding."""
+  return f'exit {ended.code}: {ended.said[-3000:]}'
+
+
+def judged(case, made, ended) -> tuple:
+  """What a trial returns that ends with a start."""
+  return [verdict(case, made, ended)], ended.seconds
 
 
 def draw_nothing():

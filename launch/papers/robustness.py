@@ -15,6 +15,9 @@ FAULTS = {
   'clock': 'the wall clock a day off, times of files from 1970 and 2100',
   'starts': 'many starts at once on one directory',
   'limits': 'few file descriptors, small files',
+  'pair': 'one of two hosts killed',
+  'seen': 'read before an operation on a file: a result, a frame, a model',
+  'watched': 'read 20 times a second while it runs, is killed and goes on',
 }
 EACH = ('kill', 'full', 'read-only', 'broken')  # at one operation after the other
 

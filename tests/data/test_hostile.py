@@ -13,6 +13,7 @@ from scipy.io import savemat
 from fedkd.data import sources
 from fedkd.errors import ConfigError
 from fedkd.models import pretrained
+from launch import fuzz_directories
 
 GREY = np.arange(6 * 16, dtype=np.uint8).reshape(6, 4, 4)
 
@@ -196,3 +197,53 @@ def test_weights_are_refused(tmp_path, content, match):
   (tmp_path / 'a.safetensors').write_bytes(content)
   with pytest.raises(ConfigError, match=rf'a.safetensors cannot be read .*{match}|{match}'):
     pretrained.read(tmp_path / 'a.safetensors')
+
+
+def features(path, **changes):
+  """features.json of a prepared set, of which its image feature is another."""
+  path.mkdir(parents=True)
+  prefix = 'tensorflow_datasets.core.features.'
+  image = {'pythonClassName': f'{prefix}image_feature.Image', **changes}
+  whole = {'pythonClassName': f'{prefix}features_dict.FeaturesDict', 'featuresDict': {'features': {'image': image}}}
+  (path / 'features.json').write_text(json.dumps(whole))
+
+
+@pytest.mark.parametrize('place', ['some/1.0.0', 'some/colour/1.0.0'])
+@pytest.mark.parametrize('changes', [
+  {'pythonClassName': 'evil.Feature'},
+  {'pythonClassName': 'tensorflow_datasetsx.evil.Feature'},
+  {'sequence': {'feature': {'python_class_name': 'evil.Feature'}}},
+  {'type': 'evil.Feature', 'content': {}},
+])  # fmt: skip
+def test_a_prepared_set_executes_nothing_that_it_names(tmp_path, monkeypatch, place, changes):
+  """TensorFlow Datasets would import the module."""
+  (tmp_path / 'evil.py').write_text(f'import pathlib\npathlib.Path({str(tmp_path / "executed")!r}).touch()\n')
+  monkeypatch.syspath_prepend(tmp_path)
+  features(tmp_path / 'sets' / place, **changes)
+  with pytest.raises(ConfigError, match=r"names code outside TensorFlow Datasets \('.*evil.Feature'\), which would be"):
+    sources.load('some/colour' if 'colour' in place else 'some', str(tmp_path / 'sets'))
+  assert not (tmp_path / 'executed').exists()
+
+
+@pytest.mark.parametrize('name', ['huggingface:mnist', 'somebody:mnist', 'mnist/key=1', '../mnist'])
+def test_names_that_would_fetch_code_are_no_prepared_sets(name, tmp_path):
+  with pytest.raises(ConfigError, match=r'a name is NAME, NAME/CONFIG or NAME:VERSION'):
+    sources.load(name, str(tmp_path))
+
+
+def test_features_that_are_no_json_are_one_sentence(tmp_path):
+  features(tmp_path / 'some' / '1.0.0')
+  (tmp_path / 'some' / '1.0.0' / 'features.json').write_text('[' * 100_000)
+  with pytest.raises(ConfigError, match=r'features\.json is damaged \(.*\); copy the set again'):
+    sources.load('some', str(tmp_path))
+
+
+@pytest.mark.slow
+def test_a_prepared_set_without_names_for_its_labels_was_a_finding(tmp_path, monkeypatch):
+  pytest.importorskip('array_record')
+  monkeypatch.setenv('FEDKD_CACHE', str(tmp_path / 'cache'))
+  fuzz_directories.prepare(tmp_path / 'sets')
+  assert sources.load('tiny', str(tmp_path / 'sets')).class_names == ('a', 'b', 'c')
+  (tmp_path / 'sets' / 'tiny' / '1.0.0' / 'label.labels.txt').write_text('a\n')
+  with pytest.raises(ConfigError, match=r'are damaged or incomplete \(.* is no label of 1 classes\); copy them again'):
+    sources.load('tiny', str(tmp_path / 'sets'))

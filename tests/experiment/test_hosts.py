@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from concurrent import futures
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ import test_devices
 from test_devices import run
 
 from fedkd.errors import ConfigError
-from fedkd.experiment import hosts
+from fedkd.experiment import hosts, rendezvous
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -116,6 +117,72 @@ def test_an_address_that_somebody_listens_on_is_refused():
     taken.listen()
     with pytest.raises(ConfigError, match=r'Address already in use; give HOST:PORT,COUNT,INDEX'):
       hosts.join(f'127.0.0.1:{taken.getsockname()[1]},2,0')
+
+
+def knock(place, many, index):
+  """The connection of a host that says who it is, as soon as the first one listens."""
+  while True:
+    host = socket.socket()
+    try:
+      host.connect(place[3])
+      break
+    except ConnectionRefusedError:
+      host.close()
+      time.sleep(0.01)
+  host.settimeout(10)
+  host.sendall(f'fedkd {many} {index}\n'.encode())
+  return host
+
+
+def test_hosts_meet_and_a_number_that_is_there_is_refused(monkeypatch):
+  monkeypatch.setattr(rendezvous, 'SECONDS', 10)
+  monkeypatch.setattr(rendezvous, 'AGAIN', 0.01)
+  place = (socket.AF_INET, socket.SOCK_STREAM, 0, ('127.0.0.1', int(address().rpartition(':')[2])))
+  with futures.ThreadPoolExecutor(2) as pool:
+    early = pool.submit(rendezvous.come, place, 4, 2)  # before there is a first one
+    first = pool.submit(rendezvous.wait_for_others, place, 4)
+    knock(place, 4, 3).close()
+    with knock(place, 4, 3) as third:  # in the place of the one that has left
+      with knock(place, 4, 3) as same, knock(place, 3, 1) as other_run:
+        assert same.recv(300) == b'host 3 has come already, from 127.0.0.1\n'
+        assert other_run.recv(300) == b'host 0 waits for 4 hosts\n'
+      with socket.create_connection(place[3]) as stranger:
+        stranger.sendall(b'GET / HTTP/1.1\r\n')
+        assert not stranger.recv(300)
+      assert not first.done()
+      rendezvous.come(place, 4, 1)
+      assert third.recv(300) == b'go\n'
+    assert [done.result(timeout=10) for done in (first, early)] == [None, None]
+
+
+def test_a_first_host_that_waits_in_vain_says_for_whom(monkeypatch):
+  monkeypatch.setattr(rendezvous, 'SECONDS', 0.05)
+  place = (socket.AF_INET, socket.SOCK_STREAM, 0, ('127.0.0.1', int(address().rpartition(':')[2])))
+  with pytest.raises(ValueError, match=r'host 1, 2 of 3 did not come in 0.05 seconds'):
+    rendezvous.wait_for_others(place, 3)
+  with pytest.raises(ValueError, match=r'host 0 does not answer \(Connection refused\)'):
+    rendezvous.come(place, 3, 1)
+
+
+@pytest.mark.slow
+def test_two_hosts_of_one_number_are_told_and_disturb_nobody(tmp_path):
+  """One that comes before the hosts have met, and one that comes when they train."""
+  at, join = address(), 'print("joined")'
+  first, one, other = (start(f'{at},3,{i}', program=join) for i in (0, 1, 1))
+  while one.poll() is None and other.poll() is None:
+    time.sleep(0.1)
+  refused_one, waits = (one, other) if one.poll() is not None else (other, one)
+  told = 'host 1 has come already, from 127.0.0.1; give HOST:PORT,COUNT,INDEX'
+  assert told in refused_one.communicate()[1]
+  last = start(f'{at},3,2', program=join)
+  assert [process.communicate(timeout=120)[0] for process in (first, waits, last)] == ['joined\n'] * 3
+  at, patient = address(), 'import time\nprint("joined", flush=True)\ntime.sleep(20)\nprint("done")'
+  live = [start(f'{at},2,{i}', program=patient) for i in (0, 1)]
+  assert [process.stdout.readline() for process in live] == ['joined\n'] * 2
+  begun, late = time.monotonic(), start(f'{at},2,1', program=join)
+  assert 'the hosts there began without this one; give HOST:PORT,COUNT,INDEX' in late.communicate(timeout=60)[1]
+  assert time.monotonic() - begun < 30
+  assert [process.communicate(timeout=120)[0] for process in live] == ['done\n'] * 2
 
 
 def test_the_code_is_the_package_and_what_the_config_names(tmp_path, monkeypatch):

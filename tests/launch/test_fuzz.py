@@ -18,15 +18,22 @@ def at_home(monkeypatch, request, tmp_path):
   monkeypatch.setenv('FEDKD_CACHE', str(tmp_path / 'cache'))
 
 
+SLOW = ('tfds', 'checkpoints', 'warm_starts')  # to import, or ten a second
+
+
 @pytest.mark.filterwarnings('ignore')
-@pytest.mark.parametrize('name', fuzz_targets.TARGETS)
+@pytest.mark.parametrize(
+  'name', [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in fuzz.targets()]
+)
 def test_every_input_is_taken_or_refused_in_a_sentence(tmp_path, name):
-  target, seen = fuzz_targets.TARGETS[name](tmp_path), set()
+  if name == 'tfds':
+    pytest.importorskip('array_record')
+  target, seen = fuzz.targets()[name](tmp_path), set()
   for number in range(60):
     trial, text_of = target(random.Random(f'{name} test {number}'))
     seen.add(outcome := fuzz.judged(trial, text_of))
     assert outcome in ('taken', 'refused'), number
-  assert 'refused' in seen
+  assert ('taken' if name == 'checkpoints' else 'refused') in seen  # of two checkpoints one is intact
 
 
 def test_what_is_judged_a_finding():
