@@ -36,8 +36,8 @@ CHANGES = {
     'fedh2l',
     FIVE,
     {
-      row: (method, {'data.aligned': False})
-      for row, method in (('fedh2l', 'fedh2l'), ('agg', 'agg'), ('ind', 'private'))
+      row: ({'ind': 'private'}.get(row, row), {'data.aligned': False})
+      for row in ('fedh2l', 'agg', 'ind', 'fedavg', 'fedprox')
     },
   ),
   'why-rmnist-rounds': (
@@ -132,7 +132,7 @@ def questions() -> list:
     ask(above, 'FedH2L, turned the other way', 'why-rmnist-direction', 'fedh2l', f'{ten}/fedh2l', acc),
     *(
       ask(below, f'{row.upper()}, digits drawn per domain', 'why-rmnist-aligned', row, f'{five}/{row}', acc)
-      for row in ('fedh2l', 'agg', 'ind')
+      for row in ('fedh2l', 'agg', 'ind', 'fedavg', 'fedprox')
     ),
     *(
       ask(
