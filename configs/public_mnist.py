@@ -19,13 +19,16 @@ server's model, which is the same for all; in brackets their clients' own.
 | dsfl | 81.90 ± 0.43 (83.36 ± 1.62) | +22.90 ± 8.92 | 81.90 (89.33) | 3.000 | 3.100 |
 | scarlet | 82.37 ± 1.46 (83.07 ± 1.75) | +23.37 ± 8.39 | 82.37 (89.67) | 1.641 | 2.251 |
 | ktpfl | 78.36 ± 5.17 | +19.36 ± 5.38 | 89.73 | 3.000 | 3.100 |
+| rhfl | 81.37 ± 4.81 | +22.37 ± 5.89 | 90.73 | 3.001 | 3.100 |
+| fccl | 64.54 ± 7.43 | +5.54 ± 2.97 | 88.87 | 3.000 | 3.100 |
 | selective_fd | 81.66 ± 3.66 | +22.66 ± 6.72 | 89.70 | 2.186 | 3.137 |
 | fedmd | 81.41 ± 3.17 | +22.41 ± 6.23 | 89.97 | 3.000 | 3.100 |
 | feddf | 87.77 ± 1.37 | +28.77 ± 8.17 | 87.77 | 30.535 | 30.534 |
 | fedavg | 88.27 ± 2.08 | +29.27 ± 8.23 | 88.27 | 30.535 | 30.534 |
 
 FedDF minus FedAvg, whose clients are the same, is -0.50 ± 0.99, paired: not significant. SCARLET keeps labels for five
-rounds. With `small` and seed 0 alone: private 78.33, fedmd 90.41, dsfl 91.75.
+rounds. FCCL has no model of before to keep to (`intra` 0). With `small` and seed 0 alone: private 78.33, fedmd 90.41,
+dsfl 91.75.
 """
 
 from fedkd import config as base

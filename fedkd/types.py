@@ -96,6 +96,15 @@ class Known(NamedTuple):
   value: PyTree
 
 
+class FromData(NamedTuple):
+  """A part of a server's state that `Server.init` makes of the data or its key alone, and that nothing changes.
+
+  Checkpoints leave it out. `value` is () there.
+  """
+
+  value: PyTree
+
+
 class State(NamedTuple):
   """What methods and servers keep between rounds. `inbox` (stale plans only) holds each client's last download."""
 

@@ -9,7 +9,7 @@ import optax
 
 from fedkd import distillation, examples, inference, local, losses
 from fedkd.servers.students import images, module_of, modules
-from fedkd.types import Pool, Server
+from fedkd.types import FromData, Pool, Server
 
 CHECK = 100  # steps between two looks at the validation accuracy
 CHANCE = 1.2  # times the accuracy of guessing: a model below is dropped
@@ -41,7 +41,7 @@ def distilled(server: Server, how: Distillation) -> Server:
   def init(key, groups, variables, data):
     state = {'weights': server.init(key, groups, variables, data), 'models': modules(groups)}
     if how.data == 'noise':
-      state['image'] = _noise(jax.random.fold_in(key, 1), data[0].pool.example)
+      state['image'] = FromData(_noise(jax.random.fold_in(key, 1), data[0].pool.example))
     else:
       state |= {'image': images(data), 'size': examples.public(data[0]).size}
     if how.validate == 'public':
@@ -67,7 +67,7 @@ def distilled(server: Server, how: Distillation) -> Server:
     weights, info = server.receive(key, t, state['weights'], counted, ids)
     if not how.steps:
       return {**state, 'weights': weights}, info
-    target = _ensemble(nets, uploads, teaching, state['image'], how.targets)
+    target = _ensemble(nets, uploads, teaching, state['image'].value, how.targets)
     from_which = weights if how.start == 'average' else state['weights']
     new, lost = [], []
     for net, first, here in zip(nets, from_which, present, strict=True):
@@ -95,7 +95,7 @@ def _variables(upload) -> dict:
 
 def _accuracy(net, variables, state):
   """Accuracy on the labelled rows that the server has."""
-  image = state.get('labelled', state['image'])
+  image = state.get('labelled', state['image']).value
   logits = inference.infer(net, variables, image, jnp.arange(image.shape[0]))
   return jnp.sum(jnp.argmax(logits, -1) == state['label']) / jnp.maximum(jnp.sum(state['label'] >= 0), 1)
 
@@ -135,8 +135,8 @@ def _ensemble(nets, uploads, weights, image, targets):
 def _student(key, t, net, variables, state, target, how):
   """(variables, mean loss) after distillation; the best on validation where there is one."""
   distance = lambda logits, target: losses.kl_divergence(target, logits)
-  loss_fn = distillation.towards(net, Pool(state['image'], ()), distance)
-  lessons = jnp.arange(state['image'].shape[0]), target
+  loss_fn = distillation.towards(net, Pool(state['image'].value, ()), distance)
+  lessons = jnp.arange(state['image'].value.shape[0]), target
   size = jnp.asarray(state.get('size', lessons[0].shape[0]))
   fit = lambda key, learner, steps: local.fit(key, learner, how.tx, loss_fn, lessons, size, how.batch, steps, t=t)
   first = local.start(variables, how.tx)

@@ -9,7 +9,7 @@ import optax
 
 from fedkd import distillation, examples, local
 from fedkd.servers.consensus import lessons, places
-from fedkd.types import Data, Group, Masked, Pool, PyTree, Server
+from fedkd.types import Data, FromData, Group, Masked, Pool, PyTree, Server
 
 
 def modules(groups: Sequence[Group]) -> tuple:
@@ -22,9 +22,9 @@ def module_of(node: jax.tree_util.Partial) -> nn.Module:
   return node.func.__self__  # type: ignore[attr-defined]  # of a bound method
 
 
-def images(data: Sequence[Data]) -> jax.Array:
+def images(data: Sequence[Data]) -> FromData:
   """The public images [N, ...], as a part of a server's state: `receive` is told of no data."""
-  return data[0].pool.example[examples.public(data[0]).index]
+  return FromData(data[0].pool.example[examples.public(data[0]).index])
 
 
 def students(
@@ -65,7 +65,7 @@ def students(
     size, key_fit = jnp.where(heard, many, 0), jax.random.fold_in(key, 1)  # equal architectures learn alike
     learners, losses = [], []
     for node, learner in zip(state['models'], state['learners'], strict=True):
-      loss_fn = distillation.towards(module_of(node), Pool(state['image'], place), distance)
+      loss_fn = distillation.towards(module_of(node), Pool(state['image'].value, place), distance)
       learner, sums = local.fit(key_fit, learner, tx, loss_fn, (place, target), size, batch, None, epochs, t)
       learners.append(learner)
       losses.append(local.report(sums)['distill_loss'])

@@ -541,6 +541,26 @@ def test_velo_continues_from_within_its_initial_phase_to_the_same_bits(images, t
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize('store', [False, True])
+def test_images_on_the_server_are_in_no_checkpoint_and_a_run_goes_on_to_the_same_bits(images, tmp_path, store):
+  digest = {'subset': 8, 'digest_epochs': 1, 'digest_batch': 4, 'epochs': None}
+
+  def finished(rounds, folder):
+    config = runs.config(images, 'dsfl', rounds, (0, 1), **digest)
+    config.data.public_share = 0.2
+    config.client_store = str(tmp_path / f'{folder}-clients') if store else ''
+    return config, experiment.run(config, tmp_path / folder, show=False)['state_sha256']
+
+  _, whole = finished(4, 'whole')
+  config, _ = finished(2, 'parts')
+  assert finished(4, 'parts')[1] == whole
+  phase = build.build(config, dry=True).phases[0]
+  of_images = lambda tree: [leaf for leaf in jax.tree.leaves(tree) if leaf.dtype == np.uint8 and leaf.ndim == 5]
+  assert len(of_images(phase.state.server)) == 1
+  assert not of_images(phase.saved)
+
+
+@pytest.mark.slow
 def test_heterofl_draws_widths_anew_and_is_evaluated_as_the_whole_network(images, tmp_path):
   """Four clients in three groups; statistics of the part that `load` returns are those of all training images."""
   config = runs.config(images, 'heterofl', 4, (0, 1), epochs=None)
