@@ -12,6 +12,7 @@ import numpy as np
 from fedkd.data.cache import cached, fingerprint
 from fedkd.data.limits import LIMIT, check_size
 from fedkd.errors import ConfigError
+from fedkd.ranges import short
 
 SPLITS = ('train', 'test')
 BLOCK = 1000  # images decoded at once
@@ -29,7 +30,7 @@ def load(name, directory, label, limit=LIMIT) -> tuple:
     ConfigError: if it is not there, is damaged, is more than `limit` bytes, or names code outside TensorFlow Datasets.
   """
   if not NAME.fullmatch(name):
-    raise ConfigError(_not_prepared(name, directory, 'a name is NAME, NAME/CONFIG or NAME:VERSION'))
+    raise ConfigError(_not_prepared(name, directory, 'a name is NAME, NAME/CONFIG or NAME:VERSION')) from None
   _check_code(name, directory)
   import tensorflow_datasets as tfds
 
@@ -72,8 +73,8 @@ def _check_code(name, directory):
       raise ConfigError(f'data.name={name}: {path} is damaged ({_first_line(error)}); copy the set again') from None
     if foreign := sorted(one for one in found if not FEATURE.fullmatch(one)):
       raise ConfigError(
-        f'data.name={name}: {path} names code outside TensorFlow Datasets ({foreign[0]!r}), which would be executed; '
-        'convert the set and use data.name=npz:FILE'
+        f'data.name={name}: {path} names code outside TensorFlow Datasets ({short(foreign[0])}), which would be '
+        'executed; convert the set and use data.name=npz:FILE'
       )
 
 
@@ -139,16 +140,24 @@ def _read(name, builder, data, label) -> dict:
   for split in SPLITS:
     examples = data[split]
     image = np.empty((len(examples), *builder.info.features['image'].shape), builder.info.features['image'].np_dtype)
-    labels = np.empty((len(examples), 2), np.int32)
+    labels = np.empty((len(examples), 2), np.int64)
     for start in range(0, len(examples), BLOCK):
       rows = range(start, min(start + BLOCK, len(examples)))
       for row, example in zip(rows, _fetch(name, builder, examples, list(rows)), strict=True):
+        _check_image(name, builder, example['image'], image.shape[1:])
         image[row], labels[row] = example['image'], (example[label], example.get('label', 0))
     # EMNIST is stored column by column.
     arrays[f'x_{split}'] = image.swapaxes(1, 2).copy() if builder.name == 'emnist' else image
-    arrays[f'y_{split}'], fine[split] = labels.T.copy()
+    if labels.size and not 0 <= labels.min() <= labels.max() < 2**31:
+      raise ConfigError(_damaged(name, builder, f'labels from {labels.min()} to {labels.max()}'))
+    arrays[f'y_{split}'], fine[split] = labels.T.astype(np.int32)
   has_fine = label != 'label' and 'label' in builder.info.features
   return {**arrays, 'origin': _rank(arrays['y_train'], fine['train'])} if has_fine else arrays
+
+
+def _check_image(name, builder, image, shape):
+  if np.shape(image) != shape:
+    raise ConfigError(_damaged(name, builder, f'an image is {list(np.shape(image))}, not {list(shape)}'))
 
 
 def _rank(coarse, fine) -> np.ndarray:

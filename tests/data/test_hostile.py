@@ -247,3 +247,24 @@ def test_a_prepared_set_without_names_for_its_labels_was_a_finding(tmp_path, mon
   (tmp_path / 'sets' / 'tiny' / '1.0.0' / 'label.labels.txt').write_text('a\n')
   with pytest.raises(ConfigError, match=r'are damaged or incomplete \(.* is no label of 1 classes\); copy them again'):
     sources.load('tiny', str(tmp_path / 'sets'))
+
+
+def test_a_long_name_of_code_was_a_finding(tmp_path):
+  features(tmp_path / 'some' / '1.0.0', pythonClassName='evil.' + '[' * 5000)
+  with pytest.raises(ConfigError, match=r'characters\)\), which would be executed') as refused:
+    sources.load('some', str(tmp_path))
+  assert len(str(refused.value)) < 500 + len(str(tmp_path))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('shape', [('3', '4', '1'), ('4', '8', '1')])
+def test_images_of_another_shape_than_the_features_were_a_finding(tmp_path, monkeypatch, shape):
+  pytest.importorskip('array_record')
+  monkeypatch.setenv('FEDKD_CACHE', str(tmp_path / 'cache'))
+  fuzz_directories.prepare(tmp_path / 'sets')
+  path = tmp_path / 'sets' / 'tiny' / '1.0.0' / 'features.json'
+  found = json.loads(path.read_text())
+  found['featuresDict']['features']['image']['image']['shape']['dimensions'] = shape
+  path.write_text(json.dumps(found))
+  with pytest.raises(ConfigError, match=r'are damaged or incomplete \(an image is \[4, 4, 1\], not \['):
+    sources.load('tiny', str(tmp_path / 'sets'))

@@ -1,6 +1,8 @@
+import zlib
+
 import numpy as np
 import pytest
-from scipy.io import savemat
+from scipy.io import loadmat, savemat
 
 from fedkd.data import partition, sources
 from fedkd.errors import ConfigError
@@ -23,6 +25,52 @@ def write(path, train_label=(1, 2, 3, 1, 2, 3), writers=(701, 12, 12, 701, 40, 1
   dataset = {'train': part(upright(len(train_label), 0), train_label, writers), 'test': test, 'mapping': mapping}
   savemat(path, {'dataset': {**dataset, **changes}}, do_compression=True)
   return f'mat:{path}'
+
+
+def element(kind, content) -> bytes:
+  """An element as MATLAB writes it: up to four bytes stand in its own head."""
+  if 0 < len(content) <= 4:
+    return np.array([kind | len(content) << 16], '<u4').tobytes() + content + bytes(4 - len(content))
+  return np.array([kind, len(content)], '<u4').tobytes() + content + bytes(-len(content) % 8)
+
+
+def matrix(kind, shape, content, name=b'') -> bytes:
+  head = np.array([6, 8, kind, 0], '<u4').tobytes()
+  return element(14, head + element(5, np.array(shape, '<i4').tobytes()) + element(1, name) + content)
+
+
+def struct(fields, name=b'') -> bytes:
+  """MATLAB's names of fields have 32 bytes, SciPy's have as many as the longest."""
+  names = b''.join(field.encode().ljust(32, b'\0') for field in fields)
+  head = element(5, np.array([32], '<i4').tobytes()) + element(1, names)
+  return matrix(2, (1, 1), head + b''.join(fields.values()), name)
+
+
+def numbers(kind, array, stored='u1') -> bytes:
+  """A matrix of a class, column by column, in the narrowest type that holds it: doubles of a byte each."""
+  return matrix(kind, array.shape, element({'u1': 2, 'u2': 4}[stored], array.astype(f'<{stored}').tobytes('F')))
+
+
+@pytest.mark.parametrize('label_class', [6, 9])  # double, uint8
+def test_a_file_as_matlab_writes_it(tmp_path, label_class):
+  """The published layout: header, one compressed variable `dataset`, struct of structs, narrow numbers."""
+  column = lambda values: np.array(values)[:, None]
+  part = lambda image, label, writer: struct({
+    'images': numbers(9, image.swapaxes(1, 2).reshape(len(image), -1)),
+    'labels': numbers(label_class, column(label)),
+    'writers': numbers(6, column(writer), 'u2'),
+  })  # fmt: skip
+  mapping = numbers(6, np.array([[i + 1, 65 + i, 97 + i] for i in range(26)]))
+  train, test = part(upright(6, 0), (1, 2, 3, 1, 2, 3), (701, 12, 12, 701, 40, 12)), part(upright(2, 1), (3, 1), (9, 9))
+  packed = zlib.compress(struct({'train': train, 'test': test, 'mapping': mapping}, b'dataset'))
+  head = b'MATLAB 5.0 MAT-file, Platform: GLNXA64, Created on: Tue Jan 10 17:19:51 2017'.ljust(116) + bytes(8)
+  compressed = np.array([15, len(packed)], '<u4').tobytes() + packed  # the only kind that is not padded
+  (tmp_path / 'a.mat').write_bytes(head + b'\x00\x01IM' + compressed)
+  source, other = sources.load(f'mat:{tmp_path / "a.mat"}'), sources.load(write(tmp_path / 'b.mat'))
+  for ours, scipys in zip(source[1:], other[1:], strict=True):
+    np.testing.assert_array_equal(ours, scipys)
+  assert source.class_names == ('a', 'b', 'c')
+  assert loadmat(tmp_path / 'a.mat')['dataset'][0, 0]['train'][0, 0]['images'].shape == (6, 784)  # SciPy agrees
 
 
 def test_letters_are_upright_named_and_have_writers(tmp_path):
