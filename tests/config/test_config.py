@@ -18,8 +18,8 @@ from fedkd.types import Method
 
 def test_a_block_holds_every_hyperparameter_with_its_default():
   block = base.to_json(base.method('fedavg', steps=7))
-  options = {'rule': 'mean', 'per_group': False, 'keep_optimizer': False, 'server_tx': None, 'ensemble': False}
-  assert block == {'name': 'fedavg', 'steps': 7, 'epochs': None, 'batch': 50, **options}
+  own = {'rule': 'mean', 'per_group': False, 'statistics': 'averaged', 'server_tx': None, 'ensemble': False}
+  assert block == {'name': 'fedavg', 'steps': 7, 'epochs': None, 'batch': 50, 'keep_optimizer': False, **own}
 
 
 def twice(rows, weight):

@@ -108,7 +108,7 @@ def test_one_client_receives_its_own_prototypes(memory):
   sent = server.send(KEY, 1, state, ((),))[0].shared['knowledge']
   assert sent.valid.tolist() == [True, False, True]
   assert_same_bits(np.asarray(sent.value)[::2], value[0, ::2])
-  state, _ = server.receive(KEY, 1, state, (uploads_of(value, np.zeros((1, 3), bool)),), (jnp.array([-1]),))
+  state, _ = server.receive(KEY, 1, state, (uploads_of(value, np.zeros((1, 3), bool)),), (jnp.array([0]),))
   gone = server.send(KEY, 2, state, ((),))[0].shared['knowledge'].valid
   assert gone.any() == (memory == 'latest')
 
