@@ -31,6 +31,7 @@ class Experiment(NamedTuple):
   parts: tuple = ()  # the paper's names of the clients; empty: those of their nets
   kinds: tuple = ()  # ((name, their numbers), ...), kinds of clients whose means are printed
   small: tuple = ()  # numbers of the paper's clients that the small profile has; empty: all
+  needs: str = ''  # images that we do not have
 
 
 class Claim(NamedTuple):

@@ -55,15 +55,16 @@ def registry() -> dict:
   about = f'{paper}: values not printed', _h2l('rmnist_hetero', NOTHING), H2L, minutes
   out['h2l-rmnist-hetero'] = Experiment('FedH2L, Rotated MNIST, four architectures', *about)
   for family, table, number in (('pacs', tables.TABLE_3, 3), ('officehome', tables.TABLE_4, 4)):
+    needs = 'Office-Home' if family == 'officehome' else ''
     for protocol in ('paper', 'clean'):
       if (family, protocol) == ('officehome', 'paper'):
         continue  # its test rows do not overlap: the clean protocol is the paper's
       about = f'{paper}, Table {number}', _h2l(family, table, protocol=protocol), H2L, minutes
       title = f'FedH2L, {family}, {protocol} protocol'
-      out[f'h2l-{family}-{protocol}'] = Experiment(title, *about, parts=_nodes(family))
+      out[f'h2l-{family}-{protocol}'] = Experiment(title, *about, parts=_nodes(family), needs=needs)
     rows = _h2l(f'{family}_homo', {**NOTHING, 'fedavg': '', 'fedprox': ''})
     about = f'{paper}, supplement: values not printed', rows, H2L, minutes
-    out[f'h2l-{family}-homo'] = Experiment(f'FedH2L, {family}, ResNet18 everywhere', *about)
+    out[f'h2l-{family}-homo'] = Experiment(f'FedH2L, {family}, ResNet18 everywhere', *about, needs=needs)
   return out
 
 

@@ -35,6 +35,10 @@ ACC: test rows of all nodes, BWT: the node's own, FWT: the others', each at the 
 half, last quarter: means over the evaluations after half and three quarters of the rounds. Training above test: how
 far the last accuracy on training rows is above that on test rows. Numbers up / down are those of one client update.
 """
+NOT_RUN = """## Not run
+
+By the command `python -m launch.reproduce --id=ID --profile=PROFILE`:
+"""
 
 
 def write(out, path, draw=True):
@@ -49,7 +53,8 @@ def _lines(out, everything) -> list:
   judged, decided = verdicts.claims(everything), verdicts.decisions(everything)
   counts = judged['verdict'].value_counts().to_dict()
   lines = [HEAD, CLAIMS, ', '.join(f'{count} {verdict}' for verdict, count in counts.items()) + '.', '']
-  lines += [analysis.markdown(judged[judged['verdict'] != 'not run'].drop(columns='why')), '', *_reasons(judged), '']
+  shown = judged[judged['verdict'] != 'not run'].drop(columns=['id', 'why'])
+  lines += [analysis.markdown(shown), '', *_reasons(judged), '']
   lines += [DECISIONS, *decided, ''] if decided else []
   lines += [TABLES]
   for id, entry in papers.registry().items():
@@ -78,11 +83,21 @@ def _reasons(judged) -> list:
 
 
 def _not_run(everything, judged) -> list:
-  lines = ['## Not run', '', 'At full size, and where it says so not in `small` either:', '']
-  for id, entry in papers.registry().items():
-    if not id.startswith('why-') and not any((id, profile) in everything for profile in entry.full):
-      command = f'`python -m launch.reproduce --id={id} --profile={entry.full[-1]}`'
-      small = '' if (id, 'small') in everything else f' (nor small: about {entry.cost})'
-      lines.append(f'* {entry.title}: {command}{small}')
-  open_claims = judged[judged['verdict'] == 'not run']['claim']
-  return [*lines, '', f'Claims without runs: {"; ".join(open_claims)}.', '']
+  """What has no result, and what it would take."""
+  registry = papers.registry()
+  done = lambda id, profiles: any((id, profile) in everything for profile in profiles)
+  missing = {id: entry.needs for id, entry in registry.items() if entry.needs and not done(id, values.PROFILES)}
+  short = {id: entry.cost for id, entry in registry.items() if id not in missing and not done(id, values.PROFILES)}
+  full = [id for id, entry in registry.items() if not (id in missing or id in short or done(id, entry.full))]
+  lines = [NOT_RUN]
+  for name in sorted(set(missing.values())):
+    lines.append(f'* {name} was not at hand: {", ".join(id for id, needs in missing.items() if needs == name)}.')
+  for cost in dict.fromkeys(short.values()):
+    lines.append(f'* In no profile yet (`small`: {cost}): {", ".join(id for id, own in short.items() if own == cost)}.')
+  lines += [f'* Not at full size, for want of an accelerator: {", ".join(full)}.'] if full else []
+  without = judged[judged['verdict'] == 'not run']
+  for name in ('', *sorted(set(missing.values()))):
+    texts = [line.claim for line in without.itertuples() if missing.get(line.id, '') == name]
+    about = f'that need {name}' if name else 'that images at hand could judge'
+    lines += ['', f'{len(texts)} claims without runs {about}: {"; ".join(texts)}.'] if texts else []
+  return [*lines, '']

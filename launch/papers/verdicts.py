@@ -13,15 +13,16 @@ def claims(everything) -> pd.DataFrame:
 
 
 def _line(everything, claim) -> dict:
+  about = {'claim': claim.text, 'id': claim.more.split('/')[0]}
   for profile in values.PROFILES:
     difference = values.difference(everything, profile, claim.more, claim.less, claim.metric)
     if difference is not None:
       verdict = _verdict(difference, claim.margin)
       ours = f'{analysis.spread(difference)}'
       why = claim.why if verdict == 'contradicted' else ''
-      line = {'claim': claim.text, 'printed': _printed(claim, profile), 'ours': ours, 'verdict': verdict}
+      line = {**about, 'printed': _printed(claim, profile), 'ours': ours, 'verdict': verdict}
       return {**line, 'profile': profile, 'seeds': len(difference), 'why': why}
-  line = {'claim': claim.text, 'printed': _printed(claim, 'paper'), 'ours': '-', 'verdict': 'not run'}
+  line = {**about, 'printed': _printed(claim, 'paper'), 'ours': '-', 'verdict': 'not run'}
   return {**line, 'profile': '-', 'seeds': 0, 'why': ''}
 
 
