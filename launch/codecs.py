@@ -19,7 +19,7 @@ from absl import app, flags
 
 import fedkd
 from fedkd import codecs, files, ledger, methods
-from fedkd.analysis.figures import COLOURS, MARKERS
+from fedkd.analysis.figures import COLOURS, MARKERS, logarithmic
 from fedkd.data import partition, sources
 
 WHICH = flags.DEFINE_list('methods', None, 'Of these four, those to run again; all by default. The figure has all.')
@@ -69,7 +69,8 @@ def figure(results: dict) -> matplotlib.figure.Figure:
       mb, accuracy = np.add(one['mb_up'], one['mb_down']), 100 * np.array(one['accuracy'])
       axes.plot(mb, accuracy.mean(1), color=COLOURS[i], marker=MARKERS[i], markersize=5, label=codec)
       axes.fill_between(mb, accuracy.min(1), accuracy.max(1), color=COLOURS[i], alpha=0.2, linewidth=0)
-    axes.set(title=TITLES[name], xscale='log', xlabel='MB up and down, all clients', ylabel='accuracy (%)')
+    axes.set(title=TITLES[name], xlabel='MB up and down, all clients', ylabel='accuracy (%)')
+    logarithmic(axes)
     axes.grid(alpha=0.3)
     axes.legend(frameon=False, fontsize=8)
   return drawn

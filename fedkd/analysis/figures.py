@@ -5,6 +5,7 @@ import pathlib
 
 import matplotlib
 import matplotlib.figure
+import matplotlib.ticker
 import numpy as np
 
 from fedkd.analysis import results
@@ -84,7 +85,7 @@ def against_megabytes(panels):
   drawn = {}
   for place, (title, points) in enumerate(panels.items()):
     axes = figure.add_subplot(rows, columns, place + 1, title=title, xlabel='megabytes', ylabel='accuracy (%)')
-    axes.set_xscale('log')
+    logarithmic(axes)
     axes.title.set_fontsize(9)
     axes.grid(alpha=0.3)
     axes.spines[['top', 'right']].set_visible(False)
@@ -92,6 +93,14 @@ def against_megabytes(panels):
       drawn[label] = _point(axes, labels.index(label), sent.mean(), accuracy)
   figure.legend(drawn.values(), drawn, loc='outside lower center', ncols=7, frameon=False, fontsize=8)
   return figure
+
+
+def logarithmic(axes):
+  """Makes the horizontal axis logarithmic, with plain numbers at 1, 2 and 5 times the powers of ten."""
+  axes.set_xscale('log')
+  axes.xaxis.set_major_locator(matplotlib.ticker.LogLocator(subs=(1, 2, 5)))
+  axes.xaxis.set_major_formatter('{x:g}')
+  axes.xaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
 
 
 def _point(axes, i, x, values):
