@@ -4,5 +4,4 @@ source "$(dirname "$0")/setup.sh" "[test]"
 if [ $# -gt 0 ]; then
   exec .venv/bin/python -m pytest "$@"
 fi
-.venv/bin/python -m pytest -n "$(nproc)" --dist=worksteal tests
-.venv/bin/python -m pytest -n "$(nproc)" --nbmake -p no:cacheprovider notebooks
+.venv/bin/python -m pytest -n "$(nproc)" --dist=worksteal --nbmake notebooks tests

@@ -25,6 +25,7 @@ def made_with(method, clients=3, rounds=3, parts=PARTS):
   return problem(method, [LINEAR], [clients], plan.synchronous()([clients], rounds), parts[:clients])
 
 
+@pytest.mark.slow
 def test_without_distillation_it_is_private():
   how = {'epochs': 1, 'batch': 12}
   dsfl = made_with(methods.dsfl(SGD, subset=SUBSET, digest_epochs=0, inference='own', **how)).run()[0].client[0]

@@ -21,6 +21,7 @@ def made_with(method, clients=3, rounds=3, parts=None):
   return problem(method, [NET], [clients], plan.synchronous()([clients], rounds), parts)
 
 
+@pytest.mark.slow
 def test_without_its_weight_it_is_private():
   both = methods.fd(SGD, gamma=0.0, **TURN), methods.private(SGD, **TURN)
   one, other = (made_with(method).run()[0].client for method in both)
@@ -141,6 +142,7 @@ def test_fedhe_with_sums_of_a_round_is_the_variant_of_htfllib():
   assert_same_bits(made_with(methods.fd(SGD, **how, **TURN)).run()[0].client, made_with(fedhe).run()[0].client)
 
 
+@pytest.mark.slow
 def test_with_weights_shared_and_no_distance_it_is_fedavg():
   """FedDistill+ without its knowledge, which is sent all the same."""
   ours = made_with(methods.fd(SGD, gamma=0.0, share_weights=True, others_only=False, **TURN))

@@ -17,6 +17,7 @@ WIDTH, RATE, WEIGHT = NET.hidden[0], 0.1, 3.0
 SGD = optax.sgd(RATE)
 
 
+@pytest.mark.slow
 def test_without_its_weight_it_is_private():
   turn = {'steps': None, 'epochs': 1, 'batch': 4}
   proto, alone = methods.fedproto(SGD, weight=0.0, **turn), methods.private(SGD, keep_optimizer=False, **turn)

@@ -16,6 +16,7 @@ TURN = {'epochs': 1, 'batch': 12}
 RANDOM = np.random.default_rng(0)
 
 
+@pytest.mark.slow
 def test_without_its_weight_it_is_private():
   turn = {'epochs': 1, 'batch': 4}
   ours = methods.fedtgp(SGD, weight=0.0, server_epochs=1, **turn)

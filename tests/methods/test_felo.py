@@ -176,6 +176,7 @@ def contained(name):
   return problem(method, [NET], [3], PLANS['sampled'])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('slots', PLANS)
 def test_without_distillation_it_is_fedavg_inside_each_architecture(slots):
   felo_state, fedavg_state = (contained(n)._replace(plan=PLANS[slots]).run()[0] for n in ('felo', 'fedavg'))

@@ -16,6 +16,7 @@ MOMENTUM = optax.chain(optax.clip_by_global_norm(0.5), optax.sgd(0.1, momentum=0
 TURN = {'epochs': 1, 'batch': 4}
 
 
+@pytest.mark.slow
 def test_with_alpha_1_the_own_model_is_private():
   """Also under an optimizer that clips the norm of all gradients: each model's by itself."""
   both = methods.fml(MOMENTUM, NARROW, alpha=1.0, **TURN), methods.private(MOMENTUM, steps=None, **TURN)

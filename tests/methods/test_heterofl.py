@@ -167,6 +167,7 @@ PARTS = [np.arange(12), np.arange(30, 42), np.arange(60, 72)]  # all classes eve
 SLOTS = plan.Plan((np.array([[0, 1, 2], [2, -1, -1], [0, 1, -1]], np.int32),))
 
 
+@pytest.mark.slow
 def test_with_one_width_and_all_classes_it_is_fedavg_with_equal_weights():
   fedavg = methods.fedavg(SGD, steps=STEPS, batch=BATCH)
   (state, report), (expected, expected_report) = (

@@ -35,6 +35,7 @@ def step_by_step(made, rounds=ROUNDS):
   return found
 
 
+@pytest.mark.slow
 def test_without_duration_it_is_dsfl_with_a_power():
   dsfl = made_with(methods.dsfl(SGD, subset=6, aggregation='power', **TURN)).run()[0]
   cached = made_with(scarlet(duration=0)).run()[0]
