@@ -77,7 +77,8 @@ def fedh2l(
       soft = jnp.mean(jax.vmap(kl_divergence)(teacher['posterior'], logits))
       hard = local.cross_entropy(logits, label)
       trusted = teacher['accuracy'] if trust == 'accuracy' else 1.0
-      return kl * trusted * soft + labels * hard + local.penalty(out), (batch_stats, {'kl': soft, 'ce': hard})
+      info = {'kl': jnp.float32(soft), 'ce': jnp.float32(hard)}
+      return kl * trusted * soft + labels * hard + local.penalty(out), (batch_stats, info)
 
     return jax.grad(loss_fn, has_aux=True)(learner.params, learner.batch_stats)
 

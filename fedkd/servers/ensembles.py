@@ -142,7 +142,7 @@ def _student(key, t, net, variables, state, target, how):
   first = local.start(variables, how.tx)
   if how.validate == 'none':
     learner, sums = fit(key, first, how.steps)
-    return local.variables(learner), local.report(sums)['distill_loss']
+    return local.variables(learner), jnp.float32(local.report(sums)['distill_loss'])
 
   def chunk(carry):
     done, learner, best, accuracy, at, _ = carry
@@ -150,7 +150,7 @@ def _student(key, t, net, variables, state, target, how):
     done, now = done + CHECK, _accuracy(net, local.variables(learner), state)
     best = jax.tree.map(lambda a, b: jnp.where(now > accuracy, a, b), local.variables(learner), best)
     better = jnp.where(now > accuracy, done, at)
-    return done, learner, best, jnp.maximum(now, accuracy), better, local.report(sums)['distill_loss']
+    return done, learner, best, jnp.maximum(now, accuracy), better, jnp.float32(local.report(sums)['distill_loss'])
 
   going = lambda carry: (carry[0] < how.steps) & (carry[0] - carry[4] < how.patience)
   start = jnp.int32(0), first, variables, jnp.float32(-1), jnp.int32(0), jnp.float32(0)
