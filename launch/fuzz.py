@@ -31,7 +31,7 @@ _TARGET = flags.DEFINE_string('target', 'all', 'What is tried: a name of `target
 _INPUTS = flags.DEFINE_integer('inputs', 1000, 'How many inputs, of each target.')
 _SEED = flags.DEFINE_integer('seed', 0, 'Of the inputs.')
 _FIRST = flags.DEFINE_integer('first', 0, 'Number of the first input.')
-_JSON = flags.DEFINE_string('json', None, 'Where the counts and findings go.')
+_JSON = flags.DEFINE_string('json', None, 'Where the counts and findings go; those of other targets there stay.')
 
 
 def targets() -> dict:
@@ -116,6 +116,12 @@ def fuzz(name, inputs, seed=0, first=0) -> dict:
   return {**tried, 'findings': findings, 'slowest': round(slowest, 2), 'peak': peak}
 
 
+def write(path, found):
+  """Puts {target: its counts and findings} into a file; what it has of other targets stays."""
+  before = json.loads(path.read_text())['targets'] if path.exists() else {}
+  path.write_text(json.dumps({'targets': {**before, **found}}, indent=1) + '\n')
+
+
 def main(argv):
   """Prints a line per target, and every finding."""
   del argv
@@ -133,7 +139,7 @@ def main(argv):
     for number, text in one['findings']:
       print(f'  {number}: {text}', flush=True)
   if _JSON.value:
-    pathlib.Path(_JSON.value).write_text(json.dumps({'seed': _SEED.value, 'targets': found}, indent=1) + '\n')
+    write(pathlib.Path(_JSON.value), {name: {'seed': _SEED.value, **one} for name, one in found.items()})
 
 
 if __name__ == '__main__':

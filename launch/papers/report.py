@@ -35,6 +35,16 @@ ACC: test rows of all nodes, BWT: the node's own, FWT: the others', each at the 
 half, last quarter: means over the evaluations after half and three quarters of the rounds. Training above test: how
 far the last accuracy on training rows is above that on test rows. Numbers up / down are those of one client update.
 """
+TRUST = {
+  'crash': (
+    'Measured by `python -m launch.crash`: what happens to a run, and how it ends when it is started again.',
+    robustness.table,
+  ),
+  'fuzz': (
+    'Measured by `python -m launch.fuzz`: random changes of what others write and type.',
+    robustness.fuzzed,
+  ),
+}
 NOT_RUN = """## Not run
 
 By the command `python -m launch.reproduce --id=ID --profile=PROFILE`:
@@ -67,11 +77,11 @@ def _lines(out, everything) -> list:
 
 
 def _survived(out) -> list:
-  path = pathlib.Path(out) / 'crash.json'
-  if not path.exists():
-    return []
-  text = 'Measured by `python -m launch.crash`: what happens to a run, and how it ends when it is started again.'
-  return ['## What runs survive', '', text, '', robustness.table(path)]
+  lines = []
+  for name, (text, table) in TRUST.items():
+    path = pathlib.Path(out) / f'{name}.json'
+    lines += [text, '', table(path)] if path.exists() else []
+  return ['## What runs survive', '', *lines] if lines else []
 
 
 def _reasons(judged) -> list:

@@ -1,4 +1,4 @@
-"""What runs survive: the table of `python -m launch.crash --json=FILE`."""
+"""What runs survive and what is refused: the tables of `launch.crash --json=FILE` and `launch.fuzz --json=FILE`."""
 
 import json
 import pathlib
@@ -46,3 +46,21 @@ def table(path) -> str:
   lines += ['', f'{points:,} points in {seconds / 60:.0f} minutes on {found["machine"]}; the slowest start after a']
   lines[-1] += f' fault took {slowest:.0f} s.'
   return '\n'.join(lines) + '\n'
+
+
+def fuzzed(path) -> str:
+  """Markdown, a line per target of the random inputs.
+
+  Args:
+    path: the JSON file of `launch.fuzz`.
+  """
+  found = json.loads(pathlib.Path(path).read_text())['targets']
+  lines = ['| target | inputs | taken | refused in one sentence | anything else | slowest, s | most memory, MB |']
+  lines += ['| --- | --- | --- | --- | --- | --- | --- |']
+  for name, one in found.items():
+    counts = one['inputs'], one['taken'], one['refused'], len(one['findings'])
+    numbers = ' | '.join(f'{count:,}' for count in counts)
+    lines.append(f'| {name} | {numbers} | {one["slowest"]} | {one["peak"] / 1e6:,.0f} |')
+  total = sum(one['inputs'] for one in found.values())
+  limits = 'the limits are 10 s and 4,000 MB beyond what the program takes'
+  return '\n'.join([*lines, '', f'{total:,} inputs; {limits}.', ''])

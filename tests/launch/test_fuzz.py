@@ -10,6 +10,7 @@ from fedkd.analysis import frames, results
 from fedkd.data import sources
 from fedkd.errors import ConfigError
 from launch import fuzz, fuzz_targets
+from launch.papers import robustness
 
 
 @pytest.fixture(autouse=True)
@@ -63,6 +64,15 @@ def test_a_worker_that_dies_or_hangs_is_a_finding_and_the_next_goes_on(monkeypat
   monkeypatch.setattr(fuzz, 'SECONDS', 0)  # so that every answer is too late
   found = fuzz.fuzz('weights', 2)
   assert [number for number, _ in found['findings']] == [0, 1]
+
+
+def test_the_table_has_a_line_per_target(tmp_path):
+  counts = {'inputs': 7800, 'taken': 800, 'refused': 6999, 'slowest': 0.5, 'peak': 6e8}
+  fuzz.write(tmp_path / 'fuzz.json', {'npz': {**counts, 'findings': []}, 'mat': {**counts, 'findings': []}})
+  fuzz.write(tmp_path / 'fuzz.json', {'mat': {**counts, 'findings': [(3, 'KeyError')]}})
+  text = robustness.fuzzed(tmp_path / 'fuzz.json')
+  assert '| npz | 7,800 | 800 | 6,999 | 0 | 0.5 | 600 |\n| mat | 7,800 | 800 | 6,999 | 1 | 0.5 | 600 |\n' in text
+  assert '15,600 inputs' in text
 
 
 @pytest.mark.slow
