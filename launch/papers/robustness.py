@@ -38,7 +38,7 @@ def table(path) -> str:
       add = lambda key, of_runs=of_runs: sum(figures[key] for figures in of_runs.values())
       points = f'{add("points"):,}' + (f' of {add("operations"):,}' if fault in EACH else '')
       lines.append(
-        f'| {words} | {", ".join(of_runs)} | {points} | {add("equal")} | {add("refused")} | {add("other")} |'
+        f'| {words} | {", ".join(of_runs)} | {points} | {add("equal"):,} | {add("refused"):,} | {add("other"):,} |'
       )
   every = [figures for faults in found['cases'].values() for figures in faults.values()]
   slowest, seconds = max(one['slowest'] for one in every), sum(one['seconds'] for one in every)
