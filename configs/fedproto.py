@@ -31,6 +31,7 @@ def get_config(arg=''):
   config.optimizer = base.optimizer('sgd', learning_rate=0.01, momentum=0.5)
   config.data.update({'name': 'mnist', 'partition': 'n_way', 'ways': int(choice.ways), 'stdev': 2, 'shots': 100})
   config.data.update({'normalise': 'standard', 'validation': 0.0})
+  config.initial = 'own'  # the authors' code makes a network for every client; that of a server is the first client's
   config.groups = tuple(
     {'model': 'MnistCNN', 'channels': (10, second), 'clients': clients} for second, clients in CHANNELS[choice.zoo]
   )

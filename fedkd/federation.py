@@ -15,6 +15,7 @@ from fedkd.models import base
 from fedkd.types import Data, ExampleIndices, Group, Pool
 
 Indices = Sequence[int] | jax.Array | np.ndarray
+INITIAL = ('equal', 'own')  # what the clients of one architecture start from: equal weights, or each its own
 
 
 class Federation(NamedTuple):
@@ -126,23 +127,38 @@ def everybodys(rows: ArrayLike) -> ExampleIndices:
   return ExampleIndices(index, np.array(len(index), np.int32), np.array(-1, np.int32))
 
 
-def initial_variables(key: jax.Array, model: nn.Module, example: jax.Array | jax.ShapeDtypeStruct) -> dict:
+def initial_variables(
+  key: jax.Array, model: nn.Module, example: jax.Array | jax.ShapeDtypeStruct, client: ArrayLike | None = None
+) -> dict:
   """A model's initial {'params', 'batch_stats'}: equal for one architecture and key, whatever the method or grouping.
 
   Args:
     key: of the run; an architecture folds in its own name.
     model: `base.Preprocessed`.
     example: one example [...], or its ShapeDtypeStruct.
+    client: the global number of a client that starts from weights of its own; may be traced.
 
   Raises:
     ValueError: if the architecture cannot take such an example, or has other variable collections.
   """
-  return _first_pass(key, model, example)[1]
+  return _first_pass(key, model, example, client)[1]
 
 
-def _first_pass(key, model, example):
+def group_variables(key: jax.Array, group: Group, example: jax.ShapeDtypeStruct, initial: str = 'equal') -> dict:
+  """What the clients of a group start from: leaves [1, ...] where all start alike, else [n, ...].
+
+  Args:
+    initial: one of `INITIAL`: 'equal' weights for all clients of an architecture, or each its 'own'.
+  """
+  if initial == 'equal':
+    return jax.tree.map(lambda a: a[None], initial_variables(key, group.model, example))
+  return jax.vmap(lambda client: initial_variables(key, group.model, example, client))(jnp.asarray(group.ids))
+
+
+def _first_pass(key, model, example, client=None):
   """(logits, initial variables)."""
   key = jax.random.fold_in(jax.random.fold_in(key, 0), zlib.crc32(name_of(model).encode()))
+  key = key if client is None else jax.random.fold_in(key, client)
   output, variables = model.init_with_output(key, jnp.zeros((1, *example.shape), example.dtype), False)
   if other := set(variables) - {'params', 'batch_stats'}:
     raise ValueError(

@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedkd import inference, plan, round
-from fedkd.federation import Federation, initial_variables
+from fedkd.errors import check_choice
+from fedkd.federation import INITIAL, Federation, group_variables
 from fedkd.inference import predict_by
 from fedkd.plan import Plan, Planner
 from fedkd.round import Report
@@ -69,6 +70,7 @@ def simulation(
   *,
   clients_per_vmap: int | None = None,
   horizon: int = HORIZON,
+  initial: str = 'equal',
 ) -> Simulation:
   """A method on a federation.
 
@@ -79,24 +81,27 @@ def simulation(
     clients_per_vmap: clients per vmap; 1 trains them one after the other. None: what is fastest for the models on
       this backend.
     horizon: rounds for which the plan is drawn; after them it repeats.
+    initial: 'equal', clients of one architecture start from equal weights; 'own', each from its own, and a server of
+      weights from those of the first client of each group.
 
   Raises:
     ValueError: if method, models, data and plan do not fit together, before anything is compiled.
   """
+  check_choice('initial', initial, INITIAL)
   groups = federation.groups
   drawn = tables(plan, groups, horizon)
   # Arguments of the programs, not constants in them: XLA would fold what it can and keep copies.
   arrays = federation[1:], tuple(map(jnp.asarray, drawn.participants))
   example = jax.ShapeDtypeStruct(federation.pool.example.shape[1:], federation.pool.example.dtype)
-  fresh = jax.jit(lambda key: tuple(initial_variables(key, group.model, example) for group in groups))
-  width = clients_per_vmap or mapped_at_once(jax.eval_shape(fresh, jax.random.key(0)))
+  fresh = jax.jit(lambda key: tuple(group_variables(key, group, example, initial) for group in groups))
+  width = clients_per_vmap or mapped_at_once(jax.eval_shape(fresh, jax.random.key(0)), axes=1)
   step = round.step(method, groups, width)
   all_clients = np.arange(clients(groups))
   rows = inference.evaluated_rows(groups, all_clients)
 
   @jax.jit
   def begin(arrays, key, variables):
-    variables = jax.tree.map(lambda a: a[None], fresh(key)) if variables is None else variables
+    variables = fresh(key) if variables is None else variables
     key = jax.random.fold_in(key, 1)
     own = Federation(groups, *arrays[0])
     return SimulationState(key, jnp.int32(0), *initial_state(key, method, own, variables, drawn.stale))

@@ -148,19 +148,20 @@ def test_every_method_may_be_coded(name):
   assert [(a.shape, a.dtype) for a in jax.tree.leaves(before)] == [(a.shape, a.dtype) for a in jax.tree.leaves(after)]
 
 
-def test_a_notebook_and_a_run_directory_end_alike(tmp_path):
+@pytest.mark.parametrize('initial', cases(['equal', 'own'], fast=['own']))
+def test_a_notebook_and_a_run_directory_end_alike(tmp_path, initial):
   """The door with the split of a run is that run: to rounding, since the runner compiles initial weights otherwise."""
   file = runs.save_images(tmp_path / 'tiny.npz')
   config = runs.config(file, 'fedhe', rounds=3)
   config.groups = ({'model': 'MLP', 'clients': 4, 'hidden': (8,)},)
-  config.data.normalise = 'mean_image'
+  config.data.normalise, config.initial = 'mean_image', initial
   summary = experiment.run(config, tmp_path / 'run', show=False)
   parts = build.build(config, dry=True)
   source, split = parts.source, parts.splits[0]
   nets = [g.model.net for g in parts.groups for _ in g.ids]
   made = fedkd.federation(source.train_image, source.train_label, split.private, nets, validation=split.validation[0])
   method = methods.fedhe(optax.adam(1e-3), steps=2, batch=8)
-  simulation = fedkd.simulation(method, made)
+  simulation = fedkd.simulation(method, made, initial=initial)
   state, report = simulation.run(simulation.init(jax.random.key(0)), rounds=3)
   found = simulation.accuracy(state, source.test_image, source.test_label)
   np.testing.assert_allclose(found, np.asarray(summary['final_per_client'][0]), atol=1e-6)
@@ -168,6 +169,23 @@ def test_a_notebook_and_a_run_directory_end_alike(tmp_path):
   loaded = experiment.load_all(tmp_path / 'run')
   for (_, ours), (_, theirs) in zip(simulation.models(state), loaded, strict=True):
     assert_close(ours, theirs)
+
+
+def test_clients_start_from_equal_weights_or_each_from_its_own():
+  """Drawn by the number of a client and its architecture, whatever the others have."""
+  private = methods.private(SGD, steps=1, batch=8)
+
+  def kernels(initial, nets=(NET,) * 4):
+    simulation = fedkd.simulation(private, federation(nets), initial=initial)
+    return [np.asarray(v['params']['net']['layers_0']['kernel']) for _, v in simulation.models(simulation.init(KEY))]
+
+  assert all(np.array_equal(one, kernels('equal')[0]) for one in kernels('equal'))
+  own, beside = kernels('own'), kernels('own', (OTHER, NET, OTHER, NET))
+  assert len({one.tobytes() for one in own}) == 4
+  assert_same_bits([own[1], own[3]], [beside[1], beside[3]])
+  simulation = fedkd.simulation(methods.fedavg(SGD, steps=1, batch=8), federation((NET,) * 4), initial='own')
+  _, common = simulation.model(simulation.init(KEY), 3)
+  np.testing.assert_array_equal(common['params']['net']['layers_0']['kernel'], own[0])
 
 
 def test_equal_modules_form_a_group_and_names_tell_groups_apart():
@@ -387,6 +405,10 @@ WRONG = {
   'a client without rows': (lambda: fedkd.federation(X, Y, [[0], []], [NET]), r'parts\[1\] is empty.*leave it out'),
   'nobody': (lambda: fedkd.federation(X, Y, [], [NET]), r'parts names no client'),
   'parts of floats': (lambda: fedkd.federation(X, Y, [[0.5]], [NET]), r'parts\[0\] is float64\[1\]; give row numbers'),
+  'another start': (
+    lambda: fedkd.simulation(FEDHE, federation(), initial='each'),
+    r"initial='each' is unknown; choose one of equal, own",
+  ),
   'a class': (lambda: federation([Logits] * 4), r'models\[0\] is the class Logits, not a Flax linen module'),
   'too few modules': (lambda: federation([NET] * 3), r'models has 3 entries for 4 clients'),
   'other heads': (

@@ -65,6 +65,8 @@ def default() -> ConfigDict:
   config.before = ()
   # Clients that no longer improve skip the rest of the last phase; the metric to watch, '': never.
   config.early_stop = ConfigDict({'watch': '', 'patience': 3, 'min_delta': 0.0})
+  # 'equal': clients of one architecture start from equal weights; 'own': each from its own, drawn by its number.
+  config.initial = 'equal'
   config.init_from = ''  # RUN@PHASE: warm start from the models after phase PHASE of the neighbouring run RUN
   config.seeds = (0,)
 

@@ -16,8 +16,7 @@ from fedkd.experiment.checks import check_batches, check_states, make_early_stop
 from fedkd.experiment.groups import make_groups
 from fedkd.experiment.parts import load_data, make_method, make_plan, make_split
 from fedkd.experiment.programs import ExecutionOptions, Task
-from fedkd.federation import Federation, everybodys, table
-from fedkd.federation import initial_variables as fresh_variables
+from fedkd.federation import Federation, everybodys, group_variables, table
 from fedkd.models import pretrained
 from fedkd.types import ExampleIndices, Pool
 
@@ -66,10 +65,12 @@ def build(config, beside='.', dry=False, evaluate=None) -> Experiment:
   example = jax.ShapeDtypeStruct(source.train_image.shape[1:], source.train_image.dtype)
   # Programs that run once need not be fast, and LLVM takes seconds per architecture to optimise them.
   cheap = {'xla_backend_optimization_level': 0} if jax.default_backend() == 'cpu' else None
-  initial = initialisers(groups, example, cheap)
+  initial = initialisers(groups, example, cheap, config.initial)
   with warm_up.decays() as found:
     variables = initial_shapes(groups, initial, config.seeds)
   trained_before = config.init_from or any(dict(entry).get('weights') for entry in configs.entries(config))
+  if trained_before and config.initial == 'own':
+    raise ConfigError("initial='own' does not go with init_from or with weights of groups; set it to 'equal'")
   decay = 0.0 if trained_before else max(found, default=0.0)
   check_states(variables, config.data.clients)
   _check_lone_examples(groups, variables, splits)
@@ -119,16 +120,17 @@ def _misfit(block, groups, error):
   return error
 
 
-def initialisers(groups, example, compiler_options=None) -> tuple:
-  """Per group, key -> {'params', 'batch_stats'} (`federation.initial_variables`), jitted: traced once, for the shapes
-  and for the weights.
+def initialisers(groups, example, compiler_options=None, initial='equal') -> tuple:
+  """Per group, key -> {'params', 'batch_stats'}, leaves [1 or n, ...] (`federation.group_variables`), jitted: traced
+  once, for the shapes and for the weights.
 
   Args:
     example: ShapeDtypeStruct of one example.
     compiler_options: as in `jax.jit`.
+    initial: as in `federation.group_variables`.
   """
-  of_model = lambda model: jax.jit(lambda key: fresh_variables(key, model, example), compiler_options=compiler_options)
-  return tuple(of_model(group.model) for group in groups)
+  fresh = lambda group: lambda key: group_variables(key, group, example, initial)
+  return tuple(jax.jit(fresh(group), compiler_options=compiler_options) for group in groups)
 
 
 def initial_shapes(groups, made, seeds) -> tuple:
@@ -148,17 +150,17 @@ def initial_shapes(groups, made, seeds) -> tuple:
       if not isinstance(error, ValueError | TypeError):
         raise
       raise ConfigError(f'groups, {group.name}: {str(error).splitlines()[0]}') from error
-    return jax.tree.map(lambda s: jax.ShapeDtypeStruct((len(seeds), 1, *s.shape), s.dtype), shapes)
+    return jax.tree.map(lambda s: jax.ShapeDtypeStruct((len(seeds), *s.shape), s.dtype), shapes)
 
   return tuple(map(of_group, groups, made))
 
 
 def initial_variables(made, seeds) -> tuple:
-  """Initial variables per group, leaves [seeds, 1, ...] of NumPy, for which no program is compiled per shape; `made`:
-  `initialisers`."""
+  """Initial variables per group, leaves [seeds, 1 or n, ...] of NumPy, for which no program is compiled per shape;
+  `made`: `initialisers`."""
 
   def of_group(init):
-    return jax.tree.map(lambda *a: np.stack(a)[:, None], *[init(jax.random.key(seed)) for seed in seeds])
+    return jax.tree.map(lambda *a: np.stack(a), *[init(jax.random.key(seed)) for seed in seeds])
 
   return tuple(map(of_group, made))
 

@@ -138,6 +138,7 @@ def test_a_run_branches_from_a_phase_of_another(finished, images):
     ('fedmd', {}, 'must be RUN@PHASE'),
     ('nobody@0', {}, 'holds no run'),
     ('fedmd@7', {}, 'phase 7 of that run is not finished'),
+    ('fedmd@0', {'initial': 'own'}, r"initial='own' does not go with init_from"),
     ('fedmd@0', {'seeds': (3,)}, r'clients of that run differ \(seeds'),
     ('fedmd@0', {'data.public_share': 0.1}, 'data.public_share: 0.2 -> 0.1'),
   ],
