@@ -1,5 +1,6 @@
 """The targets of `launch.fuzz`: each makes, in a folder, a function from a random generator to a trial."""
 
+import copy
 import io
 import json
 import math
@@ -277,7 +278,8 @@ def stored(folder):
           break
         block = block[key]
       if isinstance(block, dict) and block:
-        block[rng.choice([*sorted(block, key=str), 'colour'])] = rng.choice(NONSENSE)
+        field = rng.choice([*sorted(block, key=str), 'colour'])
+        block[field] = copy.deepcopy(rng.choice(NONSENSE))  # which the next change may change
     text = json.dumps(config, default=str, skipkeys=True).encode()
     if rng.random() < 0.4:
       text = mutated(rng, [text])

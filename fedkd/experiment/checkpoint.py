@@ -40,6 +40,9 @@ def manager(directory, keep=KEPT, largest=0, tidy=True):
   `tidy`: remove what an interrupted save has left; not for readers, since another process may be saving.
   `largest`: bytes of the largest array to save. Orbax compresses as many arrays at once as it may hold beside a state;
   with 0 that is all of them.
+
+  Raises:
+    ConfigError: if it cannot be opened.
   """
   import orbax.checkpoint as ocp  # here and below: half a second that a refused config need not wait for
 
@@ -55,7 +58,14 @@ def manager(directory, keep=KEPT, largest=0, tidy=True):
   gigabytes = {'save_concurrent_gb': 1 + largest // 10**9} if largest else {}
   handlers['state'] = ocp.StandardCheckpointHandler(multiprocessing_options=_alone(), **gigabytes)
   directory.mkdir(parents=True, exist_ok=True)  # as Orbax asks of a process that is alone
-  with ocp.CheckpointManager(directory.absolute(), options=options, item_handlers=handlers) as opened:
+  try:  # Orbax reads what it wrote about every step
+    opened = ocp.CheckpointManager(directory.absolute(), options=options, item_handlers=handlers)
+  except Exception as error:  # damage raises many types
+    raise ConfigError(
+      f'{directory}: what a _CHECKPOINT_METADATA says is damaged ({cause(error)}); delete those files there, without '
+      'which the checkpoints can be read and are checked as before'
+    ) from error
+  with opened:
     yield opened
 
 

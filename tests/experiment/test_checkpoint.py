@@ -1,5 +1,7 @@
 """Checkpoints survive, or are recognised as damaged, whatever file is hit."""
 
+import json
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -90,3 +92,17 @@ def test_digest_sees_shape_dtype_and_value():
   assert base != checkpoint.checksum([np.zeros((2, 2), np.float32)])
   assert base != checkpoint.checksum([np.zeros(4, np.int32)])
   assert base != checkpoint.checksum([np.array([0, 0, 0, -0.0], np.float32)])
+
+
+@pytest.mark.parametrize('change', [{'item_handlers': 3}, {'performance_metrics': 7}, {'commit_timestamp_nsecs': 10**30}])
+def test_damaged_words_about_a_checkpoint_are_named_and_can_be_deleted(tmp_path, change):
+  save_two(tmp_path)
+  paths = sorted(tmp_path.glob('*/_CHECKPOINT_METADATA'))
+  paths[1].write_text(json.dumps({**json.loads(paths[1].read_text()), **change}))
+  with pytest.raises(ConfigError, match=r'_CHECKPOINT_METADATA says is damaged \(.*\); delete those files') as caught:
+    restore(tmp_path, [])
+  assert '\n' not in str(caught.value)
+  for path in paths:
+    path.unlink()
+  step, state, _ = restore(tmp_path, [])
+  assert (step, checkpoint.checksum(state)) == (4, checkpoint.checksum(states(4)))
