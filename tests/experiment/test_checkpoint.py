@@ -94,7 +94,7 @@ def test_digest_sees_shape_dtype_and_value():
   assert base != checkpoint.checksum([np.array([0, 0, 0, -0.0], np.float32)])
 
 
-@pytest.mark.parametrize('change', [{'item_handlers': 3}, {'performance_metrics': 7}, {'commit_timestamp_nsecs': 10**30}])
+@pytest.mark.parametrize('change', [{'item_handlers': 3}, {'metrics': 7}, {'commit_timestamp_nsecs': 10**30}])
 def test_damaged_words_about_a_checkpoint_are_named_and_can_be_deleted(tmp_path, change):
   save_two(tmp_path)
   paths = sorted(tmp_path.glob('*/_CHECKPOINT_METADATA'))
