@@ -22,6 +22,8 @@ import warnings
 
 from absl import app, flags
 
+from fedkd import files
+
 SECONDS = 10
 BYTES = 4 * 2**30
 STARTING = 180  # seconds to import everything
@@ -119,7 +121,7 @@ def fuzz(name, inputs, seed=0, first=0) -> dict:
 def write(path, found):
   """Puts {target: its counts and findings} into a file; what it has of other targets stays."""
   before = json.loads(path.read_text())['targets'] if path.exists() else {}
-  path.write_text(json.dumps({'targets': {**before, **found}}, indent=1) + '\n')
+  files.write_json(path, {'targets': {**before, **found}})
 
 
 def main(argv):

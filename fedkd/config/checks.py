@@ -16,7 +16,7 @@ from fedkd.federation import INITIAL
 # These may change when a run is continued; they affect speed, not results.
 RUN_FIELDS = ('data.dir', 'data.limit', 'lowering', 'devices', 'chunk', 'seed_axis', 'eval_batch', 'checkpoint_every')
 WORDS = {'seed_axis': ('auto', 'map', 'vmap'), 'lowering': ('auto', 'native', 'matmul'), 'initial': INITIAL}
-STORED_ALONE = (('devices', 1), ('before', ()), ('init_from', ''), ('initial', 'equal'))  # with a client store
+BESIDE_A_STORE = (('devices', 1), ('before', ()), ('init_from', ''), ('initial', 'equal'))  # what client_store wants
 KIND_OF = {bool: 'True or False', str: 'printable text', tuple: 'a tuple', ConfigDict: 'a block'}
 
 
@@ -84,7 +84,7 @@ def _check_before(config):
 def _check_client_store(config):
   if re.fullmatch(r'[-+]?(inf|nan|[\d.e+-]+)', config.client_store):
     raise ConfigError(f"client_store={config.client_store!r} must be a directory, or ''; a number is written ./1")
-  for field, usual in STORED_ALONE if config.client_store else ():
+  for field, usual in BESIDE_A_STORE if config.client_store else ():
     if config[field] != usual:
       raise ConfigError(
         f"{field}={config[field]!r} does not go with client_store; set it to {usual!r}, or client_store to ''"

@@ -42,7 +42,8 @@ def manager(directory, keep=KEPT, largest=0, tidy=True):
   with 0 that is all of them.
 
   Raises:
-    ConfigError: if it cannot be opened.
+    ConfigError: if what Orbax keeps about a checkpoint is damaged.
+    OSError: if the system does not let it be opened.
   """
   import orbax.checkpoint as ocp  # here and below: half a second that a refused config need not wait for
 
@@ -60,6 +61,8 @@ def manager(directory, keep=KEPT, largest=0, tidy=True):
   directory.mkdir(parents=True, exist_ok=True)  # as Orbax asks of a process that is alone
   try:  # Orbax reads what it wrote about every step
     opened = ocp.CheckpointManager(directory.absolute(), options=options, item_handlers=handlers)
+  except OSError:  # a full or read-only disk, too many open files: nothing is damaged
+    raise
   except Exception as error:  # damage raises many types
     raise ConfigError(
       f'{directory}: what a _CHECKPOINT_METADATA says is damaged ({cause(error)}); delete those files there, without '

@@ -207,8 +207,8 @@ def generator(
     # differed.
     due = (t + 1 >= first) & ((t + 1 - first) % interval == 0)
     before = state['cvae'], state['info']
-    like = lambda new, old: jax.tree.map(lambda a, b: a.astype(b.dtype), new, old)
-    cvae, info = jax.lax.cond(due, lambda: like(train(key, state['cvae'], material), before), lambda: before)
+    learn = lambda: optax.tree.cast_like(train(key, state['cvae'], material), before)
+    cvae, info = jax.lax.cond(due, learn, lambda: before)
     known = jnp.where(due, material['count'] > 0, state['known'])  # the classes that it was trained on
     new = {'store': buffer, 'cvae': cvae, 'known': known, 'info': info}
     metrics = {name: jnp.where(jnp.any(known), value, jnp.nan) for name, value in info.items()}  # none before the first

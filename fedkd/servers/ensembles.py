@@ -139,10 +139,11 @@ def _student(key, t, net, variables, state, target, how):
   lessons = jnp.arange(state['image'].value.shape[0]), target
   size = jnp.asarray(state.get('size', lessons[0].shape[0]))
   fit = lambda key, learner, steps: local.fit(key, learner, how.tx, loss_fn, lessons, size, how.batch, steps, t=t)
+  loss_of = lambda sums: jnp.float32(local.report(sums)['distill_loss'])  # also of weights in 64 bits
   first = local.start(variables, how.tx)
   if how.validate == 'none':
     learner, sums = fit(key, first, how.steps)
-    return local.variables(learner), jnp.float32(local.report(sums)['distill_loss'])
+    return local.variables(learner), loss_of(sums)
 
   def chunk(carry):
     done, learner, best, accuracy, at, _ = carry
@@ -150,7 +151,7 @@ def _student(key, t, net, variables, state, target, how):
     done, now = done + CHECK, _accuracy(net, local.variables(learner), state)
     best = jax.tree.map(lambda a, b: jnp.where(now > accuracy, a, b), local.variables(learner), best)
     better = jnp.where(now > accuracy, done, at)
-    return done, learner, best, jnp.maximum(now, accuracy), better, jnp.float32(local.report(sums)['distill_loss'])
+    return done, learner, best, jnp.maximum(now, accuracy), better, loss_of(sums)
 
   going = lambda carry: (carry[0] < how.steps) & (carry[0] - carry[4] < how.patience)
   start = jnp.int32(0), first, variables, jnp.float32(-1), jnp.int32(0), jnp.float32(0)

@@ -98,7 +98,8 @@ def _not_run(everything, judged) -> list:
   done = lambda id, profiles: any((id, profile) in everything for profile in profiles)
   missing = {id: entry.needs for id, entry in registry.items() if entry.needs and not done(id, values.PROFILES)}
   short = {id: entry.cost for id, entry in registry.items() if id not in missing and not done(id, values.PROFILES)}
-  full = [id for id, entry in registry.items() if not (id in missing or id in short or done(id, entry.full))]
+  tables = {id: entry for id, entry in registry.items() if not id.startswith('why-')}  # the others are of `small` alone
+  full = [id for id, entry in tables.items() if not (id in missing or id in short or done(id, entry.full))]
   lines = [NOT_RUN]
   for name in sorted(set(missing.values())):
     lines.append(f'* {name} was not at hand: {", ".join(id for id, needs in missing.items() if needs == name)}.')

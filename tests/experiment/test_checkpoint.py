@@ -46,25 +46,25 @@ def test_one_flipped_bit_or_a_cut_in_any_file_is_harmless_or_noticed(tmp_path):
   files = sorted(p.relative_to(tmp_path / 'good') for p in (tmp_path / 'good' / '4').rglob('*') if p.is_file())
   noticed = 0
   for number, name in enumerate(files):
-    kind = ('flip', 'cut')[number % 2]  # all of both: `python -m launch.fuzz`
-    directory = tmp_path / f'{number}{kind}'
-    save_two(directory)
-    target = directory / name
-    if not target.exists():  # Orbax names its data files at random: take the one of the same place
-      target = sorted(p for p in (directory / name).parent.iterdir() if p.is_file())[0]
-    content = bytearray(target.read_bytes())
-    if not content:
-      continue
-    if kind == 'flip':
-      content[len(content) // 2] ^= 4
-    target.write_bytes(content if kind == 'flip' else content[: len(content) // 2])
-    warnings = []
-    step, state, notes = restore(directory, warnings)
-    assert checkpoint.checksum(state) == checkpoint.checksum(states(step))
-    assert notes['round'] == step
-    assert step == 4 or 'checkpoint 4 is damaged' in warnings[0]
-    noticed += step == 2
-  assert noticed >= 2
+    for kind in ('flip', 'cut'):
+      directory = tmp_path / f'{number}{kind}'
+      save_two(directory)
+      target = directory / name
+      if not target.exists():  # Orbax names its data files at random: take the one of the same place
+        target = sorted(p for p in (directory / name).parent.iterdir() if p.is_file())[0]
+      content = bytearray(target.read_bytes())
+      if not content:
+        continue
+      if kind == 'flip':
+        content[len(content) // 2] ^= 4
+      target.write_bytes(content if kind == 'flip' else content[: len(content) // 2])
+      warnings = []
+      step, state, notes = restore(directory, warnings)
+      assert checkpoint.checksum(state) == checkpoint.checksum(states(step))
+      assert notes['round'] == step
+      assert step == 4 or 'checkpoint 4 is damaged' in warnings[0]
+      noticed += step == 2
+  assert noticed >= 4
 
 
 def test_where_none_can_be_read_nothing_is_deleted(tmp_path):

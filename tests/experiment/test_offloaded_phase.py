@@ -154,6 +154,7 @@ def test_a_directory_that_cannot_be_written_is_refused(tmp_path):
   [
     (lambda c: c.update(devices=2), 'devices=2 does not go with client_store; set it to 1'),
     (lambda c: c.update(before=({'name': 'private', 'rounds': 1},)), 'before=.* does not go with client_store'),
+    (lambda c: c.update(initial='own'), "initial='own' does not go with client_store; set it to 'equal'"),
     (lambda c: setattr(c, 'plan', base.plan('asynchronous', stale=True)), 'set plan.stale=False'),
   ],
 )
