@@ -52,8 +52,7 @@ WHY = {  # what we know of claims that were not kept
   'felo fedgkt': 'In `small` FedGKT has less than a twentieth of the weights, ' + MAPS,
   'felo fedavg': (
     'Neither that Felo and Velo begin to load averaged weights after five rounds nor their knowledge loss by itself. '
-    'Without both, Felo is FedAvg but for rounding; its run is 0.7 ± 4.1 points below that of FedAvg (why-felo-start), '
-    'which is of a commit whose running variance was still biased.'
+    'Without both, Felo is FedAvg but for rounding; its run is 0.2 ± 2.0 points below that of FedAvg (why-felo-start).'
   ),
   'steady': 'The second half of `small` has four evaluations of 1,000 images, so two differences a seed.',
 }
