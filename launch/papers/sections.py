@@ -2,8 +2,10 @@
 
 import numpy as np
 import pandas as pd
+from ml_collections import ConfigDict
 
 from fedkd import analysis
+from fedkd import config as base
 from fedkd.analysis import results
 from launch.papers import values
 
@@ -100,8 +102,9 @@ def _size(config) -> str:
 
 def clients(entry, profile, done) -> pd.DataFrame | None:
   """Per client or architecture, in the rows that have the first one's nets: ours, and what is printed in brackets."""
-  groups = next(iter(done.values()))['config']['groups']
-  owner = np.repeat(np.arange(len(groups)), [group['clients'] for group in groups])
+  config = next(iter(done.values()))['config']
+  groups = config['groups']
+  owner = np.repeat(np.arange(len(groups)), [entry['clients'] for entry in base.entries(ConfigDict(config))])
   detail = lambda g: '-'.join(map(str, g.get('filters', g.get('hidden', ()))))
   names = [f'{i}: {g["model"]} {detail(g)}'.rstrip() for i, g in enumerate(groups)]  # two may be alike
   if entry.parts:
