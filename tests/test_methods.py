@@ -76,13 +76,11 @@ TABLE = {
   ),
 }
 VARIANTS = [name for name in TABLE if name.split()[0] in TABLE and ' ' in name]  # of a method that has a row
-# One of each family: alone, weights, class knowledge, logits of public rows, peers, a part of the weights and features.
-FAMILIES = ('private', 'fedavg', 'fedhe', 'fedmd', 'fedh2l', 'lg_fedavg', 'felo')
+# One of each family: weights, class knowledge, logits of public rows, peers, weights and features.
+FAMILIES = ('fedavg', 'fedhe', 'fedmd', 'fedh2l', 'felo')
 every_method = pytest.mark.parametrize('name', cases(TABLE, fast=FAMILIES))
 # Another, long compilation of every method: by default of those that treat statistics in ways of their own.
-every_paper = pytest.mark.parametrize(
-  'name', cases([name for name in TABLE if name not in VARIANTS], fast=('fedavg', 'fedh2l'))
-)
+every_paper = pytest.mark.parametrize('name', cases([name for name in TABLE if name not in VARIANTS], fast=('fedavg',)))
 
 
 def test_the_table_is_complete():
@@ -230,9 +228,7 @@ def test_the_order_of_the_slots_does_not_matter(name):
   assert_close(*states)
 
 
-@pytest.mark.parametrize(
-  'name', cases([name for name in TABLE if len(TABLE[name][1]) > 1], fast=('fedhe', 'fedmd', 'fedh2l'))
-)
+@pytest.mark.parametrize('name', cases([name for name in TABLE if len(TABLE[name][1]) > 1], fast=('fedhe', 'fedh2l')))
 def test_a_group_without_slots(name):
   made = fresh(name)
   participants = [np.zeros((2, 0), np.int32)] * len(made.groups)

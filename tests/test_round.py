@@ -11,7 +11,7 @@ import pytest
 from fedkd import local, methods, models, plan
 from fedkd import round as rounds
 from fedkd.types import Client, Download, Method, Server, State
-from helpers import assert_close, assert_same_bits, pool, problem, row, split
+from helpers import assert_close, assert_same_bits, cases, pool, problem, row, split
 
 SGD = optax.sgd(0.1)
 NET = models.MLP((8,), classes=3)
@@ -58,7 +58,7 @@ def test_idle_clients_do_not_change(name):
 
 
 @every_method
-@pytest.mark.parametrize('sizes', [(2, 2), (1, 3)])
+@pytest.mark.parametrize('sizes', [pytest.param((2, 2), marks=pytest.mark.slow), (1, 3)])
 def test_regrouping(name, sizes):
   _, (expected, _) = base(name)
   state, _ = problem(METHODS[name], [NET] * len(sizes), sizes, some(sizes)).run()
@@ -66,7 +66,7 @@ def test_regrouping(name, sizes):
 
 
 @every_method
-@pytest.mark.parametrize('clients_per_vmap', [1, 2])
+@pytest.mark.parametrize('clients_per_vmap', cases([1, 2], fast=[1]))
 def test_empty_slots(name, clients_per_vmap):
   made, _ = base(name)
   expected, report = made.run(clients_per_vmap=clients_per_vmap)
@@ -139,7 +139,7 @@ def test_fedhe_without_its_knowledge_loss_is_private():
 
 
 @every_method
-@pytest.mark.parametrize('clients_per_vmap', [pytest.param(2, marks=pytest.mark.slow), 3, 4])
+@pytest.mark.parametrize('clients_per_vmap', cases([2, 3, 4], fast=[3]))
 def test_width_of_the_map(name, clients_per_vmap):
   everyone = plan.synchronous()([4], 3)
   made = problem(METHODS[name], [NET], [4], everyone)

@@ -96,7 +96,7 @@ def test_more_rounds_continue_to_the_same_bits(images, finished, tmp_path):
   assert [row['round'] for row in metrics(tmp_path)] == [0, 2, 3, 4, 6]
 
 
-@pytest.mark.parametrize('watch', ['', 'accuracy'])
+@pytest.mark.parametrize('watch', [pytest.param('', marks=pytest.mark.slow), 'accuracy'])
 def test_a_longer_run_compiles_the_same_program(images, watch):
   texts = []
   for rounds in (1, 8):
@@ -273,6 +273,7 @@ def test_a_run_is_traced_once_whatever_its_chunks(images):
   assert first == len(traces) == len(parts.groups)
 
 
+@pytest.mark.slow
 def test_programs_are_compiled_once_before_any_is_run(images, tmp_path, compiled, monkeypatch):
   """Of all phases that are ahead, in the caller's context of JAX, also where clients may stop."""
   real = scoring.accuracy

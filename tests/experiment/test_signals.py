@@ -10,6 +10,7 @@ import pytest
 
 import runs
 from fedkd import experiment, files
+from helpers import cases
 from launch.bench import stages
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -80,15 +81,15 @@ def test_killed_and_interrupted_runs_end_like_an_unbroken_one(command, tmp_path)
   assert [r['round'] for r in rows[0]] == list(range(0, 61, 2))
 
 
-@pytest.mark.parametrize(
-  ('flags', 'message'),
-  [
-    (['--config.colour=red'], 'colour'),
-    (['--config.rounds=many'], 'rounds'),
-    (['--config.data.clients=999'], 'data.clients=999'),
-    (['stray'], "'stray' is not a flag"),
-  ],
-)
+REFUSED = [
+  (['--config.colour=red'], 'colour'),
+  (['--config.rounds=many'], 'rounds'),
+  (['--config.data.clients=999'], 'data.clients=999'),
+  (['stray'], "'stray' is not a flag"),
+]
+
+
+@pytest.mark.parametrize(('flags', 'message'), cases(REFUSED, fast=REFUSED[::3]))
 def test_refusals_exit_with_2_one_sentence_and_no_run_directory(command, tmp_path, flags, message):
   process = start(command, f'--workdir={tmp_path / "run"}', *flags)
   out, err = process.communicate()

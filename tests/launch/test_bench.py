@@ -40,7 +40,7 @@ def test_flops_of_strided_convolutions_by_hand():
   assert flops.flops_per_example(cases.STRIDED[0], (32, 32, 3)) == work
 
 
-@pytest.mark.parametrize('method', ['private', 'fedhe'])
+@pytest.mark.parametrize('method', [pytest.param('private', marks=pytest.mark.slow), 'fedhe'])
 def test_a_row_has_the_promised_fields(method):
   case = TINY._replace(method=method)
   row = bench.measure('tiny', case, bench.Config(mapping='chunks'), budget=0, peak=lambda: 1e9)

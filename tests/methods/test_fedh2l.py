@@ -125,7 +125,7 @@ VARIANTS = {
 }
 
 
-@pytest.mark.parametrize('name', cases(VARIANTS, fast=('the paper', 'pcgrad')))
+@pytest.mark.parametrize('name', cases(VARIANTS, fast=('the paper',)))
 def test_is_its_twin(name):
   how = DEFAULT | VARIANTS[name]
   made = made_with(fedh2l(**how), padding=3)

@@ -229,10 +229,9 @@ def kept(said, store, t):
   return [vector for _, _, vector in said]
 
 
-TWINS = [('group', 'cumulative'), ('pool', 'medians')]
-
-
-@pytest.mark.parametrize(('align', 'store'), cases(itertools.product(ALIGNED, (*STORES, 'medians')), fast=TWINS))
+@pytest.mark.parametrize(
+  ('align', 'store'), cases(itertools.product(ALIGNED, (*STORES, 'medians')), fast=[('group', 'cumulative')])
+)
 def test_the_server_is_its_twin(store, align):
   how, mean, average = {'store': store}, np.mean, np.average
   if store == 'medians':  # by rules, of the weights and of the latest knowledge
@@ -372,9 +371,10 @@ def batches(made, t, client):
     yield np.asarray(mine.index)[local.draw(key_batch, mine.index.shape[0], mine.size, BATCH)]
 
 
-@pytest.mark.parametrize(
-  ('direction', 'reduction', 'equal_weights'), [('server', 'batchmean', False), ('client', 'mean', True)]
-)
+DIRECTIONS = [('server', 'batchmean', False), ('client', 'mean', True)]
+
+
+@pytest.mark.parametrize(('direction', 'reduction', 'equal_weights'), cases(DIRECTIONS, fast=DIRECTIONS[:1]))
 def test_felo_is_its_twin(direction, reduction, equal_weights):
   images = pool()
   label = np.asarray(images.label)

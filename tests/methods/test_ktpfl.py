@@ -131,6 +131,7 @@ def test_four_rounds_are_those_of_the_twin(order):
     np.testing.assert_allclose(np.vstack([dense['kernel'], dense['bias'][None]]), party.w, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_mini_batches_instead_of_passes_are_as_many_in_every_round():
   made = made_with(methods.ktpfl(SGD, **{**TURN, 'epochs': None, 'steps': 1}))
   state = made.state

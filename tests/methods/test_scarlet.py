@@ -50,7 +50,7 @@ def test_all_rows_for_ever_are_sent_once():
     np.testing.assert_array_equal(down['indices'], 2 * PUBLIC if t else PUBLIC)  # rows and signals; requests at first
 
 
-@pytest.mark.parametrize('published', [False, True])
+@pytest.mark.parametrize('published', [pytest.param(False, marks=pytest.mark.slow), True])
 def test_the_cache_is_that_of_a_twin(published):
   """Row by row: when it is requested, kept, reused, emptied; and what a client then knows."""
   duration = 2

@@ -69,7 +69,7 @@ def test_one_feature_per_class_for_all_clients_of_a_round_and_another_in_the_nex
   assert server.send(keys[0], 0, state, SLOTS)[0].own == ()
 
 
-@pytest.mark.parametrize('interval', [1, 3])
+@pytest.mark.parametrize('interval', [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_the_autoencoder_learns_before_every_round_that_is_due_and_in_no_other(interval):
   """Algorithm 2 trains at the beginning of round t, here at the end of the one before."""
   rounds = history(interval=interval)

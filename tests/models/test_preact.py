@@ -62,7 +62,7 @@ def twin(params, x, rate):
   return norm(x, params['n4']).mean((1, 2)) @ dense['kernel'] + dense['bias']
 
 
-@pytest.fixture(scope='module', params=[1.0, 0.25])
+@pytest.fixture(scope='module', params=[pytest.param(1.0, marks=pytest.mark.slow), 0.25])
 def run(request):
   """A training pass at a rate: the net, its variables, its logits, what it wrote, its gradient."""
   net = PreActResNet(rate=request.param, **SMALL)

@@ -11,7 +11,6 @@ from fedkd import models
 from fedkd.models import layers
 from fedkd.models.resnet import ResNet
 from fedkd.models.torch_layers import max_pool_3x3, scaled
-from helpers import cases
 
 KEY = jax.random.key(0)
 NARROW = {'width': 1 / 32, 'classes': 3}  # 2, 4, 8, 16 channels
@@ -176,10 +175,8 @@ def test_only_group_norm_keeps_images_apart(norm):
   assert apart < 1e-5 if norm == 'group' else apart > 1e-2
 
 
-@pytest.mark.parametrize(
-  ('norm', 'lowering'),
-  cases(itertools.product(('batch', 'group'), ('native', 'matmul')), fast=[('batch', 'matmul')]),
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(('norm', 'lowering'), list(itertools.product(('batch', 'group'), ('native', 'matmul'))))
 def test_bfloat16_agrees_with_float32(norm, lowering):
   x, label = normal(0, 8, 16, 16, 3), jnp.arange(8) % 3
   fields = {'width': 1 / 8, 'classes': 3, 'stem': 'cifar', 'norm': norm, 'lowering': lowering}
