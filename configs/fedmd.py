@@ -5,7 +5,8 @@
 `setting`: femnist_iid, femnist_first (the run that the authors' first repository stores, on the letters k to p
 instead of a to f), femnist_noniid (needs the published emnist-letters.mat in data.dir), cifar_iid, cifar_noniid, or
 cifar_weak (models 0 and 9 are two-layer networks). `method`: fedmd; pooled, every model on all private data, and
-private, every model alone for 50 passes: both warm-start from the public phase of the neighbouring run `fedmd`.
+private, every model alone, for 50 passes; private_long, alone for as many passes as FedMD's private phase and revisits
+have, with the batches of the revisits. All three warm-start from the public phase of the neighbouring run `fedmd`.
 `weights`: `uniform`, or `paper` (models 0 and 9 count half). `zoo`: table1 or table2 for the CIFAR nets;
 `superclasses`: paper or code.
 
@@ -131,10 +132,13 @@ def get_config(arg=''):
     )
     config.rounds = rounds + 1  # the first only uploads logits
   else:
-    scope = {'name': 'agg', 'scope': 'everyone'} if choice.method == 'pooled' else {'name': choice.method}
-    config.method = base.method(**scope, **epoch, batch=32)
-    config.rounds = 2 * transfer
+    long = choice.method == 'private_long'
+    own = {'name': 'private'} if long else {'name': choice.method}
+    scope = {'name': 'agg', 'scope': 'everyone'} if choice.method == 'pooled' else own
+    config.method = base.method(**scope, **epoch, batch=batch if long else 32)
+    config.rounds = transfer + rounds * revisit if long else 2 * transfer
     config.init_from = 'fedmd@0'
-    config.early_stop.update(private.get('early_stop', {}))
+    if not long:
+      config.early_stop.update(private.get('early_stop', {}))
     config.eval_every = 1 if private else 5
   return base.finish(config, choice)
