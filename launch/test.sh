@@ -4,4 +4,4 @@ source "$(dirname "$0")/setup.sh" "[test]"
 if [ $# -gt 0 ]; then
   exec .venv/bin/python -m pytest "$@"
 fi
-.venv/bin/python -m pytest -n "$(nproc)" --dist=worksteal --nbmake notebooks tests
+.venv/bin/python -m pytest -n "$(nproc)" --dist=worksteal

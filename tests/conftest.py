@@ -13,7 +13,7 @@ os.environ.setdefault('JAX_TRACEBACK_IN_LOCATIONS_LIMIT', '0')  # nobody looks w
 ROOT = pathlib.Path(os.environ.get('FEDKD_CACHE') or '~/.cache/fedkd').expanduser()
 # In the environment, so that the programs that tests start share it.
 os.environ['JAX_COMPILATION_CACHE_DIR'] = str(ROOT / 'xla-tests')
-os.environ['JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS'] = '0'
+os.environ['JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS'] = '0.05'
 os.environ['JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES'] = '-1'
 
 import hypothesis  # noqa: E402

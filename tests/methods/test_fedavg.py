@@ -57,7 +57,7 @@ def test_ones_own_statistics_neither_travel_nor_are_averaged():
   assert_close(made.variables(State((states,), server), 0), expected)
 
 
-@pytest.mark.parametrize('keep', [False, True])
+@pytest.mark.parametrize('keep', [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_the_server_holds_the_weighted_mean_of_locally_trained_models(keep):
   method = methods.fedavg(MOMENTUM, steps=STEPS, batch=BATCH, keep_optimizer=keep)
   made = problem(method, [NET], [3], plan.synchronous()([3], 3))

@@ -243,6 +243,7 @@ def test_agg_is_fedh2l_without_global_phases():
     assert_close(alone.client[g]['learner'], agg.client[g])
 
 
+@pytest.mark.slow
 def test_separate_optimizers_have_their_own_momentum():
   tx = optax.sgd(0.1, momentum=0.9)
   made = made_with(fedh2l(tx, separate_optimizers=True, local_rows='own', project='none'), rounds=2)

@@ -371,10 +371,10 @@ def batches(made, t, client):
     yield np.asarray(mine.index)[local.draw(key_batch, mine.index.shape[0], mine.size, BATCH)]
 
 
-DIRECTIONS = [('server', 'batchmean', False), ('client', 'mean', True)]
+WAYS = [('server', 'batchmean', False), ('client', 'mean', True)]
 
 
-@pytest.mark.parametrize(('direction', 'reduction', 'equal_weights'), cases(DIRECTIONS, fast=DIRECTIONS[:1]))
+@pytest.mark.parametrize(('direction', 'reduction', 'equal_weights'), cases(WAYS, fast=WAYS[:1]))
 def test_felo_is_its_twin(direction, reduction, equal_weights):
   images = pool()
   label = np.asarray(images.label)
