@@ -11,7 +11,7 @@ from jax.flatten_util import ravel_pytree
 
 from fedkd import examples, inference, local, models
 from fedkd.types import Data, ExampleIndices
-from helpers import assert_close, assert_same_bits, cases, pool, preprocessed
+from helpers import assert_close, assert_same_bits, pool, preprocessed
 
 KEY = jax.random.key(3)
 WIDTH = 24  # n_max of most tests: one shape, one compilation
@@ -160,7 +160,8 @@ def train(rows, size, tx=TX, exact=False, **how):
   return jax.jit(fit, compiler_options=options)(jnp.asarray(rows, jnp.int32), size)
 
 
-@pytest.mark.parametrize('how', cases([{'steps': 3}, {'epochs': 2}], fast=[{'epochs': 2}]))
+@pytest.mark.slow  # whole rounds do not either: test_round.py
+@pytest.mark.parametrize('how', [{'steps': 3}, {'epochs': 2}])
 def test_training_does_not_see_padding(how):
   rows = np.arange(10)
   # Another shape is another program; with the emitters that runs have, its bits are the same.

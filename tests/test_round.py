@@ -124,6 +124,7 @@ def test_two_runs(name):
     assert_same_bits(other, expected)
 
 
+@pytest.mark.slow
 def test_fedhe_without_its_knowledge_loss_is_private():
   fedhe = methods.fedhe(SGD, steps=2, batch=6, alpha=0.0, cold_start=0.0)
   alone = methods.private(SGD, steps=2, batch=6)

@@ -25,7 +25,7 @@ def config(images, method='fedmd', seeds=(0,)):
     phase = {'steps': 2, 'batch': 8}
     out.before = ({'name': 'public', 'rounds': 2, **phase}, {'name': 'private', 'rounds': 2, **phase})
   out.data.public_share, out.eval_every, out.eval_rows = 0.2, 1, 0
-  out.groups = ({'model': 'MLP', 'clients': 2, 'hidden': (8,)}, {'model': 'MLP', 'clients': 2, 'hidden': (6,)})
+  out.groups = ({'model': 'MLP', 'clients': 4, 'hidden': (8,)},)
   return out
 
 

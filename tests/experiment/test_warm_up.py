@@ -11,7 +11,7 @@ import runs
 from fedkd import experiment, federation, inference, local, methods, models, simulation
 from fedkd.experiment import progress, warm_up
 from fedkd.models.base import Preprocessed
-from helpers import pool
+from helpers import cases, pool
 
 KEY = jax.random.key(0)
 
@@ -33,7 +33,7 @@ def test_decays_are_those_of_all_layers():
   assert found == [0.95, 0.95, 0.7]
 
 
-@pytest.mark.parametrize(('name', 'shared'), [('private', False), ('fedavg', True)])
+@pytest.mark.parametrize(('name', 'shared'), cases([('private', False), ('fedavg', True)], fast=[('fedavg', True)]))
 def test_the_initial_share_is_what_a_change_of_the_initial_statistics_leaves(name, shared):
   """Training does not look at running statistics, so that of an initial difference the share alone is left."""
   images, rounds = pool(), 3

@@ -135,6 +135,7 @@ def test_three_rounds_are_those_of_a_twin_in_numpy(knowledge, distance, others):
   assert (numbers(report.up), numbers(report.down)) == (3 * 3 * 12, 2 * 3 * 12)
 
 
+@pytest.mark.slow
 def test_fedhe_with_sums_of_a_round_is_the_variant_of_htfllib():
   how = {'knowledge': 'logits', 'distance': 'mse', 'others_only': False}
   fedhe = methods.fedhe(SGD, count_offset=0.0, cold_start=0.0, refresh_every=0.0, **TURN)

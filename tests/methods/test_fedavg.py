@@ -141,6 +141,7 @@ def test_per_group_is_separate_runs():
     assert_same_bits(alone.server[0], state.server[g])
 
 
+@pytest.mark.slow
 def test_one_group_per_group_is_fedavg():
   states = []
   for per_group in (False, True):

@@ -22,6 +22,7 @@ def head_of(made, state, g=0):
   return {path.rpartition('/')[2]: np.asarray(leaf) for path, leaf in down.items()}
 
 
+@pytest.mark.slow
 def test_without_passes_the_head_never_changes_and_one_client_is_private_that_restarts_with_it():
   made = made_with(methods.fedgh(SGD, server_epochs=0, **TURN), clients=1)
   alone = made_with(methods.private(SGD, steps=None, keep_optimizer=False, **TURN), clients=1)

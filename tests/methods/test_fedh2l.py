@@ -235,6 +235,7 @@ def test_two_nodes_in_pairs_are_two_nodes():
   assert_close(report.down, other.down)
 
 
+@pytest.mark.slow
 def test_agg_is_fedh2l_without_global_phases():
   """Nobody ever hears anything: each round is a step on the private rows and everybody's public ones."""
   alone = first_rounds(fedh2l(interval=100))[0]
@@ -312,6 +313,7 @@ def test_the_node_left_over_skips_the_exchange():
   np.testing.assert_array_equal(examples, 8 * (1 + phases))
 
 
+@pytest.mark.slow
 def test_an_idle_peer_is_ignored():
   participants = (np.array([[0, 1], [0, -1], [0, 1]], np.int32), np.array([[0], [0], [0]], np.int32))
   made = problem(fedh2l(local_rows='own', batch=8), [LINEAR] * 2, SIZES, plan.Plan(participants), PARTS, contested())

@@ -90,6 +90,7 @@ def test_identical_parties_are_a_fixed_point(loss, monkeypatch):
     assert_close(state.client[0]['learner'].params, made.state.client[0]['learner'].params, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_one_party_hears_its_own_logits_and_the_gradient_is_zero():
   made = made_with(fedmd(subset=0), [1], rounds=1)  # which ends before a revisit
   state, _ = made.run()

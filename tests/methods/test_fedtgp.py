@@ -72,6 +72,7 @@ def sent(made, state):
   return made.method.server.send(made.key, 0, state.server, ((),))[0].shared['knowledge']
 
 
+@pytest.mark.slow
 def test_without_passes_the_first_prototypes_stay():
   made = made_with(methods.fedtgp(SGD, server_epochs=0, **TURN), rounds=2)
   state, _ = made.run()

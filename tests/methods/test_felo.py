@@ -183,6 +183,7 @@ def test_without_distillation_it_is_fedavg_inside_each_architecture(slots):
   assert_close(felo_state.server['weights'], fedavg_state.server, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_one_client_without_distillation_is_local_training():
   (state, report), (alone, alone_report) = (
     contained(n)._replace(plan=PLANS['one client']).run() for n in ('felo', 'private')

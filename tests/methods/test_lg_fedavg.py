@@ -17,12 +17,14 @@ SGD = optax.sgd(0.1)
 TURN = {'epochs': 1, 'batch': 4}
 
 
+@pytest.mark.slow
 def test_with_nothing_shared_it_is_private():
   lone = methods.private(SGD, steps=None, keep_optimizer=False, **TURN)
   one, other = (made_with(m).run()[0].client for m in (methods.lg_fedavg(SGD, share='none', **TURN), lone))
   assert_same_bits(one, other)
 
 
+@pytest.mark.slow
 def test_with_everything_shared_it_is_fedavg():
   ours, theirs = methods.lg_fedavg(SGD, share='all', **TURN), methods.fedavg(SGD, steps=None, **TURN)
   one, other = (m.variables(made_with(m, net=Normed()).run()[0], 0) for m in (ours, theirs))

@@ -169,6 +169,7 @@ def test_a_step_is_finite_drops_and_moves_statistics(net, shallow):
   assert all((a != np.asarray(b)).any() for a, b in zip(old, jax.tree.leaves(new), strict=True))
 
 
+@pytest.mark.slow
 def test_initial_numbers(shallow):
   def initial(net, *layers):
     """These layers' parameters; the rest of the network is never computed."""

@@ -91,6 +91,7 @@ def test_a_training_pass_is_the_twins(run):
     np.testing.assert_allclose(leaf, other, rtol=1e-2, atol=1e-3 * np.abs(other).max())
 
 
+@pytest.mark.slow
 def test_inference_with_the_statistics_of_a_batch_is_training_on_it(run):
   net, variables, logits, new, _ = run
   assert jax.tree.map(jnp.shape, new['batch']) == jax.tree.map(jnp.shape, variables['batch_stats'])

@@ -11,6 +11,7 @@ from fedkd import models
 from fedkd.models import layers
 from fedkd.models.resnet import ResNet
 from fedkd.models.torch_layers import max_pool_3x3, scaled
+from helpers import cases
 
 KEY = jax.random.key(0)
 NARROW = {'width': 1 / 32, 'classes': 3}  # 2, 4, 8, 16 channels
@@ -164,7 +165,7 @@ def test_the_contract(trained):
   assert features.shape == (4, 4)
 
 
-@pytest.mark.parametrize('norm', ['batch', 'group'])
+@pytest.mark.parametrize('norm', cases(['batch', 'group'], fast=['group']))
 def test_only_group_norm_keeps_images_apart(norm):
   net = ResNet((1, 1), norm=norm, stem='cifar', **NARROW)
   x = normal(0, 4, 8, 8, 3)
