@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The tests (arguments go to pytest; `-m slow` runs the longer ones) and the notebooks.
+# The tests (arguments go to pytest; `-m slow` runs the longer ones) and the shorter notebooks.
 source "$(dirname "$0")/setup.sh" "[test]"
 if [ $# -gt 0 ]; then
   exec .venv/bin/python -m pytest "$@"

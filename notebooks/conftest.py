@@ -1,4 +1,4 @@
-"""Notebooks are tests; the longest of them is one of the longer checks."""
+"""Notebooks are tests."""
 
 import pytest
 
@@ -7,6 +7,7 @@ SLOW = ('02_write_an_aggregation_rule.ipynb',)  # nine runs
 
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at the markers
 def pytest_collection_modifyitems(items):
+  """Marks the longest."""
   for item in items:
     if item.path.name in SLOW:
       item.add_marker(pytest.mark.slow)
@@ -14,7 +15,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
-  """Notebooks train for longer than it takes to compile, so that the tests' cheap compilation would be dear."""
+  """Without the tests' flags for cheap compilation: 01 trains for longer than it takes to compile."""
   del item
   with pytest.MonkeyPatch.context() as patch:
     patch.delenv('XLA_FLAGS', raising=False)

@@ -56,16 +56,21 @@ def read(config, beside, variables) -> tuple:
     raise ConfigError(f'{where}: the clients of that run differ ({"; ".join(changed)}); make them equal')
   sizes = [entry['clients'] for entry in configs.entries(config)]
   like = jax.eval_shape(lambda v: _per_client(v, sizes), _models(variables))
-  with checkpoint.manager(path / 'phases', keep=None, tidy=False) as opened:
-    if int(phase) not in opened.all_steps():
-      raise ConfigError(f'{where}: phase {phase} of that run is not finished; finish it first')
-    try:
-      found, notes = checkpoint.read(opened, int(phase), like)
-    except Exception as error:  # as in `checkpoint.restore`
-      reason = checkpoint.reason_of(error)
-      raise ConfigError(
-        f'{where}: {path / "phases" / phase} is damaged ({reason}); bring it back, or delete {path} and run it again'
-      ) from error
+  try:
+    with checkpoint.manager(path / 'phases', keep=None, tidy=False) as opened:
+      if int(phase) not in opened.all_steps():
+        raise ConfigError(f'{where}: phase {phase} of that run is not finished; finish it first')
+      try:
+        found, notes = checkpoint.read(opened, int(phase), like)
+      except Exception as error:  # as in `checkpoint.restore`
+        reason = checkpoint.reason_of(error)
+        raise ConfigError(
+          f'{where}: {path / "phases" / phase} is damaged ({reason}); bring it back, or delete {path} and run it again'
+        ) from error
+  except OSError as error:  # the system's, not damage
+    raise ConfigError(
+      f'{where}: {path / "phases"} cannot be read ({error.strerror}); repair that and start again'
+    ) from error
   if changed := _of_another_run(notes, other):
     raise ConfigError(
       f'{where}: {path / "phases" / phase} is of a run with another config ({"; ".join(changed)}); bring the right one '

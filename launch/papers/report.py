@@ -98,7 +98,9 @@ def _not_run(everything, judged) -> list:
   done = lambda id, profiles: any((id, profile) in everything for profile in profiles)
   missing = {id: entry.needs for id, entry in registry.items() if entry.needs and not done(id, values.PROFILES)}
   short = {id: entry.cost for id, entry in registry.items() if id not in missing and not done(id, values.PROFILES)}
-  tables = {id: entry for id, entry in registry.items() if not id.startswith('why-')}  # the others are of `small` alone
+  # What decides is run in `small` alone, unless a question is asked in another profile.
+  asked = {question.row.partition('/')[0] for question in papers.questions() if question.profile != 'small'}
+  tables = {id: entry for id, entry in registry.items() if not id.startswith('why-') or id in asked}
   full = [id for id, entry in tables.items() if not (id in missing or id in short or done(id, entry.full))]
   lines = [NOT_RUN]
   for name in sorted(set(missing.values())):

@@ -145,7 +145,6 @@ def logged(path):
     content = rest[4:]
 
 
-@pytest.mark.slow
 def test_a_run_resumes_among_stopped_clients_to_the_same_bits(finished, tmp_path):
   made, workdir, summary = finished
   turns = [r['turns'][0] for r in rows_of(workdir) if r['phase'] == 1]

@@ -165,6 +165,18 @@ def test_a_branch_from_a_damaged_phase_is_refused(finished, images, tmp_path):
     experiment.run(made, tmp_path / 'wrong', show=False)
 
 
+def test_a_branch_that_the_system_does_not_let_be_read_is_one_sentence(finished, images, tmp_path, monkeypatch):
+  made = config(images, 'agg')
+  made.init_from = 'fedmd@0'
+  monkeypatch.setattr('orbax.checkpoint.CheckpointManager', too_many)
+  with pytest.raises(ConfigError, match=r'fedmd/phases cannot be read \(Too many open files\); repair that'):
+    experiment.run(made, finished[0].parent / 'unread', show=False)
+
+
+def too_many(*args, **options):
+  raise OSError(24, 'Too many open files')
+
+
 def test_a_branch_from_a_phase_of_another_run_is_refused(finished, images, tmp_path):
   """As if `phases/` had been copied from a run with another optimizer."""
   shutil.copytree(finished[0], tmp_path / 'fedmd')

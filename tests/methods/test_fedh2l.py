@@ -235,7 +235,6 @@ def test_two_nodes_in_pairs_are_two_nodes():
   assert_close(report.down, other.down)
 
 
-@pytest.mark.slow
 def test_agg_is_fedh2l_without_global_phases():
   """Nobody ever hears anything: each round is a step on the private rows and everybody's public ones."""
   alone = first_rounds(fedh2l(interval=100))[0]

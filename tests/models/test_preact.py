@@ -80,7 +80,6 @@ def run(request):
   return net, variables, logits, new, gradient
 
 
-@pytest.mark.slow
 def test_a_training_pass_is_the_twins(run):
   net, variables, logits, _, gradient = run
   assert ['shortcut' in variables['params'][name] for name in ('layer1_0', 'layer2_0', 'layer2_1')] == [0, 1, 0]
