@@ -90,8 +90,10 @@ def tried(cell, choice, folder) -> dict:
   """{'choice', 'validation', 'turns', 'seconds'} of a run on one seed; no validation accuracy where it diverged."""
   from fedkd import experiment
 
+  config = budget.config_of(*cell, choice, budget.TUNED_ON)
+  config.eval_every = config.rounds  # it is judged at its end
   try:
-    experiment.run(budget.config_of(*cell, choice, budget.TUNED_ON), folder, show=False)
+    experiment.run(config, folder, show=False)
   except DivergedError:
     return {'choice': choice, 'validation': None, 'turns': 0, 'seconds': 0.0}
   made = results.of_run(folder, '', cell.profile)

@@ -159,6 +159,7 @@ def test_the_choice_is_made_on_validation_rows_and_published(runs, tmp_path):
   assert [one['choice'] for one in found['tuning']] == budget.grid('fedhe')
   configs = {folder.name: config for folder, config in runs.items()}
   assert [tuple(configs[f'choice-{i}'].seeds) for i in (1, 2, 3)] == [budget.TUNED_ON] * 3
+  assert configs['choice-1'].eval_every == configs['choice-1'].rounds > configs['test'].eval_every
   assert tuple(configs['test'].seeds) == (0, 1, 2)
   assert configs['test'].method.alpha == found['chosen']['alpha']
   assert configs['test'].optimizer.learning_rate == found['chosen']['learning_rate']
