@@ -2,7 +2,7 @@
 
 import pytest
 
-SLOW = ('02_write_an_aggregation_rule.ipynb',)  # nine runs
+SLOW = ('01_first_run.ipynb', '02_write_an_aggregation_rule.ipynb')  # of run directories, compiled as for users
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at the markers

@@ -3,12 +3,15 @@
 One file a paper; an id's rows run on the same splits and seeds.
 """
 
+import functools
+
 from launch.papers import decide, fedgen, fedh2l, fedhe, fedmd, fedproto, felo
 from launch.papers.common import PROFILES, Claim, Experiment, Question, Row
 
 __all__ = ['PROFILES', 'Claim', 'Experiment', 'Question', 'Row', 'claims', 'questions', 'registry']
 
 
+@functools.cache
 def registry() -> dict:
   """{id: Experiment}, in the order of the report."""
   papers = (fedmd, fedhe, fedh2l, felo, fedproto, fedgen, decide)

@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from fedkd import local, methods, models, plan
-from helpers import EXAMPLES, pool, problem, softmax
+from helpers import EXAMPLES, cases, pool, problem, softmax
 
 TURNS, STEPS, BATCH, RATE, ALPHA = 20, 3, 6, 0.05, 0.7
 CLASSES = 4  # nobody has the last one
@@ -81,7 +81,7 @@ class Twin:
     self.sent.append((seen > 0).sum() * (CLASSES + 1))
 
 
-@pytest.mark.parametrize('count_offset', [0.0, 1.0])
+@pytest.mark.parametrize('count_offset', cases([0.0, 1.0], slow=[1.0]))
 def test_fedhe_is_its_twin(count_offset):
   images, parts = skewed()
   method = methods.fedhe(

@@ -73,7 +73,8 @@ def test_an_unknown_lowering_is_refused():
 
 
 @pytest.mark.parametrize('lowering', ['native', 'matmul'])
-@pytest.mark.parametrize(('channels', 'filters'), [(3, 4), (8, 32)])  # windows of several places, and of one
+# Windows of several places, and of one.
+@pytest.mark.parametrize(('channels', 'filters'), cases([(3, 4), (8, 32)], slow=[(3, 4)]))
 def test_conv_runs_in_the_dtype_of_its_input(lowering, channels, filters):
   x, conv = normal(0, 2, 7, 7, channels), layers.Conv(filters, (3, 3), lowering=lowering)
   variables = conv.init(KEY, x.astype(jnp.bfloat16))
