@@ -4,6 +4,7 @@ from launch.papers import fedh2l_tables as tables
 from launch.papers.common import Experiment, Question, Row
 from launch.papers.fedh2l import H2L
 from launch.papers.fedhe import FINAL
+from launch.papers.fedproto import METRICS as FEDPROTO
 from launch.papers.felo import LIGHT, SECOND_HALF
 
 RMNIST, FIVE = 'method={},setting=rmnist,alpha=10', 'method={},setting=rmnist,alpha=5'
@@ -11,6 +12,7 @@ HOMO, EXTREME = 'method={},split=dir0.5,zoo=homo', 'method={},zoo=extreme'
 SEVEN = {'rounds': 7, 'method.steps': 1428}  # as many local steps in as few rounds as the bandwidth of `small` allows
 BACK = {'data.angles': (0, -20, -40, -60)}
 SAMPLES = {'method.upload': 'per_sample'}
+SHORT = {'private': 3, 'fedavg': 20}  # rounds of one pass
 # id: (title, config, its string, {row: (method, what is changed)})
 CHANGES = {
   'why-fedhe-weight': (
@@ -81,6 +83,12 @@ CHANGES = {
     'method={},stem=cifar',
     {'felo': ('felo', {}), 'private': ('private', {})},
   ),
+  'why-fedproto-length': (
+    'how long Local and FedAvg train beside FedProto, MNIST, about 3 classes a client',
+    'fedproto',
+    'method={},ways=3',
+    {f'{method}_{rounds}': (method, {'rounds': rounds, 'eval_every': 1}) for method, rounds in SHORT.items()},
+  ),
 }
 
 
@@ -102,6 +110,7 @@ def _experiment(lines, title, config, arg, changes) -> Experiment:
     'fedh2l': (H2L, '10 minutes a row'),
     'fedhe_cifar10': (FINAL, '5 minutes a row'),
     'felo': (SECOND_HALF, '7 minutes a row', LIGHT),
+    'fedproto': (FEDPROTO, '3 minutes a row'),
   }[config]
   return Experiment(f'What decides: {title}', 'ours', tuple(row(name, *of) for name, of in changes.items()), *how)
 
@@ -163,5 +172,17 @@ def questions() -> list:
     ),
     ask(collapse, 'Velo, noise of variance 0.01', 'why-velo-generator', 'velo_0.01', f'{extreme}/velo', half),
     ask(collapse, 'Velo, the best noise', 'why-velo-generator', 'velo_sigma', f'{extreme}/velo', half),
+    *(
+      ask(
+        "Local and FedAvg above FedProto's printed values",
+        f'{row}, {rounds} passes over the rows',
+        'why-fedproto-length',
+        f'{row}_{rounds}',
+        f'fp-mnist-3/{row}',
+        FEDPROTO['own classes'],
+        'paper',
+      )
+      for row, rounds in SHORT.items()
+    ),
     ask('FedGKT and HeteroFL above Felo', 'Felo on larger maps', 'why-felo-stem', 'felo', 'fv-cifar10-iid/felo', half),
   ]
