@@ -103,6 +103,8 @@ def _ranked(everything) -> list:
   if len(accuracy) < 2 or count < 2:
     return []
   difference = ranks.critical_difference(len(accuracy), count)
+  if difference >= len(accuracy) - 1:  # not even the first and the last
+    return [f'{count} settings are too few for ranks of {len(accuracy)} methods to differ significantly.', '']
   average = ranks.average_ranks(accuracy)
   best = min(average.values())
   lines = [

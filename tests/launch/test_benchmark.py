@@ -213,9 +213,10 @@ def test_unknown_settings_and_methods_are_refused(names, chosen, match):
 
 
 def test_the_page_has_ranks_pairs_choices_and_reasons(tmp_path):
-  """fedavg is 10 points above private in both settings, fedhe 5 below: ranks 1, 2, 3."""
+  """fedavg is 10 points above private in all settings, fedhe 5 below: ranks 1, 2, 3."""
   better = {'private': 0.0, 'fedavg': 0.1, 'fedhe': -0.05}
-  for setting, method in itertools.product(('skew-1', 'few'), better):
+
+  def put(setting, method):
     cell = cells.Cell('digits', 'small', setting, method)
     choice = budget.grid(method)[0]
     accuracy = [value + better[method] for value in (0.5, 0.6, 0.7)]
@@ -223,11 +224,19 @@ def test_the_page_has_ranks_pairs_choices_and_reasons(tmp_path):
     path = cells.path_of(cell, tmp_path)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({**one, 'chosen': choice, 'tuning': []}))
+
+  for setting, method in itertools.product(('skew-1', 'few'), better):
+    put(setting, method)
+  page.write(tmp_path, tmp_path / 'page.md')
+  assert '2 settings are too few for ranks of 3 methods' in (tmp_path / 'page.md').read_text()
+  for method in better:
+    put('domains', method)
   page.write(tmp_path, tmp_path / 'page.md')
   text = (tmp_path / 'page.md').read_text()
-  assert f'at 5 % is {3.314 / np.sqrt(2) * np.sqrt(12 / 12):.2f}' in text  # of three methods in two settings
+  assert f'at 5 % is {3.314 / np.sqrt(2) * np.sqrt(12 / 18):.2f}' in text  # of three methods in three settings
   assert '| fedavg | 1.00 | yes |' in text
-  assert '| fedhe | 3.00 | yes |' in text  # two settings decide nothing
+  assert '| private | 2.00 | yes |' in text
+  assert '| fedhe | 3.00 | no |' in text
   assert (
     '| fedavg | 70.00 ± 24.84 | +10.00 ± 0.00 | 80.00 ± 24.84 | 35.00 ± 12.42 | 1.000 | 0.000 | rate 0.0003 |' in text
   )
