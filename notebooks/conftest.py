@@ -2,7 +2,8 @@
 
 import pytest
 
-SLOW = ('01_first_run.ipynb', '02_write_an_aggregation_rule.ipynb')  # of run directories, compiled as for users
+# Of run directories, and of stored results.
+SLOW = ('01_first_run.ipynb', '02_write_an_aggregation_rule.ipynb', '03_paper_tables.ipynb')
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at the markers

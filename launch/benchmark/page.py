@@ -10,7 +10,8 @@ from fedkd.analysis import compare, figures, results
 from launch.benchmark import budget, cells, ranks
 from launch.benchmark.settings import COMMON, NEVER, PROFILES, SIZES, SUITES, applying, reason, settings
 
-ALONE = ('asynchronous',)  # where so few methods apply that ranks over it would leave few to compare
+# Few methods apply in the one, and the other is a setting once more.
+ALONE = ('asynchronous', 'long')
 HEAD = """# Benchmark
 
 Written by `python -m launch.benchmark --report` from the results in `results/benchmark`; nothing here is typed by hand.
@@ -20,8 +21,9 @@ a client's own rows. A fifth of every client's rows is public: methods that lear
 these, unlabelled, and do not train on what they share (`fedh2l`, whose seed sets they are, with labels; `agg` trains on
 everybody's rows). All others train on all of their rows. What a server trains, and what clients learn from public
 rows, comes on top. `fml`, `fedkd` and `fedmrl` share a small common model. Rounds without everybody are as many more
-as it takes for a client to have as many updates. `fedh2l` exchanges after as many single steps as others take in an
-update, and takes one step more in all, since in its first round nobody has heard anything.
+as it takes for a client to have as many updates; one setting has three times the rounds, to show what a profile's
+length decides. `fedh2l` exchanges after as many single steps as others take in an update, and takes one step more in
+all, since in its first round nobody has heard anything.
 
 Hyperparameters are chosen on held-out rows of all clients, with one seed, after BUDGET runs of full length for every
 method: four learning rates of Adam (RATES), or two of them (MIDDLE) with two values of one more
@@ -35,8 +37,9 @@ fedkd benchmark --report
 ```
 """
 TIME = """The 26 methods of one setting of `digits` in `small` took 92 minutes on one of two cores whose other one was
-busy, too: at that rate the 158 methods in settings take less than five hours on both, with two processes side by side
-that have their own `--settings`. In a run of `private` with one seed, compiling takes almost half of the time.
+busy, too: at that rate the 158 methods in the seven settings of as many rounds take less than five hours on both, with
+two processes side by side that have their own `--settings`. In a run of `private` with one seed, compiling takes almost
+half of the time.
 """
 
 
@@ -108,8 +111,9 @@ def _ranked(everything) -> list:
     {'method': name, 'average rank': f'{rank:.2f}', 'as good as the best': 'yes' if rank - best < difference else 'no'}
     for name, rank in average.items()
   ]
+  others = '` and `'.join(ALONE)
   said = (
-    f'Average ranks by accuracy over {count} settings (all but {_listed(ALONE)}), of the {len(accuracy)} methods that '
+    f'Average ranks by accuracy over {count} settings (all but `{others}`), of the {len(accuracy)} methods that '
     f"have a result in each. The critical difference of Nemenyi's test at 5 % is {difference:.2f}: average ranks that "
     'are less apart do not differ significantly.'
   )

@@ -27,6 +27,7 @@ class Setting(NamedTuple):
   groups: tuple
   plan: dict
   updates: float = 1.0  # client updates of a round, as a share of the clients; 0: a single one
+  length: int = 1  # how many times the profile's rounds
 
 
 SIZES = {
@@ -66,6 +67,7 @@ def settings(suite, profile) -> dict:
     'few': Setting('Ten examples of each class and client', few, one, TOGETHER),
     'partial': Setting('Label skew 1, a fifth of the clients in a round', skew(1.0), one, FIFTH, 0.2),
     'asynchronous': Setting('Label skew 1, one upload at a time, from stale downloads', skew(1.0), one, SINGLE, 0.0),
+    'long': Setting('Label skew, Dirichlet 0.1, three times the rounds', skew(0.1), one, TOGETHER, length=3),
   }
 
 
@@ -88,9 +90,10 @@ def _domains(suite, profile) -> tuple:
 
 def rounds(setting, size) -> int:
   """So many that every client has as many updates, on average, as where everybody takes part."""
+  together = size.rounds * setting.length
   if not setting.updates:
-    return size.rounds * setting.data['clients']
-  return round(size.rounds / setting.updates)
+    return together * setting.data['clients']
+  return round(together / setting.updates)
 
 
 # Servers that combine what several clients send in one round, and remember nothing that would take its place.

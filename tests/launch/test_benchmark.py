@@ -71,7 +71,7 @@ def test_budgets_are_equal(suite, profile):
   """Of local examples, over all settings with as many clients; of public ones; and of runs to choose from."""
   size = SIZES[profile]
   for name, setting in settings(suite, profile).items():
-    wanted = size.rounds * setting.data['clients'] * size.steps * size.batch
+    wanted = size.rounds * setting.length * setting.data['clients'] * size.steps * size.batch
     seen, public = {}, {}
     for method in applying(name):
       config = budget.config_of(suite, profile, name, method, budget.grid(method)[0])

@@ -24,7 +24,7 @@ def harness(path, *flags, case='fedavg'):
 
 @pytest.mark.skipif(not shutil.which('cc'), reason='there is no C compiler for tests/shim.c')
 @pytest.mark.parametrize('flags', [
-  ('--faults=kill,full', '--every=150'),
+  ('--faults=kill,full', '--every=300'),
   pytest.param(('--faults=damage,seen,read-only,broken,kills,timed,paused,clock,starts,limits,watched', '--every=20',
                 '--count=3'), marks=pytest.mark.slow),
 ])  # fmt: skip

@@ -105,12 +105,13 @@ def test_one_client_receives_its_own_prototypes(memory):
   made = made_with(methods.fedproto(SGD, memory=memory), 1, 1)
   state = made.state.server
   value = np.random.default_rng(0).normal(size=(1, 3, WIDTH)).astype(np.float32)
-  state, _ = server.receive(KEY, 0, state, (uploads_of(value, [[True, False, True]]),), (jnp.array([0]),))
-  sent = server.send(KEY, 1, state, ((),))[0].shared['knowledge']
+  receive, send = jax.jit(server.receive), jax.jit(server.send)
+  state, _ = receive(KEY, 0, state, (uploads_of(value, [[True, False, True]]),), (jnp.array([0]),))
+  sent = send(KEY, 1, state, ((),))[0].shared['knowledge']
   assert sent.valid.tolist() == [True, False, True]
   assert_same_bits(np.asarray(sent.value)[::2], value[0, ::2])
-  state, _ = server.receive(KEY, 1, state, (uploads_of(value, np.zeros((1, 3), bool)),), (jnp.array([0]),))
-  gone = server.send(KEY, 2, state, ((),))[0].shared['knowledge'].valid
+  state, _ = receive(KEY, 1, state, (uploads_of(value, np.zeros((1, 3), bool)),), (jnp.array([0]),))
+  gone = send(KEY, 2, state, ((),))[0].shared['knowledge'].valid
   assert gone.any() == (memory == 'latest')
 
 

@@ -37,7 +37,7 @@ def test_the_margin_is_that_of_a_twin_in_numpy(tau, missing):
   value, valid = RANDOM.normal(size=(12, 5)), ~np.isin(label, missing)
   valid[4] = False
   given = np.where(valid[:, None], value, np.nan)  # what is not valid does not matter
-  found = margin(jnp.asarray(given), jnp.asarray(label), jnp.asarray(valid), 4, tau)
+  found = jax.jit(margin, static_argnums=3)(jnp.asarray(given), jnp.asarray(label), jnp.asarray(valid), 4, tau)
   np.testing.assert_allclose(found, margin_in_numpy(value, label, valid, 4, tau), rtol=1e-5)
 
 
@@ -51,7 +51,8 @@ def test_the_loss_is_that_of_a_twin_in_numpy():
   value, label, prototypes = RANDOM.normal(size=(6, 3)), np.array([0, 1, 2, 3, 0, 1]), RANDOM.normal(size=(4, 3))
   prototypes[2] = value[2]  # at distance 0
   away = np.sqrt(((value[:, None] - prototypes) ** 2).sum(-1)) + 1.3 * np.eye(4)[label]
-  loss, slope = jax.value_and_grad(contrast, 2)(*map(jnp.asarray, (value, label, prototypes)), 1.3)
+  given = map(jnp.asarray, (value, label, prototypes))
+  loss, slope = jax.jit(jax.value_and_grad(contrast, 2))(*given, 1.3)
   p = softmax(-away)
   np.testing.assert_allclose(loss, -np.log(p[range(6), label]).mean(), rtol=1e-5)
   push = (np.eye(4)[label] - p) / 6  # of the loss by minus a distance, turned round
