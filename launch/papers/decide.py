@@ -13,6 +13,7 @@ SEVEN = {'rounds': 7, 'method.steps': 1428}  # as many local steps in as few rou
 BACK = {'data.angles': (0, -20, -40, -60)}
 SAMPLES = {'method.upload': 'per_sample'}
 SHORT = {'private': 3, 'fedavg': 20}  # rounds of one pass
+AS_FEDMD = {'mnist': 4200, 'cifar10': 3800}  # turns in which Private sees as many examples as FedMD in all its phases
 # id: (title, config, its string, {row: (method, what is changed)})
 CHANGES = {
   'why-fedhe-weight': (
@@ -21,6 +22,15 @@ CHANGES = {
     'method={},zoo=hetero',
     {f'fedhe_{weight}': ('fedhe', {'method.alpha': weight}) for weight in (0.1, 0.3)},
   ),
+  **{
+    f'why-fedmd-{data}': (
+      f'as many steps for Private as FedMD makes, {data}, one architecture',
+      f'fedhe_{data}',
+      'method={},zoo=homo',
+      {'private': ('private', {'rounds': turns, 'eval_every': turns // 10})},
+    )
+    for data, turns in AS_FEDMD.items()
+  },
   'why-rmnist-loss': (
     'the loss with which FedMD learns on Rotated MNIST',
     'fedh2l',
@@ -109,6 +119,7 @@ def _experiment(lines, title, config, arg, changes) -> Experiment:
   how = {
     'fedh2l': (H2L, '10 minutes a row'),
     'fedhe_cifar10': (FINAL, '5 minutes a row'),
+    'fedhe_mnist': (FINAL, '10 minutes a row'),
     'felo': (SECOND_HALF, '7 minutes a row', LIGHT),
     'fedproto': (FEDPROTO, '3 minutes a row'),
   }[config]
@@ -133,6 +144,17 @@ def questions() -> list:
       )
       for weight in (0.1, 0.3)
       for beside in ('private', 'fedhe')
+    ),
+    *(
+      ask(
+        f'FedMD above Private, {data}, one architecture',
+        f'Private with {turns:,} turns, against FedMD',
+        f'why-fedmd-{data}',
+        'private',
+        f'he-{data}-homo/fedmd',
+        'final',
+      )
+      for data, turns in AS_FEDMD.items()
     ),
     ask(above, 'FedMD with KL', 'why-rmnist-loss', 'fedmd_kl', f'{ten}/fedmd', acc),
     ask(above, 'FedMD with squared error', 'why-rmnist-loss', 'fedmd_mse', f'{ten}/fedmd', acc),
