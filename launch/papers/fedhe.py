@@ -22,8 +22,8 @@ WHY = {  # what we know of claims that were not kept
     'after ten times as many rounds (`medium`, the same nets). The paper has 50 000 turns and 8 times the width.'
   ),
   'fedhe fedmd': (
-    'In `small` FedMD sees 2.8 (MNIST) and 2.5 (CIFAR-10) times as many examples, two fifths of them public, and begins '
-    'with transfer; Private with as many: why-fedmd-mnist, why-fedmd-cifar10.'
+    'In `small` FedMD sees 2.8 (MNIST) and 2.5 (CIFAR-10) times as many examples, two fifths of them public, and '
+    'begins with transfer; Private with as many: why-fedmd-mnist, why-fedmd-cifar10.'
   ),
 }
 
