@@ -41,7 +41,8 @@ def run(config, workdir, show=True) -> dict:
     DivergedError: at a loss that is not finite; the last checkpoint is kept.
     HostError: if another host exits.
     StoreError: where `workdir` or `client_store` cannot be read or written; the last checkpoint is kept.
-    StoppedError: on SIGINT or SIGTERM, after the segment was finished and saved, or after compiling.
+    StoppedError: on SIGINT or SIGTERM, after the segment was finished and saved, or after compiling; in the last
+      segment after the run is finished.
   """
   checks.check_workdir(workdir)
   configs.check(config)
@@ -103,7 +104,10 @@ def _train_and_finish(parts, workdir, show) -> dict:
     _signals() as stop,
   ):
     state, totals = _train(parts, workdir, saved, display, stop)
-  return _finish(parts, workdir, state, totals)
+  summary = _finish(parts, workdir, state, totals)
+  if stops := loop.signals(stop):  # else a program of several runs would go on with the next
+    raise StoppedError(stops[0], 'stopped by a signal in the last rounds of a run, which is finished')
+  return summary
 
 
 def _finished(workdir, config, warn) -> dict | None:

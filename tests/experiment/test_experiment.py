@@ -333,8 +333,12 @@ def test_a_signal_once_it_has_compiled_lets_the_run_save_a_round(images, tmp_pat
   with pytest.raises(StoppedError, match='after round 1, which is saved; start again to continue'):
     experiment.run(config, tmp_path / 'run')
   monkeypatch.undo()
-  assert experiment.run(config, tmp_path / 'run', show=False)['rounds'] == config.rounds
   assert 'compiled in' in words[-1]
+
+  last = progress.Display(lambda at, *args: at == config.rounds and signal.raise_signal(signal.SIGTERM), words.append)
+  with pytest.raises(StoppedError, match='in the last rounds of a run, which is finished'):
+    experiment.run(config, tmp_path / 'run', show=last)
+  assert experiment.run(config, tmp_path / 'run', show=False)['rounds'] == config.rounds
 
 
 @pytest.mark.slow
