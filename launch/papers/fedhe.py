@@ -23,7 +23,7 @@ WHY = {  # what we know of claims that were not kept
   ),
   'fedhe fedmd': (
     'In `small` FedMD sees 2.8 (MNIST) and 2.5 (CIFAR-10) times as many examples, two fifths of them public, and '
-    'begins with transfer; Private with as many: why-fedmd-mnist, why-fedmd-cifar10.'
+    'begins with transfer. Private with as many is as accurate (why-fedmd-mnist, why-fedmd-cifar10).'
   ),
 }
 
