@@ -40,6 +40,7 @@ static long delay; /* microseconds that an operation waits */
 static long count;
 static long of_kind[KINDS];
 static char copies[PATH_MAX]; /* where copies go; empty: none */
+static long every = 1;        /* of the operations before which there is one */
 static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER; /* operations follow one another */
 
 void shim_arm(const char *where, long number, int with) {
@@ -54,7 +55,7 @@ void shim_shift(long seconds) { shift = seconds; }
 
 void shim_delay(long microseconds) { delay = microseconds; }
 
-void shim_copy(const char *where) { snprintf(copies, sizeof copies, "%s", where); }
+void shim_copy(const char *where, long one_of) { snprintf(copies, sizeof copies, "%s", where), every = one_of; }
 
 long shim_count(int kind) { return kind < 0 ? count : of_kind[kind]; }
 
@@ -106,7 +107,7 @@ static int fd_below(int fd) {
 /* Whether the operation is to fail; errno says how. */
 static int strikes(int kind) {
   count++, of_kind[kind]++;
-  if (copies[0]) copy();
+  if (copies[0] && (count - 1) % every == 0) copy();
   if (delay) usleep(delay);
   if (!at || count < at) return 0;
   if (!error) {

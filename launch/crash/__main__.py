@@ -130,7 +130,7 @@ def case_of(name, folder, asked, wanted):
 
   def inside():
     trial.build_once()
-    made = faults.whole(case)
+    made = faults.whole(case, asked.every)
     (case.folder / 'made.json').write_text(json.dumps(made))
     for fault in [one for one in INSIDE if one in wanted]:
       keep(asked.json, name, fault, measure(case, fault, asked, made))

@@ -1,5 +1,6 @@
 """Faults inside one process, where the run is traced and compiled once: each yields `Trial`s."""
 
+import ctypes
 import errno
 import random
 import shutil
@@ -12,9 +13,9 @@ DAMAGES = ('flip', 'cut', 'empty', 'swap', 'delete')
 FIRST = ('config.json', 'metrics.jsonl', 'summary.json', 'split.npz')
 
 
-def whole(case) -> trial.Made:
-  """An unbroken run; leaves copies of its directory before each of its operations in `case.folder`/copies, the last
-  being what it ends with."""
+def whole(case, every) -> trial.Made:
+  """An unbroken run; leaves copies of its directory before one of `every` operations in `case.folder`/copies, and of
+  what it ends with."""
   trial.restore(case)
   trial.attempt(case, case.run)  # compiles
   trial.restore(case)
@@ -22,7 +23,7 @@ def whole(case) -> trial.Made:
   shutil.rmtree(copies, ignore_errors=True)
   copies.mkdir()
   trial.arm(case)
-  trial.shim().shim_copy(str(copies).encode())
+  trial.shim().shim_copy(str(copies).encode(), ctypes.c_long(every))
   ended = trial.attempt(case, case.run)
   operations = trial.disarm()
   if ended.code:
@@ -77,7 +78,7 @@ def damaged(case, made, asked):
 
   `asked.count`: files damaged in each of the two; at least the small ones in every way.
   """
-  other, intact = _another(case), readers.intact(case)
+  other, intact, late = _another(case), readers.intact(case), made.operations * 3 // 4
 
   def run(kept, path, how, looks):
     trial.restore(case, kept)
@@ -91,7 +92,7 @@ def damaged(case, made, asked):
     worst = [said for said in (*looked, verdict) if said not in ('equal', 'refused')]
     return worst[:1] or ['refused' if 'refused' in (*looked, verdict) else 'equal'], seconds
 
-  for state, kept in (('finished', 'end'), ('interrupted', str(made.operations * 3 // 4))):
+  for state, kept in (('finished', 'end'), ('interrupted', str(late - (late - 1) % asked.every))):
     kept = case.folder / 'copies' / kept
     here = [path.relative_to(kept) for path in sorted(kept.rglob('*')) if path.is_file()]
     every = [(path, how) for path in here for how in DAMAGES]
