@@ -33,6 +33,7 @@ def of(result, metric) -> np.ndarray | None:
   'second_half_swing': how far the accuracy of an evaluation in the second half lies from the line between its
     neighbours: the root mean square of second differences, by the square root of 6, so that it is the deviation of
     noise, and 0 for steady progress;
+  'largest_drop': how far the accuracy of an evaluation lay below that of an earlier one of the last phase, at most;
   'last_quarter_mean', 'round_N', 'train': of the last phase; 'public': after the first, on the public test set;
   'pooled', 'pooled_ensemble': own test rows of all clients together; by the sum of all models' logits;
   'published', 'published_head': by prototypes and by the head, as `analysis.published` adds them up.
@@ -48,6 +49,11 @@ def _swing(result, metric):
   if result['config'].get('eval_rows'):
     half = half[:-1]  # the last is of all test images
   return np.sqrt(np.mean(np.square(np.diff(half, 2, axis=0)), 0) / 6)
+
+
+def _largest_drop(result, metric):
+  accuracy = np.asarray([row['accuracy'] for row in last_phase(result)])
+  return np.max(np.maximum.accumulate(accuracy) - accuracy, 0) if len(accuracy) else None
 
 
 def _last_quarter(result, metric):
@@ -106,6 +112,7 @@ SPECIAL = {
   'published': _published,
   'published_head': _published,
   'second_half_swing': _swing,
+  'largest_drop': _largest_drop,
   'last_quarter_mean': _last_quarter,
   'round_': _round,
   'train': _train,

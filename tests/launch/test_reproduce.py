@@ -283,6 +283,13 @@ def test_own_rows_are_pooled_for_fedgen():
   assert values.of({'per_seed': hits}, 'pooled') is None
 
 
+def test_the_largest_drop_is_below_the_best_so_far_of_the_last_phase():
+  accuracies = (0, [0.9, 0.9]), (1, [0.5, 0.1]), (1, [0.3, 0.2]), (1, [0.6, 0.4]), (1, [0.5, 0.4])
+  curve = [{'phase': phase, 'accuracy': accuracy} for phase, accuracy in accuracies]
+  np.testing.assert_allclose(values.of({'curve': curve, 'per_seed': {}}, 'largest_drop'), [20, 0], atol=1e-9)
+  assert values.of({'per_seed': {}}, 'largest_drop') is None
+
+
 def test_fedgens_rows_are_those_of_its_paper():
   rows = {row.name: reproduce.config_of(row, 'paper') for row in REGISTRY['fg-mnist-0.05'].rows}
   assert {(c.rounds, c.data.clients, c.plan.ratio) for c in rows.values()} == {(200, 20, 0.5)}
