@@ -394,13 +394,14 @@ def test_figures_are_drawn_for_what_was_run(tmp_path):
   assert lines['agg'][-1] == pytest.approx(values.of(found['h2l-rmnist-a10', 'paper']['agg'], 'final').mean(), abs=0.01)
 
 
-def test_committed_results_are_of_this_schema():
+def test_committed_results_are_of_this_schema_and_of_what_their_rows_say_now():
   paths = list(pathlib.Path(__file__).parents[2].glob('results/*/*/*.json'))
   assert paths
   for path in paths:
     if path.stem != 'features':
-      one = results.read(path)
-      assert path.stem in {row.name for row in REGISTRY[path.parts[-3]].rows}
+      one, (*_, id, profile, _) = results.read(path), path.parts
+      (row,) = (row for row in REGISTRY[id].rows if row.name == path.stem)
+      assert reproduce.finished(path, id, profile, row, reproduce.config_of(row, profile, one['seeds']))
       assert one['config']['data']['dir'] == ''
 
 
