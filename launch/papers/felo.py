@@ -43,8 +43,9 @@ TABLE_4_FELO = {  # rounds between trainings of the autoencoder: CIFAR-10 iid, n
   10: (75.91, 57.75),
 }
 MAPS = (
-  'but maps of 32 by 32 pixels, where the first stage of the ResNets has 8 by 8. On maps as large Felo gains 5.3 points '
-  'in the iid split with ResNet10 to 26 (why-felo-stem, one seed), as much as FedGKT and HeteroFL are above it there.'
+  'but maps of 32 by 32 pixels, where the first stage of the ResNets has 8 by 8. On maps as large Felo gains 5.3 '
+  'points in the iid split with ResNet10 to 26 (why-felo-stem, one seed), as much as FedGKT and HeteroFL are above it '
+  'there.'
 )
 WHY = {  # what we know of claims that were not kept
   'velo felo': 'What is printed differs by 0.1 to 0.3 points, less than our seeds do.',
