@@ -11,7 +11,7 @@ import pytest
 from fedkd import local, methods, models, plan
 from fedkd import round as rounds
 from fedkd.types import Client, Download, Method, Server, State
-from helpers import assert_close, assert_same_bits, cases, pool, problem, row, split
+from helpers import assert_close, assert_same_bits, cases, first_variables, pool, problem, row, split
 
 SGD = optax.sgd(0.1)
 NET = models.MLP((8,), classes=3)
@@ -279,3 +279,11 @@ def test_reports_carry_the_exact_ledger():
 def test_the_sketch_of_parts_is_disjoint():
   parts = split(4)
   assert len(np.unique(np.concatenate(parts))) == sum(map(len, parts))
+
+
+def test_weights_that_a_jit_asked_for_first_serve_everybody():
+  """What the helpers keep are arrays: otherwise the order of the tests decides which of them meet a tracer."""
+  net = models.MLP((5,), classes=3)
+  jax.jit(lambda: jax.tree.leaves(first_variables(net, (2, 2, 1), 7))[0])()
+  leaves = jax.tree.leaves(first_variables(net, (2, 2, 1), 7))
+  assert not any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
