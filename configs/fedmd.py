@@ -14,10 +14,11 @@ have, with the batches of the revisits. All three warm-start from the public pha
 5, 8, 9 at full width, 20 000 public images, three passes over them, 8 rounds on 2 000 images, with the distillation
 batch and the passes of `femnist_first`: with those of `femnist_iid` a round has 8 distillation steps where the paper
 has 20. For CIFAR a quarter of the width, six passes, and 1 000 images, so 8 distillation steps a round where the paper
-has 20. In cifar_iid and cifar_weak the 25 passes of the private phase, and the 50 of `private`, are of one step each,
-after which the deeper of these nets still answer with public classes, so that FedMD is better judged against
-`private_long`. `smoke`: seconds, on embedded digits. The published early stopping watches the test sets, as does
-`paper` alone, and there `private_long` does not stop; elsewhere passes are fixed. Results: RESULTS.md.
+has 20 (cifar_iid) or 40 (cifar_noniid). In cifar_iid and cifar_weak the 25 passes of the private phase, and the 50 of
+`private`, are of one step each, after which the deeper of these nets still answer with public classes, so that FedMD is
+better judged against `private_long`. `smoke`: seconds, on embedded digits. The published early stopping watches the
+test sets, as does `paper` alone, and there `private_long` does not stop; elsewhere passes are fixed. Results:
+RESULTS.md.
 """
 
 from configs import fedhe_mnist

@@ -19,11 +19,11 @@ Written by `python -m launch.benchmark --report` from the results in `results/be
 All methods meet the same settings, each with the same splits, nets, seeds and client updates of as many mini-batches of
 a client's own rows. A fifth of every client's rows is public: methods that learn from predictions of public rows get
 these, unlabelled, and do not train on what they share (`fedh2l`, whose seed sets they are, with labels; `agg` trains on
-everybody's rows). All others train on all of their rows. What a server trains, and what clients learn from public
-rows, comes on top. `fml`, `fedkd` and `fedmrl` share a small common model. Rounds without everybody are as many more
-as it takes for a client to have as many updates; one setting has three times the rounds, to show what a profile's
-length decides. `fedh2l` exchanges after as many single steps as others take in an update, and takes one step more in
-all, since in its first round nobody has heard anything.
+everybody's rows). All others train on all of their rows. What a server trains, and what clients learn from public rows,
+is added to that. `fml`, `fedkd` and `fedmrl` share a small common model. Where only some clients take part in a round,
+there are more rounds, so that each client has as many updates; one setting has three times the rounds, to show what a
+profile's length decides. `fedh2l` exchanges after as many single steps as others take in an update, and takes one step
+more in all, since in its first round nobody has heard anything.
 
 Hyperparameters are chosen on held-out rows of all clients, with one seed, after BUDGET runs of full length for every
 method: four learning rates of Adam (RATES), or two of them (MIDDLE) with two values of one more
@@ -36,9 +36,9 @@ fedkd benchmark --suite=digits --profile=small   # after an interruption again: 
 fedkd benchmark --report
 ```
 """
-TIME = """The 26 methods of one setting of `digits` in `small` took 92 minutes on one of two cores whose other one was
-busy, too: at that rate the 158 methods in the seven settings of as many rounds take less than five hours on both, with
-two processes side by side that have their own `--settings`. In a run of `private` with one seed, compiling takes almost
+TIME = """The 26 methods of one setting of `digits` in `small` took 92 minutes on one core while the other was also
+busy: at that rate the 158 rows of the seven settings with as many rounds take less than five hours on both, with two
+processes side by side that have their own `--settings`. In a run of `private` with one seed, compiling takes almost
 half of the time.
 """
 
@@ -108,7 +108,11 @@ def _ranked(everything) -> list:
   average = ranks.average_ranks(accuracy)
   best = min(average.values())
   lines = [
-    {'method': name, 'average rank': f'{rank:.2f}', 'as good as the best': 'yes' if rank - best < difference else 'no'}
+    {
+      'method': name,
+      'average rank': f'{rank:.2f}',
+      'not significantly worse than the best': 'yes' if rank - best < difference else 'no',
+    }
     for name, rank in average.items()
   ]
   others = '` and `'.join(ALONE)

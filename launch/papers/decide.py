@@ -2,7 +2,7 @@
 
 from launch.papers import fedh2l_tables as tables
 from launch.papers.common import Experiment, Question, Row
-from launch.papers.fedh2l import H2L
+from launch.papers.fedh2l import H2L, nodes_of
 from launch.papers.fedhe import FINAL
 from launch.papers.fedproto import METRICS as FEDPROTO
 from launch.papers.felo import LIGHT, SECOND_HALF
@@ -12,6 +12,7 @@ HOMO, EXTREME = 'method={},split=dir0.5,zoo=homo', 'method={},zoo=extreme'
 # As many local steps in fewer rounds: in as many as the bandwidth of `small` allows, and in still fewer.
 FEWER = {7: {'rounds': 7, 'method.steps': 1428}, 3: {'rounds': 3, 'method.steps': 3333}}
 BACK = {'data.angles': (0, -20, -40, -60)}
+FOUR = {'method.steps': 4}  # batches a round: FedH2L's own, and those of its three peers
 SAMPLES = {'method.upload': 'per_sample'}
 LONG = {'rounds': 3501, 'seeds': (0, 1)}  # of FedMD at paper length; two of its three seeds have fallen by then
 SHORT = {'private': 3, 'fedavg': 20}  # rounds of one pass
@@ -81,6 +82,18 @@ CHANGES = {
     RMNIST,
     {row: ({'ind': 'private'}.get(row, row), BACK) for row in ('fedh2l', 'ind', 'agg', 'fedmd')},
   ),
+  'why-rmnist-steps': (
+    'as many examples a round for AGG as FedH2L sees, Rotated MNIST',
+    'fedh2l',
+    RMNIST,
+    {'agg': ('agg', FOUR)},
+  ),
+  'why-pacs-steps': (
+    'as many examples a round for AGG and IND as FedH2L sees, PACS',
+    'fedh2l',
+    'method={},setting=pacs',
+    {row: (method, FOUR) for row, method in (('agg', 'agg'), ('ind', 'private'))},
+  ),
   'why-felo-start': (
     'what Felo and Velo start from, on a Dirichlet split with ResNet18 everywhere',
     'felo',
@@ -140,7 +153,8 @@ def _experiment(lines, title, config, arg, changes) -> Experiment:
     'felo': (SECOND_HALF, '7 minutes a row', LIGHT),
     'fedproto': (FEDPROTO, '3 minutes a row'),
   }[config]
-  return Experiment(f'What decides: {title}', 'ours', tuple(row(name, *of) for name, of in changes.items()), *how)
+  about = f'What decides: {title}', 'ours', tuple(row(name, *of) for name, of in changes.items()), *how
+  return Experiment(*about, parts=nodes_of('rmnist') if lines else ())
 
 
 def questions() -> list:
@@ -148,7 +162,8 @@ def questions() -> list:
   acc, half = H2L['ACC'], SECOND_HALF['second half']
   ten, five, homo, extreme = 'h2l-rmnist-a10', 'h2l-rmnist-a5', 'fv-homo-cifar10-dir0.5', 'fv-extreme-cifar10-iid'
   above, below = 'FedMD above FedH2L on Rotated MNIST', 'FedH2L below the printed value at alpha = 5 %'
-  falls = 'FedMD loses up to 30 points for hundreds of rounds on Rotated MNIST, largest drop'
+  falls = 'FedMD loses up to 40 points for hundreds of rounds on Rotated MNIST, largest drop'
+  passes = 'FedH2L sees four times as many examples as its baselines'
   good, start = 'FedAvg above the printed value on Rotated MNIST', 'FedAvg above Felo and Velo, Dirichlet'
   collapse = 'Velo no better than Felo with ResNet10 to 50'
   ask = lambda text, change, id, row, beside, metric, profile='small': Question(
@@ -175,6 +190,10 @@ def questions() -> list:
       for data, turns in AS_FEDMD.items()
     ),
     ask(above, 'FedMD with KL', 'why-rmnist-loss', 'fedmd_kl', f'{ten}/fedmd', acc),
+    *(
+      ask(above, f'FedMD with KL, against {name}', 'why-rmnist-loss', 'fedmd_kl', f'{ten}/{row}', acc, 'paper')
+      for row, name in (('fedmd', 'FedMD'), ('fedh2l', 'FedH2L'))
+    ),
     ask(above, 'FedMD with squared error', 'why-rmnist-loss', 'fedmd_mse', f'{ten}/fedmd', acc),
     *(
       ask(falls, change, 'why-fedmd-falls', row, 'why-fedmd-falls/fedmd', 'largest_drop', 'paper')
@@ -198,6 +217,14 @@ def questions() -> list:
         'paper',
       )
       for row, beside, rounds in (('fedavg', 'fedavg', 7), ('fedprox', 'fedprox', 7), ('fedavg_3', 'fedavg', 3))
+    ),
+    *(
+      ask(passes, f'{where}: {row.upper()} with as many, against FedH2L', id, row, beside, acc, profile)
+      for where, id, row, beside, profile in (
+        ('alpha = 10 %', 'why-rmnist-steps', 'agg', f'{ten}/fedh2l', 'paper'),
+        ('PACS, clean', 'why-pacs-steps', 'agg', 'h2l-pacs-clean/fedh2l', 'small'),
+        ('PACS, clean', 'why-pacs-steps', 'ind', 'h2l-pacs-clean/fedh2l', 'small'),
+      )
     ),
     ask(start, 'Felo that loads weights from the start', 'why-felo-start', 'felo_loaded', f'{homo}/felo', half),
     ask(start, 'Velo that loads weights from the start', 'why-felo-start', 'velo_loaded', f'{homo}/velo', half),

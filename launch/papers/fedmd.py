@@ -62,17 +62,17 @@ def claims() -> list:
   out = []
   for where in ('femnist-iid', 'femnist-first', 'cifar-iid', 'cifar-noniid'):
     of = lambda row, where=where: f'md-{where}/{row}'
-    text = f'FedMD, {where}: collaboration lifts the mean over transfer learning'
+    text = f'FedMD beats transfer learning, {where}'
     out.append(Claim(text, of('fedmd'), of('fedmd:start')))
-    out.append(Claim(f'FedMD, {where}: and over 50 passes alone', of('fedmd'), of('private')))
+    out.append(Claim(f'FedMD beats 50 passes alone, {where}', of('fedmd'), of('private')))
     out.append(
       Claim(
-        f'FedMD, {where}: and over as many passes alone, in the batches of its revisits',
+        f'FedMD beats as many passes alone, in the batches of its revisits, {where}',
         of('fedmd'),
         of('private_long'),
       )
     )
-    out.append(Claim(f'FedMD, {where}: pooled data is better still', of('pooled'), of('fedmd')))
+    out.append(Claim(f'Pooled data beats FedMD, {where}', of('pooled'), of('fedmd')))
   weak = 'md-cifar-iid-weak/fedmd_reduced', 'md-cifar-iid-weak/fedmd'
   out.append(Claim('FedMD: a lower weight for weak members is better', *weak))
   return out

@@ -14,20 +14,22 @@ Accuracies are percent. Ours is the mean over seeds ± a 95 % Student t interval
 printed stands in brackets. Differences between our rows are paired over seeds.
 
 `paper` is the published setting; `medium` has the published length with narrow nets; `light` has full nets and rounds,
-but Adam and batches of 64; `small` is for machines without an accelerator, and its distance from a printed number says
-little. Minutes are the clock's while training, on cores that other work shared.
+but Adam and batches of 64; `small` is for machines without an accelerator: how far it is from a printed number says
+little. Minutes are wall-clock time of training, on cores that were shared with other work.
 """
 CLAIMS = """## Claims of the papers
 
-A claim is judged by the longest profile that has both of its rows: *reproduced* or *contradicted* where the whole
-interval of the difference is on one side of 0 (where a claim allows some points less, which is our choice, of minus
-these), else *not decided*, as are all with fewer than three seeds. Steadiness is how far an evaluation lies from the
-line between its neighbours.
+A claim is judged by the longest profile that has both of its rows. It is *reproduced* where the whole interval of the
+difference is above 0, *contradicted* where it is below, and otherwise *not decided*, as are all claims with fewer than
+three seeds. A claim that allows for some points less (how many is our choice) is judged in the same way against minus
+that many. Steadiness is how far an evaluation lies from the line between its neighbours. The intervals are over seeds;
+where two rows of the same seeds do nearly the same (Velo and Felo), a rerun with other rounding can move their
+difference by more than its interval.
 """
 DECISIONS = """## What experiments say
 
-One thing is changed beside a row of a table; the difference is that of the row with the change. The commands begin with
-`python -m launch.reproduce`.
+Each experiment changes one thing in a row of a table; shown is how far the changed row is above the row it is compared
+with. The commands begin with `python -m launch.reproduce`.
 """
 TABLES = """## Tables
 
@@ -85,11 +87,15 @@ def _survived(out) -> list:
 
 
 def _reasons(judged) -> list:
-  """Why we contradict claims, each reason once."""
-  reasons = {}
+  """Why we contradict claims, and what we know of those that are not decided, each reason once."""
+  reasons, open_ends = {}, {}
   for line in judged[judged['verdict'] == 'contradicted'].itertuples():
     reasons.setdefault(line.why or 'no cause was found.', []).append(line.claim)
-  return [f'* {"; ".join(texts)}: {why}' for why, texts in reasons.items()]
+  for line in judged[(judged['verdict'] == 'not decided') & (judged['why'] != '')].itertuples():
+    if line.why not in reasons:
+      open_ends.setdefault(line.why, []).append(line.claim)
+  lines = [f'* {"; ".join(texts)}: {why}' for why, texts in reasons.items()]
+  return lines + [f'* Not decided: {"; ".join(texts)}: {why}' for why, texts in open_ends.items()]
 
 
 def _not_run(everything, judged) -> list:
@@ -104,13 +110,13 @@ def _not_run(everything, judged) -> list:
   full = [id for id, entry in tables.items() if not (id in missing or id in short or done(id, entry.full))]
   lines = [NOT_RUN]
   for name in sorted(set(missing.values())):
-    lines.append(f'* {name} was not at hand: {", ".join(id for id, needs in missing.items() if needs == name)}.')
+    lines.append(f'* {name} was not available: {", ".join(id for id, needs in missing.items() if needs == name)}.')
   for cost in dict.fromkeys(short.values()):
     lines.append(f'* In no profile yet (`small`: {cost}): {", ".join(id for id, own in short.items() if own == cost)}.')
   lines += [f'* Not at full size, for want of an accelerator: {", ".join(full)}.'] if full else []
   without = judged[judged['verdict'] == 'not run']
   for name in ('', *sorted(set(missing.values()))):
     texts = [line.claim for line in without.itertuples() if missing.get(line.id, '') == name]
-    about = f'that need {name}' if name else 'that images at hand could judge'
+    about = f'that need {name}' if name else 'that the available images could judge'
     lines += ['', f'{len(texts)} claims without runs {about}: {"; ".join(texts)}.'] if texts else []
   return [*lines, '']

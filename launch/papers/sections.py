@@ -10,6 +10,7 @@ from fedkd.analysis import results
 from launch.papers import values
 
 FAR = 5  # points from the printed value that need a sentence
+NEVER = 3  # percent; models below this have not begun to answer with private classes
 LENGTHS = (1500, 3000, 10_000)  # rounds at which long runs are looked at
 SERVER_METRICS = {  # server metrics and their names
   'knowledge_age': 'age of logits',
@@ -78,18 +79,17 @@ def _common(entry, result) -> dict:
 
 
 def far(entry, profile, done) -> list:
-  """A sentence for every printed value that ours misses by more than FAR points."""
-  out = []
+  """The printed values that ours misses by more than FAR points, a line for the rows of each size."""
+  out = {}
   for row in entry.rows:
     for name, metric in entry.metrics.items():
       ours = values.of(done[row.name], metric) if row.name in done else None
       printed = values.printed(entry, profile, row, name)
       away = 0 if ours is None or printed is None else ours.mean() - printed
       if abs(away) > FAR:
-        side = 'above' if away > 0 else 'below'
-        size = _size(done[row.name]['config'])
-        out.append(f'* {row.name}, {name}: {abs(away):.1f} points {side} the printed value; profile {profile}, {size}.')
-  return out
+        out.setdefault(_size(done[row.name]['config']), []).append(f'{row.name}, {name} {away:+.1f}')
+  about = f'* More than {FAR} points from the printed value, profile {profile}'
+  return [f'{about}, {size}: {"; ".join(texts)}.' for size, texts in out.items()]
 
 
 def _size(config) -> str:
@@ -180,6 +180,13 @@ def _gain(done) -> str:
   text = f'Gain of fedmd over its own start: {analysis.spread(gain)} points'
   if best:
     text += f'; below pooled: {analysis.spread(100 * (np.asarray(best["final"]) - np.asarray(own["final"])))} points'
+  start, end = (values.per_client(done['fedmd'], metric) for metric in ('start', 'final'))
+  first = set(np.flatnonzero(start.mean(0) < NEVER))
+  if first:
+    rest = [k for k in range(start.shape[1]) if k not in first]
+    few = ', '.join(str(k) for k in sorted(first))
+    text += f'. Models {few} still answer with public classes at their start'
+    text += f'; gain of the others: {analysis.spread((end - start)[:, rest].mean(1))} points' if rest else ''
   return f'{text}.'
 
 
@@ -233,7 +240,7 @@ def _leaks(done) -> str:
 def _images(done) -> str:
   counts = next((result['images'] for result in done.values() if result.get('images')), {})
   listed = ', '.join(f'{count:,} {what}' for what, count in counts.items())
-  return f'Images that were there: {listed}.' if counts else ''
+  return f'Images used: {listed}.' if counts else ''
 
 
 def _missing(entry, done) -> str:

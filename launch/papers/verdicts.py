@@ -19,7 +19,7 @@ def _line(everything, claim) -> dict:
     if difference is not None:
       verdict = _verdict(difference, claim.margin)
       ours = f'{analysis.spread(difference)}'
-      why = claim.why if verdict == 'contradicted' else ''
+      why = claim.why if verdict != 'reproduced' else ''
       line = {**about, 'printed': _printed(claim, profile), 'ours': ours, 'verdict': verdict}
       return {**line, 'profile': profile, 'seeds': len(difference), 'why': why}
   line = {**about, 'printed': _printed(claim, 'paper'), 'ours': '-', 'verdict': 'not run'}
