@@ -23,8 +23,8 @@ WHY = {  # what we know of claims that were not kept
   ),
   'fedhe fedmd': (
     'In `small` FedMD sees 2.8 (MNIST) and 2.5 (CIFAR-10) times as many examples, two fifths of them public, and '
-    'begins with transfer. Private with as many is as accurate on MNIST (why-fedmd-mnist), and 1.1 ± 0.6 points better on '
-    'CIFAR-10, as printed (why-fedmd-cifar10; one architecture, with different nets it was not run).'
+    'begins with transfer. Private with as many is as accurate on MNIST (why-fedmd-mnist), and 1.1 ± 0.6 points better '
+    'on CIFAR-10, as printed (why-fedmd-cifar10; one architecture, with different nets it was not run).'
   ),
 }
 
