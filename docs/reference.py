@@ -15,8 +15,8 @@ from fedkd import methods
 MODULES = (
   *('fedkd.federation', 'fedkd.simulation', 'fedkd.round', 'fedkd.types', 'fedkd.plan', 'fedkd.ledger', 'fedkd.codecs'),
   *('fedkd.local', 'fedkd.losses', 'fedkd.optimizers', 'fedkd.schedules', 'fedkd.examples', 'fedkd.inference'),
-  *('fedkd.aggregate', 'fedkd.rule', 'fedkd.servers', 'fedkd.methods', 'fedkd.models', 'fedkd.config'),
-  *('fedkd.distillation', 'fedkd.selectors', 'fedkd.experiment', 'fedkd.analysis', 'fedkd.data.sources'),
+  *('fedkd.aggregate', 'fedkd.aggregate.rule', 'fedkd.servers', 'fedkd.methods', 'fedkd.models', 'fedkd.config'),
+  *('fedkd.distillation', 'fedkd.methods.selectors', 'fedkd.experiment', 'fedkd.analysis', 'fedkd.data.sources'),
   *('fedkd.data.partition', 'fedkd.data.own_test', 'fedkd.data.skews', 'fedkd.data.catalogue'),
 )
 ALONE = {'private', 'ind', 'agg', 'pooled'}  # the rows that every method is judged between

@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 
 from fedkd.examples import owned
 from fedkd.models.base import check_features
-from fedkd.types import Data, ExampleIndices, Group, Method, Pool, Predict, PyTree, State
+from fedkd.types import Data, ExampleIndices, Group, Method, Pool, Predict, PyTree, State, of_model
 
 # What may follow `accuracy_` in the name of a metric already.
 METRICS = ('local', 'others', 'train', 'public', 'per_client', 'per_group', 'std', 'p10', 'worst')
@@ -207,3 +207,12 @@ def statistics(model: nn.Module, variables: dict, pool: Pool, rows: ExampleIndic
   steps = -(-rows.size // batch)
   total = jax.lax.fori_loop(0, steps, gather, jax.tree.map(jnp.zeros_like, variables['batch_stats']))
   return jax.tree.map(lambda a: a / jnp.maximum(steps, 1), total)
+
+
+def model_of(method: Method, groups: Sequence[Group], state: State, client: int) -> tuple[nn.Module, dict]:
+  """(module, variables) that a client would deploy; one of several groups has that of the first."""
+  g = next(g for g, group in enumerate(groups) if client in group.ids)
+  variables = method.variables(state, g)
+  row = list(groups[g].ids).index(client) if jax.tree.leaves(variables)[0].shape[0] > 1 else 0
+  model, own = method.deployed(groups[g].model, jax.tree.map(lambda a: a[row], variables), state.server)
+  return model, of_model(own)

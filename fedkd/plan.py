@@ -14,6 +14,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from fedkd.ranges import Range, Ratio, Seed, Weight, checked
+from fedkd.types import Group
 
 __all__ = ['asynchronous', 'dynamic', 'sampled', 'synchronous']
 
@@ -145,3 +146,28 @@ def _asynchronous(spread, delay, dropout, stale, seed, sizes, rounds) -> Plan:
 def client_updates(plan: Plan) -> np.ndarray:
   """Client updates per round, int[rounds]."""
   return np.sum([(table >= 0).sum(1) for table in plan.participants], axis=0)
+
+
+def tables(drawn: Planner | Plan | None, groups: Sequence[Group], horizon: int) -> Plan:
+  """A plan as tables for these groups.
+
+  Raises:
+    ValueError: for a plan for other clients.
+  """
+  sizes = [len(group.ids) for group in groups]
+  if drawn is None:
+    return synchronous()(sizes, 1)
+  if not isinstance(drawn, Plan):
+    return drawn(sizes, horizon)
+  if len(drawn.participants) != len(sizes):
+    raise ValueError(
+      f'plan has tables for {len(drawn.participants)} groups, the federation has {len(sizes)} '
+      f'({", ".join(group.name for group in groups)}); give one per group'
+    )
+  for group, table in zip(groups, drawn.participants, strict=True):
+    if table.ndim != 2 or not len(table) or (table.size and int(table.max()) >= len(group.ids)):
+      raise ValueError(
+        f'plan: the table of group {group.name} is {list(table.shape)} with rows to {int(table.max(initial=-1))}; give '
+        f'int32[rounds, slots] with rows of its {len(group.ids)} clients, 0 to {len(group.ids) - 1}, or -1'
+      )
+  return drawn

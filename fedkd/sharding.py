@@ -1,4 +1,5 @@
-"""The clients' axis over several devices: rows per group, slots per device, and client updates in parallel.
+"""The clients' axis over several devices: rows per group, slots per device, and client updates in parallel; and how
+many of them one device trains at once.
 
 A group with at least as many clients as there are devices is padded to a multiple of them, with rows that never get
 a slot, and sharded; a smaller one is replicated.
@@ -10,7 +11,7 @@ import numpy as np
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from fedkd.types import Data
+from fedkd.types import Data, PyTree
 
 AXIS = 'clients'
 
@@ -74,3 +75,19 @@ def placement(mesh, rows) -> tuple:
   """(where the states [seeds, n, ...] of groups with so many rows lie, where everything else does)."""
   whole = NamedSharding(mesh, P())
   return tuple(NamedSharding(mesh, P(None, AXIS)) if _cut(n, mesh) else whole for n in rows), whole
+
+
+# The fastest in `launch/bench` (without `--quick`): clients per vmap, by backend and kind of network.
+CLIENTS_PER_VMAP = {('cpu', 'convolution'): 1, ('cpu', 'dense'): 10}
+
+
+ON_ACCELERATORS = 100
+
+
+def mapped_at_once(params: PyTree, axes: int = 0) -> int:
+  """The default number of clients per vmap, for models with such parameters (or their shapes).
+
+  `axes`: how many axes the leaves have in front of a single model's.
+  """
+  kind = 'convolution' if any(leaf.ndim - axes >= 4 for leaf in jax.tree.leaves(params)) else 'dense'
+  return CLIENTS_PER_VMAP.get((jax.default_backend(), kind), ON_ACCELERATORS)

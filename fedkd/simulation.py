@@ -7,18 +7,19 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedkd import inference, plan, round
+from fedkd import inference, round
 from fedkd.errors import check_choice
-from fedkd.federation import INITIAL, Federation, group_variables
-from fedkd.inference import predict_by
-from fedkd.plan import Plan, Planner
+from fedkd.federation import Federation
+from fedkd.inference import model_of, predict_by
+from fedkd.models.initial import INITIAL, group_variables
+from fedkd.plan import Plan, Planner, tables
 from fedkd.round import Report
-from fedkd.types import Group, Method, PyTree, State, clients, of_model
+from fedkd.sharding import mapped_at_once
+from fedkd.types import Method, PyTree, State, clients
 
 HORIZON = 1000  # rounds for which a plan is drawn
 
@@ -169,45 +170,6 @@ def _count(rounds) -> int:
   return int(rounds)
 
 
-def tables(drawn: Planner | Plan | None, groups: Sequence[Group], horizon: int) -> Plan:
-  """A plan as tables for these groups.
-
-  Raises:
-    ValueError: for a plan for other clients.
-  """
-  sizes = [len(group.ids) for group in groups]
-  if drawn is None:
-    return plan.synchronous()(sizes, 1)
-  if not isinstance(drawn, Plan):
-    return drawn(sizes, horizon)
-  if len(drawn.participants) != len(sizes):
-    raise ValueError(
-      f'plan has tables for {len(drawn.participants)} groups, the federation has {len(sizes)} '
-      f'({", ".join(group.name for group in groups)}); give one per group'
-    )
-  for group, table in zip(groups, drawn.participants, strict=True):
-    if table.ndim != 2 or not len(table) or (table.size and int(table.max()) >= len(group.ids)):
-      raise ValueError(
-        f'plan: the table of group {group.name} is {list(table.shape)} with rows to {int(table.max(initial=-1))}; give '
-        f'int32[rounds, slots] with rows of its {len(group.ids)} clients, 0 to {len(group.ids) - 1}, or -1'
-      )
-  return drawn
-
-
-# The fastest in `launch/bench` (without `--quick`): clients per vmap, by backend and kind of network.
-CLIENTS_PER_VMAP = {('cpu', 'convolution'): 1, ('cpu', 'dense'): 10}
-ON_ACCELERATORS = 100
-
-
-def mapped_at_once(params: PyTree, axes: int = 0) -> int:
-  """The default number of clients per vmap, for models with such parameters (or their shapes).
-
-  `axes`: how many axes the leaves have in front of a single model's.
-  """
-  kind = 'convolution' if any(leaf.ndim - axes >= 4 for leaf in jax.tree.leaves(params)) else 'dense'
-  return CLIENTS_PER_VMAP.get((jax.default_backend(), kind), ON_ACCELERATORS)
-
-
 def initial_state(
   key: jax.Array, method: Method, federation: Federation, variables: Sequence[dict], stale: bool = False
 ) -> State:
@@ -261,15 +223,6 @@ def first_server(key: jax.Array, method: Method, federation: Federation, variabl
 def calibrated(method: Method, federation: Federation, state: State, which: Sequence[int]) -> State:
   """The state whose models of the groups numbered `which` may be evaluated (`Method.calibrate`)."""
   return method.calibrate(federation.groups, state, federation.data(), which) if method.calibrate else state
-
-
-def model_of(method: Method, groups: Sequence[Group], state: State, client: int) -> tuple[nn.Module, dict]:
-  """(module, variables) that a client would deploy; one of several groups has that of the first."""
-  g = next(g for g, group in enumerate(groups) if client in group.ids)
-  variables = method.variables(state, g)
-  row = list(groups[g].ids).index(client) if jax.tree.leaves(variables)[0].shape[0] > 1 else 0
-  model, own = method.deployed(groups[g].model, jax.tree.map(lambda a: a[row], variables), state.server)
-  return model, of_model(own)
 
 
 def _check_examples(federation, x, y):

@@ -14,14 +14,14 @@ ROOT = pathlib.Path(__file__).parents[1]
 PACKAGE = ROOT / 'fedkd'
 # Rooms from the bottom to the top; a file imports what stands before its own room, and its neighbours inside.
 ROOMS = (
-  'errors', 'blame', 'ranges', 'npz', 'types', 'losses', 'schedules', 'optimizers', 'rule', 'examples', 'sharding',
-  'models', 'inference', 'selectors', 'aggregate', 'plan', 'ledger', 'codecs', 'local', 'distillation', 'round',
-  'servers', 'methods', 'federation', 'simulation', 'config', 'files', 'data', 'analysis', 'experiment', 'cli',
+  'errors', 'checks', 'ranges', 'types', 'losses', 'schedules', 'optimizers', 'examples', 'sharding', 'models',
+  'inference', 'aggregate', 'plan', 'ledger', 'codecs', 'local', 'distillation', 'round', 'servers', 'methods',
+  'federation', 'simulation', 'config', 'files', 'data', 'analysis', 'experiment', 'cli',
 )  # fmt: skip
 ABOVE = ('config', 'files', 'data', 'analysis', 'experiment', 'cli')  # the core is all else
 HEAVY = {'matplotlib', 'pandas', 'orbax', 'tensorflow_datasets', 'rich', 'tensorboardX', 'absl', 'ml_collections'}
 # Models from files that a researcher has: the core's readers, of the path that they are given.
-READERS = {'fedkd.models.pretrained', 'fedkd.npz'}
+READERS = {'fedkd.models.pretrained', 'fedkd.checks.npz'}
 FILES = {'open', 'print', 'input', 'load', 'save', 'savez', 'savez_compressed', 'memmap', 'read_text', 'read_bytes'}
 FILES |= {'write_text', 'write_bytes', 'mkdir', 'unlink'}
 

@@ -11,7 +11,7 @@ from fedkd.config.defaults import RANGES, default
 from fedkd.config.stored import check_stored
 from fedkd.config.trees import flatten, to_json
 from fedkd.errors import ConfigError, check_known
-from fedkd.federation import INITIAL
+from fedkd.models.initial import INITIAL
 
 # These may change when a run is continued; they affect speed, not results.
 RUN_FIELDS = ('data.dir', 'data.limit', 'lowering', 'devices', 'chunk', 'seed_axis', 'eval_batch', 'checkpoint_every')

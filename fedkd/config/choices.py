@@ -12,8 +12,9 @@ from typing import Annotated, Any, NamedTuple
 import optax
 from ml_collections import ConfigDict, config_dict
 
-from fedkd import aggregate, blame, codecs, losses, methods, models, ranges, schedules
+from fedkd import aggregate, codecs, losses, methods, models, ranges, schedules
 from fedkd import plan as plans
+from fedkd.checks import blame
 from fedkd.config.lookup import (
   called_with,
   check_call,

@@ -9,8 +9,8 @@ import zlib
 
 import numpy as np
 
+from fedkd.checks.npz import check_file
 from fedkd.data.limits import check_size
-from fedkd.npz import check_file
 
 MOST_BYTES = 2**32  # of a file
 MOST_PARTS = 1000  # variables and fields

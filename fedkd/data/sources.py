@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedkd import npz
+from fedkd.checks import npz
 from fedkd.data import emnist, folders, rotated, tfds
 from fedkd.data.cache import cached
 from fedkd.data.limits import LIMIT, check_size

@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedkd import blame, methods, sharding
 from fedkd import config as configs
+from fedkd import methods, sharding
+from fedkd.checks import blame
 from fedkd.data import sources
 from fedkd.errors import ConfigError
 from fedkd.experiment import devices, hosts, offloaded_phase, phase, warm_start, warm_up
@@ -16,8 +17,9 @@ from fedkd.experiment.checks import check_batches, check_states, make_early_stop
 from fedkd.experiment.groups import make_groups
 from fedkd.experiment.parts import load_data, make_method, make_plan, make_split
 from fedkd.experiment.programs import ExecutionOptions, Task
-from fedkd.federation import Federation, everybodys, group_variables, table
+from fedkd.federation import Federation, everybodys, table
 from fedkd.models import pretrained
+from fedkd.models.initial import group_variables
 from fedkd.types import ExampleIndices, Pool
 
 PADDING_ID = 2**30  # padding clients are numbered from here
@@ -121,13 +123,13 @@ def _misfit(block, groups, error):
 
 
 def initialisers(groups, example, compiler_options=None, initial='equal') -> tuple:
-  """Per group, key -> {'params', 'batch_stats'}, leaves [1 or n, ...] (`federation.group_variables`), jitted: traced
-  once, for the shapes and for the weights.
+  """Per group, key -> {'params', 'batch_stats'}, leaves [1 or n, ...] (`models.initial.group_variables`), jitted:
+  traced once, for the shapes and for the weights.
 
   Args:
     example: ShapeDtypeStruct of one example.
     compiler_options: as in `jax.jit`.
-    initial: as in `federation.group_variables`.
+    initial: as in `models.initial.group_variables`.
   """
   fresh = lambda group: lambda key: group_variables(key, group, example, initial)
   return tuple(jax.jit(fresh(group), compiler_options=compiler_options) for group in groups)

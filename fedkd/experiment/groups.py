@@ -4,12 +4,13 @@ import inspect
 
 import numpy as np
 
-from fedkd import blame, models, ranges
 from fedkd import config as configs
+from fedkd import models, ranges
+from fedkd.checks import blame
 from fedkd.errors import ConfigError
 from fedkd.experiment.normalisation import normalisation
-from fedkd.federation import distinct_names
 from fedkd.models.base import Preprocessed
+from fedkd.models.groups import distinct_names
 from fedkd.types import Group
 
 CLIENT_FIELDS = ('clients', 'first', 'weights')  # of an entry: which clients have the model, and its initial weights

@@ -15,7 +15,7 @@ from fedkd.analysis import results
 from fedkd.errors import ConfigError
 from fedkd.experiment import checkpoint, hosts
 from fedkd.experiment.build import build
-from fedkd.simulation import model_of
+from fedkd.inference import model_of
 
 
 def read_config(workdir: str | pathlib.Path, trust: bool = False) -> ConfigDict:

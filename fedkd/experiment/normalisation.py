@@ -4,8 +4,8 @@ import inspect
 
 import numpy as np
 
-from fedkd import blame
 from fedkd import config as configs
+from fedkd.checks import blame
 from fedkd.data import sources, transforms
 from fedkd.errors import ConfigError
 

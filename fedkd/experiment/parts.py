@@ -3,8 +3,9 @@
 import numpy as np
 import optax
 
-from fedkd import blame, codecs, optimizers, schedules
+from fedkd import codecs, optimizers, schedules
 from fedkd import config as configs
+from fedkd.checks import blame
 from fedkd.data import own_test, partition, skews, sources, split
 from fedkd.errors import ConfigError
 from fedkd.experiment.groups import OPTIMIZER_FIELDS

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedkd.federation import Federation
 from fedkd.plan import Plan
-from fedkd.simulation import mapped_at_once
+from fedkd.sharding import mapped_at_once
 from fedkd.types import Method, Pool, PyTree
 
 

@@ -8,8 +8,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedkd import distillation, examples, inference, local, selectors, servers
+from fedkd import distillation, examples, inference, local, servers
 from fedkd.errors import check_choice
+from fedkd.methods import selectors
 from fedkd.ranges import Annotated, Count, Fraction, Positive, Range, Ratio, Scale, checked
 from fedkd.types import Client, Masked, Method
 

@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedkd import models, npz
+from fedkd import models
+from fedkd.checks import npz
 from fedkd.errors import ConfigError
 
 # The last layer, where it is not `fc`, and the first dense layer after a flattened map of so many rows and columns.

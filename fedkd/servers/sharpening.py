@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 
 from fedkd import aggregate
+from fedkd.aggregate.rule import PlainRule
 from fedkd.errors import check_choice
-from fedkd.rule import PlainRule
 
 AGGREGATIONS = ('era', 'mean', 'power')
 

@@ -38,7 +38,7 @@ import numpy as np
 from jax.sharding import PartitionSpec as P
 
 from fedkd import round
-from fedkd.federation import initial_variables
+from fedkd.models.initial import initial_variables
 from fedkd.simulation import initial_state
 from fedkd.types import Data, Download
 from launch.bench import flops, parts, peers, phases, report

@@ -10,7 +10,7 @@ import pandas as pd
 
 import fedkd
 from fedkd import analysis, ledger, methods, models
-from fedkd.federation import initial_variables
+from fedkd.models.initial import initial_variables
 from fedkd.round import of_client
 from fedkd.simulation import initial_state
 from fedkd.types import Download

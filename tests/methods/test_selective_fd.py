@@ -8,7 +8,8 @@ import optax
 import pytest
 from hypothesis import given, settings
 
-from fedkd import methods, models, plan, selectors, servers
+from fedkd import methods, models, plan, servers
+from fedkd.methods import selectors
 from fedkd.models.base import Preprocessed
 from fedkd.types import Masked
 from helpers import CLASSES, assert_same_bits, pool, problem

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 
-from fedkd import blame
+from fedkd.checks import blame
 from fedkd.errors import ConfigError
 from fedkd.types import PyTree
 

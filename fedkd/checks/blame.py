@@ -8,7 +8,7 @@ from typing import Any
 
 from fedkd.errors import ConfigError
 
-PACKAGE = __file__.rpartition('/')[0] + '/'
+PACKAGE = __file__.rsplit('/', 2)[0] + '/'
 
 
 def name_of(function: Any) -> str:

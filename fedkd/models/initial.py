@@ -1,0 +1,85 @@
+"""What models start from, and whether they can take the examples."""
+
+import zlib
+from collections.abc import Sequence
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from fedkd.models.groups import name_of
+from fedkd.types import Group
+
+INITIAL = ('equal', 'own')  # what the clients of one architecture start from: equal weights, or each its own
+
+
+def initial_variables(
+  key: jax.Array, model: nn.Module, example: jax.Array | jax.ShapeDtypeStruct, client: ArrayLike | None = None
+) -> dict:
+  """A model's initial {'params', 'batch_stats'}: equal for one architecture and key, whatever the method or grouping.
+
+  Args:
+    key: of the run; an architecture folds in its own name.
+    model: `base.Preprocessed`.
+    example: one example [...], or its ShapeDtypeStruct.
+    client: the global number of a client that starts from weights of its own; may be traced.
+
+  Raises:
+    ValueError: if the architecture cannot take such an example, or has other variable collections.
+  """
+  return _first_pass(key, model, example, client)[1]
+
+
+def group_variables(key: jax.Array, group: Group, example: jax.ShapeDtypeStruct, initial: str = 'equal') -> dict:
+  """What the clients of a group start from: leaves [1, ...] where all start alike, else [n, ...].
+
+  Args:
+    initial: one of `INITIAL`: 'equal' weights for all clients of an architecture, or each its 'own'.
+  """
+  if initial == 'equal':
+    return jax.tree.map(lambda a: a[None], initial_variables(key, group.model, example))
+  return jax.vmap(lambda client: initial_variables(key, group.model, example, client))(jnp.asarray(group.ids))
+
+
+def _first_pass(key, model, example, client=None):
+  """(logits, initial variables)."""
+  key = jax.random.fold_in(jax.random.fold_in(key, 0), zlib.crc32(name_of(model).encode()))
+  key = key if client is None else jax.random.fold_in(key, client)
+  output, variables = model.init_with_output(key, jnp.zeros((1, *example.shape), example.dtype), False)
+  if other := set(variables) - {'params', 'batch_stats'}:
+    raise ValueError(
+      f'models: {type(model.net).__name__} has variables of the kind {sorted(other)[0]!r}; fedkd trains params and '
+      'batch_stats, so keep other state out of the module'
+    )
+  return output[0], {'batch_stats': {}, **variables}
+
+
+def check_heads(groups: Sequence[Group], x: jax.Array | np.ndarray, y: np.ndarray) -> None:
+  """Checks, from shapes alone, that every model takes the examples and has a head for the labels.
+
+  Raises:
+    ValueError: for models that cannot take the examples, differ in their classes, or have too few for the labels.
+  """
+  example = jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
+  for group in groups:
+    try:
+      logits = jax.eval_shape(lambda group=group: _first_pass(jax.random.key(0), group.model, example)[0])
+    except (TypeError, ValueError) as error:
+      raise ValueError(
+        f'models: {group.name} cannot take examples {x.dtype}{list(x.shape[1:])}: {str(error).splitlines()[0]}'
+      ) from error
+    if logits.ndim != 2 or logits.shape[1] != group.model.classes:
+      raise ValueError(
+        f'models: {group.name} returns logits {list(logits.shape)} for one example of {group.model.classes} classes; '
+        'return [batch, classes]'
+      )
+  classes = [group.model.classes for group in groups]
+  if len(set(classes)) > 1:
+    heads = ', '.join(f'{g.name}: {c}' for g, c in zip(groups, classes, strict=True))
+    raise ValueError(f'models have heads of different size ({heads}); give all the same number of classes')
+  if int(y.max()) >= classes[0]:
+    raise ValueError(
+      f'y has the label {int(y.max())}, but the models have {classes[0]} classes; give them at least {int(y.max()) + 1}'
+    )
