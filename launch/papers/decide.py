@@ -1,5 +1,6 @@
 """Experiments that name the cause of a disagreement with a paper: one thing is changed beside a row of its tables."""
 
+from configs import fedhe_mnist
 from launch.papers import fedh2l_tables as tables
 from launch.papers.common import Experiment, Question, Row
 from launch.papers.fedh2l import H2L, NAMES, nodes_of
@@ -17,6 +18,8 @@ FOUR = {'method.steps': 4}  # batches a round: FedH2L's own, and those of its th
 SAMPLES = {'method.upload': 'per_sample'}
 LONG = {'rounds': 3501, 'seeds': (0, 1)}  # of FedMD at paper length; two of its three seeds have fallen by then
 SHORT = {'private': 3, 'fedavg': 20}  # rounds of one pass
+# FedHe's clients with nets of twice the width that they have in `small`, a quarter of the published one.
+QUARTER = {'groups': fedhe_mnist.zoo('hetero', 10, 2 * fedhe_mnist.WIDTHS['small'], **fedhe_mnist.momentum('small'))}
 AS_FEDMD = {'mnist': 4200, 'cifar10': 3800}  # turns in which Private sees as many examples as FedMD in all its phases
 LESS_STEEP = {
   'KL in the place of MAE': 'fedmd_kl',
@@ -30,6 +33,24 @@ CHANGES = {
     'fedhe_cifar10',
     'method={},zoo=hetero',
     {f'fedhe_{weight}': ('fedhe', {'method.alpha': weight}) for weight in (0.1, 0.3)},
+  ),
+  'why-fedhe-store': (
+    "FedHe's class means of all updates, which the authors' code forgets after ten a client, CIFAR-10, different nets",
+    'fedhe_cifar10',
+    'method={},zoo=hetero',
+    {'fedhe': ('fedhe', {'method.refresh_every': 0.0})},
+  ),
+  'why-fedhe-width': (
+    'nets of a quarter of the published width, not an eighth, CIFAR-10, different nets',
+    'fedhe_cifar10',
+    'method={},zoo=hetero',
+    {name: (name, QUARTER) for name in ('fedhe', 'private')},
+  ),
+  'why-fedhe-initial': (
+    'clients that start from weights of their own, CIFAR-10, one architecture',
+    'fedhe_cifar10',
+    'method={},zoo=homo',
+    {name: (name, {'initial': 'own'}) for name in ('fedhe', 'private')},
   ),
   **{
     f'why-fedmd-{data}': (
@@ -182,6 +203,23 @@ def questions() -> list:
       )
       for weight in (0.1, 0.3)
       for beside in ('private', 'fedhe')
+    ),
+    ask(worse, 'means of all updates, never forgotten', 'why-fedhe-store', 'fedhe', f'{ours}/fedhe', 'final'),
+    ask(worse, 'twice the width, against Private', 'why-fedhe-width', 'fedhe', 'why-fedhe-width/private', 'final'),
+    *(
+      ask(
+        'FedHe below Private on CIFAR-10, one architecture',
+        f'own initial weights, {change}',
+        'why-fedhe-initial',
+        row,
+        beside,
+        'final',
+      )
+      for change, row, beside in (
+        ('FedHe', 'fedhe', 'he-cifar10-homo/fedhe'),
+        ('Private', 'private', 'he-cifar10-homo/private'),
+        ('FedHe against Private', 'fedhe', 'why-fedhe-initial/private'),
+      )
     ),
     *(
       ask(
