@@ -8,20 +8,23 @@ import functools
 from launch.papers import decide, fedgen, fedh2l, fedhe, fedmd, fedproto, felo
 from launch.papers.common import PROFILES, Claim, Experiment, Question, Row
 
+PAPERS = {
+  **{'FedMD': fedmd, 'FedHe': fedhe, 'FedH2L': fedh2l, 'Felo and Velo': felo},
+  **{'FedProto': fedproto, 'FedGen': fedgen},
+}
+
 __all__ = ['PROFILES', 'Claim', 'Experiment', 'Question', 'Row', 'claims', 'questions', 'registry']
 
 
 @functools.cache
 def registry() -> dict:
   """{id: Experiment}, in the order of the report."""
-  papers = (fedmd, fedhe, fedh2l, felo, fedproto, fedgen, decide)
-  return {id: experiment for paper in papers for id, experiment in paper.registry().items()}
+  return {id: experiment for paper in (*PAPERS.values(), decide) for id, experiment in paper.registry().items()}
 
 
 def claims() -> tuple:
   """The papers' claims about their tables."""
-  papers = (fedh2l, fedmd, fedhe, felo, fedproto, fedgen)
-  return tuple(claim for paper in papers for claim in paper.claims())
+  return tuple(claim._replace(paper=name) for name, paper in PAPERS.items() for claim in paper.claims())
 
 
 def questions() -> list:

@@ -32,6 +32,7 @@ class Experiment(NamedTuple):
   kinds: tuple = ()  # ((name, their numbers), ...), kinds of clients whose means are printed
   small: tuple = ()  # numbers of the paper's clients that the small profile has; empty: all
   needs: str = ''  # images that we do not have
+  together: str = ''  # the title of one table of several ids
 
 
 class Claim(NamedTuple):
@@ -45,8 +46,9 @@ class Claim(NamedTuple):
   more: str
   less: str
   metric: str = 'final'
-  why: str = ''  # what experiments say where we do not reproduce the claim
+  why: str = ''  # what experiments and settings say about it; braces as in `values.filled`
   margin: float = 0  # points by which the first may be lower
+  paper: str = ''
 
 
 class Question(NamedTuple):

@@ -11,8 +11,9 @@ from launch.papers.felo import LIGHT, SECOND_HALF
 RMNIST, FIVE = 'method={},setting=rmnist,alpha=10', 'method={},setting=rmnist,alpha=5'
 HOMO, EXTREME = 'method={},split=dir0.5,zoo=homo', 'method={},zoo=extreme'
 # As many local steps in the rounds that FedH2L's bandwidth affords a LeNet of 431,080 weights, the one to which "over
-# 1000 times the bandwidth" fits: 7 if uploads are counted, 3 if downloads are, too.
-FEWER = {7: {'rounds': 7, 'method.steps': 1428}, 3: {'rounds': 3, 'method.steps': 3333}}
+# 1000 times the bandwidth" fits: 7 if uploads alone are counted, 14 if downloads are too; and 3, where FedAvg pays for
+# both and FedH2L for its uploads.
+FEWER = {rounds: {'rounds': rounds, 'method.steps': 10_000 // rounds} for rounds in (14, 7, 3)}
 BACK = {'data.angles': (0, -20, -40, -60)}
 FOUR = {'method.steps': 4}  # batches a round: FedH2L's own, and those of its three peers
 SAMPLES = {'method.upload': 'per_sample'}
@@ -20,7 +21,12 @@ LONG = {'rounds': 3501, 'seeds': (0, 1)}  # of FedMD at paper length; two of its
 SHORT = {'private': 3, 'fedavg': 20}  # rounds of one pass
 # FedHe's clients with nets of twice the width that they have in `small`, a quarter of the published one.
 QUARTER = {'groups': fedhe_mnist.zoo('hetero', 10, 2 * fedhe_mnist.WIDTHS['small'], **fedhe_mnist.momentum('small'))}
-AS_FEDMD = {'mnist': 4200, 'cifar10': 3800}  # turns in which Private sees as many examples as FedMD in all its phases
+# Data, architectures, and turns in which Private sees as many examples as FedMD in all its phases.
+AS_FEDMD = {
+  'mnist': ('mnist', 'homo', 4200),
+  'cifar10': ('cifar10', 'homo', 3800),
+  'cifar10-hetero': ('cifar10', 'hetero', 3800),
+}
 LESS_STEEP = {
   'KL in the place of MAE': 'fedmd_kl',
   'squared error': 'fedmd_mse',
@@ -53,13 +59,13 @@ CHANGES = {
     {name: (name, {'initial': 'own'}) for name in ('fedhe', 'private')},
   ),
   **{
-    f'why-fedmd-{data}': (
-      f'as many steps for Private as FedMD makes, {data}, one architecture',
+    f'why-fedmd-{name}': (
+      f'as many examples as FedMD sees, {data}, {zoo}',
       f'fedhe_{data}',
-      'method={},zoo=homo',
-      {'private': ('private', {'rounds': turns, 'eval_every': turns // 10})},
+      f'method={{}},zoo={zoo}',
+      {method: (method, {'rounds': turns, 'eval_every': turns // 10}) for method in ('private', 'fedhe')},
     )
-    for data, turns in AS_FEDMD.items()
+    for name, (data, zoo, turns) in AS_FEDMD.items()
   },
   'why-rmnist-loss': (
     'the loss with which FedMD learns on Rotated MNIST',
@@ -93,12 +99,12 @@ CHANGES = {
     },
   ),
   'why-rmnist-rounds': (
-    'seven or three long rounds of FedAvg and FedProx instead of 52',
+    'fourteen, seven or three long rounds of FedAvg and FedProx instead of 52',
     'fedh2l',
     RMNIST,
     {
       f'{name}{suffix}': (name, FEWER[rounds])
-      for rounds, suffix in ((7, ''), (3, '_3'))
+      for rounds, suffix in ((14, '_14'), (7, ''), (3, '_3'))
       for name in ('fedavg', 'fedprox')
     },
   ),
@@ -223,14 +229,15 @@ def questions() -> list:
     ),
     *(
       ask(
-        f'FedMD above Private, {data}, one architecture',
-        f'Private with {turns:,} turns, against FedMD',
-        f'why-fedmd-{data}',
-        'private',
-        f'he-{data}-homo/fedmd',
+        f'FedMD above FedHe and Private, {data}, {zoo}',
+        f'{called} with {turns:,} turns, against FedMD',
+        f'why-fedmd-{name}',
+        row,
+        f'he-{data}-{zoo}/fedmd',
         'final',
       )
-      for data, turns in AS_FEDMD.items()
+      for name, (data, zoo, turns) in AS_FEDMD.items()
+      for row, called in (('private', 'Private'), ('fedhe', 'FedHe'))
     ),
     ask(above, 'FedMD with KL', 'why-rmnist-loss', 'fedmd_kl', f'{ten}/fedmd', acc),
     *(
@@ -260,6 +267,8 @@ def questions() -> list:
         'paper',
       )
       for row, beside, rounds in (
+        ('fedavg_14', 'fedavg', 14),
+        ('fedprox_14', 'fedprox', 14),
         ('fedavg', 'fedavg', 7),
         ('fedprox', 'fedprox', 7),
         ('fedavg_3', 'fedavg', 3),
@@ -269,14 +278,15 @@ def questions() -> list:
     *(
       ask(
         good,
-        f'{NAMES[name]} in 3 rounds, against FedH2L',
+        f'{NAMES[name]} in {rounds} rounds, against FedH2L',
         'why-rmnist-rounds',
-        f'{name}_3',
+        f'{name}{suffix}',
         f'{ten}/fedh2l',
         acc,
         'paper',
       )
       for name in ('fedavg', 'fedprox')
+      for rounds, suffix in ((14, '_14'), (7, ''), (3, '_3'))
     ),
     *(
       ask(passes, f'{where}: {NAMES[row]} with as many, against FedH2L', id, row, beside, acc, profile)
@@ -289,11 +299,18 @@ def questions() -> list:
     ask(start, 'Felo that loads weights from the start', 'why-felo-start', 'felo_loaded', f'{homo}/felo', half),
     ask(start, 'Velo that loads weights from the start', 'why-felo-start', 'velo_loaded', f'{homo}/velo', half),
     ask(start, 'Felo without knowledge', 'why-felo-start', 'felo_alone', f'{homo}/felo', half),
-    ask(start, 'both, against FedAvg', 'why-felo-start', 'felo_loaded_alone', f'{homo}/fedavg', half),
+    ask(
+      start,
+      'Felo that loads from the start and has no knowledge loss, against FedAvg',
+      'why-felo-start',
+      'felo_loaded_alone',
+      f'{homo}/fedavg',
+      half,
+    ),
     ask(collapse, 'Velo, uploads per example', 'why-velo-generator', 'velo_samples', f'{extreme}/velo', half),
     ask(
       collapse,
-      'that, against Felo with them',
+      'Velo, uploads per example, against Felo with the same',
       'why-velo-generator',
       'velo_samples',
       'why-velo-generator/felo_samples',
@@ -301,14 +318,14 @@ def questions() -> list:
     ),
     ask(
       collapse,
-      'that, noise of variance 0.01',
+      'Velo, uploads per example, with noise of variance 0.01',
       'why-velo-generator',
       'velo_samples_0.01',
       'why-velo-generator/velo_samples',
       half,
     ),
     ask(collapse, 'Velo, noise of variance 0.01', 'why-velo-generator', 'velo_0.01', f'{extreme}/velo', half),
-    ask(collapse, 'Velo, the best noise', 'why-velo-generator', 'velo_sigma', f'{extreme}/velo', half),
+    ask(collapse, 'Velo, learned variance of the noise', 'why-velo-generator', 'velo_sigma', f'{extreme}/velo', half),
     *(
       ask(
         "Local and FedAvg above FedProto's printed values",

@@ -1,4 +1,4 @@
-"""The figures of the papers, drawn from results: one picture per id, of the longest profile that was run."""
+"""The figures of the papers, drawn from results: one picture per id, of the profile with the most rows."""
 
 import json
 import pathlib
@@ -19,13 +19,24 @@ def draw(out, everything):
       figures.save(figure(), pathlib.Path(out) / 'figures' / f'{name}.png')
 
 
+def profile_of(id, everything) -> str | None:
+  """The profile that is drawn: that with the most rows, the longest of several; None where there is none."""
+  run = [profile for profile in values.PROFILES if (id, profile) in everything]
+  return max(run, key=lambda profile: len(_plain(id, everything, profile)), default=None)
+
+
+def _plain(id, everything, profile) -> dict:
+  """{row: result} of the rows that are methods of the paper as they are."""
+  plain = {row.name for row in papers.registry()[id].rows if not row.overrides}
+  return {row: result for row, result in everything[id, profile].items() if row in plain}
+
+
 def of(out, id, everything) -> dict:
   """{name: function that draws it} of an id's figures."""
-  profile = next((one for one in values.PROFILES if (id, one) in everything), None)
+  profile = profile_of(id, everything)
   if not profile or id.startswith(('why-', 'fv-interval')):
     return {}
-  plain = {row.name for row in papers.registry()[id].rows if not row.overrides}
-  done = {row: result for row, result in everything[id, profile].items() if row in plain}
+  done = _plain(id, everything, profile)
   drawable = {row: result for row, result in done.items() if len(values.last_phase(result)) > 2}
   where, found = f'{id}, {profile}', {}
   if len(drawable) > 1:

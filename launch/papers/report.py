@@ -1,7 +1,10 @@
 """RESULTS.md from the JSON objects in results/: claims, what experiments decide, printed numbers beside ours, what is
-sent. Nothing is written by hand."""
+sent."""
 
+import itertools
 import pathlib
+
+import pandas as pd
 
 from fedkd import analysis
 from launch import papers
@@ -9,27 +12,27 @@ from launch.papers import messages, plots, robustness, sections, values, verdict
 
 HEAD = """# Results
 
-Written by `python -m launch.reproduce --report` from the JSON objects in `results/`; nothing here is typed by hand.
-Accuracies are percent. Ours is the mean over seeds ± a 95 % Student t interval (below three seeds the range); what is
-printed stands in brackets. Differences between our rows are paired over seeds.
+Written by `python -m launch.reproduce --report` from the JSON objects in `results/`: all numbers of our runs are read
+from them, those in the reasons too. Accuracies are percent. Ours is the mean over seeds ± a 95 % Student t interval
+(below three seeds the range); what is printed stands in brackets. Differences between our rows are paired over seeds.
 
 `paper` is the published setting; `medium` has the published length with narrow nets; `light` has full nets and rounds,
-but Adam and batches of 64; `small` is for machines without an accelerator: how far it is from a printed number says
-little. Minutes are wall-clock time of training, on cores that were shared with other work.
+but Adam and batches of 64; `small` is for machines without an accelerator, and its accuracies are not to be compared
+with printed ones. Minutes are wall-clock time of training, on cores that were shared with other work.
 """
 CLAIMS = """## Claims of the papers
 
-A claim is judged by the longest profile that has both of its rows. It is *reproduced* where the whole interval of the
-difference is above 0, *contradicted* where it is below, and otherwise *not decided*, as are all claims with fewer than
-three seeds. A claim that allows for some points less (how many is our choice) is judged in the same way against minus
-that many. Steadiness is how far an evaluation lies from the line between its neighbours. The intervals are over seeds;
-where two rows of the same seeds do nearly the same (Velo and Felo), a rerun with other rounding can move their
-difference by more than its interval.
+A claim is an inequality between two rows, judged by the longest profile that has both. It is *reproduced* where the
+whole interval of the difference is above 0 and *contradicted* where it is below. Otherwise it is *smaller than printed*
+where the printed difference lies above the interval, and else *not decided*, as are all claims with fewer than three
+seeds. A claim that allows for some points less (how many is our choice) is judged in the same way against minus that
+many. Claims of one table depend on each other: ACC is a mean of BWT and FWT, and FedProx stands beside FedAvg.
+Steadiness is how far an evaluation lies from the line between its neighbours.
 """
 DECISIONS = """## What experiments say
 
-Each experiment changes one thing in a row of a table; shown is how far the changed row is above the row it is compared
-with. The commands begin with `python -m launch.reproduce`.
+Each experiment changes one thing in a row of a table. Points are how far the run is above the row against which it is
+judged; `python -m launch.reproduce --id=ID --rows=ROW --profile=PROFILE` makes a run called ID/ROW.
 """
 TABLES = """## Tables
 
@@ -47,6 +50,7 @@ TRUST = {
     robustness.fuzzed,
   ),
 }
+MOST_NAMED = 10  # claims in a sentence
 NOT_RUN = """## Not run
 
 By the command `python -m launch.reproduce --id=ID --profile=PROFILE`:
@@ -63,19 +67,49 @@ def write(out, path, draw=True):
 
 def _lines(out, everything) -> list:
   judged, decided = verdicts.claims(everything), verdicts.decisions(everything)
-  counts = judged['verdict'].value_counts().to_dict()
-  lines = [HEAD, CLAIMS, ', '.join(f'{count} {verdict}' for verdict, count in counts.items()) + '.', '']
-  shown = judged[judged['verdict'] != 'not run'].drop(columns=['id', 'why'])
-  lines += [analysis.markdown(shown), '', *_reasons(judged), '']
-  lines += [DECISIONS, *decided, ''] if decided else []
+  lines = [HEAD, CLAIMS, analysis.markdown(_counts(judged)), '']
+  for paper, own in judged[judged['verdict'] != 'not run'].groupby('paper', sort=False):
+    lines += _judged(paper, own)
+  lines += [DECISIONS] if decided else []
+  for text, table in decided.items():
+    lines += [f'**{text}**', '', analysis.markdown(table), '']
   lines += [TABLES]
-  for id, entry in papers.registry().items():
-    for profile in values.PROFILES:
-      if done := everything.get((id, profile)):
-        lines += sections.section(id, entry, profile, done)
-    pictures = ', '.join(f'[{name}](results/figures/{name}.png)' for name in plots.of(out, id, everything))
-    lines += [f'Figures: {pictures}.', ''] if pictures else []
+  for _, entries in itertools.groupby(papers.registry().items(), lambda item: item[1].together or item[0]):
+    lines += _tables(out, everything, dict(entries))
   return [*lines, *messages.section(), *_survived(out), *_not_run(everything, judged)]
+
+
+def _counts(judged) -> pd.DataFrame:
+  """How many claims of each paper have which verdict, and how many are judged in `small`."""
+  counts = pd.crosstab(judged['paper'], judged['verdict']).reindex(papers.PAPERS, fill_value=0)
+  counts = counts.reindex(columns=verdicts.VERDICTS, fill_value=0)
+  counts['judged in `small`'] = (judged['profile'] == 'small').groupby(judged['paper']).sum()
+  counts.loc['all'] = counts.sum()
+  return counts.reset_index()
+
+
+def _judged(paper, own) -> list:
+  """The table of a paper's claims, and the reasons that it refers to by number."""
+  reasons = {why: number for number, why in enumerate(dict.fromkeys(filter(None, own['why'])), 1)}
+  shown = own.drop(columns=['paper', 'id', 'why'])
+  shown['remark'] = [str(reasons.get(why, '')) for why in own['why']]
+  listed = [f'{number}. {why}' for why, number in reasons.items()]
+  return [f'### {paper}', '', analysis.markdown(shown), '', *listed, *[''] * bool(listed)]
+
+
+def _tables(out, everything, entries) -> list:
+  """The tables of an id, or one for several that are shown together, for every profile; the figures below the first
+  that they are drawn from."""
+  lines = []
+  for profile in values.PROFILES:
+    done = {id: everything[id, profile] for id in entries if (id, profile) in everything}
+    if done:
+      lines += sections.section({id: entries[id] for id in done}, profile, done)
+    for id in done:
+      drawn = plots.of(out, id, everything) if plots.profile_of(id, everything) == profile else ()
+      pictures = ', '.join(f'[{name}](results/figures/{name}.png)' for name in drawn)
+      lines += [f'Figures: {pictures}.', ''] if pictures else []
+  return lines
 
 
 def _survived(out) -> list:
@@ -84,18 +118,6 @@ def _survived(out) -> list:
     path = pathlib.Path(out) / f'{name}.json'
     lines += [text, '', table(path)] if path.exists() else []
   return ['## What runs survive', '', *lines] if lines else []
-
-
-def _reasons(judged) -> list:
-  """Why we contradict claims, and what we know of those that are not decided, each reason once."""
-  reasons, open_ends = {}, {}
-  for line in judged[judged['verdict'] == 'contradicted'].itertuples():
-    reasons.setdefault(line.why or 'no cause was found.', []).append(line.claim)
-  for line in judged[(judged['verdict'] == 'not decided') & (judged['why'] != '')].itertuples():
-    if line.why not in reasons:
-      open_ends.setdefault(line.why, []).append(line.claim)
-  lines = [f'* {"; ".join(texts)}: {why}' for why, texts in reasons.items()]
-  return lines + [f'* Not decided: {"; ".join(texts)}: {why}' for why, texts in open_ends.items()]
 
 
 def _not_run(everything, judged) -> list:
@@ -113,10 +135,11 @@ def _not_run(everything, judged) -> list:
     lines.append(f'* {name} was not available: {", ".join(id for id, needs in missing.items() if needs == name)}.')
   for cost in dict.fromkeys(short.values()):
     lines.append(f'* In no profile yet (`small`: {cost}): {", ".join(id for id, own in short.items() if own == cost)}.')
-  lines += [f'* Not at full size, for want of an accelerator: {", ".join(full)}.'] if full else []
+  lines += [f'* Not at full size, which for most takes an accelerator: {", ".join(full)}.'] if full else []
   without = judged[judged['verdict'] == 'not run']
   for name in ('', *sorted(set(missing.values()))):
     texts = [line.claim for line in without.itertuples() if missing.get(line.id, '') == name]
     about = f'that need {name}' if name else 'that the available images could judge'
-    lines += ['', f'{len(texts)} claims without runs {about}: {"; ".join(texts)}.'] if texts else []
+    named = f': {"; ".join(texts)}' if len(texts) <= MOST_NAMED else ''
+    lines += ['', f'{len(texts)} claims without runs {about}{named}.'] if texts else []
   return [*lines, '']

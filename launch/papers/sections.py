@@ -10,7 +10,6 @@ from fedkd.analysis import results
 from launch.papers import values
 
 FAR = 5  # points from the printed value that need a sentence
-NEVER = 3  # percent; models below this have not begun to answer with private classes
 LENGTHS = (1500, 3000, 10_000)  # rounds at which long runs are looked at
 SERVER_METRICS = {  # server metrics and their names
   'knowledge_age': 'age of logits',
@@ -21,25 +20,44 @@ SERVER_METRICS = {  # server metrics and their names
 }
 
 
-def section(id, entry, profile, done) -> list:
-  """The lines of a table.
+def section(entries, profile, done) -> list:
+  """The lines of a table: of one id, or of several with one title.
 
   Args:
-    id, entry: of the registry.
-    done: {row: result}, at least one.
+    entries: {id: experiment} of the registry, at least one.
+    done: {id: {row: result}}, for each of them at least one.
   """
-  sources = sorted({f'{r["device"]}, JAX {r["versions"]["jax"]}, {_code(r)}' for r in done.values()})
-  lines = [f'### {entry.title} ({id}, {profile})', '', f'{entry.source}. {"; ".join(sources)}.', '']
-  tables = [table(entry, profile, done), clients(entry, profile, done), kinds(entry, done), lengths(done)]
-  if id.startswith(('fv-', 'why-velo', 'why-felo')):
-    tables.append(servers(entry, done))
-  for one in tables:
-    lines += [analysis.markdown(one), ''] if one is not None and len(one) else []
-  notes = [_gain(done) if id.startswith('md-') and 'fedmd' in done else '', nets(done) if id.startswith('fv-') else '']
-  notes += [_same(done), _leaks(done), _images(done), _missing(entry, done)]
-  for note in filter(None, notes):
-    lines += [note, '']
-  return [*lines, *far(entry, profile, done), '']
+  ids, first = list(entries), next(iter(entries.values()))
+  title = first.together if len(entries) > 1 else first.title
+  lines = [f'### {title} ({", ".join(ids)}, {profile})', '', f'{first.source}. {_made(done)}.', '']
+  for make in (table, clients, kinds, lengths, servers):
+    parts = {id: make(entry, profile, done[id]) for id, entry in entries.items()}
+    parts = {id: part for id, part in parts.items() if part is not None and len(part)}
+    several = [part.assign(id=id).iloc[:, [0, -1, *range(1, part.shape[1])]] for id, part in parts.items()]
+    shown = several if len(entries) > 1 else list(parts.values())
+    lines += [analysis.markdown(pd.concat(shown).fillna('-')), ''] if shown else []
+  for id, entry in entries.items():
+    for note in filter(None, notes(id, entry, done[id])):
+      lines += [note, ''] if note not in lines else []
+    lines += far(entry, profile, done[id])
+  return [*lines, '']
+
+
+def notes(id, entry, done) -> list:
+  """What is to be known of a table's rows; '' where there is nothing."""
+  special = [
+    _gain(done) if id.startswith('md-') and 'fedmd' in done else '',
+    nets(done) if id.startswith('fv-') else '',
+  ]
+  return [*special, _same(done), _leaks(done), _images(done), _missing(entry, done)]
+
+
+def _made(done) -> str:
+  """On what, and by which code, results were made."""
+  made = {}
+  for result in (result for rows in done.values() for result in rows.values()):
+    made.setdefault(f'{result["device"]}, JAX {result["versions"]["jax"]}', set()).add(_code(result))
+  return '; '.join(f'{where}, {", ".join(sorted(codes))}' for where, codes in sorted(made.items()))
 
 
 def table(entry, profile, done) -> pd.DataFrame:
@@ -131,8 +149,9 @@ def _brackets(printed, owner, part) -> str:
   return f' ({mine[0]})' if isinstance(mine[0], str) else f' ({np.mean(mine):.1f})'
 
 
-def kinds(entry, done) -> pd.DataFrame | None:
+def kinds(entry, profile, done) -> pd.DataFrame | None:
   """Means over kinds of clients, where a paper prints them."""
+  del profile
   lines = []
   for row in entry.rows if entry.kinds else ():
     metric = next(iter(entry.metrics.values()))
@@ -147,8 +166,9 @@ def kinds(entry, done) -> pd.DataFrame | None:
   return pd.DataFrame(lines) if lines else None
 
 
-def lengths(done) -> pd.DataFrame | None:
+def lengths(entry, profile, done) -> pd.DataFrame | None:
   """Accuracy of long runs after fewer rounds: what length settles."""
+  del entry, profile
   lines = []
   for name, result in done.items():
     after = {row['round']: row['accuracy'] for row in values.last_phase(result)}
@@ -158,10 +178,11 @@ def lengths(done) -> pd.DataFrame | None:
   return pd.DataFrame(lines) if lines else None
 
 
-def servers(entry, done) -> pd.DataFrame | None:
-  """What servers keep and learn, after the last round; where features differ in width, for each."""
+def servers(entry, profile, done) -> pd.DataFrame | None:
+  """What the servers of Felo's tables keep and learn, after the last round; where features differ in width, for each."""
+  del profile
   lines = []
-  for name in (row.name for row in entry.rows if row.name in done):
+  for name in (row.name for row in entry.rows if row.name in done and 'second half' in entry.metrics):
     last = (done[name].get('curve') or [{}])[-1]
     line = {}
     for field, called in SERVER_METRICS.items():
@@ -180,13 +201,12 @@ def _gain(done) -> str:
   text = f'Gain of fedmd over its own start: {analysis.spread(gain)} points'
   if best:
     text += f'; below pooled: {analysis.spread(100 * (np.asarray(best["final"]) - np.asarray(own["final"])))} points'
-  start, end = (values.per_client(done['fedmd'], metric) for metric in ('start', 'final'))
-  first = set(np.flatnonzero(start.mean(0) < NEVER))
-  if first:
-    rest = [k for k in range(start.shape[1]) if k not in first]
-    few = ', '.join(str(k) for k in sorted(first))
-    text += f'. Models {few} still answer with public classes at their start'
-    text += f'; gain of the others: {analysis.spread((end - start)[:, rest].mean(1))} points' if rest else ''
+  begun = values.begun(done['fedmd'])
+  if not begun.all():
+    text += f'. Models {", ".join(map(str, np.flatnonzero(~begun)))} still answer with public classes at their start'
+  if 0 < begun.sum() < len(begun):
+    start, end = (values.of(done['fedmd'], f'{metric}_begun') for metric in ('start', 'final'))
+    text += f'; gain of the others: {analysis.spread(end - start)} points'
   return f'{text}.'
 
 

@@ -1,6 +1,7 @@
 """Numbers of results and of papers, in percent."""
 
 import pathlib
+import re
 
 import numpy as np
 
@@ -9,6 +10,7 @@ from fedkd.analysis import results
 from launch import papers
 
 PROFILES = papers.PROFILES[:-1]  # smoke runs are too short
+NEVER = 3  # percent; models below this have not begun to answer with private classes
 
 
 def found(out) -> dict:
@@ -36,7 +38,8 @@ def of(result, metric) -> np.ndarray | None:
   'largest_drop': how far the accuracy of an evaluation lay below that of an earlier one of the last phase, at most;
   'last_quarter_mean', 'round_N', 'train': of the last phase; 'public': after the first, on the public test set;
   'pooled', 'pooled_ensemble': own test rows of all clients together; by the sum of all models' logits;
-  'published', 'published_head': by prototypes and by the head, as `analysis.published` adds them up.
+  'published', 'published_head': by prototypes and by the head, as `analysis.published` adds them up;
+  'start_begun', 'final_begun': the mean over the models that answer with private classes at the start.
   """
   special = SPECIAL.get(metric.rstrip('0123456789'))
   values = special(result, metric) if special else result['per_seed'].get(metric)
@@ -106,7 +109,19 @@ def _pooled(result, metric):
   return [np.average(own, weights=many) for own, many in zip(each, rows, strict=True)]
 
 
+def begun(result) -> np.ndarray:
+  """bool[clients], which models answer with private classes at the start of the last phase."""
+  return np.mean(result['per_seed']['start_per_client'], 0) > NEVER / 100
+
+
+def _of_begun(result, metric):
+  each = result['per_seed'].get(metric.removesuffix('_begun') + '_per_client')
+  return None if each is None else np.asarray(each)[:, begun(result)].mean(1)
+
+
 SPECIAL = {
+  'start_begun': _of_begun,
+  'final_begun': _of_begun,
   'pooled': _pooled,
   'pooled_ensemble': _pooled,
   'published': _published,
@@ -161,3 +176,23 @@ def difference(everything, profile, more, less, metric) -> np.ndarray | None:
   """`more` minus `less`, paired over seeds; None where one of them was not run."""
   both = [by_seed(everything, profile, side, metric) for side in (more, less)]
   return analysis.paired(*both) if all(both) else None
+
+
+def filled(everything, text) -> str:
+  """A text with numbers in the place of its braces.
+
+  `{id/row; metric; profile}` is a mean, `{id/row - id/row; metric; profile}` the interval of a difference with its
+  sign, and `not run` where a run is missing.
+  """
+  return re.sub(r'\{([^{};]+); ([^{};]+); ([^{};]+)\}', lambda match: _filled(everything, *match.groups()), text)
+
+
+def _filled(everything, expression, metric, profile) -> str:
+  each = by_seed(everything, profile, expression, metric)
+  if not each:
+    return 'not run'
+  mean, _, high = analysis.interval(list(each.values()))
+  if ' - ' not in expression:
+    return f'{mean:.1f}'
+  around = f' ± {high - mean:.1f}' if len(each) > 2 else f' ({len(each)} seed{"s" * (len(each) > 1)})'
+  return f'{mean:+.1f}{around}'

@@ -6,6 +6,8 @@ from fedkd import analysis
 from launch import papers
 from launch.papers import values
 
+VERDICTS = ('reproduced', 'smaller than printed', 'not decided', 'contradicted', 'not run')
+
 
 def claims(everything) -> pd.DataFrame:
   """One line per claim, judged by the longest profile that has both rows."""
@@ -13,28 +15,35 @@ def claims(everything) -> pd.DataFrame:
 
 
 def _line(everything, claim) -> dict:
-  about = {'claim': claim.text, 'id': claim.more.split('/')[0]}
+  about = {'paper': claim.paper, 'claim': claim.text, 'id': claim.more.split('/')[0]}
   for profile in values.PROFILES:
     difference = values.difference(everything, profile, claim.more, claim.less, claim.metric)
     if difference is not None:
-      verdict = _verdict(difference, claim.margin)
-      ours = f'{analysis.spread(difference)}'
-      why = claim.why if verdict != 'reproduced' else ''
-      line = {**about, 'printed': _printed(claim, profile), 'ours': ours, 'verdict': verdict}
-      return {**line, 'profile': profile, 'seeds': len(difference), 'why': why}
-  line = {**about, 'printed': _printed(claim, 'paper'), 'ours': '-', 'verdict': 'not run'}
+      printed = _printed(claim, profile)
+      verdict = _verdict(difference, claim.margin, printed)
+      line = {**about, 'printed': _signed(printed), 'ours': analysis.spread(difference), 'verdict': verdict}
+      return {**line, 'profile': profile, 'seeds': len(difference), 'why': values.filled(everything, claim.why)}
+  line = {**about, 'printed': _signed(_printed(claim, 'paper')), 'ours': '-', 'verdict': 'not run'}
   return {**line, 'profile': '-', 'seeds': 0, 'why': ''}
 
 
-def _verdict(difference, margin) -> str:
+def _verdict(difference, margin, printed) -> str:
   """What the interval says; fewer than three seeds decide nothing."""
   if len(difference) < 3:
     return 'not decided'
   _, low, high = analysis.interval(difference)
-  return 'reproduced' if low > -margin else 'contradicted' if high < -margin else 'not decided'
+  if low > -margin:
+    return 'reproduced'
+  if high < -margin:
+    return 'contradicted'
+  return 'smaller than printed' if printed is not None and high < printed else 'not decided'
 
 
-def _printed(claim, profile) -> str:
+def _signed(points) -> str:
+  return '-' if points is None else f'{points:+.2f}'
+
+
+def _printed(claim, profile) -> float | None:
   """The claim's difference as printed."""
   registry, sides = papers.registry(), []
   for side in (claim.more, claim.less):
@@ -47,20 +56,19 @@ def _printed(claim, profile) -> str:
       found = next(one for one in entry.rows if one.name == row)
       value = values.printed(entry, profile, found, names[0]) if names else None
       if value is None:
-        return '-'
+        return None
       signed += sign * value
     sides.append(signed)
-  return f'{sides[0] - sides[1]:+.2f}'
+  return sides[0] - sides[1]
 
 
-def decisions(everything) -> list:
-  """A line for every question that has its runs, with its command."""
-  lines = []
+def decisions(everything) -> dict:
+  """{disagreement: a table with a line for every change that was run}."""
+  lines = {}
   for question in papers.questions():
     difference = values.difference(everything, question.profile, question.row, question.beside, question.metric)
     if difference is not None:
-      id, row = question.row.split('/')
-      command = f'`--id={id} --rows={row} --profile={question.profile}`'
-      points = f'{analysis.spread(difference)} points ({len(difference)} seed{"s" * (len(difference) > 1)})'
-      lines.append(f'* {question.text}: {question.change}: {points}; {command}')
-  return lines
+      line = {'change': question.change, 'against': question.beside, 'points': analysis.spread(difference)}
+      line |= {'seeds': len(difference), 'run': question.row, 'profile': question.profile}
+      lines.setdefault(question.text, []).append(line)
+  return {text: pd.DataFrame(own) for text, own in lines.items()}
