@@ -6,23 +6,40 @@ from launch.papers.common import Claim, Experiment, Row
 H2L = {'ACC': 'best_on_validation', 'BWT': 'best_on_validation_local', 'FWT': 'best_on_validation_others'}
 NAMES = {'fedh2l': 'FedH2L', 'agg': 'AGG', 'ind': 'IND', 'fedmd': 'FedMD', 'fedavg': 'FedAvg', 'fedprox': 'FedProx'}
 NOTHING = dict.fromkeys(('fedh2l', 'ind', 'agg', 'fedmd'), '')
-WHY = {  # what we know of claims that were not kept
+SIMILAR = 2  # points, our reading of the paper's "similar performance"
+WHY = {  # what experiments say about claims
   'fedmd': (
-    'Probably the loss: with KL in the place of MAE, FedMD is about where FedH2L is (why-rmnist-loss). Its transfer '
-    'phases and its number of rows in an exchange are not it (configs/fedh2l.py: one seed, alpha = 10 %, `small`). '
-    'Over 10 000 rounds single seeds lose up to 40 points for hundreds of rounds. The constant gradient of MAE is not '
-    'all of that: with squared error they fall as deep, but recover within 100 rounds. With KL, or with a tenth of the '
-    'learning rate, they do not fall (why-fedmd-falls, two seeds).'
+    "The paper does not give FedMD's settings. In ours it sees 1.4 times as many examples as FedH2L and learns by MAE "
+    'of logits. With KL in its place FedMD is {why-rmnist-loss/fedmd_kl - h2l-rmnist-a10/fedh2l; best_on_validation; '
+    'small} points above FedH2L, with squared error {why-rmnist-loss/fedmd_mse - h2l-rmnist-a10/fedh2l; '
+    'best_on_validation; small} (`small`, alpha = 10 %); at paper length, with KL, {why-rmnist-loss/fedmd_kl - '
+    'h2l-rmnist-a10/fedh2l; best_on_validation; paper}, and {why-rmnist-loss/fedmd_kl - h2l-rmnist-a10/agg; '
+    'best_on_validation; paper} above AGG. With four architectures FedMD is {h2l-rmnist-hetero/fedmd - '
+    'h2l-rmnist-hetero/fedh2l; best_on_validation; small} above FedH2L.'
   ),
   'fedavg': (
-    'At paper length FedAvg and FedProx are 4.8 to 5.8 points above the printed values, because of the number of '
-    'rounds in which they make their 10 000 steps: FedAvg has 92.3 % with 52 rounds, all that the bandwidth of FedH2L '
-    'affords our LeNet, 89.2 with 7, as many as a LeNet of 431 080 weights could send, and 86.1 with 3; 86.5 is '
-    'printed (why-rmnist-rounds, alpha = 10 %). The paper says neither which LeNet nor how many rounds. FedH2L is 3.6 '
-    'and 2.2 points below the printed value at alpha = 5 and 10 %. With digits drawn in each domain by itself, so '
-    'that rotated copies of test digits are trained on, it gains 4.4 points, FedAvg 4.2 (why-rmnist-aligned, `small`).'
+    'The paper says neither which LeNet nor how many rounds. Fewer rounds for the same 10 000 steps lower FedAvg '
+    '(alpha = 10 %, paper length, 86.5 is printed): {h2l-rmnist-a10/fedavg; best_on_validation; paper} % with 52, '
+    "which FedH2L's bandwidth pays our LeNet; {why-rmnist-rounds/fedavg_14; best_on_validation; paper} with 14 and "
+    '{why-rmnist-rounds/fedavg; best_on_validation; paper} with 7, which it pays a LeNet of 431 080 weights with and '
+    'without downloads; {why-rmnist-rounds/fedavg_3; best_on_validation; paper} with 3. FedH2L is '
+    '{h2l-rmnist-a10/fedh2l - why-rmnist-rounds/fedavg; best_on_validation; paper} points above FedAvg with 7 and '
+    '{h2l-rmnist-a10/fedh2l - why-rmnist-rounds/fedavg_3; best_on_validation; paper} above it with 3. Where digits are '
+    'drawn in each domain by itself, so that rotated copies of test digits are trained on, FedAvg stays '
+    '{why-rmnist-aligned/fedavg - why-rmnist-aligned/fedh2l; best_on_validation; small} above FedH2L (`small`, '
+    'alpha = 5 %).'
   ),
-  'agg': 'Not that seed digits are aligned: where they are not, FedH2L is below AGG and IND in BWT too.',
+  'agg': (
+    'In a round FedH2L learns from four batches, its own and one of each peer, AGG and IND from one. With four, AGG '
+    'is {why-rmnist-steps/agg - h2l-rmnist-a10/agg; best_on_validation; paper} points higher in ACC, and FedH2L '
+    '{h2l-rmnist-a10/fedh2l - why-rmnist-steps/agg; best_on_validation; paper} above it (alpha = 10 %, paper length).'
+  ),
+  'pacs': (
+    'In a round FedH2L learns from four batches, its own and one of each peer, AGG and IND from one. With four, FedH2L '
+    'is {h2l-pacs-clean/fedh2l - why-pacs-steps/agg; best_on_validation; small} points above AGG and '
+    '{h2l-pacs-clean/fedh2l - why-pacs-steps/ind; best_on_validation; small} above IND (clean). All are far below the '
+    'printed accuracies: 64 pixels, a quarter of the width, 100 rounds, from scratch.'
+  ),
 }
 
 
@@ -56,7 +73,8 @@ def registry() -> dict:
     out[f'h2l-rmnist-a{alpha}'] = Experiment(title, *about, features=pca, parts=digits)
   for name, (where, line) in tables.VARIANTS.items():
     about = f'{paper}, {where}', _h2l('rmnist', {f'fedh2l {name}': line}), H2L, '8 minutes'
-    out[f'h2l-rmnist-{name}'] = Experiment(f'FedH2L, Rotated MNIST, {name}', *about, parts=digits)
+    title, group = f'FedH2L, Rotated MNIST, {name}', 'FedH2L, Rotated MNIST, variants'
+    out[f'h2l-rmnist-{name}'] = Experiment(title, *about, parts=digits, together=group)
   about = f'{paper}: values not printed', _h2l('rmnist_hetero', NOTHING), H2L, minutes
   out['h2l-rmnist-hetero'] = Experiment('FedH2L, Rotated MNIST, four architectures', *about)
   for family, table, number in (('pacs', tables.TABLE_3, 3), ('officehome', tables.TABLE_4, 4)):
@@ -90,7 +108,7 @@ def claims() -> list:
   for setting in ('pacs-clean', 'pacs-paper', 'officehome-clean'):
     for more, less in (('fedh2l', 'agg'), ('agg', 'ind'), ('fedh2l', 'ind'), ('fedh2l', 'fedmd')):
       text = f'{NAMES[more]} beats {NAMES[less]} on {setting.replace("-", ", ")}'
-      out.append(Claim(text, f'h2l-{setting}/{more}', f'h2l-{setting}/{less}', acc))
+      out.append(Claim(text, f'h2l-{setting}/{more}', f'h2l-{setting}/{less}', acc, WHY['pacs'] * (less != 'fedmd')))
   full = 'h2l-rmnist-a10/fedh2l'
   variant = lambda name: f'h2l-rmnist-{name}/fedh2l_{name}'
   out += [
@@ -102,7 +120,10 @@ def claims() -> list:
     Claim('FedH2L: PCGrad is slightly worse than no projection', variant('noproj'), variant('pcgrad'), acc),
     Claim('FedH2L: accuracy falls from E = 1 to 5', full, variant('E5'), acc),
     Claim('FedH2L: accuracy falls from E = 5 to 10', variant('E5'), variant('E10'), acc),
-    Claim('FedH2L: asynchronous pairs cost accuracy', full, variant('async'), acc),
+    Claim('FedH2L: accuracy falls from E = 1 to 10', full, variant('E10'), acc),
+    Claim(
+      f'FedH2L: asynchronous pairs are at most {SIMILAR} points below', variant('async'), full, acc, margin=SIMILAR
+    ),
     Claim('FedH2L: unlabeled public data still beats IND', variant('unlabeled'), 'h2l-rmnist-a10/ind', acc),
     Claim("FedH2L: everybody's public data in the local batch is better than the own", full, variant('localpub'), acc),
   ]

@@ -179,7 +179,7 @@ def lengths(entry, profile, done) -> pd.DataFrame | None:
 
 
 def servers(entry, profile, done) -> pd.DataFrame | None:
-  """What the servers of Felo's tables keep and learn, after the last round; where features differ in width, for each."""
+  """What the servers of Felo's tables keep and learn, after the last round; for every width of features."""
   del profile
   lines = []
   for name in (row.name for row in entry.rows if row.name in done and 'second half' in entry.metrics):
