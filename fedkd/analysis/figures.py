@@ -45,9 +45,9 @@ def lines(values, x_label, title='Test accuracy, mean over clients', y_label='ac
 def bars(values, title, y_label='accuracy (%)'):
   """Means of [seeds] as bars, ranges as error bars; `values` is {label of a bar: [seeds]}."""
   figure, axes = _axes(title, '', y_label)
-  for i, (label, each) in enumerate(values.items()):
+  for label, each in values.items():
     error = [[each.mean() - each.min()], [each.max() - each.mean()]]
-    axes.bar(label, each.mean(), yerr=error, color=COLOURS[i % len(COLOURS)], capsize=3)
+    axes.bar(label, each.mean(), yerr=error, color=COLOURS[0], ecolor='0.3', capsize=3)
   axes.tick_params(axis='x', labelrotation=30)
   return figure
 
