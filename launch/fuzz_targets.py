@@ -244,10 +244,7 @@ def overrides(folder):
     configs.check(config)
     source = parts.load_data(config)
     made = groups.make_groups(config, source)
-    blocks = [
-      *({'rounds': 1, **dict(b)} for b in config.before),
-      {**config.method, 'rounds': 1, 'early_stop': config.early_stop},
-    ]
+    blocks = parts.make_blocks(config)
     for block in blocks:
       parts.make_method(block, config, made)
     checks.check_batches(blocks, source)

@@ -15,7 +15,7 @@ from fedkd.errors import ConfigError
 from fedkd.experiment import devices, hosts, offloaded_phase, phase, warm_start, warm_up
 from fedkd.experiment.checks import check_batches, check_states, make_early_stop
 from fedkd.experiment.groups import make_groups
-from fedkd.experiment.parts import load_data, make_method, make_plan, make_split
+from fedkd.experiment.parts import load_data, make_blocks, make_method, make_plan, make_split
 from fedkd.experiment.programs import ExecutionOptions, Task
 from fedkd.federation import Federation, everybodys, table
 from fedkd.models import pretrained
@@ -55,10 +55,7 @@ def build(config, beside='.', dry=False, evaluate=None) -> Experiment:
   configs.check(config)
   mesh = devices.mesh(config.devices)  # before anything else starts JAX
   source = load_data(config)
-  blocks = [
-    *({'rounds': 1, **dict(b)} for b in config.before),
-    {**config.method, 'rounds': config.rounds, 'early_stop': config.early_stop},
-  ]
+  blocks = make_blocks(config)
   groups = make_groups(config, source)
   made = [make_method(block, config, groups) for block in blocks]
   check_batches(blocks, source)
@@ -87,9 +84,9 @@ def build(config, beside='.', dry=False, evaluate=None) -> Experiment:
   for p, (block, method) in enumerate(zip(blocks, made, strict=True)):
     sizes = [len(g.ids) for g in groups]
     rhythm = config.plan if p == len(config.before) else {'name': 'synchronous'}
-    plan = make_plan(rhythm, sizes, block['rounds'])
+    plan = make_plan(rhythm, sizes, block.rounds)
     keys = jnp.stack([jax.random.fold_in(jax.random.key(seed), 1 + p) for seed in config.seeds])
-    task = Task(configs.label(block), method, plan, block['rounds'], keys, federation, watched, before, options)
+    task = Task(configs.label(block.method), method, plan, block.rounds, keys, federation, watched, before, options)
     try:
       if config.client_store:
         one = offloaded_phase.make(task, config.client_store)
@@ -112,13 +109,13 @@ def build(config, beside='.', dry=False, evaluate=None) -> Experiment:
 
 def _misfit(block, groups, error):
   """The ConfigError for an error while a round was traced; the error itself where it is none of a user's."""
-  name = configs.resolve(block['name'], configs.functions(methods), 'method.name')
+  name = configs.resolve(block.method['name'], configs.functions(methods), 'method.name')
   for what, function in [('method', name), *(('model', type(getattr(g.model, 'net', g.model))) for g in groups)]:
     if blame.is_foreign(function) and blame.raised_in(function, error):
       return ConfigError(blame.raised(what, function, error))
   if isinstance(error, ValueError):
     reason = str(error).split('\n')[0]
-    return ConfigError(f'method {configs.label(block)} does not fit its models or messages: {reason}')
+    return ConfigError(f'method {configs.label(block.method)} does not fit its models or messages: {reason}')
   return error
 
 

@@ -32,7 +32,7 @@ def make_early_stop(block, last, config, source, splits) -> early_stopping.Early
   Raises:
     ConfigError: for an unknown field or an impossible value.
   """
-  fields = block.get('early_stop')
+  fields = block.early_stop
   if not fields or fields.get('watch') == '':
     return None
   configs.check_known(fields, early_stopping.EarlyStop._fields, 'early_stop')
@@ -72,10 +72,10 @@ def check_batches(blocks, source):
   numbers = math.prod(source.train_image.shape[1:])
   for number, block in enumerate(blocks):
     where = 'method' if number == len(blocks) - 1 else f'before[{number}]'
-    for field in block:
+    for field, value in block.method.items():
       if field.endswith('batch'):
-        what = f'{where}.{field}={block[field]}'
-        _check_memory(4 * numbers * block[field], what, f'images of {numbers} numbers', 'lower it')
+        what = f'{where}.{field}={value}'
+        _check_memory(4 * numbers * value, what, f'images of {numbers} numbers', 'lower it')
 
 
 def check_states(tree, clients):

@@ -1,5 +1,7 @@
 """From the fields of a config to data, splits, optimizers, methods and plans."""
 
+from typing import NamedTuple
+
 import numpy as np
 import optax
 
@@ -14,7 +16,25 @@ from fedkd.types import Client, Method
 
 PARTITIONS = configs.functions(partition) | configs.functions(skews) | configs.functions(own_test)
 GIVEN = ('labels', 'clients', 'seed')  # what every partition is passed
-PHASE_FIELDS = ('rounds', 'early_stop')  # of a block; its other fields are the method's
+PHASE_FIELDS = ('rounds', 'early_stop')  # of an entry of `before`; its other fields are the method's
+
+
+class Block(NamedTuple):
+  """A phase as its config describes it."""
+
+  method: dict  # name and hyperparameters
+  rounds: int
+  early_stop: dict  # {}: none
+
+
+def make_blocks(config) -> list[Block]:
+  """The phases of a run, the last that of `config.method`, whose own arguments may be called as fields of a phase."""
+
+  def before(entry):
+    method = {k: v for k, v in entry.items() if k not in PHASE_FIELDS}
+    return Block(method, entry.get('rounds', 1), entry.get('early_stop') or {})
+
+  return [*map(before, config.before), Block(dict(config.method), config.rounds, config.early_stop)]
 
 
 def load_data(config) -> sources.Source:
@@ -137,19 +157,18 @@ def make_plan(values, sizes, rounds) -> Plan:
   return made
 
 
-def make_method(block, config, groups) -> Method:
+def make_method(block: Block, config, groups) -> Method:
   """The method of one phase, whose clients train with the optimizer of their group.
 
   Args:
-    block: of the phase: name and hyperparameters of its method, and `PHASE_FIELDS`.
+    block: of the phase.
     config: ConfigDict, for the optimizer and its schedule.
     groups: those of `make_groups`.
 
   Raises:
     ConfigError: for an unknown name or field, or a value that the factory refuses.
   """
-  values = {k: v for k, v in block.items() if k not in PHASE_FIELDS}
-  make = lambda entry: configs.build('method', values, make_optimizer(config, block['rounds'], entry))
+  make = lambda entry: configs.build('method', block.method, make_optimizer(config, block.rounds, entry))
   own = [{k: entry[k] for k in OPTIMIZER_FIELDS if entry.get(k) is not None} for entry in configs.entries(config)]
   method = make({})
   if any(own):

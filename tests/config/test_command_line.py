@@ -3,6 +3,7 @@
 import pathlib
 import re
 import shlex
+from types import SimpleNamespace
 
 import pytest
 from absl import flags
@@ -11,6 +12,7 @@ from fedkd import config as base
 from fedkd.config import command_line
 from fedkd.errors import ConfigError
 from fedkd.experiment import build
+from fedkd.types import Method
 
 QUICK = '--config=configs/fedhe_digits.py:smoke'
 CONFIGS = sorted(path.stem for path in (pathlib.Path(__file__).parents[2] / 'configs').glob('[!_]*.py'))
@@ -138,8 +140,22 @@ def test_the_commands_of_the_page_on_configs_make_configs(read, request):
   assert len(found) == 14
   for config in found:
     base.check(config)
-    build.make_method({**config.method, 'rounds': config.rounds}, config, ())
+    build.make_method(build.make_blocks(config)[-1], config, ())
   assert [c.schedule.name for c in found].count('warmup_cosine') == 1
+
+
+def named_as_a_phase_is(tx, rounds: int = 100, early_stop: int = 3):
+  del tx
+  return Method(None, SimpleNamespace(got=(rounds, early_stop)), None)
+
+
+def test_a_methods_own_arguments_may_be_called_rounds_and_early_stop(read):
+  """FedKD's `rounds` was silently dropped: results were made with its default."""
+  words = [f'--config.method.name={__name__}:named_as_a_phase_is', '--config.method.rounds=9']
+  config = read(QUICK, *words, '--config.method.early_stop=5', '--config.rounds=4')
+  (block,) = build.make_blocks(config)
+  assert (block.rounds, block.early_stop.watch) == (4, '')
+  assert build.make_method(block, config, ()).server.got == (9, 5)
 
 
 def test_the_python_of_the_page_on_configs_makes_its_groups(request, monkeypatch):
