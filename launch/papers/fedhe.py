@@ -16,27 +16,27 @@ FIGURE_8 = {'fedhe': (58.0, 65.0), 'private': (52.5, 61.0)}
 KINDS = (('two layers', (0, 1, 2, 3, 4)), ('three layers', (5, 6, 7, 8, 9)))
 
 
-WHY = {  # what experiments say about claims
+WHY = {  # what experiments say about claims; differences are of points
   'private': (
-    'In `small`, where the means reach a client 150 times, the distance to them costs points: with different nets on '
-    'CIFAR-10 FedHe is {he-cifar10-hetero/fedhe - he-cifar10-hetero/private; final; small} above Private, at 0.3 of '
-    'its weight {why-fedhe-weight/fedhe_0.3 - he-cifar10-hetero/private; final; small}. After ten times as many rounds '
-    'it is {he-cifar10-hetero/fedhe - he-cifar10-hetero/private; final; medium}, with one architecture '
-    '{he-cifar10-homo/fedhe - he-cifar10-homo/private; final; medium} (`medium`). It is not how clients start: from '
-    'weights of their own FedHe is {why-fedhe-initial/fedhe - why-fedhe-initial/private; final; small} above Private '
-    '(one architecture). Nor is it that means are refreshed: without that FedHe changes by {why-fedhe-store/fedhe - '
-    'he-cifar10-hetero/fedhe; final; small}; nor the offset of counts: {he-cifar10-hetero/fedhe_offset - '
-    'he-cifar10-hetero/fedhe; final; small}. With twice the width it is {why-fedhe-width/fedhe - '
-    'why-fedhe-width/private; final; small} above Private. The paper has 50 000 turns and 8 times the width.'
+    'In `small`, where the means reach a client 150 times, the distance to them costs points: FedHe minus Private is '
+    '{he-cifar10-hetero/fedhe - he-cifar10-hetero/private; final; small} on CIFAR-10 with different nets, and '
+    '{why-fedhe-weight/fedhe_0.3 - he-cifar10-hetero/private; final; small} at 0.3 of the weight. After ten times as '
+    'many rounds (`medium`) it is {he-cifar10-hetero/fedhe - he-cifar10-hetero/private; final; medium}, and '
+    '{he-cifar10-homo/fedhe - he-cifar10-homo/private; final; medium} with one architecture. In `small` the difference '
+    'is {why-fedhe-initial/fedhe - why-fedhe-initial/private; final; small} where clients of one architecture start '
+    'from weights of their own, and {why-fedhe-width/fedhe - why-fedhe-width/private; final; small} with twice the '
+    'width. Means that are never refreshed change FedHe by {why-fedhe-store/fedhe - he-cifar10-hetero/fedhe; final; '
+    'small}, the offset of counts by {he-cifar10-hetero/fedhe_offset - he-cifar10-hetero/fedhe; final; small}. The '
+    'paper has 50 000 turns and 8 times the width.'
   ),
   'fedhe fedmd': (
     'FedMD sees 2.8 (MNIST) and 2.5 (CIFAR-10) times as many examples, two fifths of them public. Given as many, with '
-    'one architecture, Private is {why-fedmd-mnist/private - he-mnist-homo/fedmd; final; small} points above FedMD on '
-    'MNIST and {why-fedmd-cifar10/private - he-cifar10-homo/fedmd; final; small} on CIFAR-10, FedHe '
+    'one architecture, Private minus FedMD is {why-fedmd-mnist/private - he-mnist-homo/fedmd; final; small} on MNIST '
+    'and {why-fedmd-cifar10/private - he-cifar10-homo/fedmd; final; small} on CIFAR-10, FedHe minus FedMD '
     '{why-fedmd-mnist/fedhe - he-mnist-homo/fedmd; final; small} and {why-fedmd-cifar10/fedhe - he-cifar10-homo/fedmd; '
-    'final; small}; with different nets, on CIFAR-10, Private {why-fedmd-cifar10-hetero/private - '
-    'he-cifar10-hetero/fedmd; final; small} and FedHe {why-fedmd-cifar10-hetero/fedhe - he-cifar10-hetero/fedmd; '
-    'final; small}.'
+    'final; small}. With different nets on CIFAR-10 they are {why-fedmd-cifar10-hetero/private - '
+    'he-cifar10-hetero/fedmd; final; small} and {why-fedmd-cifar10-hetero/fedhe - he-cifar10-hetero/fedmd; final; '
+    'small}.'
   ),
 }
 

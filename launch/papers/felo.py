@@ -44,14 +44,14 @@ TABLE_4_FELO = {  # rounds between trainings of the autoencoder: CIFAR-10 iid, n
 }
 MAPS = (
   'sees maps of 32 by 32 pixels where the first stage of the ResNets sees 8 by 8. With a 3x3 stem and no pool Felo '
-  'gains {why-felo-stem/felo - fv-cifar10-iid/felo; second_half_mean; small} points (iid, ResNet10 to 26), where '
-  'FedGKT is {fv-cifar10-iid/fedgkt - fv-cifar10-iid/felo; second_half_mean; small} and HeteroFL '
-  '{fv-cifar10-iid/heterofl - fv-cifar10-iid/felo; second_half_mean; small} above it.'
+  'gains {why-felo-stem/felo - fv-cifar10-iid/felo; second_half_mean; small} (iid, ResNet10 to 26), where FedGKT minus '
+  'Felo is {fv-cifar10-iid/fedgkt - fv-cifar10-iid/felo; second_half_mean; small} and HeteroFL minus Felo '
+  '{fv-cifar10-iid/heterofl - fv-cifar10-iid/felo; second_half_mean; small}.'
 )
-WHY = {  # what experiments say about claims
+WHY = {  # what experiments say about claims; differences are of points
   'velo felo': (
-    'What is printed differs by 0.1 to 0.3 points. A second run of Velo of equal config, by another version of the '
-    'code, is {fv-interval-1/velo_iid - fv-cifar10-iid/felo; second_half_mean; small} points above Felo (iid).'
+    'What is printed differs by 0.1 to 0.3 points. In the iid split a second run of Velo of equal config, by another '
+    'version of the code, minus Felo is {fv-interval-1/velo_iid - fv-cifar10-iid/felo; second_half_mean; small}.'
   ),
   'felo heterofl': "HeteroFL's net, of at most a quarter of the weights in `small`, " + MAPS,
   'felo fedgkt': (
@@ -60,11 +60,11 @@ WHY = {  # what experiments say about claims
     + ' FedGKT also trains without crops and flips, and its server on the maps of all clients.'
   ),
   'felo fedavg': (
-    'Felo gains {why-felo-start/felo_loaded - fv-homo-cifar10-dir0.5/felo; second_half_mean; small} points where '
-    'averaged weights are loaded from the start, {why-felo-start/felo_alone - fv-homo-cifar10-dir0.5/felo; '
-    'second_half_mean; small} without the knowledge loss. With both it is FedAvg but for rounding, and '
-    '{why-felo-start/felo_loaded_alone - fv-homo-cifar10-dir0.5/fedavg; second_half_mean; small} above its run '
-    '(Dirichlet 0.5).'
+    'With Dirichlet 0.5 Felo gains {why-felo-start/felo_loaded - fv-homo-cifar10-dir0.5/felo; second_half_mean; small} '
+    'where averaged weights are loaded from the start, and {why-felo-start/felo_alone - fv-homo-cifar10-dir0.5/felo; '
+    'second_half_mean; small} without the knowledge loss. With both changes it is FedAvg but for rounding; its run '
+    'minus that of FedAvg is {why-felo-start/felo_loaded_alone - fv-homo-cifar10-dir0.5/fedavg; second_half_mean; '
+    'small}.'
   ),
   'steady': 'The second half of `small` has four evaluations of 1,000 images, so two differences a seed.',
   'interval': (
