@@ -200,7 +200,8 @@ def test_the_report_puts_printed_beside_ours_and_judges_the_claims(tmp_path):
   assert verdict['FedH2L beats FedMD in average ACC, alpha = 10 %'] == 'not decided'
   assert verdict['FedH2L beats AGG in average ACC, alpha = 5 %'] == 'not run'
   assert printed['FedH2L beats AGG in average ACC, alpha = 10 %'] == '+3.88'  # 89.13 and 85.25
-  assert f'{(verdict == "contradicted").sum()} contradicted' in text
+  counts = {name: str((verdict == name).sum()) for name in verdicts.VERDICTS}
+  assert '| ' + ' | '.join(['all', *counts.values(), str((judged['profile'] == 'small').sum())]) + ' |' in text
   lacking = text[text.index('## Not run') :]
   assert re.search('In no profile yet .*md-femnist-iid', lacking)
   assert re.search('Not at full size.*: h2l-rmnist-a10\\.', lacking)
@@ -213,6 +214,27 @@ def test_the_report_puts_printed_beside_ours_and_judges_the_claims(tmp_path):
   path.write_text(json.dumps(leaky))
   report.write(tmp_path / 'results', tmp_path / 'RESULTS.md', draw=False)
   assert "Early stopping watched test rows, as in the authors' code: fedmd." in (tmp_path / 'RESULTS.md').read_text()
+
+
+def test_a_difference_that_excludes_the_printed_one_is_smaller(tmp_path):
+  """Printed are 3.88 points: of 0.1 +- 2.5 and 0.1 +- 5.0 only the first excludes them; below 0 is contradicted."""
+  claim = 'FedH2L beats AGG in average ACC, alpha = 10 %'
+  for noise, drop, verdict in (
+    (0.01, 0, 'smaller than printed'),
+    (0.02, 0, 'not decided'),
+    (0.01, 0.1, 'contradicted'),
+  ):
+    write_fakes(tmp_path, {'h2l-rmnist-a10/fedh2l': [0.9 - drop, 0.901 + noise - drop, 0.902 - noise - drop]})
+    write_fakes(tmp_path, {'h2l-rmnist-a10/agg': [0.9, 0.9, 0.9]})
+    judged = verdicts.claims(values.found(tmp_path)).set_index('claim')
+    assert judged.loc[claim, 'verdict'] == verdict
+
+
+def test_models_that_have_not_begun_are_left_out_of_a_gain():
+  """The second of three models starts at 1 and 0 %; the others gain 20 and 40 points in the mean over both seeds."""
+  start, final = [[0.2, 0.01, 0.4], [0.4, 0.0, 0.2]], [[0.4, 0.9, 0.8], [0.6, 0.9, 0.6]]
+  result = {'per_seed': {'start_per_client': start, 'final_per_client': final}}
+  np.testing.assert_allclose(values.of(result, 'final_begun') - values.of(result, 'start_begun'), [30, 30])
 
 
 def test_claims_about_losses_and_steadiness(tmp_path):
@@ -253,7 +275,7 @@ def test_servers_are_named_and_say_what_they_learned():
     'velo': {'config': config, 'curve': [{'knowledge_age': [2.0], 'cvae_kl': [None]}]},
     'fedgkt': {'config': {**config, 'method': server, 'data': {'crop': 0, 'flip': False}}},
   }
-  table = sections.servers(REGISTRY['fv-cifar10-iid'], done).set_index('method')
+  table = sections.servers(REGISTRY['fv-cifar10-iid'], 'small', done).set_index('method')
   assert table.loc['felo'].to_dict() == {
     'age of logits': '1.50', 'age of features, width 8': '1.00', 'age of features, width 4': '3.00',
   }  # fmt: skip
@@ -366,8 +388,35 @@ def test_printed_values_are_those_of_the_clients_that_a_profile_has():
 
 def test_a_question_is_answered_by_the_difference_of_its_rows(tmp_path):
   write_fakes(tmp_path, {'h2l-rmnist-a10/fedmd': [0.9, 0.8, 0.9], 'why-rmnist-loss/fedmd_kl': [0.8, 0.7, 0.8]})
-  (line,) = verdicts.decisions(values.found(tmp_path))
-  assert '-10.00 ± 0.00 points (3 seeds); `--id=why-rmnist-loss --rows=fedmd_kl --profile=small`' in line
+  (table,) = verdicts.decisions(values.found(tmp_path)).values()
+  (line,) = table.to_dict('records')
+  assert (line['points'], line['seeds']) == ('-10.00 ± 0.00', 3)
+  assert (line['run'], line['profile'], line['against']) == (
+    'why-rmnist-loss/fedmd_kl',
+    'small',
+    'h2l-rmnist-a10/fedmd',
+  )
+
+
+def test_the_numbers_of_reasons_are_read_from_results(tmp_path):
+  fakes = {'h2l-rmnist-a10/fedh2l': [0.9, 0.8, 0.9], 'h2l-rmnist-a10/agg': [0.8, 0.7, 0.8]}
+  write_fakes(tmp_path, fakes)
+  put(tmp_path, fake('h2l-rmnist-a10', 'ind', [1], [0.5]))
+  found = values.found(tmp_path)
+  of = lambda expression: values.filled(found, f'so {{{expression}; best_on_validation; small}} %')
+  assert of('h2l-rmnist-a10/fedh2l') == 'so 86.7 %'
+  assert of('h2l-rmnist-a10/fedh2l - h2l-rmnist-a10/agg') == 'so +10.0 ± 0.0 %'
+  assert of('h2l-rmnist-a10/ind - h2l-rmnist-a10/agg') == 'so -20.0 (1 seed) %'  # the seed that both have
+  assert of('h2l-rmnist-a10/fedmd') == 'so not run %'
+
+
+def test_reasons_name_rows_that_there_are():
+  known = {f'{id}/{row.name}' for id, entry in REGISTRY.items() for row in entry.rows}
+  whys = {claim.why for claim in papers.claims()}
+  braces = [brace.split('; ') for why in whys for brace in re.findall(r'\{([^}]*)\}', why)]
+  assert braces
+  assert {row for expression, *_ in braces for row in expression.split(' - ')} <= known
+  assert {profile for *_, profile in braces} <= set(papers.PROFILES)
 
 
 def test_questions_and_claims_name_rows_that_there_are():
