@@ -1,6 +1,8 @@
 """Runs side by side: accuracy with interval, paired differences, worst client, megabytes."""
 
+import os
 import pathlib
+from collections.abc import Iterable
 
 import numpy as np
 import pandas as pd
@@ -9,7 +11,7 @@ from fedkd import analysis
 from fedkd.analysis import results
 
 
-def labelled(paths) -> dict:
+def labelled(paths: Iterable[str | os.PathLike]) -> dict:
   """{label: path}, each run once; a label is the shortest end of a path that is unique."""
   paths = list(dict.fromkeys(pathlib.Path(path).absolute() for path in paths))
   for length in range(1, max(len(path.parts) for path in paths) + 1):
@@ -19,7 +21,7 @@ def labelled(paths) -> dict:
   return dict(zip(labels, paths, strict=True))
 
 
-def table(runs, reference=None) -> pd.DataFrame:
+def table(runs: dict, reference: str | None = None) -> pd.DataFrame:
   """One row per run; `runs` is {label: summary}, `reference` a label or None for the private run's. Further
   predictions of a method (`Method.predictions`) have a column each."""
   if reference is None:

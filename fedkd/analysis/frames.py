@@ -1,5 +1,6 @@
 """A run's evaluations as a pandas DataFrame."""
 
+import os
 import pathlib
 
 import numpy as np
@@ -10,7 +11,7 @@ from fedkd.analysis import results
 from fedkd.errors import ConfigError
 
 
-def read(workdir, every_phase=False) -> pd.DataFrame:
+def read(workdir: str | os.PathLike, every_phase: bool = False) -> pd.DataFrame:
   """The evaluations of a run's last phase (or of every one), one line per evaluation and seed; lists over clients and
   groups stay lists.
 
@@ -32,6 +33,6 @@ def read(workdir, every_phase=False) -> pd.DataFrame:
   return pd.DataFrame(lines)
 
 
-def by_seed(frame, column) -> np.ndarray:
+def by_seed(frame: pd.DataFrame, column: str) -> np.ndarray:
   """A column of `read` as [seeds, evaluations, ...]."""
   return np.array([np.stack(f[column].to_numpy()) for _, f in frame.groupby('seed')])

@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import os
 import pathlib
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -32,7 +34,7 @@ BY_WIDTH = ('feature_age', 'cvae_reconstruction', 'cvae_kl', 'cvae_active')
 PER_CLIENT = 60  # evaluations of the last phase at most, for a curve of every client
 
 
-def summary(workdir) -> dict:
+def summary(workdir: str | os.PathLike) -> dict:
   """A finished run's summary.
 
   Raises:
@@ -53,14 +55,14 @@ def summary(workdir) -> dict:
   return found
 
 
-def sent(result, unit) -> dict:
+def sent(result: dict, unit: str) -> dict:
   """{'up', 'down'}: the 'numbers' or 'bytes' of all kinds and clients that a result or summary counts, float[seeds]."""
   zeros = np.zeros(len(result['seeds']))
   total = lambda kinds: sum((np.asarray(kind[unit]) for kind in kinds.values()), zeros)
   return {way: total(result['ledger'][way]) for way in ('up', 'down')}
 
 
-def comparable(config) -> dict:
+def comparable(config: dict) -> dict:
   """A config as JSON without the directory of its data, which does not affect the result."""
   return {**config, 'data': {**config['data'], 'dir': ''}}
 
@@ -69,14 +71,14 @@ def _checksum(config) -> str:
   return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
 
 
-def shared(result, id, name, called) -> dict:
+def shared(result: dict, id: str, name: str, called: str) -> dict:
   """A result as that of another row, whose config differs in its name alone, which is `called`."""
   config = {**result['config'], 'name': called}
   same = result.get('same_run', f'{result["id"]}/{result["method"]}')
   return {**result, 'id': id, 'method': name, 'config': config, 'config_sha256': _checksum(config), 'same_run': same}
 
 
-def of_run(workdir, id, profile, name=None) -> dict:
+def of_run(workdir: str | os.PathLike, id: str, profile: str, name: str | None = None) -> dict:
   """The result of a finished run: config and its checksum, per-seed numbers, curve, ledger, versions, commit.
 
   Args:
@@ -133,7 +135,7 @@ def _predictions(row) -> list[str]:
   return [name.removesuffix(worst) for name in row if name.startswith('accuracy_') and name.endswith(worst)]
 
 
-def read(path) -> dict:
+def read(path: str | os.PathLike) -> dict:
   """A result from its file.
 
   Raises:
@@ -149,7 +151,7 @@ def read(path) -> dict:
   return result
 
 
-def headline(rows) -> dict:
+def headline(rows: Sequence[dict]) -> dict:
   """Headline accuracies per seed of the last phase: at its start and end, means over its second half and last quarter,
   at the best validation accuracy of each client; with test rows per client also their `local` and `others` parts. Of a
   method with several predictions also, under their names, the end and the worst client of each, and its accuracy where

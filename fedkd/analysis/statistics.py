@@ -1,10 +1,13 @@
 """Intervals over seeds, and tables of them."""
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import stdtrit  # the quantile of Student's t, without the second that scipy.stats takes to import
 
 
-def interval(values) -> tuple[float, float, float]:
+def interval(values: Any) -> tuple[float, float, float]:
   """(mean, low, high): a 95 % Student t interval over seeds; below three seeds the range."""
   values = np.asarray(values, float)
   mean = values.mean()
@@ -14,12 +17,14 @@ def interval(values) -> tuple[float, float, float]:
   return mean, mean - half, mean + half
 
 
-def paired(one, other) -> np.ndarray:
+def paired(one: dict, other: dict) -> np.ndarray:
   """Differences over the seeds that both have, [common seeds]; `one` and `other` are {seed: value}."""
   return np.array([one[seed] - other[seed] for seed in one if seed in other])
 
 
-def published(head, prototypes, rows) -> tuple[tuple[float, float], tuple[float, float]]:
+def published(
+  head: ArrayLike, prototypes: ArrayLike, rows: ArrayLike
+) -> tuple[tuple[float, float], tuple[float, float]]:
   """What the evaluation in FedProto's published code prints (Tan et al., 2022, Table 1): (mean, standard deviation over
   users) of the accuracy by the head, and of that by prototypes.
 
@@ -38,7 +43,7 @@ def published(head, prototypes, rows) -> tuple[tuple[float, float], tuple[float,
   return (first.mean(), first.std()), (both.mean(), both.std())
 
 
-def spread(values, unit='') -> str:
+def spread(values: Any, unit: str = '') -> str:
   """'mean ± half width', or 'mean [low, high]' below three seeds."""
   mean, low, high = interval(values)
   if len(values) >= 3:
@@ -46,7 +51,7 @@ def spread(values, unit='') -> str:
   return f'{mean:.2f} [{low:.2f}, {high:.2f}]{unit}' if len(values) > 1 else f'{mean:.2f}{unit}'
 
 
-def markdown(frame) -> str:
+def markdown(frame: Any) -> str:
   """A DataFrame of strings as a Markdown table."""
   rows = [list(frame.columns), ['---'] * len(frame.columns), *frame.astype(str).values.tolist()]
   return '\n'.join('| ' + ' | '.join(row) + ' |' for row in rows)

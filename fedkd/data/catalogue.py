@@ -32,7 +32,7 @@ class Entry(NamedTuple):
   note: str  # what it is and where, or how to get it
 
 
-def entries(directory=None) -> list[Entry]:
+def entries(directory: str | None = None) -> list[Entry]:
   """What is embedded, what lies in the folders of prepared sets and of images, and what the shipped configs want.
 
   Args:
@@ -57,7 +57,7 @@ def entries(directory=None) -> list[Entry]:
   return sorted(there, key=lambda entry: not entry.there) + missing
 
 
-def table(listed) -> str:
+def table(listed: list[Entry]) -> str:
   """Entries as lines of text."""
   width = max(len(entry.name) for entry in listed)
   line = lambda entry: f'{entry.name:{width}}  {"there  " if entry.there else "missing"}  {entry.note}'
@@ -65,7 +65,7 @@ def table(listed) -> str:
   return '\n'.join([*map(line, listed), other])
 
 
-def prepare(name, directory=None) -> str:
+def prepare(name: str, directory: str | None = None) -> str:
   """Prepares a set: decodes it into the cache if it is available, else lets TensorFlow Datasets prepare it.
 
   Returns:

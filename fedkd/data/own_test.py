@@ -47,7 +47,16 @@ def _sorted(train, test, offset) -> Parts:
 
 
 def n_way(
-  labels, clients, seed, test_labels, ways=3, stdev=2, shots=100, stride=110, test_shots=40, legacy_shots=True
+  labels: np.ndarray,
+  clients: int,
+  seed: int,
+  test_labels: np.ndarray,
+  ways: int = 3,
+  stdev: float = 2,
+  shots: int = 100,
+  stride: int = 110,
+  test_shots: int = 40,
+  legacy_shots: bool = True,
 ) -> Parts:
   """About `ways` classes a client with about `shots` rows of each (FedProto, Tan et al., 2022).
 
@@ -100,7 +109,7 @@ def _check_strides(labels, needed, field, value, clients, what, classes=None):
     )
 
 
-def uneven_classes(labels, clients, seed, test_labels, ways=2) -> Parts:
+def uneven_classes(labels: np.ndarray, clients: int, seed: int, test_labels: np.ndarray, ways: int = 2) -> Parts:
   """`ways` classes a client, in uneven shares of the class (FedGH, Yi et al., 2023; FedMRL, Yi et al., 2024).
 
   A class has ways * clients / C slots, with shares drawn from U(0.4, 0.6) and normalised. Client after client takes
@@ -139,7 +148,9 @@ def _slots(clients, classes, each, field) -> int:
   return clients * each // classes
 
 
-def inner_dirichlet(labels, clients, seed, test_labels, concentration=0.5) -> Parts:
+def inner_dirichlet(
+  labels: np.ndarray, clients: int, seed: int, test_labels: np.ndarray, concentration: float = 0.5
+) -> Parts:
   """Clients of equal size whose label shares are from a Dirichlet distribution (DS-FL and SCARLET, after FedLab).
 
   Every client has floor(N / K) rows and a prior over classes. A random client with room draws a class from its prior,
@@ -173,7 +184,14 @@ def _filled(rng, labels, prior, classes) -> list:
 
 
 def fedgen_dirichlet(
-  labels, clients, seed, test_labels, concentration=0.5, ratio=0.5, smallest=10, all_labels=False
+  labels: np.ndarray,
+  clients: int,
+  seed: int,
+  test_labels: np.ndarray,
+  concentration: float = 0.5,
+  ratio: float = 0.5,
+  smallest: int = 10,
+  all_labels: bool = False,
 ) -> Parts:
   """Label skew of a share of the rows (FedGen, Zhu, Hong, Zhou, 2021).
 
@@ -213,7 +231,7 @@ def fedgen_dirichlet(
   return _sorted(train, test, len(labels))
 
 
-def lg_shards(labels, clients, seed, test_labels, per_client=2) -> Parts:
+def lg_shards(labels: np.ndarray, clients: int, seed: int, test_labels: np.ndarray, per_client: int = 2) -> Parts:
   """`per_client` shards of one label each for every client (LG-FedAvg, Liang et al., 2020).
 
   Every class is cut, in the order of the data set, into per_client * clients / C equal pieces; labels are shuffled and

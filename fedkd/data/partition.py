@@ -8,6 +8,8 @@ differ: they make the small private sets of FedMD (Li and Wang, 2019) and leave 
 clients.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from fedkd.errors import ConfigError
@@ -21,7 +23,7 @@ MOST_REDRAWS = 1000
 MOST_CONCENTRATION = 1e6  # far beyond, the draw overflows
 
 
-def check_clients(labels, clients):
+def check_clients(labels: np.ndarray, clients: int) -> None:
   """Raises ConfigError for fewer than one client, or more than there are rows."""
   if clients < 1:
     raise ConfigError(f'data.clients={clients} must be at least 1')
@@ -37,20 +39,20 @@ def _cut(order, parts) -> list:
   return [np.sort(part) for part in np.array_split(order, parts)]
 
 
-def iid(labels, clients, seed) -> list:
+def iid(labels: np.ndarray, clients: int, seed: int) -> list[np.ndarray]:
   """A random permutation cut into equal parts."""
   check_clients(labels, clients)
   return _cut(np.random.default_rng([seed, IID]).permutation(len(labels)), clients)
 
 
-def contiguous(labels, clients, seed) -> list:
+def contiguous(labels: np.ndarray, clients: int, seed: int) -> list[np.ndarray]:
   """Equal cuts of the rows in their given order, whatever the seed (code of FedHe, Chan and Ngai, 2021)."""
   del seed
   check_clients(labels, clients)
   return _cut(np.arange(len(labels)), clients)
 
 
-def shards(labels, clients, seed, per_client=2) -> list:
+def shards(labels: np.ndarray, clients: int, seed: int, per_client: int = 2) -> list[np.ndarray]:
   """Rows sorted by label, cut into clients * per_client shards, `per_client` random ones for each client.
 
   McMahan et al., Communication-efficient learning of deep networks from decentralized data, 2017. Rows of one
@@ -75,7 +77,9 @@ def shards(labels, clients, seed, per_client=2) -> list:
   return [np.sort(np.concatenate([pieces[i] for i in own])) for own in dealt]
 
 
-def dirichlet(labels, clients, seed, concentration=0.5, smallest=10) -> list:
+def dirichlet(
+  labels: np.ndarray, clients: int, seed: int, concentration: float = 0.5, smallest: int = 10
+) -> list[np.ndarray]:
   """Label skew: every class is cut in random proportions from a symmetric Dirichlet distribution.
 
   Clients that already hold N / clients rows or more get nothing of the next class; the whole draw is repeated
@@ -107,7 +111,7 @@ def dirichlet(labels, clients, seed, concentration=0.5, smallest=10) -> list:
   raise no_split(labels, clients, concentration, smallest)
 
 
-def check_concentration(concentration):
+def check_concentration(concentration: float) -> None:
   """Raises ConfigError for a concentration of which no Dirichlet distribution can be drawn."""
   if not 0 < concentration <= MOST_CONCENTRATION:
     raise ConfigError(
@@ -116,7 +120,7 @@ def check_concentration(concentration):
     )
 
 
-def no_split(labels, clients, concentration, smallest) -> ConfigError:
+def no_split(labels: np.ndarray, clients: int, concentration: float, smallest: int) -> ConfigError:
   """What to raise where no draw gives everyone `smallest` rows."""
   return ConfigError(
     f'data.concentration={concentration} gave no split of {len(labels)} examples over data.clients={clients} in '
@@ -125,7 +129,7 @@ def no_split(labels, clients, concentration, smallest) -> ConfigError:
   )
 
 
-def dirichlet_counts(rng, rows, free, concentration) -> np.ndarray:
+def dirichlet_counts(rng: np.random.Generator, rows: int, free: np.ndarray, concentration: float) -> np.ndarray:
   """How many of a class's `rows` each client gets, int[K]: Dirichlet shares among the `free`, bool[K]."""
   share = rng.dirichlet(np.full(len(free), concentration)) * free
   if not share.sum() > 0:  # a tiny concentration put all on full clients; in its limit one client gets a class
@@ -146,7 +150,7 @@ def _dirichlet_draw(rng, labels, clients, concentration) -> list:
   return [np.flatnonzero(owner == k) for k in range(clients)]
 
 
-def by_origin(labels, clients, seed, origin) -> list:
+def by_origin(labels: np.ndarray, clients: int, seed: int, origin: np.ndarray | None) -> list[np.ndarray]:
   """Client k owns the rows of origin k (its domain), whatever the seed.
 
   Args:
@@ -169,7 +173,7 @@ def by_origin(labels, clients, seed, origin) -> list:
   return [np.flatnonzero(origin == k) for k in range(clients)]
 
 
-def few(labels, clients, seed, per_class=3) -> list:
+def few(labels: np.ndarray, clients: int, seed: int, per_class: int = 3) -> list[np.ndarray]:
   """`per_class` random rows of each class for each client, disjoint; the rest has no owner (FedMD, iid).
 
   Raises:
@@ -183,7 +187,9 @@ def few(labels, clients, seed, per_class=3) -> list:
   return list(np.sort(dealt, axis=1))
 
 
-def few_by_origin(labels, clients, seed, origin, per_class=20) -> list:
+def few_by_origin(
+  labels: np.ndarray, clients: int, seed: int, origin: np.ndarray | None, per_class: int = 20
+) -> list[np.ndarray]:
   """Client i gets `per_class` random rows of each class among those of origin i mod O (FedMD, non-iid).
 
   With origins that are ranks of fine classes, client i knows one fine class of each superclass. Clients of one origin
@@ -217,7 +223,9 @@ def _check_per_class(labels, per_class, clients, where, classes=None):
       )
 
 
-def writers(labels, clients, seed, origin, minimum=18) -> list:
+def writers(
+  labels: np.ndarray, clients: int, seed: int, origin: np.ndarray | None, minimum: int = 18
+) -> list[np.ndarray]:
   """Every client is one random origin, a writer, with at least `minimum` rows, and owns all of them (FedMD, non-iid).
 
   Raises:
@@ -246,7 +254,7 @@ def _count_origins(origin) -> int:
   return int(origin.max(initial=-1)) + 1
 
 
-def hold_out(parts, share, seed) -> tuple:
+def hold_out(parts: Sequence[np.ndarray], share: float, seed: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
   """Takes floor(share * n_k) random rows of each client for validation, but never its last one.
 
   What a client holds out depends on its number and its own rows only.
@@ -278,6 +286,6 @@ def _hold_out_one(part, share, rng) -> tuple:
   return part[~chosen], part[chosen]
 
 
-def overview(parts, labels, classes) -> np.ndarray:
+def overview(parts: Sequence[np.ndarray], labels: np.ndarray, classes: int) -> np.ndarray:
   """How many examples of each class each client has, int64[K, C]."""
   return np.stack([np.bincount(labels[part], minlength=classes) for part in parts])

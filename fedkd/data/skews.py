@@ -31,7 +31,9 @@ def _ascending(parts) -> list:
   return parts
 
 
-def pathological(labels, clients, seed, ways=2, balanced=False) -> list:
+def pathological(
+  labels: np.ndarray, clients: int, seed: int, ways: int = 2, balanced: bool = False
+) -> list[np.ndarray]:
   """`ways` consecutive classes for every client (PFLlib, HtFLlib, FedTGP).
 
   Class after class goes, in the order of its rows, to the first ceil(K / C * ways) clients that still want a class, in
@@ -63,7 +65,9 @@ def pathological(labels, clients, seed, ways=2, balanced=False) -> list:
   return _ascending(parts)
 
 
-def exdir(labels, clients, seed, ways=2, concentration=0.1, smallest=10) -> list:
+def exdir(
+  labels: np.ndarray, clients: int, seed: int, ways: int = 2, concentration: float = 0.1, smallest: int = 10
+) -> list[np.ndarray]:
   """`ways` random classes for every client, each cut in Dirichlet proportions among its holders (PFLlib's exdir).
 
   Classes are drawn again until each has at least max(floor(ways * K / C / 2), 1) holders, proportions until everybody
@@ -98,7 +102,7 @@ def exdir(labels, clients, seed, ways=2, concentration=0.1, smallest=10) -> list
   raise no_split(labels, clients, concentration, smallest)
 
 
-def feddf_dirichlet(labels, clients, seed, concentration=1.0) -> list:
+def feddf_dirichlet(labels: np.ndarray, clients: int, seed: int, concentration: float = 1.0) -> list[np.ndarray]:
   """Clients of equal size, cut out of a Dirichlet split of blocks of ten workers (FedDF, Lin et al., 2020).
 
   All rows are shuffled and dealt to blocks of ten workers. In a block every class is cut in Dirichlet proportions among
@@ -144,7 +148,7 @@ def _block(rng, labels, rows, workers, concentration) -> list:
   )
 
 
-def kt_pfl(labels, clients, seed, ways=3) -> list:
+def kt_pfl(labels: np.ndarray, clients: int, seed: int, ways: int = 3) -> list[np.ndarray]:
   """`ways` neighbouring labels for every client, of log-normal sizes (KT-pFL, Zhang et al., 2021).
 
   Client k has the labels (k + j) mod C: the first ten rows left of each, and then 2 (x + u) more where the label has

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -37,7 +38,15 @@ class Source(NamedTuple):
   tested: int = 0  # so many rows, the last before the public ones, are official test rows, which nobody trains on
 
 
-def load(name, directory=None, label='label', keep=(), size=0, angles=rotated.ANGLES, limit=LIMIT) -> Source:
+def load(
+  name: str,
+  directory: str | os.PathLike | None = None,
+  label: str = 'label',
+  keep: tuple = (),
+  size: int = 0,
+  angles: Sequence[float] = rotated.ANGLES,
+  limit: float = LIMIT,
+) -> Source:
   """Loads a data set.
 
   Args:
@@ -61,14 +70,14 @@ def load(name, directory=None, label='label', keep=(), size=0, angles=rotated.AN
   return _source(name, _keep(name, arrays, names, keep), names, origins)
 
 
-def counts(source) -> dict:
+def counts(source: Source) -> dict[str, int]:
   """The counts of a source, which may be less than published: images of 'train' (without public ones), 'public' and
   'test', and 'classes'."""
   own, tests = len(source.train_label) - source.public - source.tested, len(source.test_label) + source.tested
   return {'train': own, 'public': source.public, 'test': tests, 'classes': source.classes}
 
 
-def merged(source, trainable) -> Source:
+def merged(source: Source, trainable: bool) -> Source:
   """The source with its official test rows behind its training rows, for splits with test rows of each client's own.
 
   Args:
@@ -93,14 +102,14 @@ def merged(source, trainable) -> Source:
   )
 
 
-def trained(source) -> np.ndarray:
+def trained(source: Source) -> np.ndarray:
   """The images that somebody may train on, uint8[N, H, W, c]: all training images but official test rows."""
   end = len(source.train_image) - source.public
   image = source.train_image
   return np.concatenate([image[: end - source.tested], image[end:]]) if source.tested else image
 
 
-def combine(private, public) -> Source:
+def combine(private: Source, public: Source) -> Source:
   """One source of private rows and then public ones, in one space of labels: first the public classes (FedMD).
 
   The test set is the private one, that of the public set goes to `public_test`; public rows have origin -1.
@@ -160,7 +169,7 @@ def _located(path, directory) -> pathlib.Path:
   return next((found for root in roots if (found := pathlib.Path(root) / path).exists()), path)
 
 
-def resize(source, size, limit=LIMIT) -> Source:
+def resize(source: Source, size: int, limit: float = LIMIT) -> Source:
   """All images at `size` x `size` pixels (Pillow's box filter), as long as they take at most `limit` bytes."""
   from PIL import Image
 

@@ -3,11 +3,13 @@
 Both rules are `f(source, parts, seed, validation, public_share, test_share, aligned) -> Split`.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from fedkd.data import partition
+from fedkd.data.sources import Source
 from fedkd.errors import ConfigError
 
 __all__ = ['pacs_paper', 'shares']  # what a config may name
@@ -23,7 +25,15 @@ class Split(NamedTuple):
   public: np.ndarray  # the rows everybody may see: the source's public rows, else all shared rows, client after client
 
 
-def shares(source, parts, seed, validation=0.1, public_share=0.0, test_share=0.0, aligned=False) -> Split:
+def shares(
+  source: Source,
+  parts: Sequence[np.ndarray],
+  seed: int,
+  validation: float = 0.1,
+  public_share: float = 0.0,
+  test_share: float = 0.0,
+  aligned: bool = False,
+) -> Split:
   """Cuts every client's rows of each class at random: floor(share * n_c) for test, public and validation, each.
 
   Without public and test shares this is `partition.hold_out`, which does not look at classes.
@@ -60,7 +70,15 @@ def shares(source, parts, seed, validation=0.1, public_share=0.0, test_share=0.0
   return split
 
 
-def pacs_paper(source, parts, seed, validation=0.1, public_share=0.1, test_share=0.0, aligned=False) -> Split:
+def pacs_paper(
+  source: Source,
+  parts: Sequence[np.ndarray],
+  seed: int,
+  validation: float = 0.1,
+  public_share: float = 0.1,
+  test_share: float = 0.0,
+  aligned: bool = False,
+) -> Split:
   """The split behind Table 3 of FedH2L (Li et al., 2021), whose test rows CONTAIN THE TRAINING ROWS.
 
   Only for comparison with that table; `shares` is the split without leaks. For each client (domain) and class of n

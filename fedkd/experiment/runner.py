@@ -10,6 +10,7 @@ from concurrent import futures
 
 import jax
 import numpy as np
+from ml_collections import ConfigDict
 
 from fedkd import analysis, files
 from fedkd import config as configs
@@ -23,7 +24,7 @@ from fedkd.experiment.loading import evaluated, phase_at, restore
 from fedkd.experiment.provenance import environment, use_compilation_cache
 
 
-def run(config, workdir, show=True) -> dict:
+def run(config: ConfigDict, workdir: str | os.PathLike, show: bool = True) -> dict:
   """Runs an experiment, or continues it from its newest intact checkpoint.
 
   Args:

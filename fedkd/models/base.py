@@ -7,6 +7,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 
 class Classifier(nn.Module):
@@ -59,12 +60,12 @@ def is_linen(model: Any) -> bool:
   return isinstance(model, nn.Module)
 
 
-def has_features(net) -> bool:
+def has_features(net: Any) -> bool:
   """Whether a module has the two methods for features."""
   return callable(getattr(net, 'features', None)) and callable(getattr(net, 'head', None))
 
 
-def check_features(net):
+def check_features(net: Any) -> None:
   """Checks that a module has features, for a method that needs them.
 
   Raises:
@@ -79,7 +80,7 @@ def check_features(net):
     )
 
 
-def adapted(net: nn.Module, x) -> nn.Module:
+def adapted(net: nn.Module, x: Any) -> nn.Module:
   """A module that follows the contract: `net` itself, or `net` in an `Adapted`. `x`: an example [1, ...]."""
   if isinstance(net, Classifier) or (has_features(net) and hasattr(net, 'classes') and hasattr(net, 'lowering')):
     return net
@@ -123,7 +124,7 @@ class Preprocessed(nn.Module):
     return self.net(self.prepare(x, train), train)
 
 
-def augment(key, x, crop, flip):
+def augment(key: jax.Array, x: jax.Array, crop: int, flip: bool) -> jax.Array:
   """Random crop (after zero padding by `crop` pixels) and horizontal flip of [B, H, W, c], each image its own."""
   key_crop, key_flip = jax.random.split(key)
   if flip:
@@ -137,17 +138,17 @@ def augment(key, x, crop, flip):
   return x
 
 
-def unaugmented(model):
+def unaugmented(model: Any) -> Any:
   """The model without random crops and flips."""
   return model.clone(crop=0, flip=False) if is_augmented(model) else model
 
 
-def is_augmented(model) -> bool:
+def is_augmented(model: Any) -> bool:
   """Whether a model crops or flips its images in training."""
   return bool(getattr(model, 'crop', 0) or getattr(model, 'flip', False))
 
 
-def mean_image(x) -> tuple:
+def mean_image(x: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
   """(mean, scale) that subtract the mean of raw uint8 images [N, H, W, c] and divide by 255.
 
   Returns:
