@@ -1,5 +1,6 @@
 """Which data sets are available, and how to get the others."""
 
+import difflib
 import importlib.util
 import json
 import os
@@ -134,6 +135,12 @@ def _build(name, folder):
     ConfigError: without TensorFlow, or if the preparation fails.
   """
   if importlib.util.find_spec('tensorflow') is None:
+    known = [*EMBEDDED, 'rotated_mnist', *FROM_TFDS, *FOLDERS]
+    near = difflib.get_close_matches(name[:60], known, 3)
+    if near and name not in known:
+      raise ConfigError(
+        f'data.name={name} is not in {folder}, and fedkd knows no such set; is it {" or ".join(map(repr, near))}?'
+      )
     tools = 'python3 -m venv tf && tf/bin/pip install tensorflow tensorflow-datasets array-record'
     raise ConfigError(
       f'data.name={name} is not in {folder} as array_record or parquet, and preparing it needs TensorFlow, which '
