@@ -71,7 +71,8 @@ def _sampled(ratio, seed, sizes, rounds) -> Plan:
   count = int(ratio * total + 1e-9)
   if not 1 <= count <= total:
     raise ValueError(
-      f'ratio={ratio} selects {count} of {total} clients; set ratio (plan.ratio in a config) between {1 / total:.4g} and 1'
+      f'ratio={ratio} selects {count} of {total} clients; set ratio (plan.ratio in a config) between '
+      f'{1 / total:.4g} and 1'
     )
   # A generator per round: round t does not depend on how many rounds were drawn.
   draw = lambda t: np.random.default_rng([seed, t]).choice(total, count, replace=False)
@@ -203,8 +204,8 @@ def _drawn(given, sizes, horizon) -> Plan:
 def _check_table(group, table) -> None:
   """Checks the table of a group: as a whole, since there may be 100 000 rounds."""
   remedy = (
-    f'give int32[rounds, slots] with rows of its {len(group.ids)} clients, 0 to {len(group.ids) - 1}, or -1 for an empty '
-    'slot'
+    f'give int32[rounds, slots] with rows of its {len(group.ids)} clients, 0 to {len(group.ids) - 1}, or -1 for an '
+    'empty slot'
   )
   if not isinstance(table, np.ndarray | jax.Array) or not np.issubdtype(table.dtype, np.integer):
     raise ValueError(f'plan: the table of group {group.name} is {what_is(table)}; {remedy}')
@@ -218,8 +219,8 @@ def _check_table(group, table) -> None:
     round = int(repeated.argmax())
     names, times = np.unique(table[round][table[round] >= 0], return_counts=True)
     raise ValueError(
-      f'plan: round {round} of group {group.name} has row {names[times.argmax()]} twice; give every client one slot, and '
-      '-1 for an empty one'
+      f'plan: round {round} of group {group.name} has row {names[times.argmax()]} twice; give every client one '
+      'slot, and -1 for an empty one'
     )
 
 

@@ -16,6 +16,7 @@ from fedkd.checks import arguments, kinds, returned
 from fedkd.errors import ConfigError, check_choice
 from fedkd.federation import Federation
 from fedkd.inference import model_of, predict_by
+from fedkd.models.base import class_of
 from fedkd.models.initial import INITIAL, group_variables
 from fedkd.plan import Plan, Planner, tables
 from fedkd.round import Report
@@ -173,7 +174,7 @@ def simulation(
   try:
     jax.eval_shape(lambda key: made.round(made.init(key)), jax.random.key(0))  # incompatible parts fail here
   except Exception as error:
-    if told := returned.misfit(method, [group.model.net for group in groups], error):
+    if told := returned.misfit(method, [class_of(group.model) for group in groups], error):
       raise ConfigError(told) from None  # without JAX's frames and notes, of which there are fifty lines
     raise
   return made

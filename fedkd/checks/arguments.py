@@ -22,8 +22,8 @@ def arrays(x: Any, y: Any) -> tuple[Any, np.ndarray]:
   if x.ndim < 1 or not x.size:
     raise ValueError(f'x has shape {list(x.shape)}; give examples [N, ...], at least one')
   if not (np.issubdtype(x.dtype, np.integer) or x.dtype == bool or jnp.issubdtype(x.dtype, jnp.floating)):
-    remedy = 'their real and imaginary parts' if np.issubdtype(x.dtype, np.complexfloating) else 'integer tokens'
-    raise ValueError(f'x is {x.dtype}{list(x.shape)}; give real numbers, for {x.dtype} {remedy}')
+    real = 'real numbers' if np.issubdtype(x.dtype, np.complexfloating) else 'numbers, for text integer tokens'
+    raise ValueError(f'x is {x.dtype}{list(x.shape)}; give {real}')
   if y.shape != x.shape[:1] or not np.issubdtype(y.dtype, np.integer):
     raise ValueError(f'y is {y.dtype}{list(y.shape)} for {len(x)} examples; give integers [{len(x)}], one per example')
   if int(y.min()) < 0:
@@ -93,7 +93,7 @@ def held_out(field: str, rows: Any, count: int) -> np.ndarray | None:
   return rows
 
 
-def listed(field: str, lists: Any, count: int) -> list[np.ndarray | None] | None:
+def listed(field: str, lists: Any, count: int) -> list | None:
   """As `row_numbers`, for a list with an entry per client; None for None."""
   if lists is None:
     return None

@@ -9,9 +9,11 @@ import numpy as np
 
 def what_is(value: Any) -> str:
   """A wrong value in a few words: 'the function adam, not called', 'float32[3]', "'fedhe', a str"."""
+  if isinstance(value, np.generic):
+    value = value.item()
   if isinstance(value, np.ndarray | jax.Array):
     return f'{value.dtype}{list(value.shape)}'
-  if value is None or isinstance(value, str | int | float | complex | np.generic):
+  if value is None or isinstance(value, str | int | float | complex):
     return short(value) if value is None else f'{short(value)}, {_a(type(value).__name__)}'
   if isinstance(value, type) or hasattr(value, '__code__'):
     return f'the {"class" if isinstance(value, type) else "function"} {value.__name__}, not called'

@@ -42,7 +42,7 @@ def of_receive(receive: Callable, before: Any, returned: Any) -> tuple:
   return returned
 
 
-def of_send(send: Callable, kind: type, slots: tuple, returned: Any) -> tuple:
+def of_send(send: Callable, kind: Any, slots: tuple, returned: Any) -> tuple:
   """A `Download` per group, of a `Server.send`; `kind`: `Download`; `slots`: how many there are in each group.
 
   Raises:
@@ -71,27 +71,30 @@ def check_state(who: str, before: Any, after: Any, functions: str) -> None:
   Raises:
     ConfigError: for another structure, shape or dtype; `functions`: which two have to agree.
   """
-  if jax.tree.structure(before) != jax.tree.structure(after):
-    raise ConfigError(
-      f'{who} the state {jax.tree.structure(after)}, and it was {jax.tree.structure(before)}; let {functions} return '
-      'the same structure'
-    )
+  now: Any = jax.tree.structure(after)
+  was: Any = jax.tree.structure(before)
+  if now != was:
+    raise ConfigError(f'{who} the state {now}, and it was {was}; let {functions} return the same structure')
   for (path, old), new in zip(jax.tree_util.tree_leaves_with_path(before), jax.tree.leaves(after), strict=True):
     if _shape(old) != _shape(new):
       where = jax.tree_util.keystr(path) or 'its root'
       raise ConfigError(f'{who} a state with {_shape(new)} at {where}, and it had {_shape(old)}; let {functions} agree')
 
 
-def misfit(method: Any, nets: Sequence, error: Exception) -> str | None:
-  """One sentence for an error while a round of a method is traced; None where nobody else's function is at fault."""
+def misfit(method: Any, modules: Sequence[type], error: Exception) -> str | None:
+  """One sentence for an error while a round of a method is traced; None where nobody else's function is at fault.
+
+  `modules`: the classes of its models.
+  """
   functions = {'Client.init': method.client.init, 'Client.step': method.client.step}
   functions |= {f'Server.{name}': getattr(method.server, name) for name in ('init', 'receive', 'send')}
   foreign = {what: function for what, function in functions.items() if blame.is_foreign(function)}
   text = (str(error).strip() or 'no message').splitlines()[0]
   if isinstance(error, ConfigError):
     return text
-  for what, function in (foreign | {'model': type(net) for net in nets if blame.is_foreign(type(net))}).items():
-    if blame.raised_in(function, error):
+  models = [('model', module) for module in modules if blame.is_foreign(module)]
+  for what, function in [*foreign.items(), *models]:
+    if blame.passed_through(function, error):
       return blame.raised(what, function, error)
   if not isinstance(error, ValueError):
     return None

@@ -46,6 +46,13 @@ class Adapted(nn.Module):
     return self.net.head(f)
 
 
+def class_of(net: nn.Module) -> type:
+  """The class that somebody wrote, without what surrounds a module here."""
+  while isinstance(net, Preprocessed | Adapted):
+    net = net.net
+  return _target(net)
+
+
 def _target(net):
   return getattr(net, 'nnx_class', type(net))  # what `nnx.bridge.to_linen` wraps
 
@@ -78,7 +85,8 @@ def check_features(net):
   if not has_features(net):
     raise ValueError(
       f'models: {_target(net).__name__} returns logits alone, but this method needs the features and the head of '
-      'a network apart; add the methods `features(self, x, train)`, all layers but the last, and `head(self, f)`, the last one'
+      'a network apart; add the methods `features(self, x, train)`, all layers but the last, and `head(self, f)`, the '
+      'last one'
     )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from fedkd.checks import blame
+from fedkd.models import base
 from fedkd.models.groups import name_of
 from fedkd.types import Group
 
@@ -68,7 +69,7 @@ def check_heads(groups: Sequence[Group], x: jax.Array | np.ndarray, y: np.ndarra
     try:
       logits = jax.eval_shape(lambda group=group: _first_pass(jax.random.key(0), group.model, example)[0])
     except Exception as error:
-      net = type(group.model.net)
+      net = base.class_of(group.model)
       if not isinstance(error, TypeError | ValueError) and not blame.is_foreign(net):
         raise
       line = blame.place(net, error) if blame.is_foreign(net) else ''
