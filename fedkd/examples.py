@@ -32,7 +32,10 @@ def public(data: Data) -> ExampleIndices:
     ValueError: if there are none.
   """
   if data.public is None:
-    raise ValueError('there are no public rows; set data.public to a data set, or data.public_share above 0')
+    raise ValueError(
+      'there are no public rows; give fedkd.federation public=... or shared=..., in a config data.public or '
+      'data.public_share above 0'
+    )
   return data.public
 
 

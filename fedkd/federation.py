@@ -73,20 +73,20 @@ def federation(
   x, y = arguments.arrays(x, y)
   parts = arguments.owned(parts, len(y))
   nets = groups.per_client(models, len(parts))
-  row_numbers = lambda field, rows: None if rows is None else arguments.row_numbers(field, rows, len(y))
-  public, validation = row_numbers('public', public), row_numbers('validation', validation)
-  shared = None if shared is None else [row_numbers(f'shared[{k}]', rows) for k, rows in enumerate(shared)]
+  public, validation = (
+    arguments.held_out(field, rows, len(y)) for field, rows in (('public', public), ('validation', validation))
+  )
+  shared = arguments.listed('shared', shared, len(y))
   arguments.check_disjoint(parts, public, validation)
   if shared is not None:
     arguments.check_shared(parts, shared, public)
     parts = [np.concatenate([np.setdiff1d(own, given), given]) for own, given in zip(parts, shared, strict=True)]
     public = np.concatenate(shared)
-  mean, scale = _normalisation(normalise, x)
+  mean, scale = arguments.normalisation(normalise, x, _normalisation)
+  domains = arguments.domain_of_each(domains, len(y))
   preprocessed = [base.Preprocessed(base.adapted(net, x[:1]), mean, scale) for net in nets]
   made = groups.grouped(nets, preprocessed)
   initial.check_heads(made, x, y)
-  if domains is not None:
-    domains = arguments.one_each('domains', domains, len(y))
   on_device = lambda tree: jax.tree.map(jnp.asarray, tree)
   per_group = lambda lists: on_device(tuple(table([lists[k] for k in g.ids], g.ids, lists) for g in made))
   together = lambda rows: None if rows is None else on_device(everybodys(rows))
@@ -126,9 +126,5 @@ def everybodys(rows: ArrayLike) -> ExampleIndices:
   return ExampleIndices(index, np.array(len(index), np.int32), np.array(-1, np.int32))
 
 
-def _normalisation(normalise, x) -> tuple:
-  if callable(normalise):
-    normalise = normalise(x)
-  if normalise is not None:
-    return normalise
+def _normalisation(x) -> tuple:
   return base.mean_image(x) if x.dtype == np.uint8 else (None, None)

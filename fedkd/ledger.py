@@ -68,7 +68,7 @@ def count(message: PyTree, id: jax.Array | int = -1) -> dict[str, tuple[jax.Arra
     if most > jnp.iinfo(jnp.int32).max:
       raise ValueError(
         f'a message may have {most:,} bytes of {kind}, which the ledger cannot count (2^31 - 1 at most); '
-        'let a client send less in one update: raise data.clients, or choose a smaller model'
+        'let a client send less in one update: by a smaller model, or with fewer rows each by more clients'
       )
   id = jnp.asarray(id)
   total: dict[str, tuple[jax.Array, jax.Array]] = {}

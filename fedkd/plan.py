@@ -11,8 +11,11 @@ import heapq
 from collections.abc import Callable, Sequence
 from typing import Annotated, NamedTuple
 
+import jax
 import numpy as np
 
+from fedkd.checks import blame
+from fedkd.checks.kinds import what_is
 from fedkd.ranges import Range, Ratio, Seed, Weight, checked
 from fedkd.types import Group
 
@@ -67,7 +70,10 @@ def _sampled(ratio, seed, sizes, rounds) -> Plan:
   total = sum(sizes)
   count = int(ratio * total + 1e-9)
   if not 1 <= count <= total:
-    raise ValueError(f'plan.ratio={ratio} selects {count} of {total} clients; set it between {1 / total:.4g} and 1')
+    raise ValueError(
+      f'ratio={ratio} selects {count} of {total} clients; set ratio (plan.ratio in a config) between '
+      f'{1 / total:.4g} and 1'
+    )
   # A generator per round: round t does not depend on how many rounds were drawn.
   draw = lambda t: np.random.default_rng([seed, t]).choice(total, count, replace=False)
   return Plan(_assign_slots([draw(t) for t in range(rounds)], sizes))
@@ -77,7 +83,9 @@ def _sampled(ratio, seed, sizes, rounds) -> Plan:
 def dynamic(ratio: Ratio = 1.0, seed: Seed = 0) -> Planner:
   """`sampled` clients, each of whom takes part in one group at random: the groups hold the same clients.
 
-  The dynamic assignment of widths of Diao, Ding, Tarokh, 2021 ("a1-b1-c1-d1-e1").
+  The dynamic assignment of widths of Diao, Ding, Tarokh, 2021 ("a1-b1-c1-d1-e1"). For runs from configs, whose groups
+  may all begin at client 0 (`first=0`); a `fedkd.federation` has one model per client, and `fedkd.simulation` refuses
+  this plan.
 
   Raises:
     ValueError: from the planner, if the groups differ in size, or as `sampled`.
@@ -87,7 +95,10 @@ def dynamic(ratio: Ratio = 1.0, seed: Seed = 0) -> Planner:
 
 def _dynamic(ratio, seed, sizes, rounds) -> Plan:
   if len(set(sizes)) != 1:
-    raise ValueError(f'plan dynamic needs groups of the same clients, not of {", ".join(map(str, sizes))}; set first=0')
+    raise ValueError(
+      f'plan dynamic needs groups of the same clients, not of {", ".join(map(str, sizes))}; in a config set first=0 in '
+      'every group'
+    )
   clients = _sampled(ratio, seed, sizes[:1], rounds).participants[0]
   # As in `sampled`, a generator per round; not the stream that samples the clients.
   group = np.stack(
@@ -149,25 +160,75 @@ def client_updates(plan: Plan) -> np.ndarray:
 
 
 def tables(drawn: Planner | Plan | None, groups: Sequence[Group], horizon: int) -> Plan:
-  """A plan as tables for these groups.
+  """A plan as tables for these groups, of which each has clients of its own.
 
   Raises:
-    ValueError: for a plan for other clients.
+    ValueError: for what is no plan, or one for other clients, or with a client twice in a round.
   """
-  sizes = [len(group.ids) for group in groups]
-  if drawn is None:
-    return synchronous()(sizes, 1)
-  if not isinstance(drawn, Plan):
-    return drawn(sizes, horizon)
-  if len(drawn.participants) != len(sizes):
+  plan = _drawn(drawn, [len(group.ids) for group in groups], horizon)
+  given = plan.participants
+  if not isinstance(given, tuple | list):
+    raise ValueError(f'plan has participants {what_is(given)}; give a tuple with int32[rounds, slots] per group')
+  if len(given) != len(groups):
     raise ValueError(
-      f'plan has tables for {len(drawn.participants)} groups, the federation has {len(sizes)} '
+      f'plan has tables for {len(given)} groups, the federation has {len(groups)} '
       f'({", ".join(group.name for group in groups)}); give one per group'
     )
-  for group, table in zip(groups, drawn.participants, strict=True):
-    if table.ndim != 2 or not len(table) or (table.size and int(table.max()) >= len(group.ids)):
-      raise ValueError(
-        f'plan: the table of group {group.name} is {list(table.shape)} with rows to {int(table.max(initial=-1))}; give '
-        f'int32[rounds, slots] with rows of its {len(group.ids)} clients, 0 to {len(group.ids) - 1}, or -1'
-      )
-  return drawn
+  for group, table in zip(groups, given, strict=True):
+    _check_table(group, table)
+  if len(rounds := {len(table) for table in given}) > 1:
+    raise ValueError(f'plan has tables of {" and ".join(map(str, sorted(rounds)))} rounds; give all groups the same')
+  return Plan(tuple(np.asarray(table, np.int32) for table in given), bool(plan.stale))
+
+
+def _drawn(given, sizes, horizon) -> Plan:
+  remedy = 'give a plan such as fedkd.plan.sampled(ratio=0.1), or a fedkd.plan.Plan of tables, or None'
+  if given is None:
+    return synchronous()(sizes, 1)
+  if isinstance(given, Plan):
+    return given
+  if not callable(given) or given in (asynchronous, dynamic, sampled, synchronous, Plan):
+    raise ValueError(f'plan is {what_is(given)}; {remedy}')
+  if blame.unwrapped(given) is _dynamic:
+    raise ValueError(
+      'plan dynamic needs groups of the same clients, and a federation has one model per client; give '
+      'fedkd.plan.sampled, or run it from a config'
+    )
+  made = given(sizes, horizon)
+  if not isinstance(made, Plan):
+    who = f'{blame.name_of(given)}{blame.place(given)}'
+    raise ValueError(f'plan {who} returned {what_is(made)}; let it return a fedkd.plan.Plan')
+  return made
+
+
+def _check_table(group, table) -> None:
+  """Checks the table of a group: as a whole, since there may be 100 000 rounds."""
+  remedy = (
+    f'give int32[rounds, slots] with rows of its {len(group.ids)} clients, 0 to {len(group.ids) - 1}, or -1 for an '
+    'empty slot'
+  )
+  if not isinstance(table, np.ndarray | jax.Array) or not np.issubdtype(table.dtype, np.integer):
+    raise ValueError(f'plan: the table of group {group.name} is {what_is(table)}; {remedy}')
+  table = np.asarray(table)
+  least, most = int(table.min(initial=0)), int(table.max(initial=-1))
+  if table.ndim != 2 or not len(table) or most >= len(group.ids) or least < -1:
+    rows = f'with rows from {least} to {most}' if least < -1 else f'with rows to {most}'
+    raise ValueError(f'plan: the table of group {group.name} is {list(table.shape)} {rows}; {remedy}')
+  repeated = _repeated(table)
+  if repeated.any():
+    round = int(repeated.argmax())
+    names, times = np.unique(table[round][table[round] >= 0], return_counts=True)
+    raise ValueError(
+      f'plan: round {round} of group {group.name} has row {names[times.argmax()]} twice; give every client one '
+      'slot, and -1 for an empty one'
+    )
+
+
+def _repeated(table) -> np.ndarray:
+  """bool[rounds], whether a row of a table appears twice in a round."""
+  before, after = table[:, :-1], table[:, 1:]
+  unsorted = np.flatnonzero(~((after < 0) | ((before >= 0) & (after > before))).all(1))  # few of them, or none
+  ordered = np.sort(table[unsorted], 1)
+  out = np.zeros(len(table), bool)
+  out[unsorted] = ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any(1)
+  return out

@@ -1,7 +1,8 @@
 """Ranges of hyperparameters, declared in the signature of their factory: `batch: Positive = 50, alpha: Weight = 1.0`.
 
 `checked` makes a factory refuse other values, with the name and the range; configs check the same annotations, and
-`--help` of a config prints them. Traced values, arrays and functions are let through.
+`--help` of a config prints them. Traced values, arrays and functions are let through. Optimizers and modules it looks
+at by their annotation, too: configs have blocks in their place.
 """
 
 import functools
@@ -13,8 +14,11 @@ import typing
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any, NamedTuple
 
+import flax.linen as nn
 import numpy as np
+import optax
 
+from fedkd.checks.kinds import short, what_is
 from fedkd.errors import ConfigError
 
 MOST = {int: 2**31 - 1, float: float(np.finfo(np.float32).max)}  # what the device's int32 and float32 hold
@@ -49,10 +53,10 @@ Factory = typing.TypeVar('Factory', bound=Callable)
 
 
 def checked(factory: Factory) -> Factory:
-  """`factory`, which refuses arguments outside the ranges of its annotations.
+  """`factory`, which refuses arguments outside the ranges of its annotations, and what is no optimizer or module.
 
   Raises:
-    ConfigError: by the factory, in one sentence with the name, the value and the range.
+    ConfigError: by the factory, in one sentence with the name, the value and the range or remedy.
   """
   signature = inspect.signature(factory)
 
@@ -61,6 +65,8 @@ def checked(factory: Factory) -> Factory:
     annotations = annotations_of(factory)
     for name, value in signature.bind(*args, **values).arguments.items():
       check(name, value, annotations.get(name, Any))
+    for name, value in signature.bind(*args, **values).arguments.items():
+      check_object(name, value, annotations.get(name, Any))
     return factory(*args, **values)
 
   return typing.cast(Factory, make)
@@ -93,6 +99,30 @@ def check(field: str, value: Any, annotation: Any) -> None:
       check(f'{field}[{i}]', entry, of_entry)
   words = describe(annotation)
   raise ConfigError(f'{field}={short(value)} must be {words}{_limit(value, words)}')
+
+
+def check_object(field: str, value: Any, annotation: Any) -> None:
+  """Checks that a value is the optimizer or module that an annotation asks for.
+
+  Raises:
+    ConfigError: in one sentence with field, value and remedy.
+  """
+  options = _options(annotation)
+  for kind, (fits, remedy) in OBJECTS.items():
+    if kind in options and not fits(value) and not (value is None and type(None) in options):
+      raise ConfigError(f'{field} is {what_is(value)}; give {remedy}')
+
+
+def _is_optimizer(value) -> bool:
+  """By its two functions: `optax.MultiSteps` has them and is no GradientTransformation."""
+  return all(callable(getattr(value, name, None)) for name in ('init', 'update')) and not isinstance(value, type)
+
+
+# What is no number: (whether a value is one, what to give).
+OBJECTS = {
+  optax.GradientTransformation: (_is_optimizer, 'an optax optimizer, such as optax.adam(1e-3)'),
+  nn.Module: (lambda value: isinstance(value, nn.Module), 'a Flax module, such as fedkd.models.MLP((32,))'),
+}
 
 
 def describe(annotation: Any) -> str:
@@ -185,9 +215,3 @@ def _limit(value, words) -> str:
   if not isinstance(value, numbers.Real) or 'at most' in words or abs(value) <= MOST[int]:
     return ''
   return ', of at most 32 bits' if math.isfinite(value) else ', and finite'
-
-
-def short(value: Any) -> str:
-  """A value in one line of a message."""
-  text = ' '.join(repr(value).split())
-  return text if len(text) <= 60 else f'{text[:40]}... ({len(text)} characters)'

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from fedkd import ledger, sharding
+from fedkd.checks import returned
 from fedkd.types import Data, Download, Method, State
 
 
@@ -76,17 +77,22 @@ def client_updates(key, t, client, group, state, view, shared, own, data, partic
   def update(row, own, state):
     examples, download = of_client(data, row), view(shared, own)
     key_client = jax.random.fold_in(key, examples.private.id)
-    state, upload, info = client.step(key_client, t, group.model, state, download, examples)
+    after = client.step(key_client, t, group.model, state, download, examples)
+    state, upload, info = returned.of_step(client.step, group.name, after)
     return state, (upload, info, ledger.count(upload), ledger.count(download, examples.private.id))
 
   mapped = jax.jit(jax.vmap(update))  # likewise
+
+  def check_state(before, after):
+    who = returned.named_step(client.step, group.name)
+    returned.check_state(who, before, after, 'Client.init and Client.step')
 
   def one_by_one(state, slot):
     participant, own = jax.tree.map(lambda a: a[0], slot)
     row = jnp.maximum(participant, 0)
     fetched = fetch(state, row)
     after, shape = jax.eval_shape(update, row, own, fetched)
-    _check_state(group, fetched, after)
+    check_state(fetched, after)
     idle = lambda: (fetched, jax.tree.map(jnp.zeros_like, shape))
     changed, out = jax.lax.cond(participant >= 0, lambda: update(row, own, fetched), idle)
     return store(state, row, changed), jax.tree.map(lambda a: a[None], out)
@@ -97,7 +103,7 @@ def client_updates(key, t, client, group, state, view, shared, own, data, partic
     fetched = jax.tree.map(lambda a: a[row], state)
     shape = jax.eval_shape(mapped, row, own, fetched)
     single = lambda tree: jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), tree)
-    _check_state(group, single(fetched), single(shape[0]))
+    check_state(single(fetched), single(shape[0]))
     idle = lambda: jax.tree.map(jnp.zeros_like, shape)
     changed, out = jax.lax.cond(jnp.any(participant >= 0), lambda: mapped(row, own, fetched), idle)
     # Empty slots write out of bounds, which is dropped: row 0 may have a slot of its own here.
@@ -110,30 +116,20 @@ def client_updates(key, t, client, group, state, view, shared, own, data, partic
   return state, jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:])[:slots], out)
 
 
-def _check_state(group, before, after):
-  """Raises ValueError for a state that cannot be carried into the next round."""
-  if jax.tree.structure(before) != jax.tree.structure(after):
-    raise ValueError(
-      f'the state that a client of {group.name} returns is {jax.tree.structure(after)}, and was '
-      f'{jax.tree.structure(before)}; let Client.init and Client.step return the same structure'
-    )
-  for (path, old), new in zip(jax.tree_util.tree_leaves_with_path(before), jax.tree.leaves(after), strict=True):
-    if (old.shape, old.dtype) != (new.shape, new.dtype):
-      raise ValueError(
-        f'the state that a client of {group.name} returns has {new.dtype}{list(new.shape)} at '
-        f'{jax.tree_util.keystr(path) or "its root"}, and had {old.dtype}{list(old.shape)}; let Client.init and '
-        'Client.step agree'
-      )
-
-
 def spread(down, slots) -> Download:
   """A download with its shared part copied to every slot: leaves [m, ...] throughout."""
   return Download(jax.tree.map(lambda a: jnp.broadcast_to(a, (slots, *a.shape)), down.shared), down.own)
 
 
+def _sent(method, key, t, server, ids) -> tuple:
+  """What the server sends, a `Download` per group."""
+  slots = tuple(of_group.shape[0] for of_group in ids)
+  return returned.of_send(method.server.send, Download, slots, method.server.send(key, t, server, ids))
+
+
 def fill_inbox(key, method, groups, server):
   """The inbox of a stale plan before round 0: everyone has downloaded once."""
-  downs = method.server.send(key, jnp.int32(0), server, tuple(jnp.asarray(g.ids) for g in groups))
+  downs = _sent(method, key, jnp.int32(0), server, tuple(jnp.asarray(g.ids) for g in groups))
   return tuple(spread(down, len(g.ids)) for g, down in zip(groups, downs, strict=True))
 
 
@@ -156,7 +152,7 @@ def round(key, t, method: Method, groups, state: State, data, participants, clie
   """
   key_send, key_client, key_receive = jax.random.split(jax.random.fold_in(key, t), 3)
   ids = tuple(slot_ids(d, w) for d, w in zip(data, participants, strict=True))
-  downs = method.server.send(key_send, t, state.server, ids) if state.inbox is None else state.inbox
+  downs = _sent(method, key_send, t, state.server, ids) if state.inbox is None else state.inbox
   clients, outs = [], []
   for g, group in enumerate(groups):
     if state.inbox is None:
@@ -174,10 +170,11 @@ def round(key, t, method: Method, groups, state: State, data, participants, clie
     clients.append(client)
     outs.append(out)
   uploads, infos, counts_up, counts_down = zip(*outs, strict=True)
-  server, server_info = method.server.receive(key_receive, t, state.server, uploads, ids)
+  received = method.server.receive(key_receive, t, state.server, uploads, ids)
+  server, server_info = returned.of_receive(method.server.receive, state.server, received)
   inbox = state.inbox
   if inbox is not None:
-    downs = method.server.send(key_send, t + 1, server, ids)
+    downs = _sent(method, key_send, t + 1, server, ids)
     inbox = tuple(_deliver(box, down, rows) for box, down, rows in zip(inbox, downs, participants, strict=True))
   return State(tuple(clients), server, inbox), Report(ids, infos, counts_up, counts_down, server_info)
 

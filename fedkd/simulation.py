@@ -12,9 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedkd import inference, round
-from fedkd.errors import check_choice
+from fedkd.checks import arguments, kinds, returned
+from fedkd.errors import ConfigError, check_choice
 from fedkd.federation import Federation
 from fedkd.inference import model_of, predict_by
+from fedkd.models.base import class_of
 from fedkd.models.initial import INITIAL, group_variables
 from fedkd.plan import Plan, Planner, tables
 from fedkd.round import Report
@@ -88,15 +90,19 @@ def simulation(
   Raises:
     ValueError: if method, models, data and plan do not fit together, before anything is compiled.
   """
+  kinds.check_is('method', method, Method, 'a method such as fedkd.methods.fedhe(optax.adam(1e-3))')
+  kinds.check_is('federation', federation, Federation, 'what fedkd.federation(x, y, parts, models) returns')
   check_choice('initial', initial, INITIAL)
+  horizon = kinds.whole_number('horizon', horizon)
   groups = federation.groups
   drawn = tables(plan, groups, horizon)
   # Arguments of the programs, not constants in them: XLA would fold what it can and keep copies.
   arrays = federation[1:], tuple(map(jnp.asarray, drawn.participants))
   example = jax.ShapeDtypeStruct(federation.pool.example.shape[1:], federation.pool.example.dtype)
   fresh = jax.jit(lambda key: tuple(group_variables(key, group, example, initial) for group in groups))
-  width = clients_per_vmap or mapped_at_once(jax.eval_shape(fresh, jax.random.key(0)), axes=1)
-  step = round.step(method, groups, width)
+  if clients_per_vmap is None:
+    clients_per_vmap = mapped_at_once(jax.eval_shape(fresh, jax.random.key(0)), axes=1)
+  step = round.step(method, groups, kinds.whole_number('clients_per_vmap', clients_per_vmap))
   all_clients = np.arange(clients(groups))
   rows = inference.evaluated_rows(groups, all_clients)
 
@@ -127,9 +133,10 @@ def simulation(
   several = jax.jit(rounds, static_argnums=2)
 
   def accuracy(state, x, y, inference=''):
-    x, y = jnp.asarray(x), jnp.asarray(y)
-    _check_examples(federation, x, y)
-    return jnp.mean(correct(predict_by(method, inference), arrays, state, x, y), 1, dtype=jnp.float32)
+    x, y = (kinds.as_array(field, a, 'an array') for field, a in (('x', x), ('y', y)))
+    arguments.check_tested(x, y, federation.pool.example, groups[0].model.classes)
+    right = correct(predict_by(method, inference), arrays, state, jnp.asarray(x), jnp.asarray(y))
+    return jnp.mean(right, 1, dtype=jnp.float32)
 
   def validation_accuracy(state, inference=''):
     validation, domain = federation.validation, federation.domain
@@ -143,31 +150,34 @@ def simulation(
     return is_correct.astype(jnp.float32) @ of / jnp.maximum(of.sum(0), 1)
 
   def model(state, client):
-    if not 0 <= client < len(all_clients):
-      raise ValueError(f'client={client} is unknown; the federation has clients 0 to {len(all_clients) - 1}')
+    if isinstance(client, bool) or not isinstance(client, int | np.integer) or not 0 <= client < len(all_clients):
+      raise ValueError(f'client={client!r} is unknown; the federation has clients 0 to {len(all_clients) - 1}')
     return model_of(method, groups, ready(arrays, state), client)
 
   def models(state):
     state = ready(arrays, state)
     return tuple(model_of(method, groups, state, int(client)) for client in all_clients)
 
+  def init(key, variables=None):
+    kinds.check_key(key)
+    return begin(arrays, key, variables)
+
   made = Simulation(
-    init=lambda key, variables=None: begin(arrays, key, variables),
+    init=init,
     round=lambda state: one(arrays, state),
-    run=lambda state, rounds: several(arrays, state, _count(rounds)),
+    run=lambda state, rounds: several(arrays, state, kinds.whole_number('rounds', rounds)),
     accuracy=accuracy,
     validation_accuracy=validation_accuracy,
     model=model,
     models=models,
   )
-  jax.eval_shape(lambda key: made.round(made.init(key)), jax.random.key(0))  # incompatible parts fail here
+  try:
+    jax.eval_shape(lambda key: made.round(made.init(key)), jax.random.key(0))  # incompatible parts fail here
+  except Exception as error:
+    if told := returned.misfit(method, [class_of(group.model) for group in groups], error):
+      raise ConfigError(told) from None  # without JAX's frames and notes, of which there are fifty lines
+    raise
   return made
-
-
-def _count(rounds) -> int:
-  if not isinstance(rounds, int | np.integer) or rounds < 1:
-    raise ValueError(f'rounds={rounds!r} must be a whole number, at least 1')
-  return int(rounds)
 
 
 def initial_state(
@@ -186,7 +196,7 @@ def initial_state(
   if stale and method.server.asks:
     raise ValueError(
       'clients of a stale plan answer older downloads, and this server asks for other public rows in every round; set '
-      'plan.stale=False'
+      'stale=False (plan.stale in a config)'
     )
   states = first_clients(key, method, federation, variables)
   server = first_server(key, method, federation, variables)
@@ -223,11 +233,3 @@ def first_server(key: jax.Array, method: Method, federation: Federation, variabl
 def calibrated(method: Method, federation: Federation, state: State, which: Sequence[int]) -> State:
   """The state whose models of the groups numbered `which` may be evaluated (`Method.calibrate`)."""
   return method.calibrate(federation.groups, state, federation.data(), which) if method.calibrate else state
-
-
-def _check_examples(federation, x, y):
-  shape = federation.pool.example.shape[1:]
-  if x.shape[1:] != shape or y.shape != x.shape[:1]:
-    raise ValueError(
-      f'x is {list(x.shape)} and y {list(y.shape)}; give examples [T, {", ".join(map(str, shape))}] and labels [T]'
-    )

@@ -20,7 +20,7 @@ def main(words=None, program='python -m launch.data'):
   flags = argparse.ArgumentParser(
     prog=program, usage=f'{program} list | prepare NAME', description=text, formatter_class=form
   )
-  commands = flags.add_subparsers(dest='command', metavar='list | prepare')
+  commands = flags.add_subparsers(dest='command', prog=program, metavar='list | prepare')
   commands.add_parser(
     'list', usage=f'{program} list [--dir=DIR]', help='which sets are there, and how to get the others'
   )

@@ -225,7 +225,9 @@ def test_unshared_is_what_a_client_keeps_to_itself():
 
 def test_public_rows_or_a_way_out():
   assert held(examples.public(data_of(rows(1), public=rows(8, 9)))) == [8, 9]
-  with pytest.raises(ValueError, match=r'no public rows; set data.public.*or data.public_share'):
+  with pytest.raises(
+    ValueError, match=r'no public rows; give fedkd.federation public=.*or shared=.*data.public or data.public_share'
+  ):
     examples.public(data_of(rows(1)))
 
 

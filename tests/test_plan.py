@@ -73,7 +73,7 @@ def test_sampled_varies_per_group_and_is_uniform():
 def test_sampled_refuses_bad_ratios(ratio):
   with pytest.raises(
     ValueError,
-    match=r'ratio=.* (must be a number above 0 and at most 1$|selects 0 of 10 clients; set it)',
+    match=r'ratio=.* (must be a number above 0 and at most 1$|selects 0 of 10 clients; set ratio )',
   ):
     plan.sampled(ratio=ratio)([10], 5)
 
@@ -145,5 +145,7 @@ def test_dynamic_groups_are_uniform():
 
 
 def test_dynamic_refuses_groups_of_other_clients():
-  with pytest.raises(ValueError, match=r'plan dynamic needs groups of the same clients, not of 2, 3; set first=0'):
+  with pytest.raises(
+    ValueError, match=r'plan dynamic needs groups of the same clients, not of 2, 3; in a config set first=0'
+  ):
     plan.dynamic()([2, 3], 5)

@@ -1,5 +1,7 @@
 """The door: federations of own arrays, simulations as pure functions."""
 
+import traceback
+
 import flax.linen as nn
 import flax.nnx as nnx
 import jax
@@ -12,7 +14,7 @@ import fedkd
 import runs
 from fedkd import aggregate, codecs, experiment, methods, models, plan
 from fedkd.experiment import build
-from fedkd.types import apply_model
+from fedkd.types import Download, apply_model
 from helpers import assert_close, assert_same_bits, cases
 
 CLASSES, WIDTH, CLIENTS, SIDE = 3, 6, 4, 12
@@ -380,6 +382,8 @@ def test_validation_accuracy_is_told_apart_by_domain():
     np.testing.assert_allclose(found[:, d], simulation.accuracy(state, X[rows], Y[rows]), atol=1e-6)
 
 
+FORMS = r'give a list with the row numbers of each client, or an array int\[120\] with the owner of each row'
+START = jax.eval_shape(SIMULATION.init, KEY)  # no state is looked at
 WRONG = {
   'x without rows': (lambda: fedkd.federation(X[:0], Y[:0], PARTS, [NET]), r'x has shape \[0, 6\]'),
   'text': (lambda: fedkd.federation(np.array(['a']), [0], [[0]], [NET]), r'x is <U1\[1\]; give numbers'),
@@ -439,11 +443,11 @@ WRONG = {
   ),
   'a plan that selects nobody': (
     lambda: fedkd.simulation(FEDHE, federation(), plan.sampled(ratio=0.01)),
-    r'plan.ratio=0.01 selects 0 of 4 clients',
+    r'^ratio=0.01 selects 0 of 4 clients; set ratio \(plan.ratio in a config\) between 0.25 and 1',
   ),
   'no public rows': (
     lambda: fedkd.simulation(methods.fedmd(SGD, subset=2), federation()),
-    r'there are no public rows',
+    r'^there are no public rows; give fedkd.federation public=... or shared=..., in a config data.public or',
   ),
   'different architectures': (
     lambda: fedkd.simulation(methods.fedavg(SGD), federation()),
@@ -458,6 +462,141 @@ WRONG = {
     r'x is \[120, 3\] and y \[120\]; give examples \[T, 6\] and labels \[T\]',
   ),
   'no rounds': (lambda: SIMULATION.run(SIMULATION.init(KEY), rounds=0), r'rounds=0 must be a whole number, at least 1'),
+  **{
+    f'parts {name}': (lambda parts=parts: fedkd.federation(X, Y, parts, [NET]), rf'^parts is {told}; {FORMS}')
+    for name, parts, told in (
+      ('as a number', 5, '5, an int'),
+      ('left out', None, 'None'),
+      ('as a mask', Y == 0, r'bool\[120\]'),
+      ('as masks', np.stack([Y == 0, Y == 1]), r'bool\[2, 120\]'),
+      ('as a list of owners', Y.tolist(), r'a list of single entries such as 0, an int'),
+      ('by name', {'a': [0], 'b': [1]}, 'a dict'),
+    )
+  },
+  'a negative owner': (
+    lambda: fedkd.federation(X, Y, Y - 2, [NET]),
+    r'parts has the owner -2; number the clients from 0, and -1 is nobody',
+  ),
+  'ragged public rows': (lambda: federation(public=[[100], [101, 102]]), r'public is a list of unequal rows; give row'),
+  'no public rows at all': (lambda: federation(public=[]), r'public is empty; give row numbers.*or leave it out'),
+  'no held out rows': (lambda: federation(validation=[]), r'validation is empty; give row numbers.*or leave it out'),
+  'shared by a number': (
+    lambda: federation(shared=3),
+    r'shared is 3, an int; give a list with the row numbers of each',
+  ),
+  'a negative domain': (lambda: federation(domains=Y - 1), r'domains has the domain -1; number the domains from 0'),
+  'complex x': (lambda: fedkd.federation(X + 1j, Y, PARTS, [NET]), r'x is complex128\[120, 6\]; give real numbers'),
+  **{
+    f'normalise {name}': (lambda value=value: federation(normalise=value), rf'^normalise {told}.*give \(mean, scale\)')
+    for name, value, told in (
+      ('as a number', 3, 'is 3, an int; '),
+      ('by name', 'mean_image', "is 'mean_image', a str; "),
+      ('by the mean', lambda x: x.mean(0), r'\S*<lambda> \(test_simulation.py, line \d+\) returned float32\[6\]; '),
+      ('of other examples', (np.zeros(5), 1.0), r'is a tuple of float64\[5\], 1.0, a float; '),
+      ('without scale', (np.zeros(6), None), r'is a tuple of float64\[6\], None; '),
+    )
+  },
+  'a normalise that fails': (
+    lambda: federation(normalise=lambda x: x.nothing),
+    r"^normalise \S*<lambda> \(test_simulation.py, line \d+: .*\) raised AttributeError: 'numpy.ndarray' object has no",
+  ),
+  **{
+    f'a method {name}': (
+      lambda value=value: fedkd.simulation(value, federation()),
+      rf'^method is {told}; give a method',
+    )
+    for name, value, told in (
+      ('by name', 'fedhe', "'fedhe', a str"),
+      ('uncalled', methods.fedhe, 'the function fedhe, not called'),
+    )
+  },
+  'method and federation swapped': (
+    lambda: fedkd.simulation(federation(), FEDHE),
+    r'^method is a Federation; give a method such as fedkd.methods.fedhe',
+  ),
+  'data as a federation': (
+    lambda: fedkd.simulation(FEDHE, (X, Y)),
+    r'^federation is a tuple; give what fedkd.federation\(x, y, parts, models\) returns',
+  ),
+  **{
+    f'a plan {name}': (
+      lambda value=value: fedkd.simulation(FEDHE, federation(), value),
+      rf'^plan is {told}; give a plan',
+    )
+    for name, value, told in (
+      ('by name', 'sampled', "'sampled', a str"),
+      ('as one table', np.zeros((1, 2), int), r'int64\[1, 2\]'),
+      ('uncalled', plan.sampled, 'the function sampled, not called'),
+    )
+  },
+  **{
+    f'a plan with {name}': (
+      lambda tables=tables: fedkd.simulation(FEDHE, federation((NET,) * 4), plan.Plan(tables)),
+      rf'^plan{told}',
+    )
+    for name, tables, told in (
+      ('floats', (np.zeros((1, 2)),), r': the table of group MLP 5 is float64\[1, 2\]; give int32\[rounds, slots\]'),
+      ('lists', ([[0, 1]],), r': the table of group MLP 5 is a list; give int32\[rounds, slots\]'),
+      ('-2', (np.array([[0, -2]]),), r': the table of group MLP 5 is \[1, 2\] with rows from -2 to 0; give int32'),
+      (
+        'a client twice',
+        (np.array([[0, 1], [2, 2]]),),
+        r': round 1 of group MLP 5 has row 2 twice; give every client one',
+      ),
+      ('a client apart', (np.array([[3, -1, 3]]),), r': round 0 of group MLP 5 has row 3 twice; give every client one'),
+      ('one array', np.array([[0, 1]]), r' has participants int64\[1, 2\]; give a tuple'),
+    )
+  },
+  'a plan of different lengths': (
+    lambda: fedkd.simulation(FEDHE, federation(), plan.Plan((np.zeros((1, 1), int), np.zeros((2, 1), int)))),
+    r'^plan has tables of 1 and 2 rounds; give all groups the same',
+  ),
+  'a plan that draws models': (
+    lambda: fedkd.simulation(FEDHE, federation(), plan.dynamic()),
+    r'^plan dynamic needs groups of the same clients, and a federation has one model per client; give fedkd.plan.sam',
+  ),
+  'a planner that returns tables': (
+    lambda: fedkd.simulation(FEDHE, federation(), lambda sizes, rounds: [[0]]),
+    r'^plan \S*<lambda> \(test_simulation.py, line \d+\) returned a list; let it return a fedkd.plan.Plan',
+  ),
+  **{
+    f'{field}={value!r}': (
+      lambda given={field: value}: fedkd.simulation(FEDHE, federation(), **given),
+      rf'^{field}={value!r} must be a whole number, at least 1',
+    )
+    for field, values in (('horizon', (0, 2.5, True)), ('clients_per_vmap', (0, -1, 2.5)))
+    for value in values
+  },
+  **{
+    f'an optimizer {name}': (make, rf'^{told}; give an optax optimizer, such as optax.adam\(1e-3\)')
+    for name, make, told in (
+      ('as a rate', lambda: methods.fedhe(0.1), 'tx is 0.1, a float'),
+      ('uncalled', lambda: methods.private(optax.adam), 'tx is the function adam, not called'),
+      ('left out', lambda: methods.private(None), 'tx is None'),
+      ('of the server', lambda: methods.fedavg(SGD, server_tx=0.1), 'server_tx is 0.1, a float'),
+    )
+  },
+  'a common model by name': (lambda: methods.fml(SGD, 'MLP'), r"^common is 'MLP', a str; give a Flax module, such as"),
+  'a common model uncalled': (
+    lambda: methods.fml(SGD, models.MLP),
+    r'^common is the class MLP, not called; give a Flax',
+  ),
+  'a seed as a key': (lambda: SIMULATION.init(0), r'^key is 0, an int; give one key, jax.random.key\(0\)'),
+  'several keys': (lambda: SIMULATION.init(jax.random.split(KEY)), r'^key is key<fry>\[2\]; give one key.*jax.vmap'),
+  'a fraction of a client': (lambda: SIMULATION.model(START, 1.5), r'^client=1.5 is unknown; .* has clients 0 to 3'),
+  'a label without an output': (
+    lambda: SIMULATION.accuracy(START, X, Y + 1),
+    r'^y has the label 3, but the models have 3 classes, 0 to 2; leave it out',
+  ),
+  'labels as floats': (lambda: SIMULATION.accuracy(START, X, Y / 1), r'^y is float64\[120\]; give integers \[T\]'),
+  'nothing to be right about': (
+    lambda: SIMULATION.accuracy(START, X[:0], Y[:0]),
+    r'^x is \[0, 6\] and y \[0\]; .*one$',
+  ),
+  'examples of another kind': (
+    lambda: SIMULATION.accuracy(START, X.astype(np.uint8), Y),
+    r'^x is uint8, and the examples of the federation are float32; give float32 of the same scale',
+  ),
   'no validation rows': (
     lambda: SIMULATION.validation_accuracy(SIMULATION.init(KEY)),
     r'the federation has no validation rows',
@@ -476,11 +615,115 @@ def test_bad_input_is_one_sentence_with_argument_value_and_remedy(name, compiled
   assert not [program for program in compiled if 'init' not in program and 'round' not in program and 'run' in program]
 
 
-def test_a_step_that_returns_another_state_is_refused():
-  client = methods.private(SGD, steps=1, batch=8).client
-  grown = client._replace(step=lambda *args: (jnp.zeros(3), {}, {}))
-  method = methods.private(SGD, steps=1, batch=8)._replace(
-    client=grown._replace(init=lambda key, model, data, variables: jnp.zeros(2))
-  )
-  with pytest.raises(ValueError, match=r'returns has float32\[3\] at its root, and had float32\[2\]'):
-    fedkd.simulation(method, federation())
+def test_scaled_images_are_refused_where_the_models_scale_them():
+  x, y = images()
+  simulation = fedkd.simulation(methods.private(SGD, steps=1, batch=8), fedkd.federation(x, y, PARTS, [NET]))
+  with pytest.raises(ValueError, match=r'^x is float64, and the examples of the federation are uint8; give uint8 of'):
+    simulation.accuracy(jax.eval_shape(simulation.init, KEY), x / 255, y)
+
+
+def test_optimizers_of_any_kind_are_taken():
+  for tx in (optax.sgd(0.1), optax.with_extra_args_support(SGD), optax.MultiSteps(SGD, 2)):
+    methods.fedavg(tx, server_tx=tx)
+  methods.fedavg(SGD, server_tx=None)
+
+
+PRIVATE = methods.private(SGD, steps=1, batch=8)
+
+
+def broken(key, t, model, state, download, data):
+  raise KeyError('count')
+
+
+def stepping(step):
+  client, zeros = PRIVATE.client, lambda key, model, data, variables: jnp.zeros(2)
+  return PRIVATE._replace(client=client._replace(init=zeros, step=step), variables=lambda state, g: {})
+
+
+def serving(**functions):
+  return PRIVATE._replace(server=PRIVATE.server._replace(init=lambda *args: jnp.zeros(2), **functions))
+
+
+def rule(rows, weight):
+  raise KeyError('nothing')
+
+
+class Odd(nn.Module):
+  """Fails in training alone."""
+
+  @nn.compact
+  def __call__(self, x, train):
+    return nn.Dense(CLASSES)(x) @ jnp.ones((4 if train else 3, CLASSES))
+
+
+LINE = r'\S+ \(test_simulation.py, line \d+(: .*)?\) '
+MISFITS = {
+  'another state': (
+    stepping(lambda *args: (jnp.zeros(3), {}, {})),
+    rf'^Client.step {LINE}returned for a client of MLP 5 a state with float32\[3\] at its root, and it had '
+    r'float32\[2\]; let Client.init and Client.step agree',
+  ),
+  'another structure': (stepping(lambda *args: ((), {}, {})), rf'^Client.step {LINE}.* let .* the same structure'),
+  'a pair': (stepping(lambda *args: (jnp.zeros(2), {})), rf'^Client.step {LINE}returned a tuple of 2; let it return '),
+  'no dict': (
+    stepping(lambda *args: (args[3], {}, 0.5)),
+    rf'^Client.step {LINE}returned 0.5, a float as info; let it be',
+  ),
+  'text': (
+    stepping(lambda *args: (args[3], {'a': 'b'}, {})),
+    rf"^Client.step {LINE}.* 'b', a str at \['a'\] in its upload",
+  ),
+  'an error': (stepping(broken), rf"^Client.step {LINE}raised KeyError: 'count'"),
+  'receive without info': (
+    serving(receive=lambda *args: args[2]),
+    rf'^Server.receive {LINE}returned float32\[2\]; let it return \(state, info\)',
+  ),
+  'another state of the server': (
+    serving(receive=lambda *args: (args[2].astype(int)[:1], {})),
+    rf'^Server.receive {LINE}returned a state with int32\[1\] at its root, and it had float32\[2\]; let Server.init',
+  ),
+  'no downloads': (
+    serving(send=lambda *args: None),
+    rf'^Server.send {LINE}returned None for 1 groups; let it return a',
+  ),
+  'one download': (
+    serving(send=lambda *args: Download()),
+    rf'^Server.send {LINE}returned a Download of 2 for 1 groups; let it return a tuple with a Download per group',
+  ),
+  'no Download': (
+    serving(send=lambda *args: ({},)),
+    rf'^Server.send {LINE}returned a dict for group 0; let it return a',
+  ),
+  'rows of nobody': (
+    serving(send=lambda *args: (Download(own=jnp.zeros(3)),)),
+    rf'^Server.send {LINE}returned a Download for group 0 whose own is \[3\]; let own have leaves \[4, ...\]',
+  ),
+  'a rule': (methods.fedavg(SGD, steps=1, rule=rule), rf"^rule {LINE}raised KeyError: 'nothing'"),
+}
+
+
+@pytest.mark.parametrize('name', MISFITS)
+def test_what_a_method_returns_is_looked_at(name):
+  method, words = MISFITS[name]
+  with pytest.raises(ValueError, match=words) as caught:
+    fedkd.simulation(method, federation((NET,) * 4))
+  last = traceback.format_exception(caught.value)[-1]
+  assert last.strip().endswith(str(caught.value))
+  assert len(traceback.format_exception(caught.value)) < 6  # none of JAX's frames or notes
+  assert '\n' not in str(caught.value)
+
+
+def test_a_module_that_fails_in_training_is_named():
+  with pytest.raises(ValueError, match=rf'^model {LINE}raised TypeError: dot_general') as caught:
+    fedkd.simulation(PRIVATE, federation([Odd()]))
+  assert '\n' not in str(caught.value)
+
+
+def test_a_module_that_fails_at_once_is_named():
+  class Never(nn.Module):
+    def __call__(self, x):
+      return x.nothing
+
+  with pytest.raises(ValueError, match=rf'^model {LINE}raised AttributeError: ') as caught:
+    federation([Never()])
+  assert len(traceback.format_exception(caught.value)) < 9

@@ -3,21 +3,27 @@
 Every function raises ValueError, in one sentence that names argument, value and remedy.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedkd.checks import blame
+from fedkd.checks.kinds import as_array, what_is
+
+TWO_FORMS = 'give a list with the row numbers of each client, or an array int[{count}] with the owner of each row'
+
 
 def arrays(x: Any, y: Any) -> tuple[Any, np.ndarray]:
   """(x, y) as numbers [N, ...] of a dtype that JAX has, and labels int[N] from 0."""
-  x, y = (a if isinstance(a, np.ndarray | jax.Array) else np.asarray(a) for a in (x, y))
+  x, y = as_array('x', x, 'examples [N, ...]'), as_array('y', y, 'integers [N]')
   if x.ndim < 1 or not x.size:
     raise ValueError(f'x has shape {list(x.shape)}; give examples [N, ...], at least one')
-  if not (np.issubdtype(x.dtype, np.number) or x.dtype == bool or jnp.issubdtype(x.dtype, jnp.floating)):
-    raise ValueError(f'x is {x.dtype}{list(x.shape)}; give numbers, for text integer tokens')
+  if not (np.issubdtype(x.dtype, np.integer) or x.dtype == bool or jnp.issubdtype(x.dtype, jnp.floating)):
+    real = 'real numbers' if np.issubdtype(x.dtype, np.complexfloating) else 'numbers, for text integer tokens'
+    raise ValueError(f'x is {x.dtype}{list(x.shape)}; give {real}')
   if y.shape != x.shape[:1] or not np.issubdtype(y.dtype, np.integer):
     raise ValueError(f'y is {y.dtype}{list(y.shape)} for {len(x)} examples; give integers [{len(x)}], one per example')
   if int(y.min()) < 0:
@@ -27,8 +33,11 @@ def arrays(x: Any, y: Any) -> tuple[Any, np.ndarray]:
 
 def owned(parts: Any, count: int) -> list[np.ndarray]:
   """Row numbers per client, from either form of `parts`: lists of them, or int[count] with the owner of each row."""
-  if isinstance(parts, np.ndarray | jax.Array) and parts.ndim == 1 and np.issubdtype(parts.dtype, np.integer):
+  _check_form(parts, count)
+  if isinstance(parts, np.ndarray | jax.Array) and parts.ndim == 1:
     owner = one_each('parts', parts, count)
+    if owner.min() < -1:
+      raise ValueError(f'parts has the owner {int(owner.min())}; number the clients from 0, and -1 is nobody')
     parts = [np.flatnonzero(owner == k) for k in range(int(owner.max(initial=-1)) + 1)]
   parts = [row_numbers(f'parts[{k}]', part, count) for k, part in enumerate(parts)]
   if not parts:
@@ -38,9 +47,21 @@ def owned(parts: Any, count: int) -> list[np.ndarray]:
   return parts
 
 
+def _check_form(parts, count) -> None:
+  """Checks that `parts` has one of its two forms, as far as can be told from its first entry."""
+  array = isinstance(parts, np.ndarray | jax.Array)
+  if array and np.issubdtype(parts.dtype, np.integer) and parts.ndim in (1, 2):
+    return
+  if (array and parts.dtype != object) or isinstance(parts, str | Mapping) or not hasattr(parts, '__len__'):
+    raise ValueError(f'parts is {what_is(parts)}; {TWO_FORMS.format(count=count)}')
+  first = as_array('parts[0]', next(iter(parts)) if len(parts) else [], 'row numbers, integers [n]')
+  if not first.ndim:
+    raise ValueError(f'parts is a list of single entries such as {what_is(first[()])}; {TWO_FORMS.format(count=count)}')
+
+
 def one_each(field: str, values: Any, count: int) -> np.ndarray:
   """int32[count], one per example."""
-  values = np.asarray(values)
+  values = np.asarray(as_array(field, values, f'integers [{count}], one per example'))
   if values.shape != (count,) or not np.issubdtype(values.dtype, np.integer):
     raise ValueError(f'{field} is {values.dtype}{list(values.shape)}; give integers [{count}], one per example')
   return values.astype(np.int32)
@@ -48,7 +69,7 @@ def one_each(field: str, values: Any, count: int) -> np.ndarray:
 
 def row_numbers(field: str, rows: Any, count: int) -> np.ndarray:
   """int64[n], which are in range and do not repeat."""
-  rows = np.asarray(rows)
+  rows = np.asarray(as_array(field, rows, 'row numbers, integers [n]'))
   if not rows.size:
     return np.zeros(0, np.int64)
   if rows.ndim != 1 or not np.issubdtype(rows.dtype, np.integer):
@@ -60,6 +81,83 @@ def row_numbers(field: str, rows: Any, count: int) -> np.ndarray:
     values, times = np.unique(rows, return_counts=True)
     raise ValueError(f'{field} names row {values[times.argmax()]} twice; give every row once')
   return rows.astype(np.int64)
+
+
+def held_out(field: str, rows: Any, count: int) -> np.ndarray | None:
+  """As `row_numbers`, of examples that no client owns, at least one; None for None."""
+  if rows is None:
+    return None
+  rows = row_numbers(field, rows, count)
+  if not len(rows):
+    raise ValueError(f'{field} is empty; give row numbers, at least one, or leave it out')
+  return rows
+
+
+def listed(field: str, lists: Any, count: int) -> list | None:
+  """As `row_numbers`, for a list with an entry per client; None for None."""
+  if lists is None:
+    return None
+  if isinstance(lists, str | Mapping) or not np.iterable(lists):
+    raise ValueError(f'{field} is {what_is(lists)}; give a list with the row numbers of each client')
+  return [None if rows is None else row_numbers(f'{field}[{k}]', rows, count) for k, rows in enumerate(lists)]
+
+
+def domain_of_each(values: Any, count: int) -> np.ndarray | None:
+  """int32[count] from 0; None for None."""
+  if values is None:
+    return None
+  values = one_each('domains', values, count)
+  if values.min() < 0:
+    raise ValueError(f'domains has the domain {int(values.min())}; number the domains from 0')
+  return values
+
+
+def normalisation(given: Any, x: Any, default: Callable) -> tuple:
+  """(mean, scale) for examples `x`, from either form of `normalise`; `default`: x -> them, for None."""
+  if given is None:
+    return default(x)
+  found = blame.call('normalise', given, x) if callable(given) else given
+  fits = lambda a: isinstance(a, int | float | np.ndarray | np.generic | jax.Array) and _stretches(a, x.shape[1:])
+  if isinstance(found, tuple | list) and len(found) == 2 and (all(a is None for a in found) or all(map(fits, found))):
+    return tuple(found)
+  who = f'normalise {blame.name_of(given)}{blame.place(given)} returned' if callable(given) else 'normalise is'
+  several = f' of {", ".join(map(what_is, found))}' if isinstance(found, tuple | list) else ''
+  raise ValueError(
+    f'{who} {what_is(found)}{several}; give (mean, scale), which broadcast against an example {list(x.shape[1:])}, or '
+    'a function from x to them'
+  )
+
+
+def _stretches(array, shape) -> bool:
+  """Whether an array of numbers broadcasts against an example."""
+  try:
+    return np.broadcast_shapes(np.shape(array), shape) == shape and jnp.issubdtype(jnp.result_type(array), np.number)
+  except (TypeError, ValueError):
+    return False
+
+
+def check_tested(x: Any, y: Any, like: Any, classes: int) -> None:
+  """Checks examples and labels for `accuracy`; `like`: the federation's examples. Traced labels have no values yet."""
+  shape = ', '.join(map(str, like.shape[1:]))
+  if x.shape[1:] != like.shape[1:] or y.shape != x.shape[:1] or not len(x):
+    raise ValueError(
+      f'x is {list(x.shape)} and y {list(y.shape)}; give examples [T, {shape}] and labels [T], at least one'
+    )
+  kind = lambda dtype: next((k for k in (jnp.floating, jnp.integer) if jnp.issubdtype(dtype, k)), dtype)
+  if kind(x.dtype) != kind(like.dtype) or (like.dtype == np.uint8) > (x.dtype == np.uint8):
+    raise ValueError(
+      f'x is {x.dtype}, and the examples of the federation are {like.dtype}; give {like.dtype} of the same scale'
+    )
+  if not jnp.issubdtype(y.dtype, jnp.integer):
+    raise ValueError(f'y is {y.dtype}{list(y.shape)}; give integers [T], one per example')
+  if isinstance(y, jax.core.Tracer):
+    return
+  least, most = int(np.asarray(y).min()), int(np.asarray(y).max())
+  if least < 0 or most >= classes:
+    wrong = least if least < 0 else most
+    raise ValueError(
+      f'y has the label {wrong}, but the models have {classes} classes, 0 to {classes - 1}; leave it out'
+    )
 
 
 def check_disjoint(parts: Sequence[np.ndarray], public: np.ndarray | None, validation: np.ndarray | None) -> None:

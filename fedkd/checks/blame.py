@@ -35,6 +35,14 @@ def raised_in(function: Any, error: BaseException) -> bool:
   return any(frame.filename == _file(function) for frame in traceback.extract_tb(error.__traceback__))
 
 
+def passed_through(function: Any, error: BaseException) -> bool:
+  """Whether an error left a function itself, where that can be told, or else its file."""
+  code = getattr(unwrapped(function), '__code__', None)
+  if code is None:
+    return raised_in(function, error)
+  return any(frame.f_code is code for frame, _ in traceback.walk_tb(error.__traceback__))
+
+
 def place(function: Any, error: BaseException | None = None) -> str:
   """' (file.py, line 12: its text)', where an error left the file of a function; else where the function begins; ''
   where there is no source.

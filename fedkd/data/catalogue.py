@@ -1,5 +1,6 @@
 """Which data sets are available, and how to get the others."""
 
+import difflib
 import importlib.util
 import json
 import os
@@ -134,10 +135,16 @@ def _build(name, folder):
     ConfigError: without TensorFlow, or if the preparation fails.
   """
   if importlib.util.find_spec('tensorflow') is None:
+    known = [*EMBEDDED, 'rotated_mnist', *FROM_TFDS, *FOLDERS]
+    near = difflib.get_close_matches(name[:60], known, 3)
+    guess = f'is it {" or ".join(near)}?' if near else f'it knows {", ".join(known)}'
+    told = (
+      ('', 'Run once') if name in known else (f', and fedkd does not know it ({guess})', 'If that has it, run once')
+    )
     tools = 'python3 -m venv tf && tf/bin/pip install tensorflow tensorflow-datasets array-record'
     raise ConfigError(
-      f'data.name={name} is not in {folder} as array_record or parquet, and preparing it needs TensorFlow, which '
-      'is not installed here (reading it does not). Run once, in an environment of its own: '
+      f'data.name={name} is not in {folder} as array_record or parquet{told[0]}, and preparing it needs '
+      f'TensorFlow, which is not installed here (reading it does not). {told[1]}, in an environment of its own: '
       f'{tools} && tf/bin/tfds build {name} --file_format=array_record --data_dir={folder}'
     )
   import tensorflow_datasets as tfds

@@ -62,7 +62,9 @@ def fedh2l(
     del key, model
     examples.public(data)
     if data.shared is None:
-      raise ValueError('clients share no rows; set data.public_share above 0')
+      raise ValueError(
+        'clients share no rows; give fedkd.federation shared=..., in a config set data.public_share above 0'
+      )
     learner = local.start(variables, tx)
     reference = jax.tree.map(jnp.zeros_like, learner.params)
     state = {'learner': learner, 'reference': reference, 'shown': local.variables(learner)}

@@ -9,6 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
+from fedkd.checks import blame
+from fedkd.errors import ConfigError
+
 
 class Classifier(nn.Module):
   """A network in two parts, `features(x, train) -> f` and `head(f) -> logits`; the contract is in `fedkd.models`."""
@@ -44,6 +47,13 @@ class Adapted(nn.Module):
     return self.net.head(f)
 
 
+def class_of(net: nn.Module) -> type:
+  """The class that somebody wrote, without what surrounds a module here."""
+  while isinstance(net, Preprocessed | Adapted):
+    net = net.net
+  return _target(net)
+
+
 def _target(net):
   return getattr(net, 'nnx_class', type(net))  # what `nnx.bridge.to_linen` wraps
 
@@ -75,8 +85,9 @@ def check_features(net: Any) -> None:
   net = net.net if isinstance(net, Adapted) else net
   if not has_features(net):
     raise ValueError(
-      f'models: {_target(net).__name__} returns logits alone, but this method exchanges features; add the methods '
-      '`features(self, x, train)`, all layers but the last, and `head(self, f)`, the last one'
+      f'models: {_target(net).__name__} returns logits alone, but this method needs the features and the head of '
+      'a network apart; add the methods `features(self, x, train)`, all layers but the last, and `head(self, f)`, the '
+      'last one'
     )
 
 
@@ -86,7 +97,12 @@ def adapted(net: nn.Module, x: Any) -> nn.Module:
     return net
   probe = Adapted(net, 0)
   key = jax.random.key(0)
-  logits = jax.eval_shape(lambda: probe.init_with_output({'params': key, 'dropout': key}, x, False)[0][0])
+  try:
+    logits = jax.eval_shape(lambda: probe.init_with_output({'params': key, 'dropout': key}, x, False)[0][0])
+  except Exception as error:
+    raise ConfigError(blame.raised('model', _target(net), error)) from None
+  if not logits.ndim:
+    raise ConfigError(f'model {blame.name_of(_target(net))} returns one number; let it return logits [B, C]')
   return Adapted(net, logits.shape[-1])
 
 

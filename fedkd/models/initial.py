@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
+from fedkd.checks import blame
+from fedkd.models import base
 from fedkd.models.groups import name_of
 from fedkd.types import Group
 
@@ -66,10 +68,14 @@ def check_heads(groups: Sequence[Group], x: jax.Array | np.ndarray, y: np.ndarra
   for group in groups:
     try:
       logits = jax.eval_shape(lambda group=group: _first_pass(jax.random.key(0), group.model, example)[0])
-    except (TypeError, ValueError) as error:
+    except Exception as error:
+      net = base.class_of(group.model)
+      if not isinstance(error, TypeError | ValueError) and not blame.is_foreign(net):
+        raise
+      line = blame.place(net, error) if blame.is_foreign(net) else ''
       raise ValueError(
-        f'models: {group.name} cannot take examples {x.dtype}{list(x.shape[1:])}: {str(error).splitlines()[0]}'
-      ) from error
+        f'models: {group.name} cannot take examples {x.dtype}{list(x.shape[1:])}{line}: {str(error).splitlines()[0]}'
+      ) from None
     if logits.ndim != 2 or logits.shape[1] != group.model.classes:
       raise ValueError(
         f'models: {group.name} returns logits {list(logits.shape)} for one example of {group.model.classes} classes; '

@@ -22,8 +22,8 @@ def check_caches(clients: int, rows: int, classes: int):
   if clients * rows * classes > MOST:
     raise ValueError(
       f'caches of {rows:,} public rows for {clients:,} clients and {classes} classes are '
-      f'{clients * rows * classes:,} numbers, more than {MOST:,}; lower data.public_rows, data.public_share or '
-      'data.clients'
+      f'{clients * rows * classes:,} numbers, more than {MOST:,}; have fewer public rows or clients (in a '
+      'config lower data.public_rows, data.public_share or data.clients)'
     )
 
 

@@ -51,7 +51,10 @@ def public_rows(data: Sequence[Data], subset: int) -> tuple[dict, int]:
   rows = examples.public(data[0])
   available = rows.index.shape[0]
   if not 0 <= subset <= available:
-    raise ValueError(f'subset={subset} of {available} public rows; set method.subset to at most that, or to 0 for all')
+    raise ValueError(
+      f'subset={subset} of {available} public rows; set subset (method.subset in a config) to at most that, or to 0 '
+      'for all'
+    )
   return {'index': rows.index, 'label': data[0].pool.label[rows.index], 'size': rows.size}, subset or available
 
 

@@ -91,10 +91,11 @@ def _check_widths(groups, widths, sent, feature_align):
   listed = ', '.join(f'{g.name}: {w}' for g, w in zip(groups, widths, strict=True))
   if feature_align == 'none' and len(set(widths)) > 1:
     raise ValueError(
-      f"feature_align='none' but the widths of features differ ({listed}); set method.feature_align to pool or group, "
-      'or give the wide models a linear layer (projection)'
+      f"feature_align='none' but the widths of features differ ({listed}); set feature_align "
+      "(method.feature_align in a config) to 'pool' or 'group', or give the wide models a linear layer (projection)"
     )
   if any(w % s for w, s in zip(widths, sent, strict=True)):
     raise ValueError(
-      f"feature_align='pool' needs widths that are multiples of the smallest ({listed}); set method.feature_align=group"
+      f"feature_align='pool' needs widths that are multiples of the smallest ({listed}); set feature_align "
+      "(method.feature_align in a config) to 'group'"
     )

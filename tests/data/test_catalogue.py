@@ -78,6 +78,11 @@ def test_preparing_without_tensorflow_says_the_one_command(tmp_path):
   assert 'which is not installed here' in text
   assert text.endswith(f'tf/bin/tfds build cifar10 --file_format=array_record --data_dir={tmp_path / "tfds"}')
   assert '\n' not in text
+  for name, guess in (('minst', 'is it mnist or '), ('nosuchset', 'it knows mnist_5k, ')):
+    with pytest.raises(
+      ConfigError, match=rf'fedkd does not know it \({guess}.* If that has it, run once, .* build {name} '
+    ):
+      catalogue.prepare(name)
   with pytest.raises(ConfigError, match='tfds build mnist '):  # of which it is made
     catalogue.prepare('rotated_mnist')
   with pytest.raises(ConfigError, match='cannot be fetched for you: put Office-Home'):

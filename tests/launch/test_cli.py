@@ -13,6 +13,7 @@ import pytest
 from fedkd import cli
 from fedkd.experiment import provenance
 from helpers import cases
+from launch import data
 
 ROOT = pathlib.Path(__file__).parents[2]
 TINY = """
@@ -47,6 +48,12 @@ def test_help_is_there_for_everything(capsys):
   assert 'quickstart  ' in capsys.readouterr().out
   cli.main(['run', 'fedh2l', '--help'])
   assert 'setting' in capsys.readouterr().out
+
+
+def test_a_set_without_a_name_is_asked_for_by_the_command_alone(capsys):
+  with pytest.raises(SystemExit):
+    data.main(['prepare'], 'fedkd data')
+  assert capsys.readouterr().err.splitlines()[-1].startswith('fedkd data prepare: error: the following arguments are')
 
 
 MISTAKES = [

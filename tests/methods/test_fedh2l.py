@@ -345,5 +345,5 @@ def test_refusals(wrong, message):
 def test_rows_to_share_are_demanded(missing):
   made = made_with(fedh2l(), rounds=1)
   bare = made.data[0]._replace(**{missing: None})
-  with pytest.raises(ValueError, match=r'set .*data.public_share above 0'):
+  with pytest.raises(ValueError, match=r'give fedkd.federation .*shared=.* data.public_share above 0'):
     made.method.client.init(jax.random.key(0), made.groups[0].model, bare, made.method.variables(made.state, 0))

@@ -270,7 +270,10 @@ def test_a_rule_reduces_the_logits_of_the_clients_with_weight():
     ({'digest_batch': 0}, r'digest_batch=0 must be a whole number of at least 1'),
     ({'digest_epochs': 0}, r'digest_epochs=0 must be a whole number of at least 1'),
     ({'batch': 0}, r'batch=0 must be a whole number of at least 1'),
-    ({'subset': 13}, r'subset=13 of 12 public rows; set method.subset to at most that, or to 0 for all'),
+    (
+      {'subset': 13},
+      r'subset=13 of 12 public rows; set subset \(method.subset in a config\) to at most that, or to 0 for all',
+    ),
     ({'subset': -1}, r'subset=-1 must be a whole number of at least 0'),
     ({'weights': (1.0, 2.0)}, r'weights has 2 entries for 3 clients; give one each, or \(\)'),
   ],

@@ -433,8 +433,16 @@ def test_unknown_choices_are_refused(wrong, message):
 @pytest.mark.parametrize(
   ('align', 'widths', 'message'),
   [
-    ('none', (4, 2), r"feature_align='none' but the widths of features differ \(g0: 4, g1: 2\); set method.feature"),
-    ('pool', (5, 2), r"'pool' needs widths that are multiples of the smallest \(g0: 5, g1: 2\); .*feature_align=group"),
+    (
+      'none',
+      (4, 2),
+      r"feature_align='none' but the widths of features differ \(g0: 4, g1: 2\); set feature_align \(method.feature",
+    ),
+    (
+      'pool',
+      (5, 2),
+      r"'pool' needs widths that are multiples of the smallest \(g0: 5, g1: 2\); .*in a config\) to 'group'",
+    ),
   ],
 )
 def test_widths_that_do_not_fit_are_refused(align, widths, message):

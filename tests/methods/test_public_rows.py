@@ -63,7 +63,9 @@ def models_of(made, state):
 def test_answers_to_older_questions_are_refused(name):
   stale = plan.synchronous()([4], ROUNDS)._replace(stale=True)
   for method in (TABLE[name][0], codecs.coded(TABLE[name][0], codecs.float16())):
-    with pytest.raises(ValueError, match=r'asks for other public rows in every round; set plan.stale=False'):
+    with pytest.raises(
+      ValueError, match=r'asks for other public rows in every round; set stale=False \(plan.stale in a config\)'
+    ):
       problem(method, [NET], [4], stale, PARTS)
 
 

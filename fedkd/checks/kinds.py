@@ -1,0 +1,58 @@
+"""Values that are not what was asked for: how a sentence calls them, and the refusals that many arguments share."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+def what_is(value: Any) -> str:
+  """A wrong value in a few words: 'the function adam, not called', 'float32[3]', "'fedhe', a str"."""
+  if isinstance(value, np.generic):
+    value = value.item()
+  if isinstance(value, np.ndarray | jax.Array):
+    return f'{value.dtype}{list(value.shape)}'
+  if value is None or isinstance(value, str | int | float | complex):
+    return short(value) if value is None else f'{short(value)}, {_a(type(value).__name__)}'
+  if isinstance(value, type) or hasattr(value, '__code__'):
+    return f'the {"class" if isinstance(value, type) else "function"} {value.__name__}, not called'
+  return _a(type(value).__name__)
+
+
+def _a(name) -> str:
+  return f'{"an" if name[:1] in "aeiou" else "a"} {name}'
+
+
+def short(value: Any) -> str:
+  """A value in one line of a message."""
+  text = ' '.join(repr(value).split())
+  return text if len(text) <= 60 else f'{text[:40]}... ({len(text)} characters)'
+
+
+def check_is(field: str, value: Any, kind: type, remedy: str) -> None:
+  """Checks that a value is of a kind; `remedy`: what to give."""
+  if not isinstance(value, kind):
+    raise ValueError(f'{field} is {what_is(value)}; give {remedy}')
+
+
+def whole_number(field: str, value: Any) -> int:
+  """A whole number of at least 1."""
+  if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+    raise ValueError(f'{field}={value!r} must be a whole number, at least 1')
+  return int(value)
+
+
+def check_key(key: Any) -> None:
+  """Checks that this is one key, of either kind that JAX has."""
+  dtype, ndim = getattr(key, 'dtype', np.dtype(bool)), np.ndim(key)
+  if not ((jnp.issubdtype(dtype, jax.dtypes.prng_key) and ndim == 0) or (dtype == np.uint32 and ndim == 1)):
+    raise ValueError(f'key is {what_is(key)}; give one key, jax.random.key(0), and map init over several with jax.vmap')
+
+
+def as_array(field: str, value: Any, remedy: str) -> Any:
+  """An array, of whatever NumPy can make one."""
+  try:
+    return value if isinstance(value, np.ndarray | jax.Array) else np.asarray(value)
+  except (TypeError, ValueError) as error:
+    raise ValueError(f'{field} is {what_is(value)} of unequal rows; give {remedy}') from error

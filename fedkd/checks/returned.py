@@ -1,0 +1,137 @@
+"""What the functions of a method return, looked at while a round is traced: from shapes alone, in one sentence with the
+function's name and line."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedkd.checks import blame
+from fedkd.checks.kinds import what_is
+from fedkd.errors import ConfigError
+
+
+def of_step(step: Callable, group: str, returned: Any) -> tuple:
+  """(state, upload, info) of a `Client.step`.
+
+  Raises:
+    ConfigError: for anything else.
+  """
+  who = f'Client.step {_named(step)} returned'
+  _check_tuple(who, returned, 3, '(state, upload, info)')
+  _check_dict(who, returned[2])
+  for what, tree in zip(('state', 'upload', 'info'), returned, strict=True):
+    _check_arrays(f'{who} for a client of {group}', what, tree)
+  return returned
+
+
+def of_receive(receive: Callable, before: Any, returned: Any) -> tuple:
+  """(state, info) of a `Server.receive`, whose state is like the one `before`.
+
+  Raises:
+    ConfigError: for anything else.
+  """
+  who = f'Server.receive {_named(receive)} returned'
+  _check_tuple(who, returned, 2, '(state, info)')
+  _check_dict(who, returned[1])
+  for what, tree in zip(('state', 'info'), returned, strict=True):
+    _check_arrays(who, what, tree)
+  check_state(who, before, returned[0], 'Server.init and Server.receive')
+  return returned
+
+
+def of_send(send: Callable, kind: Any, slots: tuple, returned: Any) -> tuple:
+  """A `Download` per group, of a `Server.send`; `kind`: `Download`; `slots`: how many there are in each group.
+
+  Raises:
+    ConfigError: for anything else.
+  """
+  who, remedy = f'Server.send {_named(send)} returned', 'let it return a tuple with a Download per group'
+  if not isinstance(returned, tuple | list) or isinstance(returned, kind) or len(returned) != len(slots):
+    many = f' of {len(returned)}' if isinstance(returned, tuple | list) else ''
+    raise ConfigError(f'{who} {what_is(returned)}{many} for {len(slots)} groups; {remedy}')
+  for g, (down, count) in enumerate(zip(returned, slots, strict=True)):
+    if not isinstance(down, kind):
+      raise ConfigError(f'{who} {what_is(down)} for group {g}; {remedy}')
+    _check_arrays(who, f'Download for group {g}', down)
+    for path, leaf in jax.tree_util.tree_leaves_with_path(down.own):
+      if np.shape(leaf)[:1] != (count,):
+        raise ConfigError(
+          f'{who} a Download for group {g} whose own{jax.tree_util.keystr(path)} is {list(np.shape(leaf))}; let own '
+          f'have leaves [{count}, ...], a row per slot'
+        )
+  return tuple(returned)
+
+
+def check_state(who: str, before: Any, after: Any, functions: str) -> None:
+  """Checks that a state can be carried into the next round.
+
+  Raises:
+    ConfigError: for another structure, shape or dtype; `functions`: which two have to agree.
+  """
+  now: Any = jax.tree.structure(after)
+  was: Any = jax.tree.structure(before)
+  if now != was:
+    raise ConfigError(f'{who} the state {now}, and it was {was}; let {functions} return the same structure')
+  for (path, old), new in zip(jax.tree_util.tree_leaves_with_path(before), jax.tree.leaves(after), strict=True):
+    if _shape(old) != _shape(new):
+      where = jax.tree_util.keystr(path) or 'its root'
+      raise ConfigError(f'{who} a state with {_shape(new)} at {where}, and it had {_shape(old)}; let {functions} agree')
+
+
+def misfit(method: Any, modules: Sequence[type], error: Exception) -> str | None:
+  """One sentence for an error while a round of a method is traced; None where nobody else's function is at fault.
+
+  `modules`: the classes of its models.
+  """
+  functions = {'Client.init': method.client.init, 'Client.step': method.client.step}
+  functions |= {f'Server.{name}': getattr(method.server, name) for name in ('init', 'receive', 'send')}
+  foreign = {what: function for what, function in functions.items() if blame.is_foreign(function)}
+  text = (str(error).strip() or 'no message').splitlines()[0]
+  if isinstance(error, ConfigError):
+    return text
+  models = [('model', module) for module in modules if blame.is_foreign(module)]
+  for what, function in [*foreign.items(), *models]:
+    if blame.passed_through(function, error):
+      return blame.raised(what, function, error)
+  if not isinstance(error, ValueError):
+    return None
+  named = ', '.join(f'{what} {_named(function)}' for what, function in foreign.items())
+  return f'{named}: a round fails with {text}' if named else text
+
+
+def named_step(step: Callable, group: str) -> str:
+  """How a sentence about the state of a client begins."""
+  return f'Client.step {_named(step)} returned for a client of {group}'
+
+
+def _named(function) -> str:
+  return f'{blame.name_of(function)}{blame.place(function)}'
+
+
+def _shape(leaf) -> str:
+  dtype = leaf.dtype if hasattr(leaf, 'dtype') else jnp.result_type(leaf)
+  keys = jnp.issubdtype(dtype, jax.dtypes.extended)
+  return f'{dtype if keys else jax.dtypes.canonicalize_dtype(dtype)}{list(np.shape(leaf))}'
+
+
+def _check_tuple(who, returned, count, words):
+  if not isinstance(returned, tuple) or len(returned) != count:
+    many = f' of {len(returned)}' if isinstance(returned, tuple) else ''
+    raise ConfigError(f'{who} {what_is(returned)}{many}; let it return {words}')
+
+
+def _check_dict(who, info):
+  if not isinstance(info, dict):
+    raise ConfigError(f'{who} {what_is(info)} as info; let it be a dict of scalars, or {{}}')
+
+
+def _check_arrays(who, what, tree):
+  for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+    if not isinstance(leaf, jax.Array | np.ndarray | np.generic | int | float) or np.dtype(object) == getattr(
+      leaf, 'dtype', None
+    ):
+      where = f' at {jax.tree_util.keystr(path)}' if path else ''
+      raise ConfigError(f'{who} {what_is(leaf)}{where} in its {what}; let it be a pytree of arrays')
