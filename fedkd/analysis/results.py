@@ -42,8 +42,8 @@ def summary(workdir) -> dict:
   if not (workdir / 'summary.json').exists():
     raise ConfigError(f'{workdir} holds no finished run (no summary.json); run it to its end first')
   found = files.read_sealed(workdir / 'summary.json')
-  for name, digest in found.get('digests', {}).items():  # runs of older versions have none
-    if files.checksum(workdir / name) != digest:
+  for name, checksum in found.get('digests', {}).items():  # runs of older versions have none
+    if files.checksum(workdir / name) != checksum:
       raise ConfigError(
         f'{workdir}: {name} is damaged or has changed since the run was finished; start the run again, which repairs '
         'what can be repaired, or bring the file back'

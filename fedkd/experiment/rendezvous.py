@@ -68,7 +68,7 @@ def _let_in(listening, many, there, until):
 
 
 def _is_closed(host) -> bool:
-  """Whether a host has gone; one that waits says nothing."""
+  """Whether a host has closed its connection; one that waits sends nothing."""
   host.setblocking(False)
   try:
     return not host.recv(1, socket.MSG_PEEK)
@@ -108,7 +108,7 @@ def _say(host, line):
   host.settimeout(GREETING)
   try:
     host.sendall(f'{line}\n'.encode())
-  except OSError:  # it has gone: JAX says so, or the other end
+  except OSError:  # the connection is closed: JAX reports it, or the other end does
     return
 
 

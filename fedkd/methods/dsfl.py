@@ -68,15 +68,15 @@ def dsfl(
     lessons, many = servers.lessons(received)
     away, loss_fn = distillation.towards(model, data.pool, distance), local.supervised(model, data.pool)
 
-    def digest(learner):
-      key_digest = jax.random.fold_in(key, 1)
-      return local.fit(key_digest, learner, tx, away, lessons, many, digest_batch, None, digest_epochs, t)
+    def distill(learner):
+      key_distill = jax.random.fold_in(key, 1)
+      return local.fit(key_distill, learner, tx, away, lessons, many, digest_batch, None, digest_epochs, t)
 
     def revisit(learner):
       return local.fit(key, learner, tx, loss_fn, private.index, private.size, batch, steps, epochs, t)
 
-    digest = digest if digest_epochs else None
-    state, info = distillation.digest_and_revisit(state, tx, keep_optimizer, digest, revisit)
+    distill = distill if digest_epochs else None
+    state, info = distillation.distill_and_revisit(state, tx, keep_optimizer, distill, revisit)
     logits = infer(model, local.variables(state['learner']), data.pool.example, received['index'])
     return state, {'knowledge': jax.nn.softmax(logits)}, info
 

@@ -86,14 +86,14 @@ def fccl(
         loss += weight * jnp.mean(jax.vmap(losses.kl_divergence)(target, logits / temperature))
       return loss, (batch_stats, local.tally(label, loss=loss))
 
-    def digest(learner):
-      key_digest = jax.random.fold_in(key, 1)
-      return local.fit(key_digest, learner, tx, away, lessons, many, digest_batch, None, digest_epochs, t)
+    def distill(learner):
+      key_distill = jax.random.fold_in(key, 1)
+      return local.fit(key_distill, learner, tx, away, lessons, many, digest_batch, None, digest_epochs, t)
 
     def revisit(learner):
       return local.fit(key, learner, tx, loss_fn, private.index, private.size, batch, steps, epochs, t)
 
-    state, info = distillation.digest_and_revisit(state, tx, keep_optimizer, digest, revisit)
+    state, info = distillation.distill_and_revisit(state, tx, keep_optimizer, distill, revisit)
     logits = inference.infer(model, local.variables(state['learner']), data.pool.example, received['index'])
     return {**state, 'first': first}, {'knowledge': logits}, info
 

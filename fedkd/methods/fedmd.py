@@ -73,13 +73,13 @@ def fedmd(
     size = jnp.where(received['consensus'].valid, private.size, 0)
     loss_fn = local.supervised(model, data.pool)
 
-    def digest(learner):
+    def distill(learner):
       return local.fit(key_distill, learner, tx, away, lessons, many, digest_batch, None, digest_epochs, t)
 
     def revisit(learner):
       return local.fit(key_revisit, learner, tx, loss_fn, private.index, size, batch, steps, epochs, t)
 
-    state, info = distillation.digest_and_revisit(state, tx, keep_optimizer, digest, revisit)
+    state, info = distillation.distill_and_revisit(state, tx, keep_optimizer, distill, revisit)
     variables = local.variables(state['learner'])
     return state, {'knowledge': inference.infer(model, variables, data.pool.example, received['index'])}, info
 

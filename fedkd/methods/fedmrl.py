@@ -118,8 +118,8 @@ def _by(way, common, small):
 
   def predict(model, variables, server_state, x):
     net = pair.beside(model, common, x)
-    mine = variables['trained'] & (small == 'own')  # before its first update a client only has the global one
-    pick = lambda own, held: jnp.where(mine, own, held)
+    use_own = variables['trained'] & (small == 'own')  # before its first update a client only has the global one
+    pick = lambda own, held: jnp.where(use_own, own, held)
     other = jax.tree.map(pick, variables['common'], servers.variables_of(server_state, 0))
     all_of_them = {'own': of_model(variables), 'common': other, 'link': variables['link']}
     own_logits, own = model.apply(all_of_them['own'], x, False)

@@ -82,14 +82,14 @@ def ktpfl(
     away, loss_fn = distillation.towards(model, data.pool, distance), local.supervised(model, data.pool)
     passes = None if epochs is None else jnp.clip(t, 1, epochs)
 
-    def digest(learner):
-      key_digest = jax.random.fold_in(key, 1)
-      return local.fit(key_digest, learner, tx, away, lessons, many, digest_batch, None, digest_epochs, t)
+    def distill(learner):
+      key_distill = jax.random.fold_in(key, 1)
+      return local.fit(key_distill, learner, tx, away, lessons, many, digest_batch, None, digest_epochs, t)
 
     def revisit(learner):
       return local.fit(key, learner, tx, loss_fn, private.index, private.size, batch, steps, passes, t)
 
-    state, info = distillation.digest_and_revisit(state, tx, keep_optimizer, digest, revisit)
+    state, info = distillation.distill_and_revisit(state, tx, keep_optimizer, distill, revisit)
     logits = inference.infer(model, local.variables(state['learner']), data.pool.example, index)
     return state, {'knowledge': jax.nn.softmax(logits / temperature)}, info
 

@@ -69,14 +69,14 @@ def rhfl(
       loss = jnp.mean(symmetric(logits, data.pool.label[index], ce, rce)) + local.penalty(out)
       return loss, (batch_stats, local.tally(index, loss=loss))
 
-    def digest(learner):
-      key_digest = jax.random.fold_in(key, 1)
-      return local.fit(key_digest, learner, tx, away, lessons, many, digest_batch, None, digest_epochs, t)
+    def distill(learner):
+      key_distill = jax.random.fold_in(key, 1)
+      return local.fit(key_distill, learner, tx, away, lessons, many, digest_batch, None, digest_epochs, t)
 
     def revisit(learner):
       return local.fit(key, learner, tx, loss_fn, private.index, private.size, batch, steps, epochs, t)
 
-    state, info = distillation.digest_and_revisit(state, tx, keep_optimizer, digest, revisit)
+    state, info = distillation.distill_and_revisit(state, tx, keep_optimizer, distill, revisit)
     predict = lambda rows: inference.infer(model, local.variables(state['learner']), data.pool.example, rows)
     lost = symmetric(predict(private.index), data.pool.label[private.index], ce, rce)
     mean = jnp.sum(jnp.where(examples.owned(private), lost, 0)) / jnp.maximum(private.size, 1)

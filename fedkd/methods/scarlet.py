@@ -45,9 +45,9 @@ def scarlet(
   Raises:
     ValueError: as `dsfl`, and where the clients' caches would not fit into memory.
   """
-  turn: dict[str, Any] = {'epochs': epochs, 'steps': steps, 'batch': batch, 'keep_optimizer': keep_optimizer}
-  digest: dict[str, Any] = {'subset': subset, 'digest_epochs': digest_epochs, 'digest_batch': digest_batch}
-  plain = dsfl(tx, **digest, **turn, aggregation='power', exponent=exponent, inference='own').client
+  training: dict[str, Any] = {'epochs': epochs, 'steps': steps, 'batch': batch, 'keep_optimizer': keep_optimizer}
+  distilling: dict[str, Any] = {'subset': subset, 'digest_epochs': digest_epochs, 'digest_batch': digest_batch}
+  plain = dsfl(tx, **distilling, **training, aggregation='power', exponent=exponent, inference='own').client
 
   def init(key, model, data, variables):
     rows = examples.public(data).index.shape[0]

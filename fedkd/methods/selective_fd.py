@@ -79,14 +79,14 @@ def selective_fd(
     away = distillation.towards(model, data.pool, optax.softmax_cross_entropy)
     loss_fn = local.supervised(model, data.pool)
 
-    def digest(learner):
-      key_digest = jax.random.fold_in(key, 1)
-      return local.fit(key_digest, learner, tx, away, lessons, many, digest_batch, digest_steps, None, t)
+    def distill(learner):
+      key_distill = jax.random.fold_in(key, 1)
+      return local.fit(key_distill, learner, tx, away, lessons, many, digest_batch, digest_steps, None, t)
 
     def revisit(learner):
       return local.fit(key, learner, tx, loss_fn, private.index, private.size, batch, steps, epochs, t)
 
-    learner, info = distillation.digest_and_revisit(state['learner'], tx, keep_optimizer, digest, revisit)
+    learner, info = distillation.distill_and_revisit(state['learner'], tx, keep_optimizer, distill, revisit)
     logits = inference.infer(model, local.variables(learner['learner']), data.pool.example, index)
     selected = state['selected'][servers.places(data)[index]]
     up = {'knowledge': Masked(jax.nn.softmax(logits), selected), 'index': Masked(index, selected)}

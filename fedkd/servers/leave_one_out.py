@@ -44,9 +44,9 @@ def means_of_others(of: str = 'logits', width: int | None = None) -> Server:
     total, count = value.sum(0), valid.sum(0)  # [C, width], [C]
 
     def own(slot):
-      mine = jnp.maximum(slot, 0)
-      others = count - valid[mine]  # [m, C]
-      means = (total - value[mine]) / jnp.maximum(others, 1)[..., None]
+      client = jnp.maximum(slot, 0)
+      others = count - valid[client]  # [m, C]
+      means = (total - value[client]) / jnp.maximum(others, 1)[..., None]
       return jax.vmap(class_message)(means, others > 0)
 
     return tuple(Download(own=own(slot)) for slot in ids)

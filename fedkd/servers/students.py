@@ -1,4 +1,4 @@
-"""Models that a server trains on the public images, towards what the clients agreed on."""
+"""Models that a server trains on the public images, towards the clients' consensus."""
 
 from collections.abc import Callable, Sequence
 
@@ -54,11 +54,11 @@ def students(
     }
 
   def receive(key, t, state, uploads, ids):
-    agreed, info = server.receive(key, t, state['consensus'], uploads, ids)
+    reduced, info = server.receive(key, t, state['consensus'], uploads, ids)
     heard = jnp.any(jnp.concatenate(ids) >= 0)
     received = {
-      'consensus': Masked(agreed['consensus'], agreed['on']),
-      'last': {'index': Masked(agreed['last'], heard)},
+      'consensus': Masked(reduced['consensus'], reduced['on']),
+      'last': {'index': Masked(reduced['last'], heard)},
     }
     (index, target), many = lessons(received)
     place = state['place'][index]
@@ -70,7 +70,7 @@ def students(
       learners.append(learner)
       losses.append(local.report(sums)['distill_loss'])
     info['server_distill_loss'] = jnp.where(heard, sum(losses) / len(losses), jnp.nan)
-    return {**state, 'consensus': agreed, 'learners': tuple(learners)}, info
+    return {**state, 'consensus': reduced, 'learners': tuple(learners)}, info
 
   send = lambda key, t, state, ids: server.send(key, t, state['consensus'], ids)
   return server._replace(init=init, receive=receive, send=send)

@@ -79,8 +79,8 @@ def _fields(suite, name, method, size) -> dict:
     updates['epochs'] = None
   if method in ON_PUBLIC:
     updates |= {'subset': size.subset, 'digest_batch': size.batch}
-    public = {'digest_epochs': size.digests}
-    updates |= {'digest_steps': size.subset * size.digests // size.batch} if method == 'selective_fd' else public
+    public = {'digest_epochs': size.public_passes}
+    updates |= {'digest_steps': size.subset * size.public_passes // size.batch} if method == 'selective_fd' else public
   return {**{k: v for k, v in known.items() if k == 'common'}, **updates, **_special(name, method, size)}
 
 

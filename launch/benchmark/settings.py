@@ -15,7 +15,7 @@ class Size(NamedTuple):
   steps: int
   batch: int
   subset: int  # public rows of a round
-  digests: int  # passes over them
+  public_passes: int  # over them
   seeds: tuple
 
 
