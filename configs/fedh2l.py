@@ -132,9 +132,7 @@ def get_config(arg=''):
       f'variant={choice.variant} is one of fedh2l, not of method={choice.method}; leave one of them out'
     )
   if not (choice.alpha.isdecimal() and 0 < int(choice.alpha) < 100):
-    raise base.ConfigError(
-      f'alpha={choice.alpha!r} is no share in percent between 1 and 99; write for example alpha=10'
-    )
+    raise base.ConfigError(f'alpha={choice.alpha!r} is not a percentage between 1 and 99; write for example alpha=10')
   family, full = choice.setting.split('_')[0], choice.profile == 'paper'
   digits = family == 'rmnist'
   config = base.default()

@@ -147,7 +147,9 @@ def coded(method: Method, up: Codec | None = None, down: Codec | None = None) ->
   """
   up, down = up or identity(), down or identity()
   if down.changes:
-    raise ValueError('changes=True of downloads needs what a client had before; set it to False, or code uploads alone')
+    raise ValueError(
+      'changes=True for downloads would need what each client had before; set it to False, or code only uploads'
+    )
 
   def step(key, t, model, state, download, data):
     received = decoded(down, download)
@@ -187,7 +189,7 @@ def encoded(codec: Codec, key: jax.Array, message: PyTree, bases: dict | None = 
   coded_leaves = [leaf for leaf in out if isinstance(leaf, Coded)]
   if bases is not None and coded_leaves and all(leaf.base is None for leaf in coded_leaves):
     raise ValueError(
-      'changes=True codes differences, but nothing in an upload has its like in a download; set it False'
+      'changes=True codes differences, but nothing in an upload has a counterpart in a download; set it to False'
     )
   return jax.tree.unflatten(tree, out)
 

@@ -54,7 +54,7 @@ def predictions(method: Method) -> dict[str, Predict]:
   names = [name for name, _ in method.predictions]
   for name in names:
     if not name.isidentifier() or name in METRICS or names.count(name) > 1:
-      raise ValueError(f'predictions: the name {name!r} is taken or no identifier; give every one a name of its own')
+      raise ValueError(f'predictions: the name {name!r} is taken or not an identifier; give each a different name')
   return {'': method.predict, **dict(method.predictions)}
 
 

@@ -109,7 +109,7 @@ def run(name, profile, seeds, rows, workdir, out):
   chosen = experiment_of(name)
   if unknown := set(rows or ()) - {row.name for row in chosen.rows}:
     raise ConfigError(
-      f'rows={sorted(unknown)[0]!r} is no row of {name}; it has {", ".join(r.name for r in chosen.rows)}'
+      f'rows={sorted(unknown)[0]!r} is not a row of {name}; it has {", ".join(r.name for r in chosen.rows)}'
     )
   for row in chosen.rows:
     path = pathlib.Path(out) / name / profile / f'{row.name}.json'
@@ -200,7 +200,7 @@ def seeds() -> list | None:
   """The seeds asked for.
 
   Raises:
-    ConfigError: if they are no numbers.
+    ConfigError: if they are not numbers.
   """
   try:
     return [int(s) for s in flags.FLAGS.seeds] if flags.FLAGS.seeds else None

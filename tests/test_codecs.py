@@ -204,5 +204,5 @@ def test_changes_without_a_base_are_refused():
   method = methods.fedavg(optax.sgd(0.1))
   with pytest.raises(ValueError, match='code uploads alone'):
     codecs.coded(method, down=codecs.quantised(changes=True))
-  with pytest.raises(ValueError, match='nothing in an upload has its like in a download'):
+  with pytest.raises(ValueError, match='nothing in an upload has a counterpart in a download'):
     codecs.encoded(codecs.top_k(changes=True), KEY, MESSAGE, {})

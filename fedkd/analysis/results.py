@@ -46,7 +46,7 @@ def summary(workdir) -> dict:
     if files.checksum(workdir / name) != checksum:
       raise ConfigError(
         f'{workdir}: {name} is damaged or has changed since the run was finished; start the run again, which repairs '
-        'what can be repaired, or bring the file back'
+        'what can be repaired, or restore the file'
       )
   if missing := [name for name in SUMMARY if name not in found]:
     raise ConfigError(f'{workdir}: summary.json is damaged (it has no {missing[0]}); start the run again')
@@ -114,7 +114,7 @@ def _curve(workdir) -> list:
   """Every evaluation, accuracies to four digits."""
   rows = files.read(pathlib.Path(workdir) / 'metrics.jsonl')
   if not rows:
-    raise ConfigError(f'{workdir} holds no evaluations (metrics.jsonl is empty or missing); bring the file back')
+    raise ConfigError(f'{workdir} holds no evaluations (metrics.jsonl is empty or missing); restore the file')
   last = sum(row['phase'] == rows[-1]['phase'] for row in rows)
   kept = CURVE + ('accuracy_per_client',) * (last <= PER_CLIENT)
 

@@ -87,12 +87,12 @@ def _check_client_store(config):
   for field, usual in BESIDE_A_STORE if config.client_store else ():
     if config[field] != usual:
       raise ConfigError(
-        f"{field}={config[field]!r} does not go with client_store; set it to {usual!r}, or client_store to ''"
+        f"{field}={config[field]!r} cannot be combined with client_store; set it to {usual!r}, or client_store to ''"
       )
 
 
 def differences(old: dict, new: dict) -> list[str]:
-  """Result fields in which two configs as JSON differ, as 'field: old -> new'; a larger `rounds` is no difference.
+  """Result fields in which two configs as JSON differ, as 'field: old -> new'; a larger `rounds` does not count.
 
   A field that did not exist at the time of the old run counts as having had its default.
   """

@@ -87,7 +87,7 @@ def factory(kind: Kind, name: Any) -> tuple[Callable, dict[str, inspect.Paramete
   """
   function = resolve(name, kind.choices, f'{kind.field}.name')
   if not callable(function):
-    raise ConfigError(f'{kind.field}.name={name!r} is no function; give a factory')
+    raise ConfigError(f'{kind.field}.name={name!r} is not a function; give a factory')
   parameters = parameters_of(function)
   if tuple(parameters)[: len(kind.passed)] != kind.passed:
     raise ConfigError(

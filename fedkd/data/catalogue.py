@@ -112,7 +112,7 @@ def _stored(directory) -> dict:
 
 
 def _kind(path) -> str | None:
-  """How `data.name` calls a file or folder; None if it is no data set. By the names of folders, not by images."""
+  """How `data.name` calls a file or folder; None if it is not a data set. By the names of folders, not by images."""
   if path.suffix in ('.npz', '.mat') and path.is_file():
     return path.suffix[1:]
   below = {sub.name: {inner.name for inner in sub.iterdir() if inner.is_dir()} for sub in _folders(path)}

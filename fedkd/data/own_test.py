@@ -3,7 +3,7 @@
 Pure functions of (labels, clients, seed, test_labels, ...), where `labels` are those of the training rows and
 `test_labels` those of the official test set, that return `Parts`. Both parts number one pool in which the test rows
 follow the training rows. All draws are from the split's own generator: equal in distribution to the published codes,
-not bit for bit. Most leave rows without an owner. All raise ConfigError for what cannot be had, in one sentence.
+not bit for bit. Most leave rows without an owner. All raise ConfigError, in one sentence, for a split that is impossible.
 """
 
 from typing import NamedTuple
@@ -108,7 +108,7 @@ def uneven_classes(labels, clients, seed, test_labels, ways=2) -> Parts:
   floor(share * N_c) rows, of the test rows as of the training rows.
 
   Raises:
-    ConfigError: also if ways * clients is no multiple of the number of classes.
+    ConfigError: also if ways * clients is not a multiple of the number of classes.
   """
   check_clients(labels, clients)
   classes, rng = _classes(labels), np.random.default_rng([seed, UNEVEN])
@@ -133,7 +133,7 @@ def _slots(clients, classes, each, field) -> int:
   """Clients that a class has, if every client has `each` of them."""
   if each < 1 or clients * each % classes:
     raise ConfigError(
-      f'{field}={each} for data.clients={clients} is {each * clients} in all, no multiple of the {classes} classes; '
+      f'{field}={each} for data.clients={clients} is {each * clients} in all, not a multiple of the {classes} classes; '
       f'change {field} or data.clients'
     )
   return clients * each // classes
@@ -220,7 +220,7 @@ def lg_shards(labels, clients, seed, test_labels, per_client=2) -> Parts:
   dealt, and each takes a random remaining piece of its label. The test set is divided with the same labels.
 
   Raises:
-    ConfigError: also if per_client * clients is no multiple of the number of classes.
+    ConfigError: also if per_client * clients is not a multiple of the number of classes.
   """
   check_clients(labels, clients)
   classes, rng = _classes(labels), np.random.default_rng([seed, LG])

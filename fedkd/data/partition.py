@@ -96,7 +96,7 @@ def dirichlet(labels, clients, seed, concentration=0.5, smallest=10) -> list:
   check_concentration(concentration)
   if smallest < 1 or smallest * clients > len(labels):
     raise ConfigError(
-      f'data.smallest={smallest} examples for each of data.clients={clients} cannot be had from {len(labels)}; '
+      f'data.smallest={smallest} examples for each of data.clients={clients} are not available from {len(labels)}; '
       f'set data.smallest between 1 and {len(labels) // clients}, or lower data.clients'
     )
   rng = np.random.default_rng([seed, DIRICHLET])

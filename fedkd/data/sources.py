@@ -32,9 +32,9 @@ class Source(NamedTuple):
   class_names: tuple[str, ...]
   origin: np.ndarray | None = None  # int32[N], the natural owner of each training row: its domain, its writer, ...
   origins: tuple[str, ...] = ()  # names of the owners
-  public: int = 0  # so many rows, the last of the training rows, are a public set that nobody owns
+  public: int = 0  # the last N training rows are a public set that nobody owns
   public_test: tuple | None = None  # and its test set, (image uint8[P, H, W, c], label int32[P])
-  tested: int = 0  # so many rows, the last before the public ones, are official test rows, which nobody trains on
+  tested: int = 0  # the last N rows before the public ones are official test rows, which nobody trains on
 
 
 def load(name, directory=None, label='label', keep=(), size=0, angles=rotated.ANGLES, limit=LIMIT) -> Source:
@@ -195,7 +195,7 @@ def _keep(name, arrays, names, keep) -> dict:
   if unknown := [entry for entry in keep if entry not in label_of]:
     classes = [str(label) if str(label) == text else f'{label} ({text})' for label, text in known.items()]
     raise ConfigError(
-      f'data.keep names {unknown[0]!r}, which is no class of data.name={name}; choose among {_shorten(classes, 30)}'
+      f'data.keep names {unknown[0]!r}, which is not a class of data.name={name}; choose among {_shorten(classes, 30)}'
     )
   chosen = [label_of[entry] for entry in keep]
   inside = {split: np.isin(arrays[f'y_{split}'], chosen) for split in SPLITS if f'y_{split}' in arrays}
@@ -254,7 +254,9 @@ def _check(name, arrays):
         f'{MOST_CLASSES}'
       )
     if not x.size:
-      raise ConfigError(f'data.name={name}: x_{split} has shape {list(x.shape)}, no pixel; give at least one image')
+      raise ConfigError(
+        f'data.name={name}: x_{split} has shape {list(x.shape)}, without pixels; give at least one image'
+      )
   train, test = (arrays[f'x_{split}'].shape[1:] for split in (splits[0], splits[-1]))
   if train != test:
     raise ConfigError(f'data.name={name}: training images are {list(train)}, test images {list(test)}; make them equal')
@@ -283,7 +285,7 @@ def _npz(path, limit) -> dict:
   remedy = f'give a file of {", ".join(keys)} written by numpy.savez'
   try:
     arrays, found = npz.read(path, limit, keys)
-  except Exception as error:  # a file that is no .npz raises whatever its first bytes suggest
+  except Exception as error:  # a file that is not an .npz raises whatever its first bytes suggest
     raise ConfigError(f'data.name=npz:{path} cannot be read ({error}); {remedy}') from error
   if len(arrays) < len(keys):
     missing, others = [key for key in keys if key not in arrays], ' '.join(', '.join(found).split())[:200]

@@ -127,7 +127,7 @@ def _check_shares(source, asked):
     raise ConfigError(f'{terms} leaves nothing to train on; lower them to less than 1 in all')
   if asked['public_share'] and source.public:
     raise ConfigError(
-      f'data.public_share={asked["public_share"]} cannot be had beside the {source.public} public rows of a set of '
+      f'data.public_share={asked["public_share"]} cannot be combined with the {source.public} public rows of a set of '
       'its own; set data.public_share=0 or leave out the public set'
     )
 

@@ -189,7 +189,7 @@ def restore(opened, like, warn, tidy=True, accept=lambda step, notes: None):
         opened.delete(later)
       return step, state, notes
   if refused:
-    raise ConfigError(f'{refused}, and no checkpoint is older than that; bring it back, or choose another workdir')
+    raise ConfigError(f'{refused}, and no checkpoint is older than that; restore it, or choose another workdir')
   if damaged:
     raise ConfigError(
       f'workdir={opened.directory.parent}: no checkpoint can be read ({reason}); undo what was changed in the method '

@@ -34,7 +34,7 @@ def read_config(workdir: str | pathlib.Path, trust: bool = False) -> ConfigDict:
     raise ConfigError(f'workdir={workdir} holds no run (no config.json); give the --workdir of a run')
   default, saved = configs.default().to_dict(), configs.check_stored(files.read_sealed(path), workdir, trust)
   if not isinstance(saved.get('data'), dict):
-    raise ConfigError(f'workdir={workdir}: config.json is damaged (it has no data); bring the file back')
+    raise ConfigError(f'workdir={workdir}: config.json is damaged (it has no data); restore the file')
   saved['data'] = {**default['data'], **saved['data']}
   return ConfigDict(configs.freeze({**default, **saved}))
 

@@ -171,7 +171,7 @@ class OffloadedPhase(NamedTuple):
     return State(nobody, self.programs.server(self.inputs._replace(variables=variables)))
 
   def run(self, state, start, count, stopped=None):
-    del stopped  # early stopping does not go with a store
+    del stopped  # early stopping cannot be combined with a store
     tables, server, reports, end = list(state.client), state.server, [], start + count
     rows, held = self.participating(start, end), self.states.room(self.places)
     self.states.read(tables, rows, held)

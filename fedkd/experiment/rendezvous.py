@@ -48,7 +48,7 @@ def _let_in(listening, many, there, until):
     host, _ = listening.accept()
   except TimeoutError:
     lacking = ', '.join(str(index) for index in range(1, many) if index not in there)
-    raise ValueError(f'host {lacking} of {many} did not come in {SECONDS} seconds') from None
+    raise ValueError(f'host {lacking} of {many} did not arrive within {SECONDS} seconds') from None
   try:
     word, count, index = _hear(host, time.monotonic() + GREETING).split()
     if word != 'fedkd':
@@ -100,7 +100,7 @@ def come(place, many, index):
     if answer == 'go':
       return
     if answer is not None:
-      raise ValueError(answer if answer.startswith('host ') else 'the hosts there began without this one')
+      raise ValueError(answer if answer.startswith('host ') else 'the other hosts began without this one')
     time.sleep(AGAIN)
 
 

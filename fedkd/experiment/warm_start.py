@@ -65,7 +65,7 @@ def read(config, beside, variables) -> tuple:
       except Exception as error:  # as in `checkpoint.restore`
         reason = checkpoint.reason_of(error)
         raise ConfigError(
-          f'{where}: {path / "phases" / phase} is damaged ({reason}); bring it back, or delete {path} and run it again'
+          f'{where}: {path / "phases" / phase} is damaged ({reason}); restore it, or delete {path} and run it again'
         ) from error
   except OSError as error:  # the system's, not damage
     raise ConfigError(
@@ -73,8 +73,8 @@ def read(config, beside, variables) -> tuple:
     ) from error
   if changed := _of_another_run(notes, other):
     raise ConfigError(
-      f'{where}: {path / "phases" / phase} is of a run with another config ({"; ".join(changed)}); bring the right one '
-      f'back, or delete {path} and run it again'
+      f'{where}: {path / "phases" / phase} is of a run with another config ({"; ".join(changed)}); restore the right '
+      f'one, or delete {path} and run it again'
     )
   return jax.tree.map(jnp.asarray, found)
 

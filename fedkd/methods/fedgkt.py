@@ -60,7 +60,7 @@ def fedgkt(
   def init(key, model, data, variables):
     del key, data
     if is_augmented(model):
-      raise ValueError('data.crop and data.flip would make maps and logits differ; set both to 0 and False for fedgkt')
+      raise ValueError('data.crop and data.flip would make maps and logits differ; set them to 0 and False for fedgkt')
     return local.start(variables, tx)
 
   def step(key, t, model, learner, down, data):

@@ -141,7 +141,7 @@ def _checked_widths(common, server: Server) -> Server:
       if narrow > wide:
         raise ValueError(
           f'groups: the features of {group.name} have {wide} numbers, fewer than the {narrow} of the common model; '
-          'choose a common model with at most as many'
+          'choose a common model whose features are no wider'
         )
     return server.init(key, groups, variables, data)
 

@@ -92,7 +92,7 @@ def _ordered_dropout(model, rates, pool, loss_fn_of) -> local.LossFn:
   """
   if not hasattr(model.net, 'rate'):
     raise ValueError(
-      f'ordered={rates} needs models with a rate, which {type(model.net).__name__} has not; set it to ()'
+      f'ordered={rates} needs models with a rate, which {type(model.net).__name__} does not have; set it to ()'
     )
   below = sorted(rate for rate in set(rates) if rate < model.net.rate)
   nets = [model, *(model.clone(net=model.net.clone(rate=rate)) for rate in below)]

@@ -86,7 +86,7 @@ def _convert(path, entries, name, leaf, model):
   if entry.shape != shape:
     raise ConfigError(
       f'{path} has {name!r} of shape {entry.shape}, but this {model} needs {shape}; use the file of the same '
-      'architecture, stem and width, and images of as many channels'
+      'architecture, stem and width, and images with as many channels'
     )
   if not np.isfinite(entry).all():
     raise ConfigError(f'{path} has numbers in {name!r} that are not finite; save the file again')
@@ -141,7 +141,7 @@ def _read_safetensors(path):
 def _check_offsets(offsets, count):
   """Checks that tensors cover all bytes of the data, each once."""
   if not all(isinstance(place, int) and not isinstance(place, bool) for pair in offsets for place in pair):
-    raise ValueError('an offset is no whole number')
+    raise ValueError('an offset is not a whole number')
   ends = [0]
   for begin, end in sorted(offsets):
     if begin != ends[-1] or end < begin:

@@ -484,7 +484,7 @@ def test_refuses_a_label_that_a_set_does_not_have(imitate):
   x, y = random_images(4, 5, 5, 1), np.array([0, 1, 0, 1])
   imitate('some', (x, y), (x, y), ['a', 'b'], (5, 5, 1))
   with pytest.raises(
-    ConfigError, match=r'data\.label=coarse_label is no class label of data\.name=some; set it to label'
+    ConfigError, match=r'data\.label=coarse_label is not a class label of data\.name=some; set it to label'
   ):
     sources.load('some', label='coarse_label')
   with pytest.raises(

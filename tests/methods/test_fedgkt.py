@@ -239,7 +239,7 @@ def test_2500_examples_are_41_million_numbers_up_and_25000_down():
 @pytest.mark.parametrize('augmented', [{'crop': 4}, {'flip': True}])
 def test_augmented_images_are_refused(augmented):
   model = Preprocessed(NET.net, NET.mean, NET.scale, **augmented)
-  with pytest.raises(ValueError, match=r'data.crop and data.flip would make maps and logits differ; set both to 0'):
+  with pytest.raises(ValueError, match=r'data.crop and data.flip would make maps and logits differ; set them to 0'):
     fedgkt().client.init(KEY, model, None, None)
 
 
