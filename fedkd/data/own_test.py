@@ -3,7 +3,7 @@
 Pure functions of (labels, clients, seed, test_labels, ...), where `labels` are those of the training rows and
 `test_labels` those of the official test set, that return `Parts`. Both parts number one pool in which the test rows
 follow the training rows. All draws are from the split's own generator: equal in distribution to the published codes,
-not bit for bit. Most leave rows without an owner. All raise ConfigError, in one sentence, for a split that is impossible.
+not bit for bit. Most leave rows without an owner. All raise ConfigError, in one sentence, for impossible splits.
 """
 
 from typing import NamedTuple

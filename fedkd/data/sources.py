@@ -32,9 +32,9 @@ class Source(NamedTuple):
   class_names: tuple[str, ...]
   origin: np.ndarray | None = None  # int32[N], the natural owner of each training row: its domain, its writer, ...
   origins: tuple[str, ...] = ()  # names of the owners
-  public: int = 0  # the last N training rows are a public set that nobody owns
+  public: int = 0  # rows at the end of the training rows that are a public set, which nobody owns
   public_test: tuple | None = None  # and its test set, (image uint8[P, H, W, c], label int32[P])
-  tested: int = 0  # the last N rows before the public ones are official test rows, which nobody trains on
+  tested: int = 0  # rows just before the public ones that are official test rows, which nobody trains on
 
 
 def load(name, directory=None, label='label', keep=(), size=0, angles=rotated.ANGLES, limit=LIMIT) -> Source:

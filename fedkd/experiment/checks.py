@@ -57,8 +57,8 @@ def make_early_stop(block, last, config, source, splits) -> early_stopping.Early
       )
   if last and config.plan.name != 'synchronous':
     raise ConfigError(
-      f'plan.name={config.plan.name!r} cannot be combined with early_stop: a rarely sampled client would stop before it '
-      "has learned; set it to 'synchronous'"
+      f'plan.name={config.plan.name!r} cannot be combined with early_stop: a rarely sampled client would stop before '
+      "it has learned; set it to 'synchronous'"
     )
   return early
 

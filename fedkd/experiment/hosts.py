@@ -163,7 +163,7 @@ def check_agreement(values):
     for field in sorted(other.keys() | primary.keys()):
       if other.get(field) != primary.get(field):
         raise ConfigError(
-          f'{field}={other.get(field)!r} on host {host}, but {primary.get(field)!r} on host 0; start all hosts identically'
+          f'{field}={other.get(field)!r} on host {host}, but {primary.get(field)!r} on host 0; start them identically'
         )
 
 

@@ -87,8 +87,8 @@ def _check_tests(config):
   for field in ('test_share', 'merge_test'):
     if config.data[field]:
       raise ConfigError(
-        f'data.{field}={config.data[field]} cannot be combined with {_field(config, "partition")}, whose clients have test '
-        f'rows out of the official test set; set it to {type(config.data[field])(0)}'
+        f'data.{field}={config.data[field]} cannot be combined with {_field(config, "partition")}, whose clients have '
+        f'test rows out of the official test set; set it to {type(config.data[field])(0)}'
       )
 
 

@@ -391,7 +391,7 @@ def test_folder_refuses_a_test_split_without_images(tmp_path):
   name = write_folder(tmp_path / 'set')
   for path in (tmp_path / 'set' / 'test').glob('*/*'):
     path.unlink()
-  with pytest.raises(ConfigError, match=r'x_test has shape \[0, 4, 6, 3\], no pixel; give at least one image'):
+  with pytest.raises(ConfigError, match=r'x_test has shape \[0, 4, 6, 3\], without pixels; give at least one image'):
     sources.load(name)
 
 

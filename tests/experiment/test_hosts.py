@@ -75,7 +75,7 @@ def test_hosts_that_disagree_are_refused_before_anything_is_written(tmp_path):
   errors = [process.communicate()[1] for process in processes]
   for process, error in zip(processes, errors, strict=True):
     assert process.returncode
-    assert 'ConfigError: rounds=3 on host 1, but 2 on host 0; start all hosts identically' in error
+    assert 'ConfigError: rounds=3 on host 1, but 2 on host 0; start them identically' in error
   assert not (tmp_path / 'run').exists()
 
 
