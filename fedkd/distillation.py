@@ -19,7 +19,7 @@ def towards(model: nn.Module, pool: Pool, distance: Callable[[jax.Array, jax.Arr
   """The distance of a model's logits to targets, as a `loss_fn` for `local.fit` on (rows of the pool, targets).
 
   Args:
-    model, pool: whose logits on which images, seen as they are: without random crops and flips, as their targets were.
+    model, pool: whose logits on which images, which are seen without random crops and flips, as their targets were.
     distance: (logits [C], target [C]) -> float[], for one example.
   """
   plain = base.unaugmented(model)

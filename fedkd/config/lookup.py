@@ -95,7 +95,7 @@ def _required(function) -> tuple[str, ...]:
 
 
 def check_call(what: str, function: Any, names: tuple[str, ...] | None, values: Iterable[str] = ()) -> None:
-  """Checks that a function can be called with so many positional arguments, and `values` by name, before it is.
+  """Checks that a function can be called with the positional arguments `names`, and `values` by name, before it is.
 
   Raises:
     ConfigError: that begins with `what` and names the arguments.

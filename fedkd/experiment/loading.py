@@ -102,8 +102,8 @@ def phase_at(parts, step) -> tuple:
 
 
 def restore(parts, saved, workdir, tidy=True):
-  """(step, state, totals) of the newest checkpoint that is intact and goes with `metrics.jsonl`, or None; arguments as
-  `checkpoint.restore`."""
+  """(step, state, totals) of the newest checkpoint that is intact and consistent with `metrics.jsonl`, or None;
+  arguments as `checkpoint.restore`."""
   phase_of = lambda step: parts.phases[phase_at(parts, step)[0]]
   like, accept = (lambda step: phase_of(step).saved), (lambda *checkpoint: evaluated(parts, workdir, *checkpoint))
   found = []

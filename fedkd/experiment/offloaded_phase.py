@@ -47,7 +47,7 @@ class ClientStates(NamedTuple):
     ]
 
   def room(self, many) -> list:
-    """Zeros for the states of so many clients."""
+    """Zeros for the states of `many` clients, per group."""
     zeros = lambda n: lambda s: np.zeros((s.shape[0], n, *s.shape[1:]), s.dtype)
     return [jax.tree.map(zeros(n), like) for n, like in zip(many, self.like, strict=True)]
 

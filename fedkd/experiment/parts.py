@@ -112,7 +112,7 @@ def _check_parts(make, parts, clients, count, first=0):
 
 
 def make_plan(values, sizes, rounds) -> Plan:
-  """The plan of a config block, for so many clients per group.
+  """The plan of a config block, for the given numbers of clients per group.
 
   Raises:
     ConfigError: for a plan that does not fit these clients.

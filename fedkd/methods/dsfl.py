@@ -43,7 +43,7 @@ def dsfl(
     tx: optax optimizer, of the clients and of the server's models.
     subset: public rows per round, new ones each round; 0 is all rows.
     digest_epochs, digest_batch: of the distillation, passes over the subset and examples per mini-batch; no passes is
-      Private, but for the server's models, which then need `inference='own'`.
+      Private, except for the server's models, so that `inference='own'` is then required.
     epochs: passes over the client's own data per round; or
     steps: mini-batches.
     batch: examples per mini-batch of them.
@@ -51,7 +51,7 @@ def dsfl(
       paper); 'power', to the power of `exponent` (SCARLET).
     temperature, exponent: may be traced.
     inference: a client uses the 'server' model of its architecture, `accuracy_own` being that of its own model; or its
-      'own', and the server has none.
+      'own', in which case the server has none.
     keep_optimizer: whether the clients' optimizer states persist across rounds; else they are fresh in each.
 
   Raises:

@@ -1,7 +1,7 @@
 """FedMRL: Yi, Yu, Ren, Wang, Liu, Li, "Federated Model Heterogeneous Matryoshka Representation Learning", 2024.
 
 The features of a client's own model and of a small common one are fused by a personal projection; the head of the
-common model sees the first numbers of what comes out, the own head all of it.
+common model sees the first entries of the result, the own head all of it.
 """
 
 from typing import Any
@@ -38,11 +38,11 @@ def fedmrl(
   Learned: every client's own model and projection, and the common model on the server. Sent: the common model's weights
   and statistics both ways, and n_k up. Averaged: those, weighted by n_k; the authors' code keeps the last client's
   model instead of a mean. Clients predict from the fused features by their own head ('mix_large', the paper) or the
-  common model's ('mix_small'), or by either model alone ('large', 'small'); every evaluation has all four.
+  common model's ('mix_small'), or by either model alone ('large', 'small'); every evaluation reports all four.
 
   Args:
-    tx: optax optimizer, by itself for either model and the projection.
-    common: the common model, as in `fml`; its features are not wider than those of the clients' models.
+    tx: optax optimizer, separate for each model and the projection.
+    common: the common model, as in `fml`; its features must not be wider than those of the clients' models.
     epochs: passes over the client's data per round; or
     steps: mini-batches.
     batch: examples per mini-batch.

@@ -17,7 +17,7 @@ from fedkd import models
 from fedkd.checks import npz
 from fedkd.errors import ConfigError
 
-# The last layer, where it is not `fc`, and the first dense layer after a flattened map of so many rows and columns.
+# The last layer, where it is not `fc`; and the first dense layer after a flattened map, with the side of that map.
 HEADS = {'AlexNet': 'classifier.6', 'VGG11': 'classifier.6', 'MobileNetV2': 'classifier.1'}
 FLATTENED = {'AlexNet': ('classifier.1', 6), 'VGG11': ('classifier.0', 7)}
 KNOWN = ('ResNet', *(name for name in models.__all__ if name in HEADS or name.startswith('ResNet')))

@@ -86,7 +86,7 @@ def _right(ended) -> bool:
 
 
 def _tell(at, path):
-  """Makes a file as soon as so many operations were done."""
+  """Makes a file after `at` operations."""
   import threading
 
   def wait():
