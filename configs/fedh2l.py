@@ -117,7 +117,7 @@ METHODS = {
 
 
 def method(config, name, setting):
-  """Sets the method and what else it needs; one that is not in the table has its own defaults."""
+  """Sets the method and what else it needs; a method that is not in the table keeps its own defaults."""
   if name in METHODS:
     METHODS[name](config, setting)
   else:

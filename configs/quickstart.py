@@ -25,7 +25,8 @@ With a decay of 0.99 in the TwoConv's BatchNorm instead of 0.9:
 | private, method.steps=4 | 62.61 ± 5.11 | +4.15 ± 3.75 | 54.11 ± 8.63 | 0.000 | 0.000 |
 | agg, method.steps=4 | 82.04 ± 3.49 | +23.58 ± 2.42 | 79.39 ± 5.80 | 0.000 | 0.000 |
 
-FedH2L trains on four batches per round, one of its own and one of each peer; with as many, AGG is as accurate. Most of
+A client of FedH2L trains on four batches per round, one of its own and one from each peer; with as many, AGG is as
+accurate. Most of
 the gain comes from the peers' public labels; soft labels add 2.21 ± 1.42 points (paired). The learning rate of 3e-3
 was better on validation than 1e-3 for all three methods after 75 rounds and more.
 """

@@ -1,4 +1,4 @@
-"""Reruns the tables of the papers and puts our numbers beside the printed ones; also the command `fedkd reproduce`.
+"""Reruns the tables of the papers and sets our numbers beside the published ones; also the command `fedkd reproduce`.
 
   python -m launch.reproduce --list                                    # ids, cost, what is done
   python -m launch.reproduce --id=ID --profile=small --seeds=0,1,2     # every row of a table, resumed where it stopped
