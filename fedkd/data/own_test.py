@@ -15,7 +15,7 @@ from fedkd.errors import ConfigError
 
 __all__ = ['fedgen_dirichlet', 'inner_dirichlet', 'lg_shards', 'n_way', 'uneven_classes']  # what a config may name
 
-# One stream of random numbers per purpose, beside those of `partition`.
+# One stream of random numbers per purpose, in addition to those of `partition`.
 N_WAY, UNEVEN, INNER, FEDGEN, LG = range(100, 105)
 
 

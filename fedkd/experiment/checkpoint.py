@@ -38,7 +38,7 @@ def manager(directory, keep=KEPT, largest=0, tidy=True):
   """The Orbax manager of a run's `checkpoints/`; saves are atomic and done when `save` returns.
 
   `tidy`: remove what an interrupted save has left; not for readers, since another process may be saving.
-  `largest`: bytes of the largest array to save. Orbax compresses as many arrays at once as it may hold beside a state;
+  `largest`: bytes of the largest array to save. Orbax compresses as many arrays at once as it may hold besides a state;
   with 0 that is all of them.
 
   Raises:

@@ -12,7 +12,7 @@ from fedkd.experiment import checkpoint
 
 
 def write(workdir, phase, variables, sizes, config):
-  """Keeps the variables of phase number `phase`, per group leaves [seeds, 1 or n, ...], beside the config, as JSON, of
+  """Keeps the variables of phase number `phase`, per group leaves [seeds, 1 or n, ...], with the config, as JSON, of
   the run that made them; `sizes`: clients per group."""
   every = _per_client(_models(variables), sizes)  # a collective operation: on all hosts, even those that write nothing
   with checkpoint.manager(pathlib.Path(workdir) / 'phases', keep=None) as opened:

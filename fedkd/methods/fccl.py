@@ -16,7 +16,7 @@ from fedkd.ranges import Count, Positive, Range, Scale, Weight, checked
 from fedkd.types import Client, Method
 
 Batch = Annotated[int, Range(least=2)]
-TINY = 1e-12  # beside variances
+TINY = 1e-12  # added to variances
 
 
 @checked

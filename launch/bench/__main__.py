@@ -11,14 +11,14 @@ precision. Every row runs in a process of its own: `fedkd.round.client_updates` 
 once, median of repetitions. Rows of engine `torch` are `launch/bench/torch_loop.py` (not measured where PyTorch is
 missing).
 
-The GPU suite has nets x 10, 100, 1 000 clients x lowerings x mappings x precisions; beside them PyTorch's loop over
+The GPU suite has nets x 10, 100, 1 000 clients x lowerings x mappings x precisions; in addition PyTorch's loop over
 clients, `torch.func.vmap` (`launch/bench/stacked.py`) and one model with a large batch, the ceiling; and the 50 000
 client updates of FedHe's asynchronous run (`launch/bench/phases.py`), or as many as ten minutes allow. What does not
 fit into the GPU, or takes too long, becomes a row with a note. About 300 rows of half a minute to eight minutes each:
 expect three to six hours (an estimate: no GPU has run it yet), `--quick` about half of that,
 `--cases=conv-100,lenet-100` one. The file is written after every row.
 
-The suite of seeds measures 1, 2 and 3 seeds as one program, mapped by a loop or by vmap, beside as many runs one after
+The suite of seeds measures 1, 2 and 3 seeds as one program, mapped by a loop or by vmap, against as many runs one after
 the other, on the default device, with an empty compilation cache for each row.
 """
 

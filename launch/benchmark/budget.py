@@ -70,7 +70,7 @@ def config_of(suite, profile, name, method, choice, seeds=None):
 
 
 def _fields(suite, name, method, size) -> dict:
-  """What a method is given: mini-batches of every client update, and of what is learned beside them."""
+  """What a method is given: mini-batches of every client update, and of what is learned in addition."""
   updates = {'steps': size.steps, 'batch': size.batch}
   if method == 'fedh2l':
     return {'batch': size.batch, 'interval': size.steps}
