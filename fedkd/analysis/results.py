@@ -70,7 +70,7 @@ def _checksum(config) -> str:
 
 
 def shared(result, id, name, called) -> dict:
-  """A result as that of another row, whose config differs in its name alone, which is `called`."""
+  """A result as that of another row, whose config differs only in its name, `called`."""
   config = {**result['config'], 'name': called}
   same = result.get('same_run', f'{result["id"]}/{result["method"]}')
   return {**result, 'id': id, 'method': name, 'config': config, 'config_sha256': _checksum(config), 'same_run': same}
@@ -86,7 +86,7 @@ def of_run(workdir, id, profile, name=None) -> dict:
     name: of its row in the table; None is its method.
 
   Raises:
-    ConfigError: as `summary`.
+    ConfigError: as in `summary`.
   """
   run = summary(workdir)
   config = comparable(files.read_sealed(pathlib.Path(workdir) / 'config.json'))

@@ -1,4 +1,4 @@
-"""Functions by name, and what their signatures say of their arguments."""
+"""Functions by name, and what their signatures say about their arguments."""
 
 import collections.abc
 import importlib

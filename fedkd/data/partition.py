@@ -1,4 +1,4 @@
-"""Who owns which training rows: pure functions of (labels, clients, seed), some of the rows' origin too.
+"""Which client owns which training rows: pure functions of (labels, clients, seed), some also of the rows' origins.
 
 Every partitioner returns a list of `clients` arrays int64[n_k] of row numbers in ascending order: disjoint,
 together all rows, none empty. Nothing is dropped where rows do not divide evenly: the first N mod K parts of
@@ -117,7 +117,7 @@ def check_concentration(concentration):
 
 
 def no_split(labels, clients, concentration, smallest) -> ConfigError:
-  """What to raise where no draw gives everyone `smallest` rows."""
+  """The error where no draw gives every client `smallest` rows."""
   return ConfigError(
     f'data.concentration={concentration} gave no split of {len(labels)} examples over data.clients={clients} in '
     f'which everyone has data.smallest={smallest}, in {MOST_REDRAWS} draws; lower data.smallest, raise '
@@ -156,7 +156,7 @@ def by_origin(labels, clients, seed, origin) -> list:
     origin: int[N], 0..clients-1, or None where the data set has none.
 
   Raises:
-    ConfigError: if there are no origins, or not as many as clients.
+    ConfigError: if there are no origins, or their number is not that of the clients.
   """
   del seed
   check_clients(labels, clients)
@@ -170,7 +170,7 @@ def by_origin(labels, clients, seed, origin) -> list:
 
 
 def few(labels, clients, seed, per_class=3) -> list:
-  """`per_class` random rows of each class for each client, disjoint; the rest has no owner (FedMD, iid).
+  """`per_class` random rows of each class for each client, disjoint; the rest have no owner (FedMD, iid).
 
   Raises:
     ConfigError: also if a class has fewer than clients * per_class rows.

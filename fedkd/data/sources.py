@@ -45,7 +45,7 @@ def load(name, directory=None, label='label', keep=(), size=0, angles=rotated.AN
       'domains:DIR' of domain/class/image; 'mat:FILE', EMNIST as published for MATLAB, with writers; 'rotated_mnist' or
       'rotated_mnist_5k', whose domains are the same 1000 digits rotated by `angles`; or a TFDS name such as 'cifar10'
       or 'emnist/letters', prepared as array_record or parquet.
-    directory: where prepared TFDS sets lie; None is $TFDS_DATA_DIR or TFDS's own default.
+    directory: where prepared TFDS sets are; None is $TFDS_DATA_DIR or TFDS's own default.
     label: the feature of a TFDS set to learn. With 'coarse_label' (cifar100) `origin` is the rank of the fine class
       within its superclass.
     keep: original labels (int) or class names (str) of the classes to keep; () keeps all.
@@ -69,7 +69,8 @@ def counts(source) -> dict:
 
 
 def merged(source, trainable) -> Source:
-  """The source with its official test rows behind its training rows, for splits with test rows of each client's own.
+  """The source with its official test rows behind its training rows, for splits that give each client its own test
+  rows.
 
   Args:
     trainable: whether they are training rows from now on; else `tested` of the result counts them.
@@ -94,7 +95,7 @@ def merged(source, trainable) -> Source:
 
 
 def trained(source) -> np.ndarray:
-  """The images that somebody may train on, uint8[N, H, W, c]: all training images but official test rows."""
+  """The images that clients may train on, uint8[N, H, W, c]: all training images but official test rows."""
   end = len(source.train_image) - source.public
   image = source.train_image
   return np.concatenate([image[: end - source.tested], image[end:]]) if source.tested else image

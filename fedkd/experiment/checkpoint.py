@@ -163,7 +163,7 @@ def restore(opened, like, warn, tidy=True, accept=lambda step, notes: None):
     like: step -> pytree of arrays or ShapeDtypeStructs with the structure of the state saved there.
     warn: called with one sentence per damaged checkpoint.
     tidy: delete damaged ones where there is an intact one, so that their numbers are free.
-    accept: (step, notes) -> None; raises a ConfigError where another file of the run does not go with them.
+    accept: (step, notes) -> None; raises a ConfigError where another file of the run is inconsistent with them.
 
   Returns:
     (step, state, notes), or None if there is no checkpoint.

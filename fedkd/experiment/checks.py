@@ -64,7 +64,7 @@ def make_early_stop(block, last, config, source, splits) -> early_stopping.Early
 
 
 def check_batches(blocks, source):
-  """Checks that one mini-batch of images can be had in memory.
+  """Checks that one mini-batch of images fits in memory.
 
   Raises:
     ConfigError: that names the field.
@@ -79,7 +79,7 @@ def check_batches(blocks, source):
 
 
 def check_states(tree, clients):
-  """Checks that states can be had in memory. `tree`: of ShapeDtypeStruct.
+  """Checks that states fit in memory. `tree`: of ShapeDtypeStruct.
 
   Raises:
     ConfigError: that names what makes them smaller.

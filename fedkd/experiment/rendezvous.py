@@ -1,4 +1,4 @@
-"""Hosts meet at the first one's address before JAX uses it: two of one number would end all the others.
+"""Hosts meet at the first one's address before JAX uses it: two with the same number would end all the others.
 
 A host sends one line, `fedkd COUNT INDEX`. The answer is one line, too: `go` as soon as all are there, or why not.
 """
@@ -13,7 +13,7 @@ LONGEST = 300  # bytes of a line
 
 
 def wait_for_others(place, many):
-  """Waits on the first host until all others are there.
+  """Waits, on the first host, until all others are there.
 
   Args:
     place: (family, kind, protocol, socket address) to listen at.
@@ -79,7 +79,7 @@ def _is_closed(host) -> bool:
 
 
 def come(place, many, index):
-  """Waits on another host than the first until all are there.
+  """Waits, on any other host, until all are there.
 
   Raises:
     ValueError: if this one is refused, or the first one is not there in time.
