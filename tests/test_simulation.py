@@ -150,7 +150,7 @@ def test_every_method_may_be_coded(name):
 
 @pytest.mark.parametrize('initial', cases(['equal', 'own'], fast=['own']))
 def test_a_notebook_and_a_run_directory_end_alike(tmp_path, initial):
-  """With the split of a run the entry points give that run: to rounding, as the runner compiles initial weights apart."""
+  """With the split of a run the entry points give that run: to rounding, as the runner compiles weights apart."""
   file = runs.save_images(tmp_path / 'tiny.npz')
   config = runs.config(file, 'fedhe', rounds=3)
   config.groups = ({'model': 'MLP', 'clients': 4, 'hidden': (8,)},)
