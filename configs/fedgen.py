@@ -2,16 +2,17 @@
 
   python -m launch.main --config=configs/fedgen.py:small,method=fedgen,alpha=0.1 --workdir=runs/fedgen
 
-15 000 images are dealt out by a Dirichlet distribution (`alpha`: 0.05, 0.1, 1 or 10); half of the clients take part in
-a round, with 20 batches of 32. Every client tests the labels that it has: RESULTS.md pools these rows, as the authors'
-code does; `accuracy` is over the test rows of all clients. BatchNorm statistics stay a client's own, as in the authors'
-code; fedensemble and feddf average them, whose servers need whole models. FedProx has the authors' weight decay too.
+15 000 images are partitioned by a Dirichlet distribution (`alpha`: 0.05, 0.1, 1 or 10); half of the clients take part
+in a round, with 20 batches of 32. Every client is tested on the labels that it has: RESULTS.md pools these rows, as the
+authors' code does; `accuracy` is over the test rows of all clients. BatchNorm statistics stay a client's own, as in the
+authors' code; fedensemble and feddf, whose servers need whole models, average them. FedProx has the authors' weight
+decay too.
 
 `method`: fedgen, fedavg, fedprox, fedensemble (FedAvg evaluated by the sum of all models' logits), fd (FedDistill),
 feddistill_plus, feddf (FedDFusion), private, agg. `share`: all, or head, which only fedgen, fedavg (as LG-FedAvg),
-feddistill_plus, private and agg have: heads alone see no images on feddf's server, and what FedDFusion does with them
-the paper does not say. The public images of feddf, a third of every client's, are trained on by all; how many of them
-FedDFusion has, the paper does not say either.
+feddistill_plus, private and agg have: heads alone see no images on feddf's server, and the paper does not say what
+FedDFusion does with them. The public images of feddf, a third of every client's, are trained on by all clients; the
+paper does not say how many FedDFusion has.
 
 `paper`: 200 rounds. `small`: 100. `smoke`: seconds, on the embedded images. Results: RESULTS.md.
 """
@@ -20,7 +21,7 @@ from fedkd import config as base
 
 TURN = {'steps': 20, 'epochs': None, 'batch': 32, 'keep_optimizer': False}
 DISTILL = {'knowledge': 'logits', 'distance': 'kl', 'others_only': False, 'average': 'all'}
-METHODS = {  # name in the config string: (method, what the paper or its code has beside TURN)
+METHODS = {  # name in the config string: (method, what the paper or its code sets in addition to TURN)
   'fedavg': ('fedavg', {'statistics': 'own'}),
   'fedensemble': ('fedavg', {'ensemble': True}),
   'fedprox': ('fedprox', {'mu': 1.0, 'statistics': 'own'}),

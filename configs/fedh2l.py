@@ -117,7 +117,7 @@ METHODS = {
 
 
 def method(config, name, setting):
-  """Sets the method and what else it needs; one that is not in the table has its own defaults."""
+  """Sets the method and what else it needs; a method that is not in the table keeps its own defaults."""
   if name in METHODS:
     METHODS[name](config, setting)
   else:
@@ -132,9 +132,7 @@ def get_config(arg=''):
       f'variant={choice.variant} is one of fedh2l, not of method={choice.method}; leave one of them out'
     )
   if not (choice.alpha.isdecimal() and 0 < int(choice.alpha) < 100):
-    raise base.ConfigError(
-      f'alpha={choice.alpha!r} is no share in percent between 1 and 99; write for example alpha=10'
-    )
+    raise base.ConfigError(f'alpha={choice.alpha!r} is not a percentage between 1 and 99; write for example alpha=10')
   family, full = choice.setting.split('_')[0], choice.profile == 'paper'
   digits = family == 'rmnist'
   config = base.default()

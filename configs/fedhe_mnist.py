@@ -4,7 +4,7 @@
 
 `paper`: 50 000 client updates of the full nets, the published settings. `medium`: 15 000 updates (50 passes over a
 client's images) of nets of an eighth of the width. `small`: 1 500 updates (450 steps per client) of such nets, about
-five minutes of training for its three seeds on two cores while another run went on beside it. `smoke`: seconds, on the
+five minutes of training for its three seeds on two cores shared with another run. `smoke`: seconds, on the
 embedded images.
 
 Results: RESULTS.md, he-mnist-hetero and he-mnist-homo.
@@ -72,9 +72,9 @@ def method(name, zoo):
 
 
 def fedmd(config, profile):
-  """FedMD as a baseline: a tenth of the data is public; what the paper leaves open (all but that) is our choice.
+  """FedMD as a baseline: a tenth of the data is public; what the paper leaves open (everything else) is our choice.
 
-  About as many private steps per client as the other methods make.
+  Clients make about as many private steps as with the other methods.
   """
   epoch = {'steps': None, 'epochs': 1, 'batch': 50}
   passes, rounds, subset, steps = {

@@ -6,7 +6,7 @@
 instead of a to f), femnist_noniid (needs the published emnist-letters.mat in data.dir), cifar_iid, cifar_noniid, or
 cifar_weak (models 0 and 9 are two-layer networks). `method`: fedmd; pooled, every model on all private data, and
 private, every model alone, for 50 passes; private_long, alone for as many passes as FedMD's private phase and revisits
-have, with the batches of the revisits. All three warm-start from the public phase of the neighbouring run `fedmd`.
+together, with the batches of the revisits. All three warm-start from the public phase of the neighbouring run `fedmd`.
 `weights`: `uniform`, or `paper` (models 0 and 9 count half). `zoo`: table1 or table2 for the CIFAR nets;
 `superclasses`: paper or code.
 

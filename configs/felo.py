@@ -4,8 +4,8 @@
 
 `method`: felo, velo, fedhe, fedmd, fedgkt, heterofl, fedavg (zoo=resnet18), private, agg. `data`: cifar10 (20 clients)
 or cinic10 (10, the folder as distributed). `split`: iid or dir0.5. `zoo`: previous (ResNet10, 14, 18, 22, 26), extreme
-(10, 18, 26, 34, 50), homo (ResNet18, as in Table 2) or resnet18 (the same beside other zoos). `ratio`: clients a round;
-empty for the paper's (a fifth; all for homo and dir0.5). `interval`: rounds between two trainings of Velo's
+(10, 18, 26, 34, 50), homo (ResNet18, as in Table 2) or resnet18 (the same, compared with other zoos). `ratio`: clients
+a round; empty for the paper's (a fifth; all for homo and dir0.5). `interval`: rounds between two trainings of Velo's
 autoencoder. `align`: of features in `extreme`, pool (the default), group or linear. `stem` of the ResNets: imagenet (by
 its accuracies the paper's) or cifar (3x3, no pool). `widths` of heterofl: dynamic (drawn anew each round) or fixed.
 
@@ -168,7 +168,7 @@ METHODS = {
 
 
 def method(config, setting):
-  """Sets the method and what else it needs; one that is not in the table has its own defaults."""
+  """Sets the method and what else it needs; a method that is not in the table keeps its own defaults."""
   if setting.choice.method in METHODS:
     METHODS[setting.choice.method](config, setting)
   else:

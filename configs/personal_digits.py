@@ -5,8 +5,8 @@
 Half of the clients have a LeNet, half two dense layers, all with features of 84 numbers; labels follow a Dirichlet
 distribution. `small`: thirty rounds of one pass, minutes on two cores. `smoke`: seconds.
 
-Measured with `small`, seed 0 alone (2-core CPU, which also did other work, so no seconds): accuracy on all 1 000 test
-images, which few clients have all classes of. One seed shows that a method learns, not which is better.
+Measured with `small`, seed 0 only (2-core CPU, which also did other work, so no seconds): accuracy on all 1 000 test
+images; few clients have all of their classes. One seed shows that a method learns, not which is better.
 
 | method | accuracy % | other predictions % | MB up | MB down |
 | --- | --- | --- | --- | --- |
@@ -21,8 +21,8 @@ images, which few clients have all classes of. One seed shows that a method lear
 | fedkd | 59.90 | common model 88.80 | 10.927 | 14.894 |
 | fedavg, inside each architecture | 86.55 | | 104.324 | 104.323 |
 
-FedGen trains at its authors' 0.01, the others at 0.05: its third term (`beta` 10) trains the bodies on own labels once
-more, so that their steps are up to eleven times as long. At 0.05 that breaks them (zoo=hetero, so heads alone):
+FedGen trains at its authors' 0.01, the others at 0.05: its third term (`beta` 10) trains the bodies on their own labels
+once more, so that their steps are up to eleven times as long. At 0.05 that breaks them (zoo=hetero, so heads alone):
 
 | fedgen's learning rate | alpha | beta | accuracy % |
 | --- | --- | --- | --- |

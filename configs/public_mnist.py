@@ -5,9 +5,9 @@
 Ten clients of equal size whose label shares are from a Dirichlet distribution (0.1), each with test rows of its own of
 the same shares: `accuracy` is over the test rows of all, `accuracy_local` over the client's own. A third of the
 training images is public. `method`: dsfl, scarlet, ktpfl, rhfl, fccl, selective_fd, fedmd, or private, which trains
-alone on as many passes over what is not public; feddf and fedavg, whose clients train on what they share too. `zoo`:
-homo, LeNet for all; hetero, LeNet and an MLP by turns. `small`: 15 000 images, 15 rounds of five passes. `smoke`: 4 000
-images, MLPs, four rounds.
+alone for as many passes over what is not public; feddf and fedavg, whose clients also train on what they share. `zoo`:
+homo, LeNet for all; hetero, LeNet and an MLP alternately. `small`: 15 000 images, 15 rounds of five passes. `smoke`: 4
+000 images, MLPs, four rounds.
 
 Measured with `smoke`, 15 rounds (--config.rounds=15 --config.seeds=0,1,2; 2-core CPU): means over clients on the 1 000
 test images of all, on their own 100, and differences paired with private. DS-FL and SCARLET are evaluated with the
@@ -27,8 +27,8 @@ server's model, which is the same for all; in brackets their clients' own.
 | fedavg | 88.27 ± 2.08 | +29.27 ± 8.23 | 88.27 | 30.535 | 30.534 |
 
 FedDF minus FedAvg, whose clients are the same, is -0.50 ± 0.99, paired: not significant. SCARLET keeps labels for five
-rounds. FCCL has no model of before to keep to (`intra` 0). With `small` and seed 0 alone: private 78.33, fedmd 90.41,
-dsfl 91.75.
+rounds. FCCL has no earlier model to stay close to (`intra` 0). With `small` and seed 0 alone: private 78.33, fedmd
+90.41, dsfl 91.75.
 """
 
 from fedkd import config as base
@@ -39,7 +39,7 @@ PUBLIC = {'subset': 500, 'digest_epochs': 5, 'digest_batch': 50}
 
 
 def method(name):
-  """The settings of a method: as many passes over private images as the others."""
+  """The settings of a method, each with the same number of passes over private images."""
   special = {
     'private': {'steps': None, 'rows': 'unshared'},
     'fedmd': {**PUBLIC, 'digest_loss': 'kl', 'rows': 'unshared'},

@@ -19,7 +19,7 @@ MODULES = (
   *('fedkd.distillation', 'fedkd.methods.selectors', 'fedkd.experiment', 'fedkd.analysis', 'fedkd.data.sources'),
   *('fedkd.data.partition', 'fedkd.data.own_test', 'fedkd.data.skews', 'fedkd.data.catalogue'),
 )
-ALONE = {'private', 'ind', 'agg', 'pooled'}  # the rows that every method is judged between
+ALONE = {'private', 'ind', 'agg', 'pooled'}  # reference rows, shown with every method
 TABLES = {'private': {'private', 'ind'}, 'agg': {'agg', 'pooled'}}  # names in RESULTS.md, where they differ
 ITEM = re.compile(r'(\*?[\w.]+(?:, \*?[\w.]+)*): (.*)', re.DOTALL)
 SECTION = re.compile(r'(Args|Returns|Raises|Yields)( \(.*\))?:$')

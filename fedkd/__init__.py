@@ -1,6 +1,6 @@
 """Federated learning by knowledge distillation across clients whose models differ in architecture.
 
-The door: clients from arrays, a method on them, rounds.
+The entry points: clients from arrays, a method on them, rounds.
 
   import fedkd, jax, optax
 

@@ -17,7 +17,7 @@ HELP = """fedkd: federated learning by knowledge distillation across clients who
 
   fedkd run NAME[:STRING] --workdir=DIR    run an experiment, or continue it
   fedkd compare RUN RUN ...                a table and figures of finished runs
-  fedkd reproduce --list                   the tables of the papers, printed numbers beside ours
+  fedkd reproduce --list                   the tables of the papers, published numbers beside ours
   fedkd benchmark --suite=digits           all methods on the same splits, nets and budgets
   fedkd data list                          which data sets are there, and how to get the others
   fedkd bench --suite=cpu                  speed on this machine
@@ -72,8 +72,8 @@ BENCHMARK = """fedkd benchmark --suite=digits|photos [--profile=small] [--settin
 fedkd benchmark --suite=digits|photos --list
 fedkd benchmark --report [--out=DIR] [--page=FILE]
 
-Every method in every setting where it applies: hyperparameters chosen on validation rows with as many runs for each,
-then the test accuracy of the choice over three seeds. Interrupted, it goes on where it stopped.
+Every method in every setting where it applies: hyperparameters chosen on validation rows with equal numbers of runs,
+then the test accuracy of the chosen ones over three seeds. After an interruption it continues where it stopped.
 
   fedkd benchmark --suite=digits --list
   fedkd benchmark --suite=digits --profile=smoke --settings=skew-1 --methods=private,fedavg --out=my_results
@@ -88,7 +88,7 @@ then the test accuracy of the choice over three seeds. Interrupted, it goes on w
 BENCH = """fedkd bench --suite=cpu|gpu|peers|seeds [--json=FILE] [--cases=NAME,...] [--quick]
 fedkd bench scale|stages|report ...
 
-Measures local training through the library's own code, PyTorch beside it where that is installed. `scale`: a round with
+Measures local training through the library's own code, and PyTorch where that is installed. `scale`: a round with
 many clients or devices. `stages`: where a round's time goes. `report FILE`: a finished benchmark as Markdown. Each has
 its own --help.
 

@@ -1,7 +1,7 @@
-"""Codecs: any method with its messages coded, `coded(method, up=quantised(bits=8))`.
+"""Codecs: any method with compressed messages, `coded(method, up=quantised(bits=8))`.
 
-A coded message holds the arrays that travel, so that `ledger` counts their bytes as of any other message: packed codes
-and two floats, or values and their places. What is coded are floating-point arrays alone, row by row: a row is what one
+A coded message holds the arrays that are sent, so that `ledger` counts their bytes as in any other message: packed
+codes and two floats, or values and their positions. Only floating-point arrays are coded, row by row: a row is what one
 entry of a `Masked` or `PeerMessages` selects, and any other array is one row. Rows that coding would make no shorter
 are sent as they are, and labels, counts and indices always are.
 
@@ -37,7 +37,7 @@ Bits = Annotated[int, Range(least=1, most=16)]
 
 
 class Codec(NamedTuple):
-  """How one row of numbers travels.
+  """How one row of numbers is sent.
 
   encode: (key, row float32[d]) -> {name: array}, what is sent of it; 'index' is counted as indices.
   decode: (what is sent, d) -> float32[d].
@@ -80,10 +80,10 @@ def _rounded(dtype) -> Codec:
 
 @checked
 def quantised(bits: Bits = 8, changes: bool = False) -> Codec:
-  """Uniform levels from a row's minimum to its maximum, rounded up or down at random, so that the mean is right.
+  """Uniform levels from a row's minimum to its maximum, rounded up or down at random without bias.
 
-  QSGD (Alistarh, Grubic, Li, Tomioka, Vojnovic, 2017) rounds so, with levels from 0 to the norm. Of a row of d numbers
-  ceil(d * bits / 8) + 8 bytes are sent: packed codes, the minimum and the distance of two levels.
+  QSGD (Alistarh, Grubic, Li, Tomioka, Vojnovic, 2017) rounds in this way, with levels from 0 to the norm. Of a row of d
+  numbers ceil(d * bits / 8) + 8 bytes are sent: packed codes, the minimum and the distance of two levels.
 
   Args:
     bits: per number, 1 to 16.
@@ -109,14 +109,14 @@ def quantised(bits: Bits = 8, changes: bool = False) -> Codec:
 
 @checked
 def top_k(share: Ratio = 0.1, changes: bool = False) -> Codec:
-  """The largest numbers of a row by magnitude, and their places; all others are received as 0.
+  """The largest numbers of a row by magnitude, and their positions; all others are received as 0.
 
-  Of a row of d numbers share * d are sent, rounded, and at least one: 4 bytes each, and 1, 2 or 4 for its place.
+  Of a row of d numbers share * d are sent, rounded, and at least one: 4 bytes each, and 1, 2 or 4 for its position.
 
   Args:
     share: of the numbers that are sent.
-    changes: whether uploads are differences from what the client received, which the server adds to it; weights need
-      it, since a network without nine tenths of its weights is none.
+    changes: whether uploads are differences from what the client received, which the server adds to it; required for
+      weights, since a network without nine tenths of its weights is useless.
   """
 
   def encode(key, row):
@@ -135,19 +135,22 @@ def _places(width):
 
 
 def coded(method: Method, up: Codec | None = None, down: Codec | None = None) -> Method:
-  """A method whose uploads and downloads are coded; all else, its state and its random numbers too, is as before.
+  """A method whose uploads and downloads are coded; everything else, including state and random numbers, is as before.
 
   Args:
     method: any `Method`.
-    up: codec of the uploads; None: they travel as they are.
+    up: codec of the uploads; None: they are sent as they are.
     down: codec of the downloads.
 
   Raises:
-    ValueError: for changes down; in the first round for changes up where an upload has no like in a download.
+    ValueError: for changes down; in the first round for changes up where nothing in an upload corresponds to a
+      download.
   """
   up, down = up or identity(), down or identity()
   if down.changes:
-    raise ValueError('changes=True of downloads needs what a client had before; set it to False, or code uploads alone')
+    raise ValueError(
+      'changes=True for downloads would need what each client had before; set it to False, or code only uploads'
+    )
 
   def step(key, t, model, state, download, data):
     received = decoded(down, download)
@@ -187,7 +190,7 @@ def encoded(codec: Codec, key: jax.Array, message: PyTree, bases: dict | None = 
   coded_leaves = [leaf for leaf in out if isinstance(leaf, Coded)]
   if bases is not None and coded_leaves and all(leaf.base is None for leaf in coded_leaves):
     raise ValueError(
-      'changes=True codes differences, but nothing in an upload has its like in a download; set it False'
+      'changes=True codes differences, but nothing in an upload has a counterpart in a download; set it to False'
     )
   return jax.tree.unflatten(tree, out)
 

@@ -19,7 +19,7 @@ def towards(model: nn.Module, pool: Pool, distance: Callable[[jax.Array, jax.Arr
   """The distance of a model's logits to targets, as a `loss_fn` for `local.fit` on (rows of the pool, targets).
 
   Args:
-    model, pool: whose logits on which images, seen as they are: without random crops and flips, as their targets were.
+    model, pool: whose logits on which images, which are seen without random crops and flips, as their targets were.
     distance: (logits [C], target [C]) -> float[], for one example.
   """
   plain = base.unaugmented(model)
@@ -40,8 +40,8 @@ def start(variables: dict, tx: optax.GradientTransformation) -> dict:
   return {'learner': fresh._replace(opt=variables.get('opt', fresh.opt)), 'digest_opt': fresh.opt}
 
 
-def digest_and_revisit(
-  state: dict, tx: optax.GradientTransformation, keep: bool, digest: Training | None, revisit: Training
+def distill_and_revisit(
+  state: dict, tx: optax.GradientTransformation, keep: bool, distill: Training | None, revisit: Training
 ) -> tuple[dict, dict]:
   """Distillation on public rows, then training on private ones, each with its own optimizer state (FedMD's terms).
 
@@ -49,7 +49,7 @@ def digest_and_revisit(
     state: of `start`.
     tx: of both optimizer states.
     keep: whether they persist across updates; else they are fresh in each.
-    digest: trains on targets; None: nothing is distilled.
+    distill: trains on targets; None: nothing is distilled.
     revisit: trains on private rows.
 
   Returns:
@@ -57,7 +57,7 @@ def digest_and_revisit(
   """
   learner = local.resume(state['learner'], tx, keep)
   distilled = local.resume(learner._replace(opt=state['digest_opt']), tx, keep)
-  distilled, sums = digest(distilled) if digest else (distilled, {'metrics': {'examples': jnp.float32(0)}})
+  distilled, sums = distill(distilled) if distill else (distilled, {'metrics': {'examples': jnp.float32(0)}})
   learner, revisited = revisit(distilled._replace(opt=learner.opt))
   info = {**local.report(sums), **local.report(revisited)}
   info['examples'] = sums['metrics']['examples'] + revisited['metrics']['examples']

@@ -1,4 +1,4 @@
-"""The clients of a simulation: arrays, who owns which of their rows, and every client's model."""
+"""The clients of a simulation: arrays, which client owns which of their rows, and every client's model."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -17,7 +17,7 @@ Indices = Sequence[int] | jax.Array | np.ndarray
 
 
 class Federation(NamedTuple):
-  """Clients, their models and their examples. The runner's tables have a leading axis [seeds], a notebook's have none.
+  """Clients, their models and their examples. The runner's tables have a leading axis [seeds]; a notebook's do not.
 
   A group holds the clients of one architecture; per-group entries are in the order of `groups`.
   """
@@ -56,7 +56,7 @@ def federation(
     x: [N, ...] examples of any dtype: uint8 images (normalised inside the step), float vectors, integer tokens.
     y: int[N], labels from 0.
     parts: per client the row numbers of its training examples; disjoint, none empty. Or int[N], the client that owns
-      each example, -1 for nobody: the domains of a data set, for one client per domain.
+      each example, -1 for none: the domains of a data set, for one client per domain.
     models: per client a Flax linen module (an NNX module through `flax.nnx.bridge.to_linen`), or one for all. Equal
       modules form a group. `fedkd.models` describes what a module may return; logits [B, C] alone are enough for
       methods that exchange no features.
@@ -121,7 +121,7 @@ def table(parts: Sequence[np.ndarray], ids: ArrayLike, width: Sequence[np.ndarra
 
 
 def everybodys(rows: ArrayLike) -> ExampleIndices:
-  """Examples of no single client."""
+  """Pooled examples, not owned by one client."""
   index = np.asarray(rows, np.int32)
   return ExampleIndices(index, np.array(len(index), np.int32), np.array(-1, np.int32))
 

@@ -75,7 +75,7 @@ def read_sealed(path, field='workdir') -> dict:
     value = json.loads(content)
     sealed = _SEAL.search(content)
     if not isinstance(value, dict):
-      raise ValueError('it is no JSON object')
+      raise ValueError('it is not a JSON object')
     if sealed or 'sha256' in value:
       body = content[: sealed.start()] if sealed else content
       if content.rstrip(b'\n') != (body + _seal(body)).rstrip(b'\n'):
@@ -84,7 +84,7 @@ def read_sealed(path, field='workdir') -> dict:
   except (ValueError, RecursionError, OSError) as error:
     reason = error.strerror if isinstance(error, OSError) else error
     raise ConfigError(
-      f'{field}={path.parent}: {path.name} is damaged ({reason}); bring the file back, or choose another {field}'
+      f'{field}={path.parent}: {path.name} is damaged ({reason}); restore the file, or choose another {field}'
     ) from error
   return value
 
@@ -133,7 +133,7 @@ def _parse(line, after) -> tuple:
       raise ValueError('its contents do not match its checksum')
     del row['sha256']
   if not isinstance(row, dict) or not all(isinstance(row.get(name), int) for name in ('phase', 'round')):
-    raise ValueError('it is no evaluation')
+    raise ValueError('it is not an evaluation')
   return row, body
 
 
@@ -175,9 +175,7 @@ def read(path) -> list[dict]:
   """
   found = evaluations(path)
   if found.damage:
-    raise ConfigError(
-      f'{path} is damaged ({found.damage}); start the run again, which repairs it, or bring the file back'
-    )
+    raise ConfigError(f'{path} is damaged ({found.damage}); start the run again, which repairs it, or restore the file')
   return found.rows
 
 

@@ -29,7 +29,7 @@ def is_correct(
 
   Args:
     model, variables, server_state: as in `types.Predict`.
-    predict: `types.Predict`; of several in a dict, what they compute alike is computed once.
+    predict: `types.Predict`; for several in a dict, what they have in common is computed once.
     x: raw examples [T, ...].
     y: int32[T], labels; -1 is padding, for which nothing is correct.
     batch: examples per forward pass; 0: `inference_batch`.
@@ -54,7 +54,7 @@ def predictions(method: Method) -> dict[str, Predict]:
   names = [name for name, _ in method.predictions]
   for name in names:
     if not name.isidentifier() or name in METRICS or names.count(name) > 1:
-      raise ValueError(f'predictions: the name {name!r} is taken or no identifier; give every one a name of its own')
+      raise ValueError(f'predictions: the name {name!r} is taken or not an identifier; give each a different name')
   return {'': method.predict, **dict(method.predictions)}
 
 
@@ -210,7 +210,7 @@ def statistics(model: nn.Module, variables: dict, pool: Pool, rows: ExampleIndic
 
 
 def model_of(method: Method, groups: Sequence[Group], state: State, client: int) -> tuple[nn.Module, dict]:
-  """(module, variables) that a client would deploy; one of several groups has that of the first."""
+  """(module, variables) that a client would deploy; a client of several groups has that of the first."""
   g = next(g for g, group in enumerate(groups) if client in group.ids)
   variables = method.variables(state, g)
   row = list(groups[g].ids).index(client) if jax.tree.leaves(variables)[0].shape[0] > 1 else 0

@@ -122,7 +122,8 @@ def _check_training(batch, steps, epochs):
       raise ValueError(f'{field}={value} must be at least {least}')
   if _given(steps) == _given(epochs):
     raise ValueError(
-      f'local training needs steps or epochs, not both: steps={steps}, epochs={epochs}; set one to 0, the other above'
+      f'local training needs steps or epochs, not both: steps={steps}, epochs={epochs}; set one to 0 and the '
+      'other above 0'
     )
 
 

@@ -1,4 +1,4 @@
-"""Plans: who takes part in which round. A plan is a factory that closes over its hyperparameters and returns
+"""Plans: which clients take part in which round. A plan is a factory that closes over its hyperparameters and returns
 `(sizes, rounds) -> Plan`: tables drawn on the host, from the plan's own seed, for `sizes` clients per group.
 
 The tables are the same for every seed of a run, and a longer plan of the same seed begins with the shorter one, so
@@ -23,7 +23,7 @@ __all__ = ['asynchronous', 'dynamic', 'sampled', 'synchronous']
 
 
 class Plan(NamedTuple):
-  """participants: per group int32[rounds, m], rows of the group, -1 an empty slot. stale: clients work on what they
+  """participants: per group int32[rounds, m], rows of the group, -1 an empty slot. stale: clients train on what they
   downloaded after their previous update, not on the server's present state."""
 
   participants: tuple[np.ndarray, ...]

@@ -72,7 +72,7 @@ def put(array, sharding):
 
 
 def placement(mesh, rows) -> tuple:
-  """(where the states [seeds, n, ...] of groups with so many rows lie, where everything else does)."""
+  """(shardings of the states [seeds, n, ...] of groups with `rows` rows each, sharding of everything else)."""
   whole = NamedSharding(mesh, P())
   return tuple(NamedSharding(mesh, P(None, AXIS)) if _cut(n, mesh) else whole for n in rows), whole
 
@@ -85,7 +85,7 @@ ON_ACCELERATORS = 100
 
 
 def mapped_at_once(params: PyTree, axes: int = 0) -> int:
-  """The default number of clients per vmap, for models with such parameters (or their shapes).
+  """The default number of clients per vmap, for models with parameters `params` (or their shapes).
 
   `axes`: how many axes the leaves have in front of a single model's.
   """

@@ -1,4 +1,4 @@
-"""A method on a federation as pure functions: the one assembly of clients, server and plan.
+"""A method on a federation as pure functions: the only place where clients, server and plan are put together.
 
 The runner, the tests and the benchmark use it too.
 """
@@ -80,8 +80,8 @@ def simulation(
   Args:
     method: from `fedkd.methods`, or your own. Its scalar hyperparameters may be traced.
     federation: from `fedkd.federation`.
-    plan: from `fedkd.plan`, or a `Plan` of tables; None: everybody in every round.
-    clients_per_vmap: clients per vmap; 1 trains them one after the other. None: what is fastest for the models on
+    plan: from `fedkd.plan`, or a `Plan` of tables; None: all clients in every round.
+    clients_per_vmap: clients per vmap; 1 trains them one after the other. None: whatever is fastest for the models on
       this backend.
     horizon: rounds for which the plan is drawn; after them it repeats.
     initial: 'equal', clients of one architecture start from equal weights; 'own', each from its own, and a server of
@@ -188,7 +188,7 @@ def initial_state(
   Args:
     key: of the run (or phase).
     variables: per group, leaves [1, ...] (all clients alike) or [n, ...].
-    stale: whether clients work on what they downloaded last.
+    stale: whether clients train on what they downloaded last.
 
   Raises:
     ValueError: where they do, and the server `asks`.

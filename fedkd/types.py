@@ -22,7 +22,7 @@ class Pool(NamedTuple):
 
 
 class ExampleIndices(NamedTuple):
-  """Somebody's examples: the first `size` entries of `index` are rows of the pool, the rest padding."""
+  """A client's examples, or pooled ones: the first `size` entries of `index` are rows of the pool, the rest padding."""
 
   index: jax.Array | np.ndarray  # type: ignore[assignment]  # int32[n_max]; hides tuple.index
   size: jax.Array | np.ndarray  # int32[]
@@ -30,7 +30,7 @@ class ExampleIndices(NamedTuple):
 
 
 class Data(NamedTuple):
-  """What a client sees: the pool, its own examples, and everyone's (only upper bounds may use those).
+  """What a client sees: the pool, its own examples, and everyone's (only centralised references may use those).
 
   Held for a whole group, the leaves of `private` and `shared` have a leading axis [n].
   """
@@ -114,7 +114,7 @@ class State(NamedTuple):
 
 
 class ClientInit(Protocol):
-  """(key, model, data, variables) -> the client's state, of which `()` is a legal one.
+  """(key, model, data, variables) -> the client's state; `()` is a valid one.
 
   `variables` are the initial {'params', 'batch_stats'} of its architecture, or those an earlier phase left it with,
   then with 'opt', the state of the optimizer that trained them (if one did).
@@ -127,7 +127,7 @@ class ClientStep(Protocol):
   """(key, t, model, state, download, data) -> (state, upload, info): one client update in round `t`.
 
   `info` is a dict of scalars for the human reader (`loss` and `examples` are expected; NaN: this update has no such
-  number).
+  metric).
   """
 
   def __call__(
@@ -177,7 +177,7 @@ class ServerSend(Protocol):
 class Server(NamedTuple):
   """What the server does; a peer-to-peer method's server is a router.
 
-  `asks`: whether it takes every upload for the answer to what it sent last, such as the rows to predict. Its clients
+  `asks`: whether it treats every upload as the answer to what it sent last, such as the rows to predict. Its clients
   cannot work on older downloads, as they do under a stale plan.
   """
 
@@ -191,7 +191,7 @@ class Variables(Protocol):
   """(state, g) -> {'params', 'batch_stats'} with leaves [n, ...], or [1, ...] where one model serves the whole group:
   the models that the clients of group g would use now.
 
-  Further entries are for the method's own predictions, which take them apart; nobody else looks at them.
+  Further entries are for the method's own predictions, which take them apart; nothing else uses them.
   """
 
   def __call__(self, state: State, g: int, /) -> dict: ...
@@ -240,7 +240,7 @@ class Method(NamedTuple):
   """A federated method. Its factory closes over the hyperparameters, whose scalars may be traced.
 
   `predictions` are (name, Predict) pairs of further ways in which its clients may predict: every evaluation reports
-  them beside that of `predict`.
+  them in addition to that of `predict`.
   """
 
   client: Client

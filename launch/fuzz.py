@@ -5,7 +5,7 @@ python -m launch.fuzz --target=npz --inputs=100000 --seed=0 [--json=FILE]
 An input either is taken or is refused with a ConfigError of one sentence; any other exception, a crash of C code, more
 than 4 GB beyond what the program itself takes, or more than ten seconds is a finding. Inputs are made and tried in a
 worker process, from the seed and their number alone: a finding names the number, and `--first=NUMBER --inputs=1` tries
-it again. `--target=all` goes through all targets, with so many inputs each.
+it again. `--target=all` goes through all targets, with the given number of inputs each.
 """
 
 import collections

@@ -1,4 +1,4 @@
-"""Reruns the tables of the papers and puts our numbers beside the printed ones; also the command `fedkd reproduce`.
+"""Reruns the tables of the papers and sets our numbers beside the published ones; also the command `fedkd reproduce`.
 
   python -m launch.reproduce --list                                    # ids, cost, what is done
   python -m launch.reproduce --id=ID --profile=small --seeds=0,1,2     # every row of a table, resumed where it stopped
@@ -109,7 +109,7 @@ def run(name, profile, seeds, rows, workdir, out):
   chosen = experiment_of(name)
   if unknown := set(rows or ()) - {row.name for row in chosen.rows}:
     raise ConfigError(
-      f'rows={sorted(unknown)[0]!r} is no row of {name}; it has {", ".join(r.name for r in chosen.rows)}'
+      f'rows={sorted(unknown)[0]!r} is not a row of {name}; it has {", ".join(r.name for r in chosen.rows)}'
     )
   for row in chosen.rows:
     path = pathlib.Path(out) / name / profile / f'{row.name}.json'
@@ -200,7 +200,7 @@ def seeds() -> list | None:
   """The seeds asked for.
 
   Raises:
-    ConfigError: if they are no numbers.
+    ConfigError: if they are not numbers.
   """
   try:
     return [int(s) for s in flags.FLAGS.seeds] if flags.FLAGS.seeds else None

@@ -202,7 +202,7 @@ def test_bits_that_no_number_has_are_refused(bits):
 
 def test_changes_without_a_base_are_refused():
   method = methods.fedavg(optax.sgd(0.1))
-  with pytest.raises(ValueError, match='code uploads alone'):
+  with pytest.raises(ValueError, match='set it to False, or code only uploads'):
     codecs.coded(method, down=codecs.quantised(changes=True))
-  with pytest.raises(ValueError, match='nothing in an upload has its like in a download'):
+  with pytest.raises(ValueError, match='nothing in an upload has a counterpart in a download'):
     codecs.encoded(codecs.top_k(changes=True), KEY, MESSAGE, {})

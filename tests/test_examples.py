@@ -1,4 +1,4 @@
-"""The newcomer's example of the docs: FedProto in one file, through the door and in a config."""
+"""The newcomer's example of the docs: FedProto in one file, through the public entry points and in a config."""
 
 import ast
 import io

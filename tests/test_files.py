@@ -108,7 +108,7 @@ def test_evaluations_of_an_older_run_get_checksums_once_it_goes_on(metrics):
   assert files.read(metrics) == ROWS
   assert metrics.read_text().count('"sha256"') == 3
   metrics.write_text('{"phase": 0, "round": 1.5}\n')
-  with pytest.raises(ConfigError, match='it is no evaluation'):
+  with pytest.raises(ConfigError, match='it is not an evaluation'):
     files.read(metrics)
 
 

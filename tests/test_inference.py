@@ -85,7 +85,7 @@ def test_several_predictions_are_told_apart_by_name():
 @pytest.mark.parametrize('names', [('local',), ('a', 'a'), ('mean of all',), ('',)])
 def test_names_that_could_be_confused_are_refused(names):
   named = method(())._replace(predictions=tuple((name, apply_model) for name in names))
-  with pytest.raises(ValueError, match=f"the name '{names[0]}' is taken or no identifier"):
+  with pytest.raises(ValueError, match=f"the name '{names[0]}' is taken or not an identifier"):
     inference.predictions(named)
 
 

@@ -49,7 +49,7 @@ def imported(name) -> set:
     elif isinstance(node, ast.ImportFrom):
       inside = {f'{node.module}.{alias.name}' for alias in node.names}
       found |= {one if one in MODULES else node.module for one in inside}
-  return {one for one in found if one in MODULES} - {'fedkd'}  # the door, of which the runner reads the version
+  return {one for one in found if one in MODULES} - {'fedkd'}  # the package itself; the runner reads its version
 
 
 def room(name) -> str:

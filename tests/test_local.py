@@ -112,7 +112,7 @@ def test_nothing_to_train_on_is_no_training_exactly(how):
 @pytest.mark.parametrize(
   ('batch', 'how', 'match'),
   [
-    (8, {}, 'needs steps or epochs, not both: steps=None, epochs=None; set one to 0, the other above'),
+    (8, {}, 'needs steps or epochs, not both: steps=None, epochs=None; set one to 0 and the other above 0'),
     (8, {'steps': 1, 'epochs': 1}, 'needs steps or epochs, not both: steps=1, epochs=1'),
     (8, {'steps': 0, 'epochs': None}, 'needs steps or epochs, not both: steps=0, epochs=None'),
     (8, {'steps': -1}, 'steps=-1 must be at least 0'),

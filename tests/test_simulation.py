@@ -1,4 +1,4 @@
-"""The door: federations of own arrays, simulations as pure functions."""
+"""The public entry points: federations of own arrays, simulations as pure functions."""
 
 import traceback
 
@@ -72,7 +72,7 @@ def federation(nets=(NET, NET, OTHER, OTHER), **how):
   return fedkd.federation(X, Y, PARTS, list(nets), **how)
 
 
-# Every method through the door, on images that even FedGKT's stem can take: (factory, modules, what is given).
+# Every method through the entry points, on images that even FedGKT's stem can take: (factory, modules, what is given).
 def _every_method():
   turn = {'steps': 2, 'batch': 8}
   wide = lambda rate: models.PreActResNet(classes=CLASSES, width=0.03, rate=rate, blocks=(1,))
@@ -152,7 +152,7 @@ def test_every_method_may_be_coded(name):
 
 @pytest.mark.parametrize('initial', cases(['equal', 'own'], fast=['own']))
 def test_a_notebook_and_a_run_directory_end_alike(tmp_path, initial):
-  """The door with the split of a run is that run: to rounding, since the runner compiles initial weights otherwise."""
+  """With the split of a run the entry points give that run: to rounding, as the runner compiles weights apart."""
   file = runs.save_images(tmp_path / 'tiny.npz')
   config = runs.config(file, 'fedhe', rounds=3)
   config.groups = ({'model': 'MLP', 'clients': 4, 'hidden': (8,)},)

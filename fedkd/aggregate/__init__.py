@@ -26,7 +26,7 @@ def _broadcast(weight, like):
 
 
 def total(term: Callable[..., PyTree], *rows: PyTree) -> PyTree:
-  """The sum of `term(*row)` over the rows, one after the other.
+  """The sum of `term(*row)` over the rows, added one after the other.
 
   `jnp.sum` adds in an order that depends on the number of rows, so that an empty slot, or another grouping of
   the same clients, would change the last bits.

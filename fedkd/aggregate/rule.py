@@ -24,7 +24,7 @@ class PlainRule(Protocol):
 
 
 class Rule(NamedTuple):
-  """A stateful rule, a pair of pure functions as in optax; accepted wherever a plain rule is.
+  """A stateful rule, a pair of pure functions as in optax; accepted wherever a stateless rule is.
 
   init: like -> state. `like` is a tree with the shapes of a result: the initial weights where weights are reduced,
     zeros where knowledge is.
@@ -45,7 +45,7 @@ def as_rule(rule: AnyRule) -> Rule:
 
   Raises:
     ConfigError: by `update`, from shapes alone and before anything is compiled, if the rule raises or returns anything
-      but a tree like one of its rows. The sentence begins with the rule as 'module:name' and its own line.
+      but a tree like one of its rows. The message begins with the rule as 'module:name' and the line in it.
   """
   init, given = rule if isinstance(rule, Rule) else (_nothing, lambda rows, weight, state: (rule(rows, weight), state))
 
@@ -62,9 +62,9 @@ def as_rule(rule: AnyRule) -> Rule:
 
 
 def mapped(rule: AnyRule) -> Rule:
-  """A rule for every entry of axis 1 by itself: rows [m, n, ...] with weights [m, n] make a tree [n, ...].
+  """Applies a rule to every entry of axis 1 separately: rows [m, n, ...] with weights [m, n] make a tree [n, ...].
 
-  A row may then weigh nothing in some entries alone: in the classes that a client has not seen, or the numbers that its
+  A row may then have weight 0 in some entries only: in the classes that a client has not seen, or the numbers that its
   smaller model lacks.
   """
   one = as_rule(rule)
@@ -72,7 +72,7 @@ def mapped(rule: AnyRule) -> Rule:
 
 
 def name_of(rule: AnyRule) -> str:
-  """'module:name' of a rule, for messages; of a pair, that of its factory."""
+  """'module:name' of a rule, for messages; for a pair, that of its factory."""
   name = blame.name_of(_function(rule))
   return name.partition('.<locals>')[0] if isinstance(rule, Rule) else name
 

@@ -23,7 +23,7 @@ def labelled(paths: Iterable[str | os.PathLike]) -> dict:
 
 def table(runs: dict, reference: str | None = None) -> pd.DataFrame:
   """One row per run; `runs` is {label: summary}, `reference` a label or None for the private run's. Further
-  predictions of a method (`Method.predictions`) have a column each."""
+  predictions of a method (`Method.predictions`) have one column each."""
   if reference is None:
     reference = next((label for label, run in runs.items() if run['method'] == 'private'), None)
   prefix, lines = 'worst_client_', []

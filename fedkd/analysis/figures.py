@@ -73,10 +73,10 @@ def megabytes(frames):
 
 
 def against_megabytes(panels):
-  """Accuracy over all megabytes sent and received, a panel per setting; what sends nothing as a dashed level.
+  """Accuracy over all megabytes sent and received, a panel per setting; methods that send nothing as a dashed level.
 
   Args:
-    panels: {title: {label: (megabytes [seeds], accuracy [seeds])}}; a label looks alike in all of them.
+    panels: {title: {label: (megabytes [seeds], accuracy [seeds])}}; a label looks the same in all of them.
   """
   labels = list(dict.fromkeys(label for points in panels.values() for label in points))
   columns = min(3, len(panels))

@@ -44,11 +44,11 @@ def summary(workdir: str | os.PathLike) -> dict:
   if not (workdir / 'summary.json').exists():
     raise ConfigError(f'{workdir} holds no finished run (no summary.json); run it to its end first')
   found = files.read_sealed(workdir / 'summary.json')
-  for name, digest in found.get('digests', {}).items():  # runs of older versions have none
-    if files.checksum(workdir / name) != digest:
+  for name, checksum in found.get('digests', {}).items():  # runs of older versions have none
+    if files.checksum(workdir / name) != checksum:
       raise ConfigError(
         f'{workdir}: {name} is damaged or has changed since the run was finished; start the run again, which repairs '
-        'what can be repaired, or bring the file back'
+        'what can be repaired, or restore the file'
       )
   if missing := [name for name in SUMMARY if name not in found]:
     raise ConfigError(f'{workdir}: summary.json is damaged (it has no {missing[0]}); start the run again')
@@ -72,7 +72,7 @@ def _checksum(config) -> str:
 
 
 def shared(result: dict, id: str, name: str, called: str) -> dict:
-  """A result as that of another row, whose config differs in its name alone, which is `called`."""
+  """A result as that of another row, whose config differs only in its name, `called`."""
   config = {**result['config'], 'name': called}
   same = result.get('same_run', f'{result["id"]}/{result["method"]}')
   return {**result, 'id': id, 'method': name, 'config': config, 'config_sha256': _checksum(config), 'same_run': same}
@@ -88,7 +88,7 @@ def of_run(workdir: str | os.PathLike, id: str, profile: str, name: str | None =
     name: of its row in the table; None is its method.
 
   Raises:
-    ConfigError: as `summary`.
+    ConfigError: as in `summary`.
   """
   run = summary(workdir)
   config = comparable(files.read_sealed(pathlib.Path(workdir) / 'config.json'))
@@ -116,7 +116,7 @@ def _curve(workdir) -> list:
   """Every evaluation, accuracies to four digits."""
   rows = files.read(pathlib.Path(workdir) / 'metrics.jsonl')
   if not rows:
-    raise ConfigError(f'{workdir} holds no evaluations (metrics.jsonl is empty or missing); bring the file back')
+    raise ConfigError(f'{workdir} holds no evaluations (metrics.jsonl is empty or missing); restore the file')
   last = sum(row['phase'] == rows[-1]['phase'] for row in rows)
   kept = CURVE + ('accuracy_per_client',) * (last <= PER_CLIENT)
 

@@ -8,7 +8,7 @@ from scipy.special import stdtrit  # the quantile of Student's t, without the se
 
 
 def interval(values: Any) -> tuple[float, float, float]:
-  """(mean, low, high): a 95 % Student t interval over seeds; below three seeds the range."""
+  """(mean, low, high): a 95 % Student t interval over seeds; with fewer than three seeds the range."""
   values = np.asarray(values, float)
   mean = values.mean()
   if len(values) < 3:
@@ -28,9 +28,9 @@ def published(
   """What the evaluation in FedProto's published code prints (Tan et al., 2022, Table 1): (mean, standard deviation over
   users) of the accuracy by the head, and of that by prototypes.
 
-  Its counters are set to 0 before the loop over users, and both ways of predicting add to them. User i therefore has
-  the accuracy of all users up to it in both ways together, so that early users count more, and the deviation is far
-  below that of the users' own accuracies.
+  Its counters are set to 0 before the loop over users, and both ways of predicting add to them. User i is therefore
+  assigned the accuracy of all users up to it by both ways together, so that early users count more, and the deviation
+  is far below that of the users' own accuracies.
 
   Args:
     head, prototypes: int[K], correct predictions of each user.
@@ -44,7 +44,7 @@ def published(
 
 
 def spread(values: Any, unit: str = '') -> str:
-  """'mean ± half width', or 'mean [low, high]' below three seeds."""
+  """'mean ± half width', or 'mean [low, high]' for fewer than three seeds."""
   mean, low, high = interval(values)
   if len(values) >= 3:
     return f'{mean:.2f} ± {high - mean:.2f}{unit}'

@@ -1,1 +1,1 @@
-"""What is looked at before it is used: arguments of the door, functions of others, files that nobody vouches for."""
+"""Checks before use: arguments of the public entry points, user-supplied functions, untrusted files."""

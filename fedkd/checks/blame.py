@@ -1,4 +1,4 @@
-"""Whose function failed, and in which line: the beginning of a sentence about somebody else's rule, method or model."""
+"""Whose function failed, and on which line: the beginning of an error message about a user's rule, method or model."""
 
 import functools
 import inspect

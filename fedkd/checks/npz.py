@@ -1,4 +1,4 @@
-"""Reads `.npz` files that nobody vouches for: what their headers say is checked before anything is unpacked."""
+"""Reads untrusted `.npz` files: what their headers say is checked before anything is unpacked."""
 
 import math
 import os
@@ -20,7 +20,7 @@ def check_file(path, most: float) -> None:
   """
   found = os.stat(path)
   if not stat.S_ISREG(found.st_mode):
-    raise ValueError('it is no regular file')
+    raise ValueError('it is not a regular file')
   if found.st_size > most:
     raise ValueError(f'it has {found.st_size / 1e9:,.1f} GB, more than {most / 1e9:,.1f}')
 

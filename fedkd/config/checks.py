@@ -21,7 +21,7 @@ KIND_OF = {bool: 'True or False', str: 'printable text', tuple: 'a tuple', Confi
 
 
 def check(config: ConfigDict) -> None:
-  """Checks fields, types and ranges, for the errors that no later stage could name as clearly.
+  """Checks fields, types and ranges, to catch errors that no later stage could describe as clearly.
 
   Raises:
     ConfigError: for an unknown field, or a value of another type or out of range.
@@ -53,7 +53,7 @@ def _with_prefix(config, block) -> dict:
 
 
 def _check_types(config, known, prefix):
-  """Fields without a range that are text, a switch, a tuple or a block by default want one."""
+  """Fields without a range that are text, a boolean, a tuple or a block by default require one."""
   for key, usual in known.items():
     value, kind = config[key], type(usual)
     if kind not in KIND_OF or known.get_type(key) is object or f'{prefix}{key}' in RANGES:
@@ -87,12 +87,12 @@ def _check_client_store(config):
   for field, usual in BESIDE_A_STORE if config.client_store else ():
     if config[field] != usual:
       raise ConfigError(
-        f"{field}={config[field]!r} does not go with client_store; set it to {usual!r}, or client_store to ''"
+        f"{field}={config[field]!r} cannot be combined with client_store; set it to {usual!r}, or client_store to ''"
       )
 
 
 def differences(old: dict, new: dict) -> list[str]:
-  """Result fields in which two configs as JSON differ, as 'field: old -> new'; a larger `rounds` is no difference.
+  """Result fields in which two configs as JSON differ, as 'field: old -> new'; a larger `rounds` does not count.
 
   A field that did not exist at the time of the old run counts as having had its default.
   """
@@ -112,7 +112,7 @@ def differences(old: dict, new: dict) -> list[str]:
 
 
 def _spans_all_rounds(config) -> bool:
-  """Whether the learning rate depends on how many rounds there are, so that a longer run is another from the start."""
+  """Whether the learning rate depends on how many rounds there are, so that a longer run differs from the start."""
   return config.get('schedule', {}).get('rounds') == 0
 
 

@@ -83,11 +83,11 @@ def factory(kind: Kind, name: Any) -> tuple[Callable, dict[str, inspect.Paramete
   """The factory that a block names, and those of its parameters that are fields of the block.
 
   Raises:
-    ConfigError: for an unknown name, or a factory that does not take what the runner passes.
+    ConfigError: for an unknown name, or a factory that does not accept what the runner passes.
   """
   function = resolve(name, kind.choices, f'{kind.field}.name')
   if not callable(function):
-    raise ConfigError(f'{kind.field}.name={name!r} is no function; give a factory')
+    raise ConfigError(f'{kind.field}.name={name!r} is not a function; give a factory')
   parameters = parameters_of(function)
   if tuple(parameters)[: len(kind.passed)] != kind.passed:
     raise ConfigError(
@@ -112,7 +112,7 @@ def method(name: Any, **values: Any) -> ConfigDict:
   """The config block of a method: its name and every hyperparameter, with defaults; others likewise.
 
   Raises:
-    ConfigError: for an unknown name, a value that the factory does not take, or one that is missing.
+    ConfigError: for an unknown name, a value that the factory does not accept, or one that is missing.
   """
   return block(KINDS['method'], name, values)
 

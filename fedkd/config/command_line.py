@@ -44,7 +44,7 @@ def define(flag_values: flags.FlagValues = flags.FLAGS) -> flags.FlagHolder:
 
 
 def parse(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> list[str]:
-  """Parses a command line whose flag `--config` was defined by `define`; returns what is no flag.
+  """Parses a command line whose flag `--config` was defined by `define`; returns what is not a flag.
 
   Raises:
     ConfigError: for a config that cannot be made, or a flag that cannot be, in one sentence.

@@ -107,7 +107,7 @@ def default() -> ConfigDict:
   config.data.aligned = False  # whether all clients divide their rows by the same draw
   config.data.classes = 0  # outputs of every head; 0: as many as the data has
   config.data.normalise = function('mean_image')  # mean_image, standard, symmetric, imagenet, unit, or a function
-  config.data.crop = 0  # random crop after padding by so many pixels
+  config.data.crop = 0  # pixels of padding before a random crop
   config.data.flip = False  # random horizontal flip
 
   config.eval_every = 10  # rounds

@@ -16,7 +16,7 @@ def entries(config: ConfigDict) -> tuple[dict, ...]:
   entries the first has 3, the others 2. Entries for which none is left are dropped.
 
   Raises:
-    ConfigError: if an entry is no dict with a model.
+    ConfigError: if an entry is not a dict with a model.
   """
   groups = [_entry(entry, i) for i, entry in enumerate(config.groups)]
   free = [i for i, entry in enumerate(groups) if entry.get('clients') is None]

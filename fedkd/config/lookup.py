@@ -1,4 +1,4 @@
-"""Functions by name, and what their signatures say of their arguments."""
+"""Functions by name, and what their signatures say about their arguments."""
 
 import collections.abc
 import importlib
@@ -95,7 +95,7 @@ def _required(function) -> tuple[str, ...]:
 
 
 def check_call(what: str, function: Any, names: tuple[str, ...] | None, values: Iterable[str] = ()) -> None:
-  """Checks that a function can be called with so many positional arguments, and `values` by name, before it is.
+  """Checks that a function can be called with the positional arguments `names`, and `values` by name, before it is.
 
   Raises:
     ConfigError: that begins with `what` and names the arguments.

@@ -25,11 +25,11 @@ def check_stored(config: Any, where: Any, trust: bool = False) -> dict:
     trust: whether names outside fedkd are let through: only for directories as trusted as one's own code.
 
   Raises:
-    ConfigError: that names those outside fedkd, or if it is no config.
+    ConfigError: that names those outside fedkd, or if it is not a config.
   """
   is_config = isinstance(config, dict) and all(isinstance(config.get(field, {}), dict) for field in BLOCKS)
   if not is_config or _has_dots(config):
-    raise ConfigError(f'{where}: config.json is no config of a run; choose another directory')
+    raise ConfigError(f'{where}: config.json is not the config of a run; choose another directory')
   foreign = [] if trust else [found for found in _names(config) if not _is_own(found[1])]
   if foreign:
     told = ', '.join(f'{field}={name!r}' for field, name in foreign[:3])

@@ -58,7 +58,7 @@ def number(field: str, text: Any, kind: type = float, least: float = -math.inf) 
     pass
   what = 'whole number' if kind is int else 'number'
   more = '' if least == -math.inf else f' of at least {least}'
-  raise ConfigError(f'{field}={text!r} is no {what}{more}; write for example {field}=1')
+  raise ConfigError(f'{field}={text!r} is not a {what}{more}; write for example {field}=1')
 
 
 def finish(config: ConfigDict, choice: ConfigDict) -> ConfigDict:

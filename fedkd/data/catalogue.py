@@ -34,7 +34,7 @@ class Entry(NamedTuple):
 
 
 def entries(directory: str | None = None) -> list[Entry]:
-  """What is embedded, what lies in the folders of prepared sets and of images, and what the shipped configs want.
+  """What is embedded, what is in the folders of prepared sets and of images, and what the shipped configs need.
 
   Args:
     directory: as `data.dir`; None is $TFDS_DATA_DIR or TFDS's own default.
@@ -113,7 +113,8 @@ def _stored(directory) -> dict:
 
 
 def _kind(path) -> str | None:
-  """How `data.name` calls a file or folder; None if it is no data set. By the names of folders, not by images."""
+  """The `data.name` of a file or folder; None if it is not a data set. Judged by the names of folders, not by
+  images."""
   if path.suffix in ('.npz', '.mat') and path.is_file():
     return path.suffix[1:]
   below = {sub.name: {inner.name for inner in sub.iterdir() if inner.is_dir()} for sub in _folders(path)}

@@ -66,7 +66,7 @@ def _entries(folder) -> list:
   try:
     return sorted(folder.iterdir()) if folder.is_dir() else []
   except OSError as error:
-    raise ConfigError(f'{folder} cannot be listed ({error.strerror}); let it be readable, or remove it') from error
+    raise ConfigError(f'{folder} cannot be listed ({error.strerror}); make it readable, or remove it') from error
 
 
 def _subfolders(name, folder, kind, layout) -> list:
@@ -89,7 +89,7 @@ def _images(folders, names) -> list:
   is_image = lambda path: path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith('.')
   found = [(path, names.index(f.name)) for f in folders for path in _entries(f) if is_image(path)]
   if odd := [path for path, _ in found if not path.is_file()]:  # a pipe would wait for ever
-    raise ConfigError(f'{odd[0]} is no file (a broken link, a pipe or a folder); remove it')
+    raise ConfigError(f'{odd[0]} is not a file (a broken link, a pipe or a folder); remove it')
   return found
 
 
@@ -121,8 +121,8 @@ def _common_form(name, paths, wanted, limit) -> tuple:
   for path, (other, mode) in zip(paths, forms, strict=True):
     if mode not in MODES:
       raise ConfigError(
-        f'data.name={name}: {path} has pixels of mode {mode}, more than 8 bits per channel; save it with 8 bits, which '
-        'value is white is yours to say'
+        f'data.name={name}: {path} has pixels of mode {mode}, more than 8 bits per channel; save it with 8 bits, since '
+        'the file does not say which value is white'
       )
     if max(other) > MOST_SIDE or min(other) < 1:
       raise ConfigError(f'data.name={name}: {path} is {other[0]}x{other[1]} pixels; give sides of 1 to {MOST_SIDE}')

@@ -45,7 +45,7 @@ def load(path, limit) -> dict:
   raw = memoryview(path.read_bytes())
   order = {b'IM': '<', b'MI': '>'}.get(bytes(raw[126:128]))
   if order is None:
-    raise ValueError('it is no MATLAB file of version 5')
+    raise ValueError('it is not a MATLAB file of version 5')
   variables, at, size, left = {}, 128, 0, [MOST_PARTS]
   while at < len(raw):
     kind, content, at = _element(raw, at, order)
@@ -119,7 +119,7 @@ def _struct(raw, at, order, shape, left) -> dict:
   for i in range(0, len(names), width):
     kind, content, at = _element(raw, at, order)
     if kind != MATRIX or len(fields) > MOST_PARTS:
-      raise ValueError('a field of a struct is no variable')
+      raise ValueError('a field of a struct is not a variable')
     fields[bytes(names[i : i + width]).split(b'\0')[0].decode('latin-1')] = _matrix(content, order, left)[1]
   return fields
 
@@ -139,7 +139,7 @@ def _array(raw, at, order, shape, kind, name):
 
 def _numbers(kind, content, order) -> np.ndarray:
   if kind not in STORED:
-    raise ValueError(f'an element is of type {kind}, which is no kind of number')
+    raise ValueError(f'an element is of type {kind}, which is not a numeric type')
   dtype = np.dtype(order + STORED[kind])
   if len(content) % dtype.itemsize:
     raise ValueError(f'an element of {dtype} has {len(content)} bytes')

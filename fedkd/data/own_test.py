@@ -1,9 +1,9 @@
-"""Splits that give every client test rows of its own, out of the official test set, by the classes that it trains on.
+"""Splits that give every client its own test rows from the official test set, of the classes that it trains on.
 
 Pure functions of (labels, clients, seed, test_labels, ...), where `labels` are those of the training rows and
 `test_labels` those of the official test set, that return `Parts`. Both parts number one pool in which the test rows
 follow the training rows. All draws are from the split's own generator: equal in distribution to the published codes,
-not bit for bit. Most leave rows without an owner. All raise ConfigError for what cannot be had, in one sentence.
+not bit for bit. Most leave rows without an owner. All raise ConfigError, in one sentence, for impossible splits.
 """
 
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from fedkd.errors import ConfigError
 
 __all__ = ['fedgen_dirichlet', 'inner_dirichlet', 'lg_shards', 'n_way', 'uneven_classes']  # what a config may name
 
-# One stream of random numbers per purpose, beside those of `partition`.
+# One stream of random numbers per purpose, in addition to those of `partition`.
 N_WAY, UNEVEN, INNER, FEDGEN, LG = range(100, 105)
 
 
@@ -58,7 +58,7 @@ def n_way(
   test_shots: int = 40,
   legacy_shots: bool = True,
 ) -> Parts:
-  """About `ways` classes a client with about `shots` rows of each (FedProto, Tan et al., 2022).
+  """About `ways` classes per client with about `shots` rows of each (FedProto, Tan et al., 2022).
 
   Client i has n_i classes, uniform in [max(2, ways - stdev), min(C, ways + stdev + 1)) with the upper end excluded, and
   k_i rows of each: rows `stride * i` to `stride * i + k_i` of the class, in an order drawn once. Test rows: of each of
@@ -110,14 +110,14 @@ def _check_strides(labels, needed, field, value, clients, what, classes=None):
 
 
 def uneven_classes(labels: np.ndarray, clients: int, seed: int, test_labels: np.ndarray, ways: int = 2) -> Parts:
-  """`ways` classes a client, in uneven shares of the class (FedGH, Yi et al., 2023; FedMRL, Yi et al., 2024).
+  """`ways` classes per client, in uneven shares of each class (FedGH, Yi et al., 2023; FedMRL, Yi et al., 2024).
 
-  A class has ways * clients / C slots, with shares drawn from U(0.4, 0.6) and normalised. Client after client takes
-  slots of the classes that have the most left (a class may come twice), and from the front of the shuffled class
-  floor(share * N_c) rows, of the test rows as of the training rows.
+  A class has ways * clients / C slots, with shares drawn from U(0.4, 0.6) and normalised. One after the other,
+  clients take slots of the classes that have the most left (a class may come twice), and from the front of the shuffled
+  class floor(share * N_c) rows, of the test rows as of the training rows.
 
   Raises:
-    ConfigError: also if ways * clients is no multiple of the number of classes.
+    ConfigError: also if ways * clients is not a multiple of the number of classes.
   """
   check_clients(labels, clients)
   classes, rng = _classes(labels), np.random.default_rng([seed, UNEVEN])
@@ -142,7 +142,7 @@ def _slots(clients, classes, each, field) -> int:
   """Clients that a class has, if every client has `each` of them."""
   if each < 1 or clients * each % classes:
     raise ConfigError(
-      f'{field}={each} for data.clients={clients} is {each * clients} in all, no multiple of the {classes} classes; '
+      f'{field}={each} for data.clients={clients} is {each * clients} in all, not a multiple of the {classes} classes; '
       f'change {field} or data.clients'
     )
   return clients * each // classes
@@ -196,8 +196,8 @@ def fedgen_dirichlet(
   """Label skew of a share of the rows (FedGen, Zhu, Hong, Zhou, 2021).
 
   m = ratio * N / K. Of every class, in a random order, min(m, floor(ratio * N_c)) shuffled rows (all for the ratio 1)
-  are cut in Dirichlet proportions among the clients with less than m rows. All is drawn again until everybody has
-  `smallest` rows. Test rows: floor(N_c / K) of each of a client's labels, or with `all_labels` of every label.
+  are cut in Dirichlet proportions among the clients with less than m rows. Everything is drawn again until every client
+  has `smallest` rows. Test rows: floor(N_c / K) of each of a client's labels, or with `all_labels` of every label.
 
   Raises:
     ConfigError: also for a ratio outside (0, 1], or a `smallest` that MOST_REDRAWS draws do not reach.
@@ -235,10 +235,11 @@ def lg_shards(labels: np.ndarray, clients: int, seed: int, test_labels: np.ndarr
   """`per_client` shards of one label each for every client (LG-FedAvg, Liang et al., 2020).
 
   Every class is cut, in the order of the data set, into per_client * clients / C equal pieces; labels are shuffled and
-  dealt, and each takes a random remaining piece of its label. The test set is divided with the same labels.
+  dealt out, and each client takes a random remaining piece of each of its labels. The test set is divided with the same
+  labels.
 
   Raises:
-    ConfigError: also if per_client * clients is no multiple of the number of classes.
+    ConfigError: also if per_client * clients is not a multiple of the number of classes.
   """
   check_clients(labels, clients)
   classes, rng = _classes(labels), np.random.default_rng([seed, LG])

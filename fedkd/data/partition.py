@@ -1,4 +1,4 @@
-"""Who owns which training rows: pure functions of (labels, clients, seed), some of the rows' origin too.
+"""Which client owns which training rows: pure functions of (labels, clients, seed), some also of the rows' origins.
 
 Every partitioner returns a list of `clients` arrays int64[n_k] of row numbers in ascending order: disjoint,
 together all rows, none empty. Nothing is dropped where rows do not divide evenly: the first N mod K parts of
@@ -100,7 +100,7 @@ def dirichlet(
   check_concentration(concentration)
   if smallest < 1 or smallest * clients > len(labels):
     raise ConfigError(
-      f'data.smallest={smallest} examples for each of data.clients={clients} cannot be had from {len(labels)}; '
+      f'data.smallest={smallest} examples for each of data.clients={clients} are not available from {len(labels)}; '
       f'set data.smallest between 1 and {len(labels) // clients}, or lower data.clients'
     )
   rng = np.random.default_rng([seed, DIRICHLET])
@@ -121,7 +121,7 @@ def check_concentration(concentration: float) -> None:
 
 
 def no_split(labels: np.ndarray, clients: int, concentration: float, smallest: int) -> ConfigError:
-  """What to raise where no draw gives everyone `smallest` rows."""
+  """The error where no draw gives every client `smallest` rows."""
   return ConfigError(
     f'data.concentration={concentration} gave no split of {len(labels)} examples over data.clients={clients} in '
     f'which everyone has data.smallest={smallest}, in {MOST_REDRAWS} draws; lower data.smallest, raise '
@@ -160,7 +160,7 @@ def by_origin(labels: np.ndarray, clients: int, seed: int, origin: np.ndarray | 
     origin: int[N], 0..clients-1, or None where the data set has none.
 
   Raises:
-    ConfigError: if there are no origins, or not as many as clients.
+    ConfigError: if there are no origins, or their number is not that of the clients.
   """
   del seed
   check_clients(labels, clients)
@@ -174,7 +174,7 @@ def by_origin(labels: np.ndarray, clients: int, seed: int, origin: np.ndarray | 
 
 
 def few(labels: np.ndarray, clients: int, seed: int, per_class: int = 3) -> list[np.ndarray]:
-  """`per_class` random rows of each class for each client, disjoint; the rest has no owner (FedMD, iid).
+  """`per_class` random rows of each class for each client, disjoint; the rest have no owner (FedMD, iid).
 
   Raises:
     ConfigError: also if a class has fewer than clients * per_class rows.

@@ -37,7 +37,7 @@ def domains(arrays, angles=ANGLES) -> tuple:
     (arrays x_train, y_train and origin, the number of the domain; None for class names; names of the domains).
 
   Raises:
-    ConfigError: for angles that are no distinct finite numbers.
+    ConfigError: for angles that are not distinct finite numbers.
   """
   numbers = isinstance(angles, tuple | list) and all(type(a) in (int, float) and np.isfinite(a) for a in angles)
   if not numbers or not angles or len(set(angles)) < len(angles):

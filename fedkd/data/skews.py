@@ -1,6 +1,6 @@
 """Label skews of published experiments, as `partition`: pure functions of (labels, clients, seed, ...).
 
-`pathological`, `exdir` and `kt_pfl` are of training and official test rows together (`data.merge_test`), of which
+`pathological`, `exdir` and `kt_pfl` partition training and official test rows together (`data.merge_test`), of which
 every client then sets some aside (`data.test_share`); PFLlib's practical Dirichlet split is `partition.dirichlet` of
 them with smallest=40. Parts are disjoint and ascending, and none is empty; where rows do not divide evenly some have
 no owner. All draws are from the split's own generator: equal in distribution to the published codes, not bit for bit.
@@ -37,7 +37,7 @@ def pathological(
   """`ways` consecutive classes for every client (PFLlib, HtFLlib, FedTGP).
 
   Class after class goes, in the order of its rows, to the first ceil(K / C * ways) clients that still want a class, in
-  runs of random length, or with `balanced` of equal length; the last takes the rest.
+  runs of random length, or of equal length with `balanced`; the last takes the rest.
 
   Raises:
     ConfigError: also for more classes than there are, or classes too small to be cut.
@@ -70,8 +70,8 @@ def exdir(
 ) -> list[np.ndarray]:
   """`ways` random classes for every client, each cut in Dirichlet proportions among its holders (PFLlib's exdir).
 
-  Classes are drawn again until each has at least max(floor(ways * K / C / 2), 1) holders, proportions until everybody
-  has `smallest` rows.
+  Classes are drawn again until each has at least max(floor(ways * K / C / 2), 1) holders, proportions until every
+  client has `smallest` rows.
 
   Raises:
     ConfigError: also for more classes than there are, too few clients to hold all, or a `smallest` that is not reached.

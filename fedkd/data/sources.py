@@ -33,9 +33,9 @@ class Source(NamedTuple):
   class_names: tuple[str, ...]
   origin: np.ndarray | None = None  # int32[N], the natural owner of each training row: its domain, its writer, ...
   origins: tuple[str, ...] = ()  # names of the owners
-  public: int = 0  # so many rows, the last of the training rows, are a public set that nobody owns
+  public: int = 0  # rows at the end of the training rows that are a public set, which nobody owns
   public_test: tuple | None = None  # and its test set, (image uint8[P, H, W, c], label int32[P])
-  tested: int = 0  # so many rows, the last before the public ones, are official test rows, which nobody trains on
+  tested: int = 0  # rows just before the public ones that are official test rows, which nobody trains on
 
 
 def load(
@@ -54,7 +54,7 @@ def load(
       'domains:DIR' of domain/class/image; 'mat:FILE', EMNIST as published for MATLAB, with writers; 'rotated_mnist' or
       'rotated_mnist_5k', whose domains are the same 1000 digits rotated by `angles`; or a TFDS name such as 'cifar10'
       or 'emnist/letters', prepared as array_record or parquet.
-    directory: where prepared TFDS sets lie; None is $TFDS_DATA_DIR or TFDS's own default.
+    directory: where prepared TFDS sets are; None is $TFDS_DATA_DIR or TFDS's own default.
     label: the feature of a TFDS set to learn. With 'coarse_label' (cifar100) `origin` is the rank of the fine class
       within its superclass.
     keep: original labels (int) or class names (str) of the classes to keep; () keeps all.
@@ -78,7 +78,8 @@ def counts(source: Source) -> dict[str, int]:
 
 
 def merged(source: Source, trainable: bool) -> Source:
-  """The source with its official test rows behind its training rows, for splits with test rows of each client's own.
+  """The source with its official test rows behind its training rows, for splits that give each client its own test
+  rows.
 
   Args:
     trainable: whether they are training rows from now on; else `tested` of the result counts them.
@@ -103,7 +104,7 @@ def merged(source: Source, trainable: bool) -> Source:
 
 
 def trained(source: Source) -> np.ndarray:
-  """The images that somebody may train on, uint8[N, H, W, c]: all training images but official test rows."""
+  """The images that clients may train on, uint8[N, H, W, c]: all training images but official test rows."""
   end = len(source.train_image) - source.public
   image = source.train_image
   return np.concatenate([image[: end - source.tested], image[end:]]) if source.tested else image
@@ -204,7 +205,7 @@ def _keep(name, arrays, names, keep) -> dict:
   if unknown := [entry for entry in keep if entry not in label_of]:
     classes = [str(label) if str(label) == text else f'{label} ({text})' for label, text in known.items()]
     raise ConfigError(
-      f'data.keep names {unknown[0]!r}, which is no class of data.name={name}; choose among {_shorten(classes, 30)}'
+      f'data.keep names {unknown[0]!r}, which is not a class of data.name={name}; choose among {_shorten(classes, 30)}'
     )
   chosen = [label_of[entry] for entry in keep]
   inside = {split: np.isin(arrays[f'y_{split}'], chosen) for split in SPLITS if f'y_{split}' in arrays}
@@ -263,7 +264,9 @@ def _check(name, arrays):
         f'{MOST_CLASSES}'
       )
     if not x.size:
-      raise ConfigError(f'data.name={name}: x_{split} has shape {list(x.shape)}, no pixel; give at least one image')
+      raise ConfigError(
+        f'data.name={name}: x_{split} has shape {list(x.shape)}, without pixels; give at least one image'
+      )
   train, test = (arrays[f'x_{split}'].shape[1:] for split in (splits[0], splits[-1]))
   if train != test:
     raise ConfigError(f'data.name={name}: training images are {list(train)}, test images {list(test)}; make them equal')
@@ -292,7 +295,7 @@ def _npz(path, limit) -> dict:
   remedy = f'give a file of {", ".join(keys)} written by numpy.savez'
   try:
     arrays, found = npz.read(path, limit, keys)
-  except Exception as error:  # a file that is no .npz raises whatever its first bytes suggest
+  except Exception as error:  # a file that is not an .npz raises whatever its first bytes suggest
     raise ConfigError(f'data.name=npz:{path} cannot be read ({error}); {remedy}') from error
   if len(arrays) < len(keys):
     missing, others = [key for key in keys if key not in arrays], ' '.join(', '.join(found).split())[:200]

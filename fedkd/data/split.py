@@ -36,14 +36,14 @@ def shares(
 ) -> Split:
   """Cuts every client's rows of each class at random: floor(share * n_c) for test, public and validation, each.
 
-  Without public and test shares this is `partition.hold_out`, which does not look at classes.
+  Without public and test shares this is `partition.hold_out`, which ignores classes.
 
   Args:
     source: a `sources.Source`.
     parts: per client int[n_k], from a partitioner.
     seed: of the draw.
     validation: share of each client's rows held out, in [0, 1).
-    public_share: share given to everybody.
+    public_share: share given to all clients.
     test_share: share of the client's own test set.
     aligned: all clients draw the same numbers, so that clients with equally ordered copies of the same examples
       (rotated digits) split them alike and no copy of a test example is trained on anywhere.
@@ -89,7 +89,7 @@ def pacs_paper(
   Args:
     source, parts, seed: as in `shares`.
     validation, test_share, aligned: not used; the rule fixes the sizes.
-    public_share: share of each class given to everybody, in [0, 1).
+    public_share: share of each class given to all clients, in [0, 1).
 
   Raises:
     ConfigError: for a public share outside [0, 1), one of a source that has public rows, or a part left empty.
@@ -145,7 +145,7 @@ def _check_shares(source, asked):
     raise ConfigError(f'{terms} leaves nothing to train on; lower them to less than 1 in all')
   if asked['public_share'] and source.public:
     raise ConfigError(
-      f'data.public_share={asked["public_share"]} cannot be had beside the {source.public} public rows of a set of '
+      f'data.public_share={asked["public_share"]} cannot be combined with the {source.public} public rows of a set of '
       'its own; set data.public_share=0 or leave out the public set'
     )
 

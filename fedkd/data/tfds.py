@@ -53,7 +53,7 @@ def load(name, directory, label, limit=LIMIT) -> tuple:
   arrays = cached(key, version, lambda: _read(name, builder, data, label))
   labels = np.concatenate([arrays[f'y_{split}'] for split in SPLITS])
   if strange := labels[(labels < 0) | (labels >= len(names))][:1].tolist():
-    raise ConfigError(_damaged(name, builder, f'{strange[0]} is no label of {len(names)} classes'))
+    raise ConfigError(_damaged(name, builder, f'{strange[0]} is not a label of {len(names)} classes'))
   return arrays, names
 
 
@@ -130,7 +130,7 @@ def _check_features(name, features, label):
     )
   if label not in classes:
     raise ConfigError(
-      f'data.label={label} is no class label of data.name={name}; set it to {" or ".join(sorted(classes))}'
+      f'data.label={label} is not a class label of data.name={name}; set it to {" or ".join(sorted(classes))}'
     )
 
 

@@ -69,7 +69,7 @@ def build(config, beside='.', dry=False, evaluate=None) -> Experiment:
     variables = initial_shapes(groups, initial, config.seeds)
   trained_before = config.init_from or any(dict(entry).get('weights') for entry in configs.entries(config))
   if trained_before and config.initial == 'own':
-    raise ConfigError("initial='own' does not go with init_from or with weights of groups; set it to 'equal'")
+    raise ConfigError("initial='own' cannot be combined with init_from or with weights of groups; set it to 'equal'")
   decay = 0.0 if trained_before else max(found, default=0.0)
   check_states(variables, config.data.clients)
   _check_lone_examples(groups, variables, splits)

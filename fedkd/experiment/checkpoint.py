@@ -38,7 +38,7 @@ def manager(directory, keep=KEPT, largest=0, tidy=True):
   """The Orbax manager of a run's `checkpoints/`; saves are atomic and done when `save` returns.
 
   `tidy`: remove what an interrupted save has left; not for readers, since another process may be saving.
-  `largest`: bytes of the largest array to save. Orbax compresses as many arrays at once as it may hold beside a state;
+  `largest`: bytes of the largest array to save. Orbax compresses as many arrays at once as it may hold besides a state;
   with 0 that is all of them.
 
   Raises:
@@ -163,7 +163,7 @@ def restore(opened, like, warn, tidy=True, accept=lambda step, notes: None):
     like: step -> pytree of arrays or ShapeDtypeStructs with the structure of the state saved there.
     warn: called with one sentence per damaged checkpoint.
     tidy: delete damaged ones where there is an intact one, so that their numbers are free.
-    accept: (step, notes) -> None; raises a ConfigError where another file of the run does not go with them.
+    accept: (step, notes) -> None; raises a ConfigError where another file of the run is inconsistent with them.
 
   Returns:
     (step, state, notes), or None if there is no checkpoint.
@@ -189,7 +189,7 @@ def restore(opened, like, warn, tidy=True, accept=lambda step, notes: None):
         opened.delete(later)
       return step, state, notes
   if refused:
-    raise ConfigError(f'{refused}, and no checkpoint is older than that; bring it back, or choose another workdir')
+    raise ConfigError(f'{refused}, and no checkpoint is older than that; restore it, or choose another workdir')
   if damaged:
     raise ConfigError(
       f'workdir={opened.directory.parent}: no checkpoint can be read ({reason}); undo what was changed in the method '

@@ -15,15 +15,15 @@ def check_workdir(workdir):
   """Checks that a run directory can be one, before anything is read or made.
 
   Raises:
-    ConfigError: for an empty name, one that no file system takes, or something else than a directory.
+    ConfigError: for an empty name, one that no file system takes, or a path that is not a directory.
   """
   path = pathlib.Path(workdir)
   try:
     is_other = path.exists() and not path.is_dir()
   except OSError as error:  # a name too long
-    raise ConfigError(f'workdir={str(workdir)[:60]}... cannot be had ({error.strerror}); shorten it') from error
+    raise ConfigError(f'workdir={str(workdir)[:60]}... is not available ({error.strerror}); shorten it') from error
   if not str(workdir) or '\0' in str(workdir) or is_other:
-    raise ConfigError(f"workdir={str(workdir)!r} is no directory; give one such as runs/try, '.' for this one")
+    raise ConfigError(f"workdir={str(workdir)!r} is not a directory; give one such as runs/try, '.' for this one")
 
 
 def make_early_stop(block, last, config, source, splits) -> early_stopping.EarlyStop | None:
@@ -53,18 +53,18 @@ def make_early_stop(block, last, config, source, splits) -> early_stopping.Early
   for field, usual in (('client_store', ''), ('eval_clients', 0)):
     if config[field] != usual:
       raise ConfigError(
-        f'{field}={config[field]!r} does not go with early_stop, which needs all clients; set it to {usual!r}'
+        f'{field}={config[field]!r} cannot be combined with early_stop, which needs all clients; set it to {usual!r}'
       )
   if last and config.plan.name != 'synchronous':
     raise ConfigError(
-      f'plan.name={config.plan.name!r} does not go with early_stop: a seldom sampled client would stop before it '
-      "has learned; set it to 'synchronous'"
+      f'plan.name={config.plan.name!r} cannot be combined with early_stop: a rarely sampled client would stop before '
+      "it has learned; set it to 'synchronous'"
     )
   return early
 
 
 def check_batches(blocks, source):
-  """Checks that one mini-batch of images can be had in memory.
+  """Checks that one mini-batch of images fits in memory.
 
   Raises:
     ConfigError: that names the field.
@@ -79,7 +79,7 @@ def check_batches(blocks, source):
 
 
 def check_states(tree, clients):
-  """Checks that states can be had in memory. `tree`: of ShapeDtypeStruct.
+  """Checks that states fit in memory. `tree`: of ShapeDtypeStruct.
 
   Raises:
     ConfigError: that names what makes them smaller.

@@ -88,12 +88,12 @@ class Records:
       StoreError: if the file does not have its records.
     """
     if not self.path.exists():
-      raise StoreError(f'{self.path} is missing; bring it back, or start in a new workdir')
+      raise StoreError(f'{self.path} is missing; restore it, or start in a new workdir')
     self._open('rb+' if os.access(self.path, os.W_OK) else 'rb')  # an archive may be read-only
     needed, size = int(table.place.max(initial=-1)) + 1, self.path.stat().st_size
     self._end = max(needed, -(-size // max(self.bytes, 1)))
     if needed * self.bytes > size:
-      raise StoreError(f'{self.path} lacks records of the checkpoint; bring the file back, or start in a new workdir')
+      raise StoreError(f'{self.path} lacks records of the checkpoint; restore the file, or start in a new workdir')
     self._kept = [table.place]
     self._fix()
 
@@ -137,9 +137,7 @@ class Records:
         continue
       self._get(record, int(table.place[row]) * self.bytes)
       if zlib.crc32(record) != table.sum[row]:
-        raise StoreError(
-          f'{self.path}: the record of row {row} is damaged; bring the file back or choose a new workdir'
-        )
+        raise StoreError(f'{self.path}: the record of row {row} is damaged; restore the file or choose a new workdir')
       for leaf, part in self._parts(out, record):
         leaf[:, i] = part
 

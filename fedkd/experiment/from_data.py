@@ -1,4 +1,4 @@
-"""Parts of states that follow from the data: no checkpoint holds them, and a run that goes on makes them again."""
+"""Parts of states that follow from the data: no checkpoint holds them, and a run that is continued makes them again."""
 
 from collections.abc import Callable
 

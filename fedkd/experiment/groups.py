@@ -131,5 +131,5 @@ def _architecture(name, i):
     raise ConfigError(f'groups[{i}].model={name!r} is unknown; choose one of {", ".join(choices)}, or module:Class')
   make = configs.resolve(name, choices, f'groups[{i}].model')
   if not callable(make):
-    raise ConfigError(f'groups[{i}].model={name!r} is no class; give one of {", ".join(choices)}, or module:Class')
+    raise ConfigError(f'groups[{i}].model={name!r} is not a class; give one of {", ".join(choices)}, or module:Class')
   return make

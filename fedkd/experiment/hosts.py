@@ -58,7 +58,9 @@ def join(where):
     )
   except (ValueError, OSError, RuntimeError) as error:
     reason = getattr(error, 'strerror', None) or str(error).split('\n')[0]
-    raise ConfigError(f'hosts={where!r}: {reason}; give HOST:PORT,COUNT,INDEX, alike on all but for INDEX') from error
+    raise ConfigError(
+      f'hosts={where!r}: {reason}; give HOST:PORT,COUNT,INDEX, the same on all hosts except INDEX'
+    ) from error
   _joined = many
 
 
@@ -67,9 +69,9 @@ def _parsed(where) -> tuple:
   address, many, index = where.split(',')
   host, colon, port = address.rpartition(':')
   if not (colon and host and port.isdecimal() and 1 <= int(port) < 2**16):
-    raise ValueError(f'{address!r} is no address and port from 1 to 65535')
+    raise ValueError(f'{address!r} is not an address with a port from 1 to 65535')
   if not 1 <= int(many) <= MOST_HOSTS or not 0 <= int(index) < int(many):
-    raise ValueError(f'host {index} of {many} cannot be; hosts are numbered from 0')
+    raise ValueError(f'host {index} of {many} does not exist; hosts are numbered from 0')
   family, kind, protocol, _, place = socket.getaddrinfo(host.strip('[]'), int(port), type=socket.SOCK_STREAM)[0]
   return address, (family, kind, protocol, place), int(many), int(index)
 
@@ -79,7 +81,9 @@ def _check_devices():
   per_host = [sum(device.process_index == host for device in jax.devices()) for host in range(_joined)]
   if len(set(per_host)) > 1:
     text = ', '.join(f'{many} on host {host}' for host, many in enumerate(per_host))
-    raise ConfigError(f'devices: the hosts have {text}; give all hosts the same config.devices, and as many devices')
+    raise ConfigError(
+      f'devices: the hosts have {text}; give all hosts the same config.devices and the same number of devices'
+    )
 
 
 def count() -> int:
@@ -159,7 +163,7 @@ def check_agreement(values):
     for field in sorted(other.keys() | primary.keys()):
       if other.get(field) != primary.get(field):
         raise ConfigError(
-          f'{field}={other.get(field)!r} on host {host}, but {primary.get(field)!r} on host 0; start all hosts alike'
+          f'{field}={other.get(field)!r} on host {host}, but {primary.get(field)!r} on host 0; start them identically'
         )
 
 
@@ -167,7 +171,7 @@ def code(config) -> int:
   """CRC-32 of this package's source files, and of the modules that a plain config names as 'module:function'."""
   files = sorted(pathlib.Path(__file__).parents[1].rglob('*.py'))
   for module in sorted(set(re.findall(r'"([A-Za-z_][\w.]*):[A-Za-z_]\w*"', json.dumps(config)))):
-    with contextlib.suppress(ImportError):  # 'folder:DIR' is no module
+    with contextlib.suppress(ImportError):  # 'folder:DIR' is not a module
       spec = importlib.util.find_spec(module)
       files += [pathlib.Path(spec.origin)] if spec and spec.has_location else []
   return zlib.crc32(b''.join(file.read_bytes() for file in files))

@@ -34,7 +34,7 @@ def read_config(workdir: str | pathlib.Path, trust: bool = False) -> ConfigDict:
     raise ConfigError(f'workdir={workdir} holds no run (no config.json); give the --workdir of a run')
   default, saved = configs.default().to_dict(), configs.check_stored(files.read_sealed(path), workdir, trust)
   if not isinstance(saved.get('data'), dict):
-    raise ConfigError(f'workdir={workdir}: config.json is damaged (it has no data); bring the file back')
+    raise ConfigError(f'workdir={workdir}: config.json is damaged (it has no data); restore the file')
   saved['data'] = {**default['data'], **saved['data']}
   return ConfigDict(configs.freeze({**default, **saved}))
 
@@ -102,8 +102,8 @@ def phase_at(parts, step) -> tuple:
 
 
 def restore(parts, saved, workdir, tidy=True):
-  """(step, state, totals) of the newest checkpoint that is intact and goes with `metrics.jsonl`, or None; arguments as
-  `checkpoint.restore`."""
+  """(step, state, totals) of the newest checkpoint that is intact and consistent with `metrics.jsonl`, or None;
+  arguments as `checkpoint.restore`."""
   phase_of = lambda step: parts.phases[phase_at(parts, step)[0]]
   like, accept = (lambda step: phase_of(step).saved), (lambda *checkpoint: evaluated(parts, workdir, *checkpoint))
   found = []

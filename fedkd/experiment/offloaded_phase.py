@@ -47,7 +47,7 @@ class ClientStates(NamedTuple):
     ]
 
   def room(self, many) -> list:
-    """Zeros for the states of so many clients."""
+    """Zeros for the states of `many` clients, per group."""
     zeros = lambda n: lambda s: np.zeros((s.shape[0], n, *s.shape[1:]), s.dtype)
     return [jax.tree.map(zeros(n), like) for n, like in zip(many, self.like, strict=True)]
 
@@ -171,7 +171,7 @@ class OffloadedPhase(NamedTuple):
     return State(nobody, self.programs.server(self.inputs._replace(variables=variables)))
 
   def run(self, state, start, count, stopped=None):
-    del stopped  # early stopping does not go with a store
+    del stopped  # early stopping cannot be combined with a store
     tables, server, reports, end = list(state.client), state.server, [], start + count
     rows, held = self.participating(start, end), self.states.room(self.places)
     self.states.read(tables, rows, held)

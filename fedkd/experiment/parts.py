@@ -107,8 +107,8 @@ def _check_tests(config):
   for field in ('test_share', 'merge_test'):
     if config.data[field]:
       raise ConfigError(
-        f'data.{field}={config.data[field]} does not go with {_field(config, "partition")}, whose clients have test '
-        f'rows out of the official test set; set it to {type(config.data[field])(0)}'
+        f'data.{field}={config.data[field]} cannot be combined with {_field(config, "partition")}, whose clients have '
+        f'test rows out of the official test set; set it to {type(config.data[field])(0)}'
       )
 
 
@@ -121,7 +121,7 @@ def _check_parts(make, parts, clients, count, first=0):
   what = f'data.partition {blame.name_of(make)}{blame.place(make)} returned'
   if not isinstance(parts, list | tuple) or len(parts) != clients:
     many = len(parts) if isinstance(parts, list | tuple) else type(parts).__name__
-    raise ConfigError(f'{what} {many} for data.clients={clients}; let it return as many arrays of row numbers')
+    raise ConfigError(f'{what} {many} for data.clients={clients}; let it return one array of row numbers per client')
   for k, part in enumerate(map(np.asarray, parts)):
     if part.ndim != 1 or not np.issubdtype(part.dtype, np.integer) or not len(part):
       raise ConfigError(f'{what} {part.dtype}{list(part.shape)} for client {k}; let it be row numbers, at least one')
@@ -132,7 +132,7 @@ def _check_parts(make, parts, clients, count, first=0):
 
 
 def make_plan(values, sizes, rounds) -> Plan:
-  """The plan of a config block, for so many clients per group.
+  """The plan of a config block, for the given numbers of clients per group.
 
   Raises:
     ConfigError: for a plan that does not fit these clients.

@@ -59,7 +59,7 @@ class Phase(Protocol):
     ...
 
   def unpack(self, saved) -> State:
-    """And back."""
+    """Inverse of `pack`."""
     ...
 
   def checksum(self, state) -> str:

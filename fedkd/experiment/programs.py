@@ -36,7 +36,7 @@ class Task(NamedTuple):
 
 
 class Inputs(NamedTuple):
-  """What a program takes beside the state. Fields in `PER_SEED` have a leading axis [seeds]; the others have none."""
+  """What a program takes besides the state. Fields in `PER_SEED` have a leading axis [seeds]; the others have none."""
 
   pool: Pool
   key: jax.Array  # the run's keys of the phase

@@ -16,7 +16,7 @@ from fedkd.data import cache
 def use_compilation_cache():
   """Keeps compiled programs in $FEDKD_CACHE (default ~/.cache/fedkd), unless JAX is configured for another directory.
 
-  Small ones too: a run compiles some fifty beside its rounds, which together take longer than a short run.
+  Small ones too: a run compiles some fifty besides its rounds, which together take longer than a short run.
   """
   if jax.config.jax_compilation_cache_dir is None:
     jax.config.update('jax_compilation_cache_dir', str(cache.directory() / 'xla'))

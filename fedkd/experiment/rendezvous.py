@@ -1,4 +1,4 @@
-"""Hosts meet at the first one's address before JAX uses it: two of one number would end all the others.
+"""Hosts meet at the first one's address before JAX uses it: two with the same number would end all the others.
 
 A host sends one line, `fedkd COUNT INDEX`. The answer is one line, too: `go` as soon as all are there, or why not.
 """
@@ -13,7 +13,7 @@ LONGEST = 300  # bytes of a line
 
 
 def wait_for_others(place, many):
-  """Waits on the first host until all others are there.
+  """Waits, on the first host, until all others are there.
 
   Args:
     place: (family, kind, protocol, socket address) to listen at.
@@ -48,7 +48,7 @@ def _let_in(listening, many, there, until):
     host, _ = listening.accept()
   except TimeoutError:
     lacking = ', '.join(str(index) for index in range(1, many) if index not in there)
-    raise ValueError(f'host {lacking} of {many} did not come in {SECONDS} seconds') from None
+    raise ValueError(f'host {lacking} of {many} did not arrive within {SECONDS} seconds') from None
   try:
     word, count, index = _hear(host, time.monotonic() + GREETING).split()
     if word != 'fedkd':
@@ -68,7 +68,7 @@ def _let_in(listening, many, there, until):
 
 
 def _is_closed(host) -> bool:
-  """Whether a host has gone; one that waits says nothing."""
+  """Whether a host has closed its connection; one that waits sends nothing."""
   host.setblocking(False)
   try:
     return not host.recv(1, socket.MSG_PEEK)
@@ -79,7 +79,7 @@ def _is_closed(host) -> bool:
 
 
 def come(place, many, index):
-  """Waits on another host than the first until all are there.
+  """Waits, on any other host, until all are there.
 
   Raises:
     ValueError: if this one is refused, or the first one is not there in time.
@@ -100,7 +100,7 @@ def come(place, many, index):
     if answer == 'go':
       return
     if answer is not None:
-      raise ValueError(answer if answer.startswith('host ') else 'the hosts there began without this one')
+      raise ValueError(answer if answer.startswith('host ') else 'the other hosts began without this one')
     time.sleep(AGAIN)
 
 
@@ -108,7 +108,7 @@ def _say(host, line):
   host.settimeout(GREETING)
   try:
     host.sendall(f'{line}\n'.encode())
-  except OSError:  # it has gone: JAX says so, or the other end
+  except OSError:  # the connection is closed: JAX reports it, or the other end does
     return
 
 

@@ -128,9 +128,7 @@ def _finished(workdir, config, warn) -> dict | None:
 def _check_same_config(workdir, config):
   if not (workdir / 'config.json').exists():
     if there := [name for name in ('metrics.jsonl', 'summary.json', 'checkpoints') if (workdir / name).exists()]:
-      raise ConfigError(
-        f'workdir={workdir} has a {there[0]} but no config.json; bring that back, or choose another workdir'
-      )
+      raise ConfigError(f'workdir={workdir} has a {there[0]} but no config.json; restore it, or choose another workdir')
     return
   changed = configs.differences(files.read_sealed(workdir / 'config.json'), config)
   if changed:

@@ -12,7 +12,7 @@ from fedkd.experiment import checkpoint
 
 
 def write(workdir, phase, variables, sizes, config):
-  """Keeps the variables of phase number `phase`, per group leaves [seeds, 1 or n, ...], beside the config, as JSON, of
+  """Keeps the variables of phase number `phase`, per group leaves [seeds, 1 or n, ...], with the config, as JSON, of
   the run that made them; `sizes`: clients per group."""
   every = _per_client(_models(variables), sizes)  # a collective operation: on all hosts, even those that write nothing
   with checkpoint.manager(pathlib.Path(workdir) / 'phases', keep=None) as opened:
@@ -65,7 +65,7 @@ def read(config, beside, variables) -> tuple:
       except Exception as error:  # as in `checkpoint.restore`
         reason = checkpoint.reason_of(error)
         raise ConfigError(
-          f'{where}: {path / "phases" / phase} is damaged ({reason}); bring it back, or delete {path} and run it again'
+          f'{where}: {path / "phases" / phase} is damaged ({reason}); restore it, or delete {path} and run it again'
         ) from error
   except OSError as error:  # the system's, not damage
     raise ConfigError(
@@ -73,8 +73,8 @@ def read(config, beside, variables) -> tuple:
     ) from error
   if changed := _of_another_run(notes, other):
     raise ConfigError(
-      f'{where}: {path / "phases" / phase} is of a run with another config ({"; ".join(changed)}); bring the right one '
-      f'back, or delete {path} and run it again'
+      f'{where}: {path / "phases" / phase} is of a run with another config ({"; ".join(changed)}); restore the right '
+      f'one, or delete {path} and run it again'
     )
   return jax.tree.map(jnp.asarray, found)
 

@@ -43,7 +43,7 @@ def dsfl(
     tx: optax optimizer, of the clients and of the server's models.
     subset: public rows per round, new ones each round; 0 is all rows.
     digest_epochs, digest_batch: of the distillation, passes over the subset and examples per mini-batch; no passes is
-      Private, but for the server's models, which then need `inference='own'`.
+      Private, except for the server's models, so that `inference='own'` is then required.
     epochs: passes over the client's own data per round; or
     steps: mini-batches.
     batch: examples per mini-batch of them.
@@ -51,7 +51,7 @@ def dsfl(
       paper); 'power', to the power of `exponent` (SCARLET).
     temperature, exponent: may be traced.
     inference: a client uses the 'server' model of its architecture, `accuracy_own` being that of its own model; or its
-      'own', and the server has none.
+      'own', in which case the server has none.
     keep_optimizer: whether the clients' optimizer states persist across rounds; else they are fresh in each.
 
   Raises:
@@ -68,15 +68,15 @@ def dsfl(
     lessons, many = servers.lessons(received)
     away, loss_fn = distillation.towards(model, data.pool, distance), local.supervised(model, data.pool)
 
-    def digest(learner):
-      key_digest = jax.random.fold_in(key, 1)
-      return local.fit(key_digest, learner, tx, away, lessons, many, digest_batch, None, digest_epochs, t)
+    def distill(learner):
+      key_distill = jax.random.fold_in(key, 1)
+      return local.fit(key_distill, learner, tx, away, lessons, many, digest_batch, None, digest_epochs, t)
 
     def revisit(learner):
       return local.fit(key, learner, tx, loss_fn, private.index, private.size, batch, steps, epochs, t)
 
-    digest = digest if digest_epochs else None
-    state, info = distillation.digest_and_revisit(state, tx, keep_optimizer, digest, revisit)
+    distill = distill if digest_epochs else None
+    state, info = distillation.distill_and_revisit(state, tx, keep_optimizer, distill, revisit)
     logits = infer(model, local.variables(state['learner']), data.pool.example, received['index'])
     return state, {'knowledge': jax.nn.softmax(logits)}, info
 

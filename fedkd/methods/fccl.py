@@ -1,7 +1,7 @@
 """FCCL: Huang, Ye, Du, "Learn from Others and Be Yourself in Heterogeneous Federated Learning", 2022.
 
-Clients make the classes of their outputs on public images go with the classes of everybody's mean output, and with no
-other, and do not forget what they and others had taught them.
+Clients make each class of their outputs on public images correlate with the same class of everybody's mean output, and
+with no other, and distil their own earlier models so as not to forget.
 """
 
 from typing import Annotated
@@ -16,7 +16,7 @@ from fedkd.ranges import Count, Positive, Range, Scale, Weight, checked
 from fedkd.types import Client, Method
 
 Batch = Annotated[int, Range(least=2)]
-TINY = 1e-12  # beside variances
+TINY = 1e-12  # added to variances
 
 
 @checked
@@ -39,10 +39,10 @@ def fccl(
   Learned: every client's own model. Sent: logits on a subset of the public rows up, their mean and the rows of the next
   subset down. Averaged: logits. Labels of public rows are not used: a client does not train on the rows that it shares.
 
-  On its own rows a client distils two older models beside its labels: the one that it had when the round began, and the
-  one that it came with, which a phase of `private` before has trained; without one set `intra` to 0.
+  On its own rows a client distils two older models in addition to learning its labels: its model at the beginning of
+  the round, and its initial model, which a phase of `private` has trained before (else set `intra` to 0).
 
-  The authors predict public images anew in every batch, here once per round; their teachers see augmented images.
+  The authors predict public images anew in every batch (here: once per round); their teachers see augmented images.
 
   Args:
     tx: optax optimizer (the authors': Adam, 1e-3).
@@ -53,7 +53,7 @@ def fccl(
     batch: examples per mini-batch of them.
     off_diagonal: weight of the correlations between different classes. May be traced, as the weights below.
     inter: weight of the divergence from the client's model of the round before.
-    intra: weight of the divergence from the model that it came with.
+    intra: weight of the divergence from the client's initial model.
     temperature: of both, without the factor T^2.
     keep_optimizer: whether the two optimizer states persist across rounds; else they are fresh in each.
 
@@ -86,14 +86,14 @@ def fccl(
         loss += weight * jnp.mean(jax.vmap(losses.kl_divergence)(target, logits / temperature))
       return loss, (batch_stats, local.tally(label, loss=loss))
 
-    def digest(learner):
-      key_digest = jax.random.fold_in(key, 1)
-      return local.fit(key_digest, learner, tx, away, lessons, many, digest_batch, None, digest_epochs, t)
+    def distill(learner):
+      key_distill = jax.random.fold_in(key, 1)
+      return local.fit(key_distill, learner, tx, away, lessons, many, digest_batch, None, digest_epochs, t)
 
     def revisit(learner):
       return local.fit(key, learner, tx, loss_fn, private.index, private.size, batch, steps, epochs, t)
 
-    state, info = distillation.digest_and_revisit(state, tx, keep_optimizer, digest, revisit)
+    state, info = distillation.distill_and_revisit(state, tx, keep_optimizer, distill, revisit)
     logits = inference.infer(model, local.variables(state['learner']), data.pool.example, received['index'])
     return {**state, 'first': first}, {'knowledge': logits}, info
 

@@ -38,18 +38,18 @@ def fd(
   """Class-mean outputs as the only message.
 
   Learned: every client's own model. Sent: the mean output per class seen, and the class numbers, both ways. Averaged:
-  class means, for each client those of the others in the last round.
+  class means; each client receives the mean over the other clients of the last round.
 
-  FedDistill in FedGen's code is knowledge='logits', distance='kl', others_only=False, average='all', but for the rows
-  of zeros that it counts where a client lacks a class, and FedDistill+ the same with share_weights=True; in HtFLlib
-  until April 2024 it was knowledge='logits', distance='mse', others_only=False.
+  FedDistill in FedGen's code is knowledge='logits', distance='kl', others_only=False, average='all', except for the
+  rows of zeros that it counts where a client lacks a class, and FedDistill+ the same with share_weights=True; in
+  HtFLlib until April 2024 it was knowledge='logits', distance='mse', others_only=False.
 
   Args:
     tx: optax optimizer.
     steps: mini-batches per client update (250 in the paper); or
     epochs: passes over the client's data per client update.
     batch: examples per mini-batch.
-    gamma: weight of the distance to what was received, which the paper does not give; 0 is Private. May be traced.
+    gamma: weight of the distance to the received outputs, which the paper does not state; 0 is Private. May be traced.
     knowledge: what is averaged and sent, 'probabilities' (the paper's normalised outputs) or 'logits'.
     distance: cross-entropy towards the received distribution ('ce', the paper), the divergence from it ('kl', with the
       same gradient), or the mean squared error of outputs ('mse').
@@ -57,12 +57,13 @@ def fd(
     average: over the uploads of the last 'round', or over 'all' so far.
     share_weights: whether weights are averaged too, so that clients begin with the global ones and are evaluated with
       them.
-    share: with `share_weights`, which: 'all', BatchNorm statistics included, as in FedAvg; or layers as in `lg_fedavg`
-      ('head'; 'net' is all weights without the statistics, as in FedGen's code), all else being a client's own.
+    share: with `share_weights`, which of them: 'all', BatchNorm statistics included, as in FedAvg; or layers as in
+      `lg_fedavg` ('head'; 'net' is all weights without the statistics, as in FedGen's code); everything else stays with
+      the client.
     keep_optimizer: whether the optimizer's state persists across updates; else it is fresh in each.
 
   Raises:
-    ValueError: for an unknown choice, `others_only` over 'all' rounds, which nobody has defined, or `share` without
+    ValueError: for an unknown choice, `others_only` over 'all' rounds, which is undefined, or `share` without
       `share_weights`; at init, for weights of different architectures, or layers that a model lacks.
   """
   check_choice('knowledge', knowledge, KNOWLEDGE)

@@ -44,8 +44,8 @@ def averaging(
 
 
 def with_statistics(method: Method, statistics: str) -> Method:
-  """A method of `averaging`, whose BatchNorm statistics are 'averaged' as it does, or a client's 'own', which never
-  travel.
+  """A method of `averaging`, whose BatchNorm statistics are 'averaged' as it does, or a client's 'own', which are
+  never sent.
 
   Raises:
     ValueError: for another choice.
@@ -86,7 +86,7 @@ def fedavg(
   ensemble: bool = False,
   statistics: str = 'averaged',
 ) -> Method:
-  """Clients train the global model; the server averages their models, weighted by n_k.
+  """Clients train the global model; the server averages the models they return, weighted by n_k.
 
   Learned: the global variables, on the server. Sent: weights, BatchNorm statistics and n_k up, weights and
   statistics down. Averaged: both, by `rule`.
@@ -100,13 +100,13 @@ def fedavg(
     epochs: passes over the client's data per round.
     batch: examples per mini-batch.
     rule: aggregation rule (`fedkd.aggregate`), weighted by n_k.
-    per_group: average inside each architecture instead of demanding a single one.
+    per_group: average within each architecture instead of requiring a single one.
     keep_optimizer: clients keep their optimizer state between updates (FedHe's FedAvg baseline); else fresh.
-    server_tx: optax optimizer of the server, which takes the mean change for a gradient (`servers.weights`); None:
+    server_tx: optax optimizer of the server, which treats the mean change as a gradient (`servers.weights`); None:
       the mean replaces the weights.
     ensemble: whether the clients' models are kept, so that every evaluation also has the accuracy of the sum of their
-      logits, `accuracy_ensemble`: FedEnsemble in FedGen's code (Zhu, Hong, Zhou, 2021). Who was absent counts with what
-      the others began with.
+      logits, `accuracy_ensemble`: FedEnsemble in FedGen's code (Zhu, Hong, Zhou, 2021). An absent client counts with
+      the model that the others started from.
     statistics: whether BatchNorm statistics are 'averaged' like the weights, or a client's 'own', as in FedGen's code.
 
   Raises:
@@ -127,6 +127,6 @@ def fedavg(
 
 
 def _sum_of_logits(model, variables, server_state, x):
-  """Predicts by the models that the clients have uploaded."""
+  """Predicts with the models that the clients have uploaded."""
   del variables
   return jnp.sum(jax.lax.map(lambda own: model.apply(own, x, False)[0], server_state.uploads), 0)

@@ -1,7 +1,7 @@
 """FedDF: Lin, Kong, Stich, Jaggi, "Ensemble Distillation for Robust Model Fusion in Federated Learning", 2020,
 Algorithms 1 and 3.
 
-FedAvg inside each architecture, after which the server distils all models it received into every average.
+FedAvg within each architecture, after which the server distils all models that it received into every average.
 """
 
 import optax
@@ -39,26 +39,26 @@ def feddf(
   """Averages that learn from the ensemble, on the server.
 
   Learned: one model per architecture, on the server. Sent: weights, BatchNorm statistics and n_k up, weights and
-  statistics down; images never travel. Averaged: weights and statistics inside each architecture, weighted by n_k (the
-  code weighs all alike), and the outputs of all models of all architectures.
+  statistics down; images never travel. Averaged: weights and statistics within each architecture, weighted by n_k (the
+  code weights all equally), and the outputs of all models of all architectures.
 
   Args:
     tx: optax optimizer of the clients, fresh in every update.
     epochs: passes over the client's data per round; or
     steps: mini-batches.
     batch: examples per mini-batch.
-    server_steps: of the distillation at most; 0 is FedAvg inside each architecture.
+    server_steps: of the distillation at most; 0 is FedAvg within each architecture.
     server_batch: images per step (128 in the paper, 64 in the code).
     server_rate: of its Adam, fresh in every round, with a cosine to 0 over `server_steps`.
     clip: of its gradient's norm (the code).
-    patience: steps without a better validation accuracy after which it stops, with `validate`.
+    patience: with `validate`, steps without a better validation accuracy after which it stops.
     targets: the softmax of the mean logits ('avg_logits', the paper), the mean of the teachers' probabilities
       ('avg_probs'), or the mean of the divergences from each ('avg_losses'), whose gradient is that of 'avg_probs'.
     start: a student begins at the round's 'average' of its architecture or at the 'previous' one.
-    drop_worst: whether models whose validation accuracy is near chance are left out, and teachers far below the others.
+    drop_worst: whether to leave out models whose validation accuracy is near chance, and teachers far below the others.
     validate: 'none', or on the labels of the 'public' rows: students are then the best of every 100 steps.
-    distill_data: the 'public' images, or as many as 5000 of 'noise'.
-    server_tx: optimizer of the distillation in the place of Adam, cosine and clipping.
+    distill_data: the 'public' images, or 5000 images of 'noise'.
+    server_tx: optimizer of the distillation in place of Adam, cosine and clipping.
 
   Raises:
     ValueError: for an unknown choice, drop_worst without validation, or without public rows.

@@ -1,7 +1,7 @@
 """FedGen: Zhu, Hong, Zhou, "Data-Free Knowledge Distillation for Heterogeneous Federated Learning", 2021, Algorithm 1.
 
 The server trains a generator of features from labels, with the clients' heads as teachers; clients train their own head
-on what it generates, too.
+on what it generates as well.
 """
 
 import jax
@@ -46,12 +46,12 @@ def fedgen(
 ) -> Method:
   """Weights and label counts up, weights and a generator of features down.
 
-  Learned: the weights, or the head of all, and a generator, on the server; BatchNorm statistics stay a client's own, as
-  do all other weights with share='head'. Sent: weights, n_k, and one more than the examples seen of each class up;
-  weights, the generator and the classes that somebody has down. Averaged: weights, by n_k.
+  Learned: the weights, or one head for all, and a generator, on the server; BatchNorm statistics stay a client's own,
+  as do all other weights with share='head'. Sent: weights, n_k, and one more than the examples seen of each class up;
+  weights, the generator and the classes that any client has down. Averaged: weights, by n_k.
 
-  The authors' learning rate is 0.01 times 0.99 in every round. `beta` trains the whole model on own labels once more,
-  so that rates that suit other methods may be too high: at 0.05, with heads alone, it is below Private
+  The authors' learning rate is 0.01 times 0.99 in every round. `beta` trains the whole model on its own labels once
+  more, so that rates that suit other methods may be too high: at 0.05, with heads alone, it is below Private
   (`configs/personal_digits.py`).
 
   Args:
@@ -59,11 +59,11 @@ def fedgen(
     steps: mini-batches per client update; or
     epochs: passes over the client's data.
     batch: examples per mini-batch.
-    alpha: weight of the cross-entropy of the head on generated features, per generated example and real one. May be
+    alpha: weight of the cross-entropy of the head on generated features, per generated and real example. May be
       traced, as beta.
     beta: weight of the divergence of the client's outputs from those of its head on features generated for the labels
-      of the batch; it is in the authors' code alone, 0 is the paper.
-    decay: factor of both weights in every round; they are 1e-4 at least.
+      of the batch; it is only in the authors' code; 0 is the paper.
+    decay: factor by which both weights shrink in every round, down to 1e-4 at least.
     generated: generated features per mini-batch.
     share: which weights travel: 'all' (one architecture), or only the 'head' (the paper's Table 4).
     ensemble: what the generator learns: the sum of the clients' 'losses', each weighted by its share of the label (the
@@ -73,7 +73,7 @@ def fedgen(
     server_steps, server_batch, server_rate, server_decay: of the generator in every round: steps, features per step,
       Adam's learning rate, and its factor in every round.
     hidden: width of the generator.
-    equal_weights: whether clients count alike in the mean (the paper); else by their number of examples (the code).
+    equal_weights: whether clients count equally in the mean (the paper); else by their number of examples (the code).
 
   Raises:
     ValueError: for an unknown choice; at init, for heads that are not one linear layer, or differ in shape, or with

@@ -1,7 +1,7 @@
 """FedGH: Yi, Wang, Liu, Shi, Yu, "FedGH: Heterogeneous Federated Learning with Generalized Global Header", 2023,
 Algorithm 1.
 
-Clients send class-mean features; the server trains one head on them, with which all begin the next round.
+Clients send class-mean features; the server trains one head on them, with which all clients begin the next round.
 """
 
 import optax
@@ -40,8 +40,8 @@ def fedgh(
     batch: examples per mini-batch.
     server_epochs, server_batch, server_rate: of the head: passes over the uploads of a round, in a random order,
       uploads per step, and learning rate of plain SGD; HtFLlib has 100 passes in steps of 10. With 0 passes the head
-      stays as it was at first: the authors' code does that, since it steps the optimizer of a client instead.
-    head: with which head `accuracy` is: a client's 'own' after its training (the code), or the server's newest
+      stays as it was initialised: the authors' code does that, since it steps the optimizer of a client instead.
+    head: with which head `accuracy` is measured: a client's 'own' after its training (the code), or the server's newest
       ('global'); the other is `accuracy_global_head` or `accuracy_own_head`.
 
   Raises:

@@ -1,7 +1,7 @@
 """FedGKT: He, Annavaram, Avestimehr, "Group Knowledge Transfer: Federated Learning of Large CNNs at the Edge", 2020,
 Algorithm 1.
 
-Clients train a small network; a large one on the server continues from the maps inside theirs.
+Clients train a small network; a large one on the server continues from its feature maps.
 """
 
 import functools
@@ -32,18 +32,18 @@ def fedgkt(
   server_epochs: Positive = 20,
   server_alpha: Weight = 0.0,
 ) -> Method:
-  """A network cut in two: maps of every example up, the server's logits for them down.
+  """A network cut in two: feature maps of every example up, the server's logits for them down.
 
   Learned: every client's small network, and one large network on the server, each with a persistent optimizer state.
-  Sent: for every own example, in a fixed order, its map, logits and label up, and the server's logits down. Averaged:
-  nothing. A client's model, as evaluated, is its part up to the map followed by the server's.
+  Sent: for every own example, in a fixed order, its feature map, logits and label up, and the server's logits down.
+  Averaged: nothing. A client's model, as evaluated, is its part up to the map followed by the server's.
 
   Args:
     tx: optax optimizer, of clients and server.
     epochs: passes over the client's data per round; or
     steps: mini-batches.
     batch: examples per mini-batch, of clients and server.
-    alpha: weight of a client's knowledge loss, once there are logits of the server. May be traced.
+    alpha: weight of a client's knowledge loss, once there are logits from the server. May be traced.
     temperature: of the knowledge losses.
     server: 'resnet55' (the authors' code) or 'resnet50' (for clients with 64 channels).
     server_blocks: blocks per stage of the server; () is the published number.

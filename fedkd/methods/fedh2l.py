@@ -1,7 +1,7 @@
 """FedH2L: Li, Zhou, Wang, Mi, Hospedales, "FedH2L: Federated Learning with Model and Statistical Heterogeneity", 2021.
 
 Nodes teach one another, without a server, through their soft labels on small public seed sets; what a node learns from
-its peers must not work against its own data. The paper's round (local phase, broadcast, global phase) is split before
+its peers must not conflict with its own data. The paper's round (local phase, broadcast, global phase) is split before
 its global phase, so that a round here is: learn from the messages received, learn from own data, broadcast. R rounds
 hold R - 1 global phases.
 """
@@ -49,7 +49,7 @@ def fedh2l(
     local_rows: 'all', the node's private rows and all public ones; 'own', only the node's own examples, private and
       public.
     trust: a teacher's weight in Eq. 4: its 'accuracy' on its batch, or 'ones'.
-    pairs: each exchange is between random pairs; with an odd number one node is left out. False: all to all.
+    pairs: whether each exchange is between random pairs (with an odd number one node is left out), not all to all.
     separate_optimizers: whether global steps have an optimizer state of their own.
 
   Raises:

@@ -41,8 +41,8 @@ def fedhe(
     cold_start: updates per client before anything is published.
     refresh_every: updates per client between collapses of the server's sums to means (the authors' code: 10); 0 never
       (the paper).
-    rule: None for the paper's running mean (Eqs. 9, 10); an aggregation rule reduces the clients' latest
-      uploads, class by class, instead.
+    rule: None for the paper's running mean (Eqs. 9, 10); an aggregation rule instead reduces the clients' latest
+      uploads, class by class.
     keep_optimizer: whether the optimizer's state persists across updates; else it is fresh in each.
   """
 

@@ -1,7 +1,7 @@
 """FedKD: Wu, Wu, Lyu, Huang, Xie, "Communication-efficient federated learning via knowledge distillation", 2022.
 
-As FML, with features matched too, distillation weighted by how good both models are, and the common model's change sent
-as a truncated singular value decomposition.
+As FML, but features are matched too, distillation is weighted by how good both models are, and the common model's
+change is sent as a truncated singular value decomposition.
 """
 
 import flax.linen as nn
@@ -38,24 +38,24 @@ def fedkd(
   Learned: every client's own model (the mentor), a personal matrix between features, and the common model (the mentee)
   on the server. Sent: per matrix of the common model's change the leading singular vectors and values, or the matrix
   where it is fewer numbers; vectors and statistics as they are; n_k and a version number. Averaged: changes, weighted
-  by n_k; the mean is truncated again. Who was not there in the round before receives the common model whole. Clients
-  are evaluated with their own models; `accuracy_common` is that of the common one.
+  by n_k; the mean is truncated again. A client that was absent in the round before receives the whole common model.
+  Clients are evaluated with their own models; `accuracy_common` is that of the common one.
 
   Args:
-    tx: optax optimizer, fresh in every round, by itself for either model and the matrix.
+    tx: optax optimizer, fresh in every round, separate for each model and the matrix.
     common: the common model, as in `fml`.
     epochs: passes over the client's data per round; or
     steps: mini-batches.
     batch: examples per mini-batch.
     compress: whether changes are truncated; else they are sent whole.
-    start, end: the share of the squared singular values that is kept at least, in round 0 and in round `rounds`; it
-      rises in equal steps.
-    rounds: of the run, after which the share stays.
+    start, end: the least share of the squared singular values that is kept, in round 0 and in round `rounds`; it rises
+      in equal steps.
+    rounds: of the run, after which the share stays constant.
     hidden: whether features are matched, through the matrix; they must then be vectors.
     distill: whether the models learn from each other at all; without, the own model is Private.
 
   Raises:
-    ValueError: at init, for features that are to be matched and are not vectors.
+    ValueError: at init, for features that are to be matched but are not vectors.
   """
   threshold = lambda t: start + (end - start) * jnp.minimum(t / rounds, 1)
   squeeze = lambda tree, t: low_rank.compress(tree, threshold(t)) if compress else tree
@@ -106,5 +106,5 @@ def fedkd(
 
 
 def weighed(distance: jax.Array, ce: jax.Array) -> jax.Array:
-  """A distance that counts the more, the better both models are: divided by the sum of their cross-entropies."""
+  """A distance that counts more the better both models are: divided by the sum of their cross-entropies."""
   return distance / jnp.maximum(jax.lax.stop_gradient(ce), FLOOR)

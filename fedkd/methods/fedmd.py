@@ -1,8 +1,8 @@
 """FedMD: Li and Wang, "FedMD: Heterogenous Federated Learning via Model Distillation", 2019, Algorithm 1.
 
-Clients of any architecture agree on the logits of a public set. Transfer learning comes before: the phases `public` and
-`private`. A round here is: distill the consensus on the last subset ("digest"), train on own data ("revisit"), upload
-logits on the next subset. Round 0 only uploads, so that R + 1 rounds are the paper's R.
+Clients of any architecture reach a consensus on the logits of a public set. Transfer learning comes first: the phases
+`public` and `private`. A round here is: distill the consensus on the last subset ("digest"), train on own data
+("revisit"), upload logits on the next subset. Round 0 only uploads, so that R + 1 rounds are the paper's R.
 """
 
 import jax
@@ -48,7 +48,7 @@ def fedmd(
     epochs: passes over the client's own data per round ("revisit"); or
     steps: mini-batches.
     batch: examples per mini-batch of the revisit.
-    weights: c_k of every client; () weighs all alike. Normalised over the clients of a round.
+    weights: c_k of every client; () weights all equally. Normalised over the clients of a round.
     rows: of the revisit, 'own' or 'unshared': whether the examples that the client shares are among them.
     keep_optimizer: whether the two optimizer states persist across rounds; else they are fresh in each.
     rule: aggregation rule of the logits, weighted by c_k; the mean is the paper's.
@@ -73,13 +73,13 @@ def fedmd(
     size = jnp.where(received['consensus'].valid, private.size, 0)
     loss_fn = local.supervised(model, data.pool)
 
-    def digest(learner):
+    def distill(learner):
       return local.fit(key_distill, learner, tx, away, lessons, many, digest_batch, None, digest_epochs, t)
 
     def revisit(learner):
       return local.fit(key_revisit, learner, tx, loss_fn, private.index, size, batch, steps, epochs, t)
 
-    state, info = distillation.digest_and_revisit(state, tx, keep_optimizer, digest, revisit)
+    state, info = distillation.distill_and_revisit(state, tx, keep_optimizer, distill, revisit)
     variables = local.variables(state['learner'])
     return state, {'knowledge': inference.infer(model, variables, data.pool.example, received['index'])}, info
 

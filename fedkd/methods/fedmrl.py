@@ -1,7 +1,7 @@
 """FedMRL: Yi, Yu, Ren, Wang, Liu, Li, "Federated Model Heterogeneous Matryoshka Representation Learning", 2024.
 
 The features of a client's own model and of a small common one are fused by a personal projection; the head of the
-common model sees the first numbers of what comes out, the own head all of it.
+common model sees the first entries of the result, the own head all of it.
 """
 
 from typing import Any
@@ -38,11 +38,11 @@ def fedmrl(
   Learned: every client's own model and projection, and the common model on the server. Sent: the common model's weights
   and statistics both ways, and n_k up. Averaged: those, weighted by n_k; the authors' code keeps the last client's
   model instead of a mean. Clients predict from the fused features by their own head ('mix_large', the paper) or the
-  common model's ('mix_small'), or by either model alone ('large', 'small'); every evaluation has all four.
+  common model's ('mix_small'), or by either model alone ('large', 'small'); every evaluation reports all four.
 
   Args:
-    tx: optax optimizer, by itself for either model and the projection.
-    common: the common model, as in `fml`; its features are not wider than those of the clients' models.
+    tx: optax optimizer, separate for each model and the projection.
+    common: the common model, as in `fml`; its features must not be wider than those of the clients' models.
     epochs: passes over the client's data per round; or
     steps: mini-batches.
     batch: examples per mini-batch.
@@ -118,8 +118,8 @@ def _by(way, common, small):
 
   def predict(model, variables, server_state, x):
     net = pair.beside(model, common, x)
-    mine = variables['trained'] & (small == 'own')  # before its first update a client only has the global one
-    pick = lambda own, held: jnp.where(mine, own, held)
+    use_own = variables['trained'] & (small == 'own')  # before its first update a client only has the global one
+    pick = lambda own, held: jnp.where(use_own, own, held)
     other = jax.tree.map(pick, variables['common'], servers.variables_of(server_state, 0))
     all_of_them = {'own': of_model(variables), 'common': other, 'link': variables['link']}
     own_logits, own = model.apply(all_of_them['own'], x, False)
@@ -141,7 +141,7 @@ def _checked_widths(common, server: Server) -> Server:
       if narrow > wide:
         raise ValueError(
           f'groups: the features of {group.name} have {wide} numbers, fewer than the {narrow} of the common model; '
-          'choose a common model with at most as many'
+          'choose a common model whose features are no wider'
         )
     return server.init(key, groups, variables, data)
 

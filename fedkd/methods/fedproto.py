@@ -2,7 +2,7 @@
 Clients", 2022, Algorithm 1.
 
 Clients of any architecture with features of one width exchange prototypes, the mean feature vector of each class, and
-predict the class of the nearest.
+predict the class of the nearest prototype.
 """
 
 from typing import NamedTuple
@@ -46,11 +46,11 @@ def fedproto(
   """Class-mean features as the only message, and as a way to predict.
 
   Learned: every client's own model. Sent: the mean feature vector per class seen, and the class numbers, both ways.
-  Averaged: prototypes over the clients that sent the class in the last round. Every evaluation has the accuracies by
-  the nearest prototype, among the client's own classes or among all that are known, and by the client's own head; where
-  no prototype is known, the head decides. `Simulation.model` is the client's network with its head.
+  Averaged: prototypes over the clients that sent the class in the last round. Every evaluation reports the accuracies
+  by the nearest prototype, among the client's own classes or among all that are known, and by the client's own head;
+  where no prototype is known, the head decides. `Simulation.model` is the client's network with its head.
 
-  `analysis.published` makes of them what the authors' evaluation prints.
+  `analysis.published` computes from them what the authors' evaluation prints.
 
   Args:
     tx: optax optimizer.
@@ -152,7 +152,7 @@ def by_prototypes(server: Server, own: bool = False) -> Predict:
 
 
 def predicting(client: Client, server: Server, ways: dict[str, Predict], first: str) -> Method:
-  """The method whose clients predict as `first` says, and in all other `ways` and by the 'head' beside."""
+  """The method whose clients predict as `first` says, and additionally in all other `ways` and by the 'head'."""
   ways = {**ways, 'head': apply_model}
 
   def variables(state: State, g: int) -> dict:

@@ -24,7 +24,7 @@ def fedprox(
 ) -> Method:
   """FedAvg whose clients add mu / 2 * |w - w_global|^2 to their loss (Algorithm 2).
 
-  Learned, sent and averaged: as in `fedavg`, and so are the arguments but one.
+  Learned, sent and averaged: as in `fedavg`. All arguments but one are those of `fedavg`, too.
 
   Args:
     mu: weight of the proximal term, over the trained parameters; 0 is FedAvg. May be traced.

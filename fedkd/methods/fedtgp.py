@@ -1,7 +1,7 @@
 """FedTGP: Zhang, Liu, Hua, Cao, "FedTGP: Trainable Global Prototypes with Adaptive-Margin-Enhanced Contrastive Learning
 for Data and Model Heterogeneity in Federated Learning", 2024.
 
-FedProto whose prototypes are trained on the server, near what clients upload and apart from each other.
+FedProto with prototypes that are trained on the server, close to what clients upload and far from each other.
 """
 
 import jax
@@ -34,9 +34,9 @@ def fedtgp(
   """Class-mean features up, trained prototypes down.
 
   Learned: every client's own model, and a generator of prototypes on the server. Sent: the mean feature vector per own
-  class after training, and the class numbers, up; prototypes of all classes, also of those that nobody has, down.
-  Averaged: nothing. Clients predict the class of the nearest prototype, of all classes; `accuracy_head` is by the own
-  head, which also decides before there are prototypes.
+  class after training, and the class numbers, up; prototypes of all classes, even of those that no client has, down.
+  Averaged: nothing. Clients predict the class of the nearest prototype, of all classes; `accuracy_head` is by the
+  client's own head, which also decides before there are prototypes.
 
   Args:
     tx: optax optimizer, fresh in every client update.
@@ -83,7 +83,7 @@ def trained_prototypes(tau: float, epochs: int, batch: int, rate: float) -> Serv
 
 
 def distances(one: jax.Array, other: jax.Array) -> jax.Array:
-  """Euclidean distances [N, M] of vectors [N, d] and [M, d]; the gradient is 0 where they agree."""
+  """Euclidean distances [N, M] of vectors [N, d] and [M, d]; the gradient is 0 where they coincide."""
   square = jnp.sum(jnp.square(one[:, None] - other), -1)
   return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
 
@@ -104,7 +104,7 @@ def margin(value: jax.Array, label: jax.Array, valid: jax.Array, classes: int, t
 
 
 def contrast(value: jax.Array, label: jax.Array, prototypes: jax.Array, delta: jax.Array | float) -> jax.Array:
-  """Cross-entropy of minus the distances of vectors [B, d] to all prototypes [C, d], that to the own class being longer
-  by `delta`: mean over the batch."""
+  """Cross-entropy of minus the distances of vectors [B, d] to all prototypes [C, d], the distance to the own class
+  being increased by `delta`: mean over the batch."""
   own = jax.nn.one_hot(label, prototypes.shape[0])
   return local.cross_entropy(-(distances(value, prototypes) + delta * own), label)

@@ -46,10 +46,10 @@ def felo(
   rule: aggregate.AnyRule = aggregate.mean,
   knowledge_rule: aggregate.AnyRule | None = None,
 ) -> Method:
-  """Class means of features and logits for all, weights for one's own architecture.
+  """Class means of features and logits for all clients, weights within each architecture.
 
   Learned: one set of weights per architecture, on the server. Sent: weights, BatchNorm statistics, and per class the
-  mean feature and mean logits, both ways. Averaged: weights inside each architecture, features and logits over all.
+  mean feature and mean logits, both ways. Averaged: weights within each architecture, features and logits over all.
 
   Args:
     tx: optax optimizer, fresh in every client update.
@@ -58,22 +58,22 @@ def felo(
     batch: examples per mini-batch.
     alpha: weight of the knowledge loss MSE + KL (Eq. 1). May be traced.
     initial: rounds of initial training, in which no knowledge is received and the loss is cross-entropy alone; clients
-      then go on from their own weights, which they keep between updates.
+      then continue from their own weights, which they keep between updates.
     load_in_initial: whether they start from the averaged weights in those rounds too, as in all later ones.
-    store: what the server averages: 'cumulative' (everything, as printed), 'per_round', or 'latest_per_client'.
+    store: what the server averages: 'cumulative' (everything, as in the paper), 'per_round', or 'latest_per_client'.
     upload: 'class_mean' (the paper), or 'per_sample' (the 2022 code: a feature and logits for every example).
     limits: features and logits kept per class with 'per_sample', first in, first out.
     feature_align: where widths of features differ: 'pool' averages neighbours to the smallest width for the exchange
       and the MSE; 'group' exchanges features among equal widths only. 'none' raises an error.
-    equal_weights: whether clients of an architecture count alike; else by their number of examples.
+    equal_weights: whether clients of an architecture count equally; else by their number of examples.
     kl_reduction: 'batchmean', the definition; 'mean' divides by the number of classes too (the code's default).
     kl_direction: 'server', KL(received || own) as in the code, or 'client', as Eq. 1 is written.
-    rule: aggregation rule of the weights inside each architecture.
-    knowledge_rule: None for the means of `store`; an aggregation rule reduces the clients' latest features and logits,
-      class by class, instead ('latest_per_client' is `aggregate.mean`).
+    rule: aggregation rule of the weights within each architecture.
+    knowledge_rule: None for the means of `store`; an aggregation rule instead reduces the clients' latest features and
+      logits, class by class ('latest_per_client' is `aggregate.mean`).
 
   Raises:
-    ValueError: for an unknown choice, 'per_sample' with another store than 'cumulative', or a `knowledge_rule` with
+    ValueError: for an unknown choice, 'per_sample' with a store other than 'cumulative', or a `knowledge_rule` with
       'per_sample' or 'per_round'.
   """
   check_choice('store', store, STORES)

@@ -1,7 +1,7 @@
 """FML, federated mutual learning: Shen, Zhang, Jia, Zhang, Huang, Zhou, Kuang, Wu, Wu, "Federated Mutual Learning",
 2020.
 
-A client trains its own model and a small one together, each towards the other; only the small one is averaged.
+A client trains its own model and a small one by mutual distillation; only the small one is averaged.
 """
 
 import flax.linen as nn
@@ -32,26 +32,26 @@ def fml(
   equal_weights: bool = False,
   keep_optimizer: bool = True,
 ) -> Method:
-  """Weights of a small common model as the only message, learned from and towards every client's own.
+  """Weights of a small common model as the only message, trained by mutual distillation with every client's own.
 
   Learned: every client's own model, and the common one (the paper's meme) on the server. Sent: the common model's
   weights and statistics both ways, and n_k up. Averaged: those. Clients are evaluated with their own models;
   `accuracy_common` is that of the common one.
 
   Args:
-    tx: optax optimizer, by itself for either model.
-    common: the common model, a module or in a config {'model': 'MLP', 'hidden': (32,)}; its classes and preprocessing
+    tx: optax optimizer, with a separate state for each model.
+    common: the common model, a module, or in a config {'model': 'MLP', 'hidden': (32,)}; its classes and preprocessing
       are those of the clients' models.
     epochs: passes over the client's data per round; or
     steps: mini-batches.
     batch: examples per mini-batch.
-    alpha: the own model's weight of the cross-entropy, beside 1 - alpha of the divergence from the common model's
+    alpha: the own model's weight of the cross-entropy, with 1 - alpha for the divergence from the common model's
       outputs; 1 is Private. May be traced.
     beta: the same for the common model; 1 is FedAvg of it.
     mutual: 'paper', in which the outputs that are learned from are constants; or 'htfllib', in which they are not, the
       divergence is divided by the number of classes, and the norm of either model's gradient is clipped to 10 (there
       with alpha = beta = 1, so without any distillation, unless set).
-    equal_weights: whether clients count alike in the mean; else by their number of examples.
+    equal_weights: whether clients count equally in the mean; else by their number of examples.
     keep_optimizer: whether the own model's optimizer state persists across rounds; the common model's is always fresh.
 
   Raises:

@@ -1,9 +1,9 @@
 """HeteroFL: Diao, Ding, Tarokh, "HeteroFL: Computation and Communication Efficient Federated Learning for
 Heterogeneous Clients", 2021, Algorithm 1.
 
-Clients train corners of one network: the first channels of every layer, as many as their budget allows. FjORD (Horvath,
-Laskaridis, Almeida, Leontiadis, Venieris, Lane, "FjORD: Fair and Accurate Federated Learning under Heterogeneous
-Targets with Ordered Dropout", 2021) trains a corner of the corner in every step.
+Clients train sub-networks ("corners") of one network: the first channels of every layer, as many as their budget
+allows. FjORD (Horvath, Laskaridis, Almeida, Leontiadis, Venieris, Lane, "FjORD: Fair and Accurate Federated Learning
+under Heterogeneous Targets with Ordered Dropout", 2021) trains a corner of the corner in every step.
 """
 
 import jax
@@ -28,7 +28,7 @@ def heterofl(
   """Sub-networks of one network, averaged where they overlap.
 
   Learned: the parameters of the widest network, on the server. Sent: the corner of them that a client trains, both
-  ways, and up the numbers of its classes. Averaged: every parameter over the clients that hold it, in the head only
+  ways, and its class numbers up. Averaged: every parameter over the clients that hold it, in the head only
   over those that also have the class; BatchNorm statistics are not: before an evaluation they are recomputed from all
   training images ("static BatchNorm").
 
@@ -40,14 +40,14 @@ def heterofl(
     epochs: passes over the client's data per client update; or
     steps: mini-batches.
     batch: examples per mini-batch.
-    masked: whether a client's loss ignores classes that it has no example of: their logits are set to 0.
-    rule: None for the paper's mean; an aggregation rule reduces every number by itself instead (rows [m], with weight 1
-      for the clients that hold it), since no two numbers need have the same holders. So a rule that takes the norm of
-      whole uploads, as `aggregate.centred_clipping` does, takes it of single numbers here; and it needs all uploads at
-      the size of the widest network at once.
+    masked: whether a client's loss ignores classes of which it has no example: their logits are set to 0.
+    rule: None for the paper's mean; an aggregation rule instead reduces every number by itself (rows [m], with weight 1
+      for the clients that hold it), since different numbers may have different holders. A rule that takes the norm of
+      whole uploads, such as `aggregate.centred_clipping`, therefore takes it of single numbers here; and it needs all
+      uploads at the size of the widest network at once.
     ordered: rates of sub-networks for FjORD's ordered dropout: every step trains the client's own network or one of
-      those below its `rate`, each as often. FjORD weighs clients by their examples and keeps BatchNorm statistics per
-      rate; its self-distillation is not here.
+      those below its `rate`, with equal probability. FjORD weights clients by their examples and keeps BatchNorm
+      statistics per rate; its self-distillation is not here.
 
   Raises:
     ValueError: in the first round, for `ordered` with models that have no `rate`.
@@ -79,7 +79,7 @@ def heterofl(
 
 
 def _statistics(model, pool) -> tuple:
-  """(the shapes of a model's parameters, BatchNorm statistics that nobody looks at)."""
+  """(the shapes of a model's parameters, BatchNorm statistics, which are not used)."""
   shapes = jax.eval_shape(lambda image: model.init(jax.random.key(0), image, False), pool.example[:1])
   return shapes['params'], jax.tree.map(jnp.zeros_like, shapes.get('batch_stats', {}))
 
@@ -92,7 +92,7 @@ def _ordered_dropout(model, rates, pool, loss_fn_of) -> local.LossFn:
   """
   if not hasattr(model.net, 'rate'):
     raise ValueError(
-      f'ordered={rates} needs models with a rate, which {type(model.net).__name__} has not; set it to ()'
+      f'ordered={rates} needs models with a rate, which {type(model.net).__name__} does not have; set it to ()'
     )
   below = sorted(rate for rate in set(rates) if rate < model.net.rate)
   nets = [model, *(model.clone(net=model.net.clone(rate=rate)) for rate in below)]

@@ -1,6 +1,7 @@
 """KT-pFL: Zhang, Guo, Ma, Wang, Xu, Wu, "Parameterized Knowledge Transfer for Personalized Federated Learning", 2021.
 
-Every client distils its own mixture of everybody's predictions of public images; the server learns who mixes whom.
+Every client distils its own mixture of everybody's predictions of public images; the server learns the mixing
+coefficients.
 """
 
 import jax
@@ -42,19 +43,19 @@ def ktpfl(
   probabilities, with the client's coefficients. Labels of public rows are not used: a client does not train on the rows
   that it shares.
 
-  Round 0 is the private pass that comes before the paper's first round. The code draws public rows with replacement,
-  here a round has no row twice.
+  Round 0 is the private pass that comes before the paper's first round. The code draws public rows with replacement;
+  here no row occurs twice in a round.
 
   Args:
     tx: optax optimizer.
     subset: public rows per round, new ones each round; 0 is all rows.
     digest_epochs, digest_batch: of the distillation, passes over the subset and examples per mini-batch.
     epochs: passes over the client's own data at most: 1 in the rounds 0 and 1, and then one more in each; or
-    steps: mini-batches of it, as many in every round.
+    steps: mini-batches of it, the same number in every round.
     batch: examples per mini-batch of them.
     temperature: of all probabilities, without the factor T^2. May be traced.
-    rho: weight of the distance of coefficients from equal ones. May be traced.
-    sharpen: after a step a row is the softmax of so many times itself. May be traced.
+    rho: weight of the distance of the coefficients from equal ones. May be traced.
+    sharpen: after a step a row is replaced by the softmax of `sharpen` times itself. May be traced.
     coefficient_loss: between own and mixed probabilities, 'mse' (the code) or 'kl' (the paper).
     order: whether coefficients are learned 'before' the targets are mixed with them (the code), or 'after' (the paper).
     rate: of the step of the coefficients; None: by powers of 5 from 1, until its mean size in a row is about 0.01.
@@ -82,14 +83,14 @@ def ktpfl(
     away, loss_fn = distillation.towards(model, data.pool, distance), local.supervised(model, data.pool)
     passes = None if epochs is None else jnp.clip(t, 1, epochs)
 
-    def digest(learner):
-      key_digest = jax.random.fold_in(key, 1)
-      return local.fit(key_digest, learner, tx, away, lessons, many, digest_batch, None, digest_epochs, t)
+    def distill(learner):
+      key_distill = jax.random.fold_in(key, 1)
+      return local.fit(key_distill, learner, tx, away, lessons, many, digest_batch, None, digest_epochs, t)
 
     def revisit(learner):
       return local.fit(key, learner, tx, loss_fn, private.index, private.size, batch, steps, passes, t)
 
-    state, info = distillation.digest_and_revisit(state, tx, keep_optimizer, digest, revisit)
+    state, info = distillation.distill_and_revisit(state, tx, keep_optimizer, distill, revisit)
     logits = inference.infer(model, local.variables(state['learner']), data.pool.example, index)
     return state, {'knowledge': jax.nn.softmax(logits / temperature)}, info
 

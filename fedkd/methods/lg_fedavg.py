@@ -28,15 +28,15 @@ def lg_fedavg(
   """Weights of some layers as the only message.
 
   Learned: every client's own layers, and the shared ones on the server. Sent: the shared layers both ways, and n_k up.
-  Averaged: those, weighted by n_k (as in HtFLlib; the authors' code counts clients alike). A client is evaluated with
-  its own layers and the server's newest shared ones, also if it was absent. The paper's start from a FedAvg model is a
-  phase of `fedavg` before.
+  Averaged: those, weighted by n_k (as in HtFLlib; in the authors' code all clients count equally). A client is
+  evaluated with its own layers and the server's newest shared ones, even if it was absent. Starting from a FedAvg
+  model, as in the paper, takes a phase of `fedavg` before.
 
   Args:
     tx: optax optimizer.
     share: the layers that are shared: 'head'; 'last3', the last three layers with weights; names of layers, or of
-      modules that hold several, joined by '+' ('layers_1+output'); 'none'; or 'all', BatchNorm statistics included,
-      which are personal otherwise.
+      modules that hold several, joined by '+' ('layers_1+output'); 'none'; or 'all', including BatchNorm statistics,
+      which are otherwise personal.
     epochs: passes over the client's data per round; or
     steps: mini-batches.
     batch: examples per mini-batch.

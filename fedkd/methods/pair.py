@@ -1,4 +1,5 @@
-"""Two nets in one client: its own, and one that all clients have in common. FML, FedMRL and FedKD train such pairs."""
+"""Two networks in one client: its own, and one that all clients have in common. FML, FedMRL and FedKD train such
+pairs."""
 
 import flax.linen as nn
 import jax
@@ -12,7 +13,7 @@ from fedkd.types import Data, Predict, PyTree, Server, of_model
 
 
 def beside(model: nn.Module, net: nn.Module, example: jax.Array) -> nn.Module:
-  """`net` with the preprocessing of a client's `model` and as many classes.
+  """`net` with the preprocessing of a client's `model` and the same number of classes.
 
   Args:
     example: raw examples [B, ...], for their shape.
@@ -50,7 +51,7 @@ def common(net: nn.Module, server: Server) -> Server:
 
 
 def by_common(net: nn.Module, held) -> Predict:
-  """Predicts by the common net with the variables `held(server state)`."""
+  """Predicts with the common net and the variables `held(server state)`."""
 
   def predict(model, variables, server_state, x):
     del variables
@@ -71,7 +72,7 @@ def taken_apart(learner: Learner) -> dict[str, Learner]:
 
 
 def apart(tx: optax.GradientTransformation) -> optax.GradientTransformation:
-  """`tx` for every learner of `together` by itself: a norm that it clips, or a moment, is that of one of them."""
+  """`tx` for every learner of `together` separately: a norm that it clips, or a moment, is that of a single learner."""
   own = optax.with_extra_args_support(tx)
 
   def update(grads: PyTree, state: PyTree, params: PyTree = None, **extra):

@@ -1,7 +1,7 @@
-"""Training without exchange: the baselines every method is compared with, and the phases before FedMD.
+"""Training without communication: the baselines that every method is compared with, and the phases before FedMD.
 
-Private is IND in FedH2L's paper. AGG is centralized training, an upper bound that no federated method may use: every
-client's architecture trains on all clients' data, with the same number of steps.
+Private is IND in FedH2L's paper. AGG is a centralised reference, not a federated method: every client's architecture
+trains on all clients' data, with the same number of steps.
 """
 
 import optax
@@ -39,7 +39,7 @@ def private(
   keep_optimizer: bool = True,
   rows: str = 'own',
 ) -> Method:
-  """Every client alone on its own data.
+  """Every client trains alone on its own data.
 
   Args:
     tx: optax optimizer.
@@ -47,10 +47,10 @@ def private(
     epochs: passes over the client's data per round.
     batch: examples per mini-batch.
     keep_optimizer: whether the optimizer's state persists across rounds; else it is fresh in each.
-    rows: 'own', all of its examples, or 'unshared', without those that it shares with everybody.
+    rows: 'own', all of its examples, or 'unshared', all but those that it shares with everybody.
 
   Raises:
-    ValueError: for other rows.
+    ValueError: for an unknown `rows`.
   """
   check_choice('rows', rows, examples.OWN)
   return _alone(tx, steps, epochs, batch, keep_optimizer, examples.OWN[rows])
@@ -65,13 +65,13 @@ def agg(
   keep_optimizer: bool = True,
   scope: str = 'everyone',
 ) -> Method:
-  """Every client's architecture on more than its own data; arguments as `private`, but `rows`, and
+  """Every client's architecture, trained on more than its own data; arguments as in `private`, except `rows`, and
 
-  scope: 'everyone', the training data of all clients (FedMD's pooled bound); or 'public', its own and the public rows
-    (AGG in FedH2L's paper).
+  scope: 'everyone', the training data of all clients (FedMD's pooled training); or 'public', its own and the public
+    rows (AGG in FedH2L's paper).
 
   Raises:
-    ValueError: for another scope.
+    ValueError: for an unknown scope.
   """
   check_choice('scope', scope, ('everyone', 'public'))
   rows = examples.known if scope == 'public' else lambda data: data.everyone
@@ -86,5 +86,6 @@ def public(
   batch: Positive = 50,
   keep_optimizer: bool = True,
 ) -> Method:
-  """Every client on the labelled public rows: the first phase of FedMD. Arguments as `private`, but `rows`."""
+  """Every client trains on the labelled public rows: the first phase of FedMD. Arguments as in `private`, except
+  `rows`."""
   return _alone(tx, steps, epochs, batch, keep_optimizer, examples.public)

@@ -1,7 +1,7 @@
 """RHFL: Fang and Ye, "Robust Federated Learning with Noisy and Heterogeneous Clients", 2022.
 
-Clients with noisy labels learn from the others' predictions of public images, each as much as it deserves, and from
-their own labels by a symmetric loss.
+Clients with noisy labels learn from the others' predictions of public images, weighting each client by its confidence,
+and from their own labels by a symmetric loss.
 """
 
 import jax
@@ -29,14 +29,15 @@ def rhfl(
   beta: Weight = 0.5,
   keep_optimizer: bool = False,
 ) -> Method:
-  """Predictions of public images, weighted by the confidence in whose they are, and a loss that tolerates wrong labels.
+  """Predictions of public images, weighted by the confidence in each client, and a loss that tolerates wrong labels.
 
   Learned: every client's own model. Sent: probabilities on a subset of the public rows and the mean loss on its own
   examples up; for each client the others' probabilities, weighted and added, and the rows of the next subset down.
   Averaged: probabilities. Labels of public rows are not used: a client does not train on the rows that it shares.
 
-  Round 0 is a private pass, as the paper's models are trained before its first round; a phase of `private` may be more.
-  The authors predict public images anew in every batch, here once per round, and measure losses in training mode.
+  Round 0 is a private pass, as the paper's models are trained before its first round; a phase of `private` before it
+  trains longer. The authors predict public images anew in every batch (here: once per round), and measure losses in
+  training mode.
 
   Args:
     tx: optax optimizer (the authors': Adam, 1e-3).
@@ -47,7 +48,8 @@ def rhfl(
     batch: examples per mini-batch of them.
     ce, rce: weights of the cross-entropy and of the reverse cross-entropy, in which labels of 0 are 1e-4. May be
       traced.
-    beta: of a client's share in all gains, in its weight (`servers.confidences`); 0 weighs all alike. May be traced.
+    beta: coefficient of a client's share of all gains, in its weight (`servers.confidences`); 0 weights all equally.
+      May be traced.
     keep_optimizer: whether the two optimizer states persist across rounds; else they are fresh in each.
 
   Raises:
@@ -69,14 +71,14 @@ def rhfl(
       loss = jnp.mean(symmetric(logits, data.pool.label[index], ce, rce)) + local.penalty(out)
       return loss, (batch_stats, local.tally(index, loss=loss))
 
-    def digest(learner):
-      key_digest = jax.random.fold_in(key, 1)
-      return local.fit(key_digest, learner, tx, away, lessons, many, digest_batch, None, digest_epochs, t)
+    def distill(learner):
+      key_distill = jax.random.fold_in(key, 1)
+      return local.fit(key_distill, learner, tx, away, lessons, many, digest_batch, None, digest_epochs, t)
 
     def revisit(learner):
       return local.fit(key, learner, tx, loss_fn, private.index, private.size, batch, steps, epochs, t)
 
-    state, info = distillation.digest_and_revisit(state, tx, keep_optimizer, digest, revisit)
+    state, info = distillation.distill_and_revisit(state, tx, keep_optimizer, distill, revisit)
     predict = lambda rows: inference.infer(model, local.variables(state['learner']), data.pool.example, rows)
     lost = symmetric(predict(private.index), data.pool.label[private.index], ce, rce)
     mean = jnp.sum(jnp.where(examples.owned(private), lost, 0)) / jnp.maximum(private.size, 1)

@@ -1,7 +1,7 @@
 """SCARLET: "Soft-Label Caching and Sharpening for Communication-Efficient Federated Distillation", 2025,
 arXiv 2504.19602.
 
-DS-FL whose labels are kept for some rounds on both sides, and a power in the place of the softmax.
+DS-FL whose labels are cached for some rounds on both sides, with a power in place of the softmax.
 """
 
 from typing import Any
@@ -32,8 +32,8 @@ def scarlet(
 ) -> Method:
   """Soft labels of public images, cached.
 
-  Learned, averaged: as in `dsfl`. Sent: probabilities on those rows of a round whose label is not cached any more up;
-  labels that a client has no copy of, a signal and the number of each row, and the next rows to predict down.
+  Learned, averaged: as in `dsfl`. Sent: up, probabilities on those rows of a round whose label is no longer cached;
+  down, labels of which a client has no copy, a signal and the number of each row, and the next rows to predict.
 
   Args:
     tx, subset, digest_epochs, digest_batch, epochs, steps, batch, inference, keep_optimizer: as in `dsfl`.
@@ -45,9 +45,9 @@ def scarlet(
   Raises:
     ValueError: as `dsfl`, and where the clients' caches would not fit into memory.
   """
-  turn: dict[str, Any] = {'epochs': epochs, 'steps': steps, 'batch': batch, 'keep_optimizer': keep_optimizer}
-  digest: dict[str, Any] = {'subset': subset, 'digest_epochs': digest_epochs, 'digest_batch': digest_batch}
-  plain = dsfl(tx, **digest, **turn, aggregation='power', exponent=exponent, inference='own').client
+  training: dict[str, Any] = {'epochs': epochs, 'steps': steps, 'batch': batch, 'keep_optimizer': keep_optimizer}
+  distilling: dict[str, Any] = {'subset': subset, 'digest_epochs': digest_epochs, 'digest_batch': digest_batch}
+  plain = dsfl(tx, **distilling, **training, aggregation='power', exponent=exponent, inference='own').client
 
   def init(key, model, data, variables):
     rows = examples.public(data).index.shape[0]

@@ -1,7 +1,7 @@
 """Selective-FD: Shao, Wu, Zhang, "Selective Knowledge Sharing for Privacy-Preserving Federated Distillation without a
 Good Teacher", 2024.
 
-Clients predict only those public images that look like their own; the server drops ambiguous labels.
+Clients predict only those public images that resemble their own; the server drops ambiguous labels.
 """
 
 import jax
@@ -35,16 +35,16 @@ def selective_fd(
   inputs: str = 'pixels',
   keep_optimizer: bool = True,
 ) -> Method:
-  """Consensus on public images of those clients alone that know such images.
+  """Consensus on public images among only those clients that know similar images.
 
   Learned: every client's own model, with one optimizer state for distillation and one for its own rows; before the
-  first round, which public images look like its own. Sent: probabilities of selected images and their rows up, their
-  mean where somebody sent one and it is clear, its rows and those of the next subset down. Averaged: probabilities.
-  Labels of public rows are not used: a client does not train on the rows that it shares.
+  first round, which public images resemble its own. Sent: probabilities of selected images and their rows up, their
+  mean where any client sent one and it is unambiguous, its rows and those of the next subset down. Averaged:
+  probabilities. Labels of public rows are not used: a client does not train on the rows that it shares.
 
   A client selects an image where the ratio of the density of its own examples to that of uniform noise is above that of
-  a share of its own examples (`selectors.kulsif`). The authors' demonstration multiplies with the matrix of its linear
-  system where the paper solves it.
+  a given share of its own examples (`selectors.kulsif`). The authors' demonstration multiplies by the matrix of its
+  linear system where the paper solves it.
 
   Args:
     tx: optax optimizer.
@@ -58,12 +58,12 @@ def selective_fd(
     width: of the Gaussian kernel, in the units of normalised pixels or of features.
     regulariser: exponent of `auxiliary` in the penalty (the demonstration; SCARLET's code has +0.5).
     quantile: share of its own other examples whose ratio is below the threshold.
-    ambiguity: a mean p is sent if the distance of p from its one-hot label, 2 (1 - max p), is below; 2 sends all.
+    ambiguity: a mean p is sent if the distance of p from its one-hot label, 2 (1 - max p), is below this; 2 sends all.
     inputs: 'pixels', normalised as the model does, or 'features' of the model that the client starts from.
     keep_optimizer: whether the two optimizer states persist across rounds; else they are fresh in each.
 
   Raises:
-    ValueError: for other inputs, without public rows, or with fewer than `subset` of them.
+    ValueError: for unknown inputs, without public rows, or with fewer than `subset` of them.
   """
   check_choice('inputs', inputs, selectors.INPUTS)
   selector = {'known': known, 'auxiliary': auxiliary, 'width': width, 'regulariser': regulariser, 'inputs': inputs}
@@ -79,14 +79,14 @@ def selective_fd(
     away = distillation.towards(model, data.pool, optax.softmax_cross_entropy)
     loss_fn = local.supervised(model, data.pool)
 
-    def digest(learner):
-      key_digest = jax.random.fold_in(key, 1)
-      return local.fit(key_digest, learner, tx, away, lessons, many, digest_batch, digest_steps, None, t)
+    def distill(learner):
+      key_distill = jax.random.fold_in(key, 1)
+      return local.fit(key_distill, learner, tx, away, lessons, many, digest_batch, digest_steps, None, t)
 
     def revisit(learner):
       return local.fit(key, learner, tx, loss_fn, private.index, private.size, batch, steps, epochs, t)
 
-    learner, info = distillation.digest_and_revisit(state['learner'], tx, keep_optimizer, digest, revisit)
+    learner, info = distillation.distill_and_revisit(state['learner'], tx, keep_optimizer, distill, revisit)
     logits = inference.infer(model, local.variables(learner['learner']), data.pool.example, index)
     selected = state['selected'][servers.places(data)[index]]
     up = {'knowledge': Masked(jax.nn.softmax(logits), selected), 'index': Masked(index, selected)}

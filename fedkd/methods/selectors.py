@@ -1,4 +1,4 @@
-"""Which public examples look like a client's own: ratios of densities."""
+"""Which public examples resemble a client's own: density ratios."""
 
 from collections.abc import Callable
 
@@ -30,7 +30,7 @@ def kulsif(
   where (k(A, A) / n + l I) a = -k(A, K) 1 / (n m l).
 
   Args:
-    known: [m_max, d], of which `there`, bool[m_max], is no padding.
+    known: [m_max, d], of which `there`, bool[m_max], marks those that are not padding.
     auxiliary: [n, d].
     width: of the Gaussian kernel.
     regulariser: exponent of n.
@@ -72,15 +72,15 @@ def resembling(
   share: float,
   inputs: str,
 ) -> jax.Array:
-  """bool[N], which of the examples `rows` int32[N] look like a client's own: whose ratio of densities is above that of
-  a share of its own.
+  """bool[N], which of the examples `rows` int32[N] resemble a client's own: whose density ratio is above that of a
+  share of its own.
 
-  The ratio is of the first of its own examples to as many as `auxiliary` uniform ones in the box of all inputs; the
-  threshold is the quantile `share` of the ratio over the others of its own.
+  The ratio compares the first of its own examples with `auxiliary` uniform ones in the box of all inputs; the threshold
+  is the quantile `share` of the ratio over the rest of its own.
 
   Args:
     key: of the uniform examples.
-    model, variables: whose preprocessing, or with inputs='features' whose features, are looked at.
+    model, variables: whose preprocessing, or with inputs='features' whose features, are used.
     own: the client's examples.
     known: share of them that is first.
     inputs: 'pixels' or 'features'.

@@ -1,6 +1,7 @@
 """Velo: Chan and Ngai, "Exploiting Features and Logits in Heterogeneous Federated Learning", 2022, Algorithm 2.
 
-Felo whose server does not average the features: a conditional variational autoencoder learns them and draws new ones.
+Felo with a server that does not average the features: a conditional variational autoencoder learns them and samples new
+ones.
 """
 
 import functools
@@ -46,10 +47,10 @@ def velo(
   rule: aggregate.AnyRule = aggregate.mean,
   knowledge_rule: aggregate.AnyRule | None = None,
 ) -> Method:
-  """Generated features and class-mean logits for all, weights for one's own architecture.
+  """Generated features and class-mean logits for all clients, weights within each architecture.
 
   Learned: one set of weights per architecture and the autoencoder, on the server. Sent: up as in Felo; down one
-  generated feature per class in place of the mean. Averaged: weights inside each architecture, logits over all.
+  generated feature per class in place of the mean. Averaged: weights within each architecture, logits over all.
 
   Args (all others as in `felo`):
     limits: features and logits kept per class, first in, first out (logits only with upload='per_sample').
@@ -61,15 +62,16 @@ def velo(
     latent: numbers of the latent vector; 0 is the width of the features.
     vae_loss: 'elbo', half the squared error plus KL, each summed over a vector and averaged over the batch (Eq. 2); or
       'code', the squared error averaged over all numbers, KL summed over all.
-    vae_variance: of the noise that 'elbo' assumes around a decoded number. Eq. 2 has 1, beside which class means hardly
-      differ: the posterior then collapses to the prior (`cvae_kl` near 0, no `cvae_active`), and what is generated is
-      the mean, as in Felo. 0: that of each batch, which makes it likeliest (sigma-VAE, Rybkin et al., 2021, Eq. 5).
+    vae_variance: of the noise that 'elbo' assumes around a decoded number. Eq. 2 has 1, compared with which class means
+      hardly differ: the posterior then collapses to the prior (`cvae_kl` near 0, no `cvae_active`), and what is
+      generated is the mean, as in Felo. 0: the maximum-likelihood value of each batch (sigma-VAE, Rybkin et al., 2021,
+      Eq. 5).
     relu: whether the decoder has a ReLU between its layers.
-    knowledge_rule: None for the running mean of the logits; an aggregation rule reduces the clients' latest logits,
-      class by class, instead. Features are generated, so no rule sees them.
+    knowledge_rule: None for the running mean of the logits; an aggregation rule instead reduces the clients' latest
+      logits, class by class. Features are generated, so no rule sees them.
 
   Raises:
-    ValueError: for an unknown choice, a number out of range, another variance than 1 with 'code', or a `knowledge_rule`
+    ValueError: for an unknown choice, a number out of range, a variance other than 1 with 'code', or a `knowledge_rule`
       with 'per_sample'.
   """
   check_choice('upload', upload, UPLOADS)
@@ -124,7 +126,7 @@ ACTIVE = 0.01  # variance of a posterior mean above which its unit counts as use
 
 def scaled(squares: jax.Array, width: int, variance: float) -> jax.Array:
   """Half the squared error of vectors of `width` numbers as a negative log-likelihood, up to a constant, with noise of
-  `variance`; 0: of the variance that makes it least, the mean squared error itself."""
+  `variance`; 0: of the variance that minimises it, the mean squared error itself."""
   return squares / variance if variance else width / 2 * jnp.log(2 * squares / width)
 
 
@@ -135,7 +137,7 @@ def active_units(mean: jax.Array, row: jax.Array, held: jax.Array) -> jax.Array:
   Args:
     mean: [R, latent], posterior means.
     row: [classes, R], 1 where an example belongs to the class and is stored.
-    held: float[], so many examples.
+    held: float[], the number of examples.
 
   Returns:
     float[].

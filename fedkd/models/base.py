@@ -116,7 +116,7 @@ class Preprocessed(nn.Module):
   net: nn.Module
   mean: np.ndarray | None = None
   scale: np.ndarray | None = None
-  crop: int = 0  # random crop after padding by so many pixels
+  crop: int = 0  # pixels of padding before a random crop
   flip: bool = False  # random horizontal flip
 
   @property

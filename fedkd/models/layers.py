@@ -17,8 +17,8 @@ from fedkd.errors import check_choice
 
 # The fastest in `launch/bench` (without `--quick`), per backend.
 AUTO_LOWERING = {'cpu': 'matmul'}
-THIN = (32, 16)  # at most so many numbers in a row of the kernel, and filters, for windows of several places
-TILE = 4  # so many
+THIN = (32, 16)  # most numbers in a row of the kernel, and most filters, for windows of several positions
+TILE = 4  # positions per window
 
 
 def _pad_amounts(padding, size, kernel, strides):

@@ -1,4 +1,4 @@
-"""A fully connected network: FedMD's weak member, and the smallest thing to test with."""
+"""A fully connected network: FedMD's weak member, and the smallest network to test with."""
 
 import flax.linen as nn
 import jax

@@ -17,7 +17,7 @@ from fedkd import models
 from fedkd.checks import npz
 from fedkd.errors import ConfigError
 
-# The last layer, where it is not `fc`, and the first dense layer after a flattened map of so many rows and columns.
+# The last layer, where it is not `fc`; and the first dense layer after a flattened map, with the side of that map.
 HEADS = {'AlexNet': 'classifier.6', 'VGG11': 'classifier.6', 'MobileNetV2': 'classifier.1'}
 FLATTENED = {'AlexNet': ('classifier.1', 6), 'VGG11': ('classifier.0', 7)}
 KNOWN = ('ResNet', *(name for name in models.__all__ if name in HEADS or name.startswith('ResNet')))
@@ -86,7 +86,7 @@ def _convert(path, entries, name, leaf, model):
   if entry.shape != shape:
     raise ConfigError(
       f'{path} has {name!r} of shape {entry.shape}, but this {model} needs {shape}; use the file of the same '
-      'architecture, stem and width, and images of as many channels'
+      'architecture, stem and width, and images with as many channels'
     )
   if not np.isfinite(entry).all():
     raise ConfigError(f'{path} has numbers in {name!r} that are not finite; save the file again')
@@ -141,7 +141,7 @@ def _read_safetensors(path):
 def _check_offsets(offsets, count):
   """Checks that tensors cover all bytes of the data, each once."""
   if not all(isinstance(place, int) and not isinstance(place, bool) for pair in offsets for place in pair):
-    raise ValueError('an offset is no whole number')
+    raise ValueError('an offset is not a whole number')
   ends = [0]
   for begin, end in sorted(offsets):
     if begin != ends[-1] or end < begin:

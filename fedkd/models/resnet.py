@@ -33,7 +33,7 @@ class ResNet(Classifier):
   norm: 'batch' or 'group' (`layers.GroupNorm`: no running statistics, so none to average between clients).
   dtype: of convolutions and maps, 'float32' or 'bfloat16'; parameters, statistics, features and head stay float32.
   projection: numbers of the features after one more linear layer without bias, so that nets of different width exchange
-    features (Felo's ResNet50 among the others); 0 is no such layer.
+    features (Felo's ResNet50 among the others); 0: no such layer.
   """
 
   blocks: tuple[Positive, ...] = (2, 2, 2, 2)

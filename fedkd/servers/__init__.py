@@ -1,4 +1,4 @@
-"""Servers: what they keep of the clients' messages, and what they send. A server is a `types.Server`."""
+"""Servers: what they keep from the clients' messages, and what they send. A server is a `types.Server`."""
 
 from fedkd.servers.buffers import buffer_age, buffered_class_means, class_buffer, push, stored
 from fedkd.servers.cached_consensus import DISCARD, STORE, cached_consensus

@@ -1,4 +1,4 @@
-"""First-in-first-out buffers of the vectors uploaded of each class, and a server of their means."""
+"""First-in-first-out buffers of the vectors uploaded for each class, and a server of their means."""
 
 import jax
 import jax.numpy as jnp
@@ -53,7 +53,7 @@ def buffer_age(t: jax.Array, class_buffer: dict) -> jax.Array:
 
 
 def buffered_class_means(limit: int, of: str = 'logits', width: int | None = None) -> Server:
-  """Mean per class of the last `limit` vectors uploaded of that class, for messages per example (or per class).
+  """Mean per class of the last `limit` vectors uploaded for that class, for messages per example (or per class).
 
   Args:
     limit: vectors kept per class; each counts once.

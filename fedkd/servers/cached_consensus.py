@@ -1,4 +1,4 @@
-"""A consensus on public rows that clients and server keep for a while: what is still valid is neither predicted nor
+"""A consensus on public rows that clients and server cache for a while: what is still valid is neither predicted nor
 sent again.
 
 A message up is {'knowledge': `Masked` [M, C]}, valid where predictions were requested. Down go {'last': {'index': the
@@ -30,19 +30,19 @@ def check_caches(clients: int, rows: int, classes: int):
 def cached_consensus(subset: int, rule: aggregate.AnyRule, duration: int, published_off_by_one: bool = False) -> Server:
   """Predictions of a uniform subset of the public rows, reduced by `rule` and kept for `duration` rounds (SCARLET).
 
-  A row is requested unless the server has an entry of it younger than `duration` rounds. A row without an entry gets
-  one; an entry that has expired is emptied, and the row's new label is sent but not kept. The server knows which entry
-  each client has a copy of, and sends one that a client has missed when its row comes up again.
+  A row is requested unless the server has an entry for it that is younger than `duration` rounds. A row without an
+  entry gets one; an entry that has expired is emptied, and the row's new label is sent but not kept. The server knows
+  which entry each client has a copy of, and sends one that a client has missed when its row comes up again.
 
   Args:
     subset: public rows per round; 0 is all.
     rule: of the predictions, float[m, M, C].
     duration: rounds for which an entry is valid; 0: nothing is ever reused.
-    published_off_by_one: as the published code, which at the age of exactly `duration` rounds requests a row and uses
-      its new label on the server, while the clients keep to their copy.
+    published_off_by_one: as in the published code, which at an age of exactly `duration` rounds requests a row and uses
+      its new label on the server, while the clients keep using their copy.
 
   Raises:
-    ValueError: at init, as `consensus`, or where the clients' caches would not fit into memory.
+    ValueError: at init, as in `consensus`, or where the clients' caches would not fit into memory.
   """
   checked = aggregate.as_rule(rule)
 

@@ -1,4 +1,4 @@
-"""Knowledge per class on the server: what clients upload of a class, kept and averaged.
+"""Class knowledge on the server: what clients upload for each class, kept and averaged.
 
 A message is {'knowledge': `Masked`, 'label': `Masked`}, either one vector per class (`class_message`) or one per
 example. The vectors are logits, or features with `of='features'`.
@@ -16,12 +16,12 @@ from fedkd.types import Data, Download, Group, Masked, PyTree, Server, clients
 
 
 def class_message(value: jax.Array, valid: jax.Array, count: jax.Array | None = None) -> dict:
-  """Knowledge per class, as it is sent either way: {'knowledge': Masked [C, width], 'label': Masked int32[C]}.
+  """Class knowledge, as it is sent in either direction: {'knowledge': Masked [C, width], 'label': Masked int32[C]}.
 
   Args:
     value: [C, width], one vector per class.
     valid: bool[C], the classes that are sent.
-    count: [C] examples behind each vector, sent as 'count' to servers that weigh by them.
+    count: [C] examples behind each vector, sent as 'count' to servers that weight by them.
   """
   message = {'knowledge': Masked(value, valid), 'label': Masked(jnp.arange(valid.shape[0], dtype=jnp.int32), valid)}
   return message if count is None else {**message, 'count': Masked(count.astype(jnp.int32), valid)}
@@ -88,8 +88,8 @@ def class_means(
 ) -> Server:
   """Running mean per class of everything ever uploaded (FedHe, Chan and Ngai, 2021, Eqs. 9 and 10).
 
-  Messages are `class_message`s; only valid classes are absorbed. Time is client updates, so that synchronous and
-  asynchronous plans agree.
+  Messages are `class_message`s; only valid classes are used. Time is counted in client updates, so that synchronous
+  and asynchronous plans agree.
 
   Args:
     of: 'logits', vectors with one number per class, or 'features', as wide as the models' features.
@@ -97,8 +97,8 @@ def class_means(
     cold_start: updates per client before which nothing is published.
     refresh_every: updates per client after which the sum collapses to the mean (sum <- sum / count, count <- 1), as in
       the authors' code; 0 never.
-    per_round: start from empty sums in each round in which somebody uploads.
-    weighted: whether an upload counts as many times as it has examples behind it (`count` of the message), not once.
+    per_round: start from empty sums in each round in which any client uploads.
+    weighted: whether an upload counts once per example behind it (`count` of the message), not once in all.
 
   Raises:
     ValueError: at init, for an unknown `of`, or features that are not vectors or differ in width between groups; by
@@ -153,8 +153,9 @@ def latest_class_knowledge(
 ) -> Server:
   """The latest upload of every client, reduced by `rule` class by class; it may replace `class_means`.
 
-  For each class the rule sees rows [K, width], and weight 0 where that client has never uploaded the class, else 1 or,
-  if `weighted`, the examples behind the upload. A stateful rule has one state per class, and takes one step a round.
+  For each class the rule sees rows [K, width], with weight 0 where that client has never uploaded the class, else 1 or,
+  if `weighted`, the number of examples behind the upload. A stateful rule has one state per class, and takes one step
+  per round.
   Other arguments and errors as in `class_means`.
   """
   by_class = mapped(rule)

@@ -28,11 +28,11 @@ class Learning(NamedTuple):
 def mixtures(subset: int, how: Learning) -> Server:
   """Target of client i: sum_j c_ij p_j over the clients j of the last round, each row of c made to sum to 1 over them.
 
-  The coefficients c, [K, K], start at 1 / K. Rows of clients that were not there stay, as do the shares of others in a
-  row that were not.
+  The coefficients c, [K, K], start at 1 / K. Rows of absent clients stay as they are, as do the shares of absent
+  clients in the rows of others.
 
   Raises:
-    ValueError: at init, as `servers.consensus`.
+    ValueError: at init, as in `servers.consensus`.
   """
 
   def init(key, groups, variables, data):
@@ -89,7 +89,7 @@ def mixtures(subset: int, how: Learning) -> Server:
 
 
 def shares(row: jax.Array, here: jax.Array) -> tuple[jax.Array, jax.Array]:
-  """(a row [K] of coefficients over those who are `here` alone, summing to 1; what they had together)."""
+  """(a row [K] of coefficients over only those who are `here`, summing to 1; their sum before)."""
   masked = jnp.where(here, row, 0)
   mass = jnp.sum(masked)
   return masked / jnp.maximum(mass, jnp.finfo(mass.dtype).tiny), mass

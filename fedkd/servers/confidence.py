@@ -13,15 +13,15 @@ from fedkd.types import Download, Masked, Server, clients
 
 
 def confidences(now: jax.Array, before: jax.Array, here: jax.Array, known: jax.Array, beta: float) -> jax.Array:
-  """Weights [K] of clients (RHFL, as in its code): the softmax of 1 / (N - 1) and `beta` times a client's share of what
-  all gained, where its gain is (before - now) / now.
+  """Weights [K] of clients (RHFL, as in its code): the softmax of 1 / (N - 1) plus `beta` times a client's share of all
+  gains, where its gain is (before - now) / now.
 
-  Before anybody is there a second time all N clients have 1 / (N - 1), so that those of the others add up to 1.
+  Until some client takes part a second time all N clients have 1 / (N - 1), so that those of the others add up to 1.
 
   Args:
-    now, before: [K], mean losses on their own examples, of this and of the last time.
-    here: bool[K], who is there; others have weight 0.
-    known: bool[K], whose loss of the last time is known; others have gained nothing.
+    now, before: [K], mean losses on their own examples, this time and last time.
+    here: bool[K], who takes part; others have weight 0.
+    known: bool[K], whose loss of last time is known; others have gained nothing.
     beta: may be traced.
   """
   equal = 1 / jnp.maximum(jnp.sum(here) - 1, 1)
@@ -37,7 +37,7 @@ def confident(subset: int, beta: float) -> Server:
   not add up to 1.
 
   Raises:
-    ValueError: at init, as `servers.consensus`.
+    ValueError: at init, as in `servers.consensus`.
   """
 
   def init(key, groups, variables, data):

@@ -38,12 +38,12 @@ def stratified(key: jax.Array, label: jax.Array, size: jax.Array, many: int) -> 
 
 
 def uniform(key: jax.Array, label: jax.Array, size: jax.Array, many: int) -> jax.Array:
-  """`many` of the positions 0..size-1 at random, whatever their labels; arguments as of `stratified`."""
+  """`many` of the positions 0..size-1 at random, whatever their labels; arguments as in `stratified`."""
   return local.draw(key, label.shape[0], size, many)
 
 
 def public_rows(data: Sequence[Data], subset: int) -> tuple[dict, int]:
-  """The public rows that a server draws from, {'index': rows of the pool, 'label', 'size'}, and how many in a round.
+  """The public rows that a server draws from, {'index': rows of the pool, 'label', 'size'}, and how many per round.
 
   Raises:
     ValueError: without public rows, or with fewer than `subset` of them.
@@ -64,7 +64,7 @@ def drawn(key: jax.Array, public: dict, draw: Draw, many: int) -> jax.Array:
 
 
 def places(data: Data) -> jax.Array:
-  """Where each row of the pool stands among the public rows, int32[rows of the pool]; of other rows the last place."""
+  """The position of each row of the pool among the public rows, int32[rows of the pool]; for other rows the last."""
   index = examples.public(data).index
   every = jnp.arange(index.shape[0], dtype=jnp.int32)
   return jnp.full(data.pool.label.shape, every[-1]).at[index].min(every)  # padding repeats a row: its first place
@@ -76,7 +76,8 @@ def have_heard(heard: jax.Array, ids: jax.Array) -> jax.Array:
 
 
 def lessons(received: dict) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
-  """What a download asks to distil, for `local.fit`: ((rows of the pool int32[M], targets [M, C]), how many)."""
+  """What a download asks its client to distil, for `local.fit`: ((rows of the pool int32[M], targets [M, C]), how
+  many)."""
   index, target, on = received['last']['index'].value, received['consensus'].value, received['consensus'].valid
   if not on.ndim:
     return (index, target), jnp.where(on, index.shape[0], 0)
@@ -95,14 +96,14 @@ def consensus(
 
   Args:
     subset: public rows per round, new ones each round; 0 is all.
-    rule: of the predictions, float[m, M, C]; with `keep` of each row's, [m, C], by itself.
-    weights: of every client, normalised over those of a round; () weighs all alike.
-    draw: of the rows.
-    keep: for uploads that are `Masked` by row: (consensus [M, C]) -> bool[M], which of the rows that somebody predicted
-      are sent; None: every client predicts all rows.
+    rule: of the predictions, float[m, M, C]; with `keep`, of each row's separately, [m, C].
+    weights: of every client, normalised over those of a round; () weights all equally.
+    draw: draws the rows.
+    keep: for uploads that are `Masked` by row: (consensus [M, C]) -> bool[M], which of the rows that any client
+      predicted are sent; None: every client predicts all rows.
 
   Raises:
-    ValueError: at init, as `public_rows`, or for a number of weights that is not the number of clients.
+    ValueError: at init, as in `public_rows`, or for a number of weights that is not the number of clients.
   """
   checked = aggregate.as_rule(rule) if keep is None else aggregate.mapped(rule)
 

@@ -32,9 +32,9 @@ class Distillation(NamedTuple):
 
 
 def distilled(server: Server, how: Distillation) -> Server:
-  """`server`, the `weights` of every architecture, whose averages then learn from all models that were uploaded.
+  """`server`, the `weights` of every architecture, whose averages then learn from all uploaded models.
 
-  Its state is {'weights': that of `server`, ...}; what is sent is what `server` sends. An architecture that nobody
+  Its state is {'weights': that of `server`, ...}; what is sent is what `server` sends. An architecture that no client
   trained keeps its weights.
   """
 

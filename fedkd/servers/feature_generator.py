@@ -28,7 +28,7 @@ class Generating(NamedTuple):
 
 
 class GeneratorState(NamedTuple):
-  """Weights, the generator, the classes that somebody has, bool[C], and the paths of the heads in every group."""
+  """Weights, the generator, the classes that any client has, bool[C], and the paths of the heads in every group."""
 
   weights: PyTree
   generator: dict  # the fields of a `local.Learner`
@@ -37,13 +37,13 @@ class GeneratorState(NamedTuple):
 
 
 def net_of(known: jax.Array, variables: PyTree) -> FeatureGenerator:
-  """The generator with such variables, for as many classes as there are in `known`."""
+  """The generator with such variables, for the number of classes in `known`."""
   inner, outer = (variables['params'][f'TorchDense_{i}']['Dense_0']['kernel'] for i in range(2))
   return FeatureGenerator(outer.shape[1], known.shape[0], inner.shape[1])
 
 
 def draw(key: jax.Array, known: jax.Array, count: int) -> jax.Array:
-  """`count` classes, int[count], each as likely among those that are known, bool[C]; 0 if none is."""
+  """`count` classes, int[count], drawn uniformly from those that are known, bool[C]; 0 if none is."""
   return jax.random.categorical(key, jnp.where(known, 0.0, -jnp.inf), shape=(count,))
 
 
@@ -51,7 +51,7 @@ def ensemble_loss(heads: tuple, share: jax.Array, feature: jax.Array, label: jax
   """How far features [B, d] are from their labels for several heads: arrays [M, d, C] and [M, C].
 
   Args:
-    share: [M, C], the part of every head in each class; a head with none at all is no teacher.
+    share: [M, C], the share of every head in each class; a head without any is not a teacher.
     ensemble: 'losses', the sum over heads of the cross-entropies, weighted by `share`; or 'logits', the cross-entropy
       of the mean of their logits (Eq. 4).
   """
@@ -74,7 +74,7 @@ def diversity(noise: jax.Array, feature: jax.Array) -> jax.Array:
 
 
 def feature_generator(shared: Server, how: Generating) -> Server:
-  """`shared`, a server of weights (`parts.part`), beside a generator that is trained on the heads of every round.
+  """`shared`, a server of weights (`parts.part`), and a generator that is trained on the heads of every round.
 
   Uploads are {'weights': what `shared` takes, 'label': one more than the examples of each class that a client has seen,
   int[C]}. Downloads are {'weights', 'generator': its variables, 'label': the known classes, bool[C]}.

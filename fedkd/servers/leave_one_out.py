@@ -1,4 +1,4 @@
-"""Class means of the other clients: what everybody but the receiver has uploaded in the last round."""
+"""Class means of the other clients: what all clients but the receiver uploaded in the last round."""
 
 import jax
 import jax.numpy as jnp
@@ -10,15 +10,15 @@ from fedkd.types import Download, Server, clients
 def means_of_others(of: str = 'logits', width: int | None = None) -> Server:
   """For each client the mean per class of what the others uploaded in the last round (FD, Jeong et al., 2018, Alg. 1).
 
-  Messages are `class_message`s. A class that nobody else sent is not valid; the paper divides by the number of the
-  others, and so needs everybody in every round with all classes. Downloads are a client's own, so that what a round
+  Messages are `class_message`s. A class that no other client sent is not valid; the paper divides by the number of the
+  others, and so needs every client in every round with all classes. Downloads are a client's own, so that what a round
   sends grows with its slots.
 
   Args:
     of, width: as in `class_means`.
 
   Raises:
-    ValueError: as `class_means`, at init.
+    ValueError: as in `class_means`, at init.
   """
 
   def init(key, groups, variables, data):
@@ -44,9 +44,9 @@ def means_of_others(of: str = 'logits', width: int | None = None) -> Server:
     total, count = value.sum(0), valid.sum(0)  # [C, width], [C]
 
     def own(slot):
-      mine = jnp.maximum(slot, 0)
-      others = count - valid[mine]  # [m, C]
-      means = (total - value[mine]) / jnp.maximum(others, 1)[..., None]
+      client = jnp.maximum(slot, 0)
+      others = count - valid[client]  # [m, C]
+      means = (total - value[client]) / jnp.maximum(others, 1)[..., None]
       return jax.vmap(class_message)(means, others > 0)
 
     return tuple(Download(own=own(slot)) for slot in ids)

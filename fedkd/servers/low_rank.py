@@ -34,9 +34,9 @@ def rank(values: jax.Array, threshold: jax.Array | float) -> jax.Array:
 def _decomposed(matrix: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
   """Left singular vectors [m, P], values [m], largest first, and right vectors [m, Q] of a matrix [P, Q].
 
-  From the eigenvectors of the small square of the matrix, and the matrix's products with them, so that what is rebuilt
-  is a projection of the matrix however small a value is. LAPACK's decomposition of a matrix [784, 32] takes 80 ms of
-  two cores that are busy otherwise, waiting for its threads; this 0.5 ms.
+  From the eigenvectors of the smaller Gram matrix, and the matrix's products with them, so that the reconstruction is a
+  projection of the matrix however small a value is. LAPACK's decomposition of a matrix [784, 32] takes 80 ms on two
+  cores that are otherwise busy, waiting for its threads; this takes 0.5 ms.
   """
   tall = matrix if matrix.shape[0] >= matrix.shape[1] else matrix.T
   times = functools.partial(jnp.matmul, precision='highest')
@@ -99,7 +99,8 @@ def apply_update(variables: PyTree, download: PyTree) -> PyTree:
 
 
 class UpdatesState(NamedTuple):
-  """One set of weights, their last change as it is sent, how many changes there were, and who has all but the last."""
+  """One set of weights, their last change as it is sent, how many changes there were, and which clients have all but
+  the last."""
 
   variables: PyTree
   update: PyTree
@@ -111,8 +112,8 @@ def updates(squeeze: Callable[[PyTree, jax.Array], PyTree]) -> Server:
   """Holds one set of weights and adds the mean of the clients' changes, weighted by `count`.
 
   Uploads are {'update': a tree of `squeeze`, 'count', 'index': the version of the weights that the client began with}.
-  The mean is squeezed again, and added as it is sent, so that clients who were there in the last round have the
-  server's weights by the change alone; all others, and everybody at first, receive them whole.
+  The mean is squeezed again, and added as it is sent, so that clients that took part in the last round get the
+  server's weights from the change alone; all others, and every client at first, receive them whole.
 
   Args:
     squeeze: (tree of changes, round) -> what is sent of it, which `expand` undoes.

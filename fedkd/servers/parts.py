@@ -1,4 +1,4 @@
-"""A part of the weights: some layers travel, the others stay with their clients.
+"""A part of the weights: some layers are sent, the others stay with their clients.
 
 A part is {path: array}, its paths being those of `params` with slashes. Groups may call their layers by different
 names: parts of two groups correspond entry by entry, in the order in which a forward pass reaches them.
@@ -32,7 +32,7 @@ def put(params: PyTree, part: dict[str, jax.Array]) -> PyTree:
 
 
 def put_in_each(params: PyTree, part: dict[str, jax.Array]) -> PyTree:
-  """Stacked `params` [n, ...] with one and the same part [...] in all of them."""
+  """Stacked `params` [n, ...] with the same part [...] in all of them."""
   rows = jax.tree.leaves(params)[0].shape[0]
   return put(params, {path: jnp.broadcast_to(leaf, (rows, *leaf.shape)) for path, leaf in part.items()})
 
@@ -63,7 +63,7 @@ def linear_head(model: nn.Module, variables: dict, data: Data) -> list[str]:
   """As `head`, for methods that apply heads without their models.
 
   Raises:
-    ValueError: also for a head that is not one linear layer.
+    ValueError: also for a head that is not a single linear layer.
   """
   paths = head(model, variables, data)
   if sorted(leaf.ndim for leaf in pick(variables['params'], paths).values()) not in ([2], [1, 2]):

@@ -15,7 +15,8 @@ def _everyones(blank, groups):
 
 
 def _collect(key, t, state, uploads, ids):
-  """The messages of this round, one row per client; those of clients that sent none are invalid, unless nobody did."""
+  """The messages of this round, one row per client; those of clients that sent none are invalid, unless no client
+  did."""
   del key, t
   new = jax.tree.map(lambda s: s._replace(valid=jnp.zeros_like(s.valid)), state, is_leaf=is_masked)
   for up, slot in zip(uploads, ids, strict=True):

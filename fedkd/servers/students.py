@@ -1,4 +1,4 @@
-"""Models that a server trains on the public images, towards what the clients agreed on."""
+"""Models that a server trains on the public images, towards the clients' consensus."""
 
 from collections.abc import Callable, Sequence
 
@@ -13,7 +13,7 @@ from fedkd.types import Data, FromData, Group, Masked, Pool, PyTree, Server
 
 
 def modules(groups: Sequence[Group]) -> tuple:
-  """The groups' models as a part of a server's state: nodes without leaves, since `receive` is told of no model."""
+  """The groups' models as a part of a server's state: nodes without leaves, since `receive` does not get the models."""
   return tuple(jax.tree_util.Partial(group.model.apply) for group in groups)
 
 
@@ -23,7 +23,7 @@ def module_of(node: jax.tree_util.Partial) -> nn.Module:
 
 
 def images(data: Sequence[Data]) -> FromData:
-  """The public images [N, ...], as a part of a server's state: `receive` is told of no data."""
+  """The public images [N, ...], as a part of a server's state, since `receive` does not get the data."""
   return FromData(data[0].pool.example[examples.public(data[0]).index])
 
 
@@ -54,11 +54,11 @@ def students(
     }
 
   def receive(key, t, state, uploads, ids):
-    agreed, info = server.receive(key, t, state['consensus'], uploads, ids)
+    reduced, info = server.receive(key, t, state['consensus'], uploads, ids)
     heard = jnp.any(jnp.concatenate(ids) >= 0)
     received = {
-      'consensus': Masked(agreed['consensus'], agreed['on']),
-      'last': {'index': Masked(agreed['last'], heard)},
+      'consensus': Masked(reduced['consensus'], reduced['on']),
+      'last': {'index': Masked(reduced['last'], heard)},
     }
     (index, target), many = lessons(received)
     place = state['place'][index]
@@ -70,7 +70,7 @@ def students(
       learners.append(learner)
       losses.append(local.report(sums)['distill_loss'])
     info['server_distill_loss'] = jnp.where(heard, sum(losses) / len(losses), jnp.nan)
-    return {**state, 'consensus': agreed, 'learners': tuple(learners)}, info
+    return {**state, 'consensus': reduced, 'learners': tuple(learners)}, info
 
   send = lambda key, t, state, ids: server.send(key, t, state['consensus'], ids)
   return server._replace(init=init, receive=receive, send=send)
@@ -78,6 +78,6 @@ def students(
 
 def student_of(model: nn.Module, variables: dict, state: PyTree) -> tuple[nn.Module, dict]:
   """A method's `deployed` where clients use the model that `students` has of their architecture; what they would use
-  otherwise is among its variables as 'own'."""
+  otherwise is in its variables as 'own'."""
   learner = next(one for node, one in zip(state['models'], state['learners'], strict=True) if module_of(node) is model)
   return model, {**local.variables(learner), 'own': variables}

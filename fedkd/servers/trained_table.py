@@ -22,7 +22,7 @@ def trained_table(
 
   Args:
     first: (key, groups, variables, data) -> the state, a dict whose 'params' are trained.
-    loss: of the round's table, see `TableLoss`.
+    loss: on the round's table, see `TableLoss`.
     send: as `Server.send`; the state also has 'trained', whether there ever were uploads.
     tx: optax optimizer.
     epochs: passes over the table in every round; 0: nothing is ever learned.

@@ -25,14 +25,15 @@ def weights(
 ) -> Server:
   """Holds one set of variables, and replaces it by the rule over all uploads {'params', 'batch_stats', 'count'}.
 
-  With an optimizer the uploads only give a direction (Reddi et al., "Adaptive Federated Optimization", 2021, Algorithm
-  1): the parameters take one step of `tx` along the gradient `old - rule(uploads)`, while BatchNorm statistics are
-  still replaced. `optax.sgd(1.0)` is FedAvg, `optax.sgd(1.0, momentum=0.9)` FedAvgM (Hsu, Qi, Brown, 2019), and
-  FedAdagrad, FedAdam and FedYogi are in `fedkd.optimizers`. In a round without uploads nothing changes.
+  With an optimizer the uploads only determine a direction (Reddi et al., "Adaptive Federated Optimization", 2021,
+  Algorithm 1): the parameters take one step of `tx` along the gradient `old - rule(uploads)`, while BatchNorm
+  statistics are still replaced. `optax.sgd(1.0)` is FedAvg, `optax.sgd(1.0, momentum=0.9)` FedAvgM (Hsu, Qi, Brown,
+  2019), and FedAdagrad, FedAdam and FedYogi are in `fedkd.optimizers`. In a round without uploads nothing changes.
 
   Args:
     rule: aggregation rule (`fedkd.aggregate`), weighted by `count`.
-    tx: optax optimizer of the server; its schedules count rounds with uploads, `optimizers.scheduled` counts rounds.
+    tx: optax optimizer of the server; its schedules count rounds with uploads, `optimizers.scheduled` counts all
+      rounds.
     per_group: one set of variables per architecture, by the uploads of that group, instead of one for all.
 
   Raises:
@@ -111,8 +112,8 @@ class WithUploads(NamedTuple):
 
 
 def with_uploads(server: Server) -> Server:
-  """`server`, one of `weights` for all clients, that also keeps the variables that every client has uploaded in the
-  last round; of clients that were absent, what it sent them."""
+  """`server`, one of `weights` for all clients, that also keeps the variables that every client uploaded in the last
+  round; for absent clients, what it sent them."""
 
   def of_all(variables, many):
     return jax.tree.map(lambda a: jnp.broadcast_to(a, (many, *a.shape)), variables)

@@ -11,14 +11,14 @@ precision. Every row runs in a process of its own: `fedkd.round.client_updates` 
 once, median of repetitions. Rows of engine `torch` are `launch/bench/torch_loop.py` (not measured where PyTorch is
 missing).
 
-The GPU suite has nets x 10, 100, 1 000 clients x lowerings x mappings x precisions; beside them PyTorch's loop over
+The GPU suite has nets x 10, 100, 1 000 clients x lowerings x mappings x precisions; in addition PyTorch's loop over
 clients, `torch.func.vmap` (`launch/bench/stacked.py`) and one model with a large batch, the ceiling; and the 50 000
 client updates of FedHe's asynchronous run (`launch/bench/phases.py`), or as many as ten minutes allow. What does not
 fit into the GPU, or takes too long, becomes a row with a note. About 300 rows of half a minute to eight minutes each:
 expect three to six hours (an estimate: no GPU has run it yet), `--quick` about half of that,
 `--cases=conv-100,lenet-100` one. The file is written after every row.
 
-The suite of seeds measures 1, 2 and 3 seeds as one program, mapped by a loop or by vmap, beside as many runs one after
+The suite of seeds measures 1, 2 and 3 seeds as one program, mapped by a loop or by vmap, against as many runs one after
 the other, on the default device, with an empty compilation cache for each row.
 """
 
@@ -96,10 +96,10 @@ def check_memory(clients, states, limit=None):
 
 def measure_net(case, net, config, row, budget):
   """(seconds of the repetitions, compile seconds, bytes of XLA's temporaries) of one net."""
-  turns, arguments = prepare(case, net, config)
+  client_updates, arguments = prepare(case, net, config)
   start = time.perf_counter()
   with deadline(row, 'compiling', COMPILING[config.backend]):
-    compiled = jax.jit(turns, donate_argnums=0).lower(*arguments).compile()
+    compiled = jax.jit(client_updates, donate_argnums=0).lower(*arguments).compile()
   compile_seconds = time.perf_counter() - start
   state, rest = arguments[0], arguments[1:]
 
@@ -119,7 +119,7 @@ def measure(name, case, config, budget=BUDGET, peak=None):
   case = parts.one_model(case) if config.engine == 'one model' else case
   before = time.perf_counter(), time.process_time(), report.busy_seconds()
   with jax.default_matmul_precision(config.precision):
-    turns, results, more = _results(case, config, row, budget)
+    updates, results, more = _results(case, config, row, budget)
     wall, own = time.perf_counter() - before[0], time.process_time() - before[1]
     here = config.engine != 'flower'  # its work and memory are other processes'
     busy = before[2] and (report.busy_seconds() - before[2] - own) / wall  # cores
@@ -128,13 +128,13 @@ def measure(name, case, config, budget=BUDGET, peak=None):
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024  # before the matmuls
     memory = {'process_peak_mb': most if here else None}
     memory['device_peak_mb'] = used and used // 2**20
-    return {**row, **_summary(case, turns, results, peak or (lambda: measured_peak(config))), **memory, **more}
+    return {**row, **_summary(case, updates, results, peak or (lambda: measured_peak(config))), **memory, **more}
 
 
 def _results(case, config, row, budget):
   """(client updates per net, (seconds of the repetitions, compile seconds, bytes of temporaries) of every program that
   ran, other fields of the row)."""
-  turns, more = [case.clients * config.seeds] * len(case.nets), {}
+  updates, more = [case.clients * config.seeds] * len(case.nets), {}
   clock = lambda one_round: timed_in_time(one_round, budget, row)
   if config.engine.startswith('torch'):
     from launch.bench import (
@@ -155,13 +155,13 @@ def _results(case, config, row, budget):
   elif config.seed_axis:
     seconds, compiling = phases.seeds(case, config, row, budget)
     results, more = [(seconds, sum(compiling), None)], {'compile_seconds_each': compiling}
-  elif case.turns:
-    turns, seconds, compiling = phases.asynchronous(case, config, row, 100 * budget)
+  elif case.updates:
+    updates, seconds, compiling = phases.asynchronous(case, config, row, 100 * budget)
     results = [([seconds], compiling, None)]
-    more = {'turns': sum(turns), 'turns_planned': case.turns, 'turns_per_second': sum(turns) / seconds}
+    more = {'turns': sum(updates), 'turns_planned': case.updates, 'turns_per_second': sum(updates) / seconds}
   else:
     results = [measure_net(case, net, config, row, budget) for net in case.nets]
-  return turns, results, more
+  return updates, results, more
 
 
 def measured_peak(config):
@@ -183,16 +183,16 @@ def device_bytes(config):
   return (jax.devices()[0].memory_stats() or {}).get('peak_bytes_in_use')
 
 
-def _summary(case, turns, results, peak):
-  """The measured fields of a row, summed over its programs; `turns`: per net, of all clients."""
+def _summary(case, updates, results, peak):
+  """The measured fields of a row, summed over its programs; `updates`: per net, of all clients."""
   seconds, compiling, temporary = zip(*results, strict=True)
   medians = [statistics.median(s) for s in seconds]
   each = case.steps * case.batch
-  pairs = zip(turns, case.nets, strict=True)
+  pairs = zip(updates, case.nets, strict=True)
   work = sum(many * each * flops.flops_per_example(net, case.shape) for many, net in pairs)
   best = peak()
   return {
-    'examples_per_second': sum(turns) * each / sum(medians),
+    'examples_per_second': sum(updates) * each / sum(medians),
     'seconds': sum(medians),
     'seconds_per_net': medians,
     'slowest_over_fastest': max(max(s) / min(s) for s in seconds),

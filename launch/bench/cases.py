@@ -54,7 +54,7 @@ class Case(NamedTuple):
   chunk: int  # slots mapped at once in the rows `chunks`
   bar: float
   method: str = 'private'
-  turns: int = 0  # of an asynchronous run; 0: what is measured is a round
+  updates: int = 0  # client updates of an asynchronous run; 0: what is measured is a round
 
 
 CPU = {
@@ -62,7 +62,7 @@ CPU = {
   'conv10': Case('3-conv net 128-128-192 of stride 2, 32x32x3, 10 clients', STRIDED, (32, 32, 3), 10, 32, 3, 2, 2.0),
   'model9': Case("FedMD's model 9 (BN, dropout), 32x32x3, 4 clients", FEDMD[-1:], (32, 32, 3), 4, 32, 3, 2, 1.2),
   'lenet': Case('LeNet, 28x28x1, 100 clients', (LeNet(),), (28, 28, 1), 100, 20, 5, 10, 1.8),
-  'fedmd': Case("FedHe's turn, the ten FedMD nets, 28x28x1", FEDMD, (28, 28, 1), 2, 50, 3, 2, 1.2, 'fedhe'),
+  'fedmd': Case("FedHe's client update, the ten FedMD nets, 28x28x1", FEDMD, (28, 28, 1), 2, 50, 3, 2, 1.2, 'fedhe'),
   'mlp': Case('MLP 32-64-10, 100 clients', (MLP((64,)),), (32, 1, 1), 100, 20, 3, 10, 10.0),
 }
 _MANY = {
@@ -76,7 +76,7 @@ GPU = {
   for n, bar in ((10, 0.0), (100, 0.0 if name == 'resnet18' else 20.0), (1000, 0.0))
 } | {
   'fedhe-async': Case(
-    'asynchronous FedHe, 50 000 turns of the ten FedMD nets, 28x28x1',
+    'asynchronous FedHe, 50 000 client updates of the ten FedMD nets, 28x28x1',
     FEDMD,
     (28, 28, 1),
     1,

@@ -45,11 +45,11 @@ def train(case, net, config, client, kept=None):
 
 
 def clients(case, net, config):
-  """The app that trains whichever client Flower runs it for."""
+  """The app that trains the client for which Flower runs it."""
   app = ClientApp()
 
   @app.train()
-  def turn(message, context):
+  def client_update(message, context):
     kept = context.state['model'].to_torch_state_dict() if 'model' in context.state else None
     weights = train(case, net, config, int(context.node_config['partition-id']), kept)
     context.state['model'] = ArrayRecord(torch_state_dict=weights)

@@ -46,7 +46,7 @@ def examples(case):
 
 
 def federation_of(case, config):
-  """The `Federation` of a case: so many clients of each of its nets, which are the groups."""
+  """The `Federation` of a case: `case.clients` clients for each of its networks, which are the groups."""
   images, labels, rows = examples(case._replace(clients=case.clients * len(case.nets)))
   ids = np.split(np.arange(len(rows), dtype=np.int32), len(case.nets))
   groups = tuple(Group(f'{type(net).__name__} {g}', model_of(net, config), ids[g]) for g, net in enumerate(case.nets))

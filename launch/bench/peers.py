@@ -32,9 +32,9 @@ def seconds_per_round(case, net, images, labels, rows, timed):
     return local.update(learner, tx, grads, batch_stats)
 
   def one_round():
-    for k, mine in enumerate(rows):
+    for k, own_rows in enumerate(rows):
       for i in range(case.steps):
-        chosen = mine[draw.permutation(len(mine))[: case.batch]]
+        chosen = own_rows[draw.permutation(len(own_rows))[: case.batch]]
         learners[k] = step(learners[k], jax.random.key(i), images[chosen], labels[chosen])
     jax.block_until_ready(learners)
 

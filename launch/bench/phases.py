@@ -61,15 +61,15 @@ def seeds(case, config, row, budget):
 
 def asynchronous(case, config, row, budget):
   """(client updates per net, their seconds, compile seconds) of an asynchronous run, ended after `budget` seconds."""
-  table = plan.asynchronous()([case.clients] * len(case.nets), case.turns)
+  table = plan.asynchronous()([case.clients] * len(case.nets), case.updates)
   begun = time.perf_counter()
   with deadline(row, 'compiling', CAP * len(case.nets)):
-    one, state = compiled(case, config, [0], table, min(case.turns, phase.MOST_ROUNDS))
+    one, state = compiled(case, config, [0], table, min(case.updates, phase.MOST_ROUNDS))
   compiling = time.perf_counter() - begun
   made, spent, begun = 0, 0.0, time.perf_counter()
-  while not made or (made < case.turns and spent < budget):
+  while not made or (made < case.updates and spent < budget):
     paced = max(1, int(CALL * made / spent)) if made else FIRST
-    count = min(one.length, case.turns - made, paced)
+    count = min(one.length, case.updates - made, paced)
     state, report = one.run(state, made, count)
     jax.device_get(report)
     made, spent = made + count, time.perf_counter() - begun

@@ -129,7 +129,7 @@ def winners(rows):
     best = max(of_case, key=lambda row: row['examples_per_second'])
     speed = f'{best["examples_per_second"]:,.0f} examples/s, {best["share_of_matmul_peak"]:.0%} of matmul peak'
     if 'turns' in best:
-      speed += f', {best["turns"]:,} of {best["turns_planned"]:,} turns in {best["seconds"]:,.0f} s'
+      speed += f', {best["turns"]:,} of {best["turns_planned"]:,} client updates in {best["seconds"]:,.0f} s'
       speed += f', {best["turns_per_second"]:,.0f} a second'
     yield f'{case}, {precision}: {best["lowering"]}, {best["mapping"]}: {speed}'
 

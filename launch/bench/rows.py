@@ -49,14 +49,14 @@ def _cpu(case, quick):
   devices = [1] if cores == 1 or case.clients % cores else [1, cores]
   dense = isinstance(case.nets[0], MLP)
   lowerings = ['auto'] if quick else ['matmul'] if dense else ['native', 'matmul']
-  mappings = ['chunks' if dense else 'one by one'] if quick else _mappings(case)  # as `phase.chunk_of`
+  mappings = ['chunks' if dense else 'one by one'] if quick else _mappings(case)  # as `sharding.mapped_at_once`
   torch = [Config('torch', layout) for layout in LAYOUTS]
   return torch + [Config('fedkd', *rest) for rest in itertools.product(lowerings, mappings, devices)]
 
 
 def _gpu(case, quick):
   lowerings = ['auto'] if quick else ['native', 'matmul']
-  if case.turns:  # one client at a time, so nothing is mapped; the pools of these nets are float32
+  if case.updates:  # one client at a time, so nothing is mapped; the pools of these nets are float32
     precisions, mappings, stacked, single = PRECISIONS[:2], ['auto'], [], []
   else:
     precisions, mappings, single = PRECISIONS, ['vmap'] if quick else _mappings(case), ['native']

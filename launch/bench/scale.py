@@ -4,7 +4,7 @@
   python -m launch.bench.scale --clients=1000 --devices=1,2 --rounds=15                           # quick
 
 FedHe with LeNet on random digits, ten a client, 100 participants a round, three batches of 10; clients' states in RAM
-(while they fit) and on disk (`client_store`). FedAvg, whose clients keep no state, beside it. Then the same round with
+(while they fit) and on disk (`client_store`). And FedAvg, whose clients keep no state. Then the same round with
 100 of 100 clients over 1, 2, 4, 8 devices. Every row runs in a process of its own; seconds per round are a median over
 intervals of five rounds, without the first. Data and states are under $TMPDIR, which must not be in memory.
 """

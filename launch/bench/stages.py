@@ -73,12 +73,12 @@ def trace(case) -> dict:
   """Seconds by operation of one round of a benchmark case, on one device, clients one by one, after one round more."""
   seconds = collections.Counter()
   for net in case.nets:
-    turns, (state, *rest) = bench.prepare(case, net, bench.Config())
-    turns = jax.jit(turns, donate_argnums=0)
-    state, _ = jax.block_until_ready(turns(state, *rest))
+    client_updates, (state, *rest) = bench.prepare(case, net, bench.Config())
+    client_updates = jax.jit(client_updates, donate_argnums=0)
+    state, _ = jax.block_until_ready(client_updates(state, *rest))
     with tempfile.TemporaryDirectory() as folder:
       with jax.profiler.trace(folder):
-        jax.block_until_ready(turns(state, *rest))
+        jax.block_until_ready(client_updates(state, *rest))
       seconds.update(operations(folder))
   return dict(seconds)
 

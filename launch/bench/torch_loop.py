@@ -90,10 +90,10 @@ def seconds_per_round(case, net, config, images, labels, rows, timed):
         torch.save(model, path)
 
     def one_round():
-      for path, model, adam, mine in zip(paths, models, adams, rows, strict=True):
+      for path, model, adam, own_rows in zip(paths, models, adams, rows, strict=True):
         if files:
           model.load_state_dict(torch.load(path, weights_only=False).state_dict())
-        client_update(model, adam, images, labels, mine, knowledge, case, casting(config, device))
+        client_update(model, adam, images, labels, own_rows, knowledge, case, casting(config, device))
         if files:
           torch.save(model, path)
       wait(device)

@@ -70,7 +70,7 @@ def config_of(suite, profile, name, method, choice, seeds=None):
 
 
 def _fields(suite, name, method, size) -> dict:
-  """What a method is given: mini-batches of every client update, and of what is learned beside them."""
+  """What a method is given: mini-batches of every client update, and of what is learned in addition."""
   updates = {'steps': size.steps, 'batch': size.batch}
   if method == 'fedh2l':
     return {'batch': size.batch, 'interval': size.steps}
@@ -79,8 +79,8 @@ def _fields(suite, name, method, size) -> dict:
     updates['epochs'] = None
   if method in ON_PUBLIC:
     updates |= {'subset': size.subset, 'digest_batch': size.batch}
-    public = {'digest_epochs': size.digests}
-    updates |= {'digest_steps': size.subset * size.digests // size.batch} if method == 'selective_fd' else public
+    public = {'digest_epochs': size.public_passes}
+    updates |= {'digest_steps': size.subset * size.public_passes // size.batch} if method == 'selective_fd' else public
   return {**{k: v for k, v in known.items() if k == 'common'}, **updates, **_special(name, method, size)}
 
 

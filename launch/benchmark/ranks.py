@@ -28,7 +28,7 @@ def average_ranks(accuracy) -> dict:
 
 
 def critical_difference(methods: int, settings: int) -> float:
-  """Nemenyi's at 5 %: average ranks of two methods that are less apart do not differ significantly."""
+  """Nemenyi's at 5 %: average ranks of two methods that are closer do not differ significantly."""
   from scipy import stats
 
   quantile = stats.studentized_range.ppf(0.95, methods, np.inf) / np.sqrt(2)

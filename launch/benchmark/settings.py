@@ -15,7 +15,7 @@ class Size(NamedTuple):
   steps: int
   batch: int
   subset: int  # public rows of a round
-  digests: int  # passes over them
+  public_passes: int  # over them
   seeds: tuple
 
 
@@ -89,7 +89,7 @@ def _domains(suite, profile) -> tuple:
 
 
 def rounds(setting, size) -> int:
-  """So many that every client has as many updates, on average, as where everybody takes part."""
+  """As many rounds as give every client, on average, the number of updates that it has where all clients take part."""
   together = size.rounds * setting.length
   if not setting.updates:
     return together * setting.data['clients']

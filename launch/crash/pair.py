@@ -80,13 +80,13 @@ def _killed(case, who, at) -> str:
 
 
 def _right(ended) -> bool:
-  """Whether a host whose other is gone ended with a sentence, beside what JAX logs, or had done everything."""
+  """Whether a host whose other is gone ended with a sentence, apart from what JAX logs, or had done everything."""
   ours = [line for line in ended.said.splitlines() if line.startswith('fedkd: ') and 'warning' not in line]
   return ended.code == 0 or (ended.code == 3 and len(ours) == 1 and 'Traceback' not in ended.said)
 
 
 def _tell(at, path):
-  """Makes a file as soon as so many operations were done."""
+  """Makes a file after `at` operations."""
   import threading
 
   def wait():

@@ -88,7 +88,7 @@ def _models(case, directory) -> list:
 
 
 def watched(case, made, asked):
-  """A reader at 20 Hz beside a run that is slow, killed once or twice and started again."""
+  """A reader at 20 Hz alongside a run that is slow, killed once or twice and started again."""
   chance = random.Random(asked.seed)
   for number in range(asked.count):
     points = sorted(chance.sample(range(1, made.operations), chance.randint(1, 2)), reverse=True)

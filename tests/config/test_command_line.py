@@ -91,10 +91,10 @@ def test_other_numbers_of_clients_share_the_models(read, clients):
     (('--config.method.name=fedhee',), r"^method.name='fedhee' is unknown; choose one of agg, .*, or module:function$"),
     (('--config.rounds.x=1',), r'^rounds has no fields, so that --config.rounds.x names nothing$'),
     (('--config.rounds=ten',), r"--config.rounds=ten: .*'ten'"),
-    (('--config.data.clients=0',), r"^clients='0'|^data.clients='0' is no whole number of at least 1"),
+    (('--config.data.clients=0',), r"^clients='0'|^data.clients='0' is not a whole number of at least 1"),
     (('--config=configs/none.py',), r'^config=configs/none.py names no file configs/none.py; give one such as'),
     (('--config=configs/fedhe_digits.py:metod=3',), r"^config string has 'metod=3'; use a profile"),
-    (('--config=configs/fedhe_digits.py:clients=x',), r"^clients='x' is no whole number of at least 1"),
+    (('--config=configs/fedhe_digits.py:clients=x',), r"^clients='x' is not a whole number of at least 1"),
     (('--config=configs/fedhe_digits.py:optimizer=adamm',), r"^optimizer.name='adamm' is unknown; choose one of ada"),
   ],
 )

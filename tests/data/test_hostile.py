@@ -136,10 +136,10 @@ ODD_IMAGES = {
   '16 bits': (lambda p: image(p, np.full((4, 4), 300, np.uint16), '.png'), r'1.png has pixels of mode I;16, more than'),
   'floats': (lambda p: image(p, np.full((4, 4), 0.5, np.float32), '.tif'), r'1.tif has pixels of mode F, more than 8'),
   '32 bits': (lambda p: image(p, np.full((4, 4), 70000, np.int32), '.tif'), r'1.tif has pixels of mode I, more than'),
-  'pipe': (lambda p: os.mkfifo(p.with_suffix('.png')), r'1.png is no file \(a broken link, a pipe or a folder\)'),
-  'broken link': (broken_link, r'1.png is no file'),
-  'loop': (loop, r'1.png is no file'),
-  'folder': (lambda p: p.with_suffix('.png').mkdir(), r'1.png is no file'),
+  'pipe': (lambda p: os.mkfifo(p.with_suffix('.png')), r'1.png is not a file \(a broken link, a pipe or a folder\)'),
+  'broken link': (broken_link, r'1.png is not a file'),
+  'loop': (loop, r'1.png is not a file'),
+  'folder': (lambda p: p.with_suffix('.png').mkdir(), r'1.png is not a file'),
   'wide': (lambda p: image(p, np.zeros((1, 5000), np.uint8), '.png'), r'1.png is 5000x1 pixels; give sides of 1 to'),
   'bomb': (lambda p: p.with_suffix('.pgm').write_bytes(b'P5 60000 60000 255\n'), r'1.pgm cannot be read \(Image size'),
 }
@@ -187,7 +187,7 @@ WEIGHTS = {
   'gap': (safetensors({'a': tensor([2], [0, 8])}), r'its tensors take 8 of 16 bytes'),
   'nested': (safetensors(b'[' * 200_000), r'cannot be read'),
   'long header': (bytes([255] * 8) + bytes(8), r'its header would have 18,446,744,073,709,551,615 bytes'),
-  'fraction': (safetensors({'a': tensor([4], [0, 16.0])}), r'an offset is no whole number'),
+  'fraction': (safetensors({'a': tensor([4], [0, 16.0])}), r'an offset is not a whole number'),
   'list': (safetensors([]), r'cannot be read'),
 }
 
@@ -245,7 +245,9 @@ def test_a_prepared_set_without_names_for_its_labels_was_a_finding(tmp_path, mon
   fuzz_directories.prepare(tmp_path / 'sets')
   assert sources.load('tiny', str(tmp_path / 'sets')).class_names == ('a', 'b', 'c')
   (tmp_path / 'sets' / 'tiny' / '1.0.0' / 'label.labels.txt').write_text('a\n')
-  with pytest.raises(ConfigError, match=r'are damaged or incomplete \(.* is no label of 1 classes\); copy them again'):
+  with pytest.raises(
+    ConfigError, match=r'are damaged or incomplete \(.* is not a label of 1 classes\); copy them again'
+  ):
     sources.load('tiny', str(tmp_path / 'sets'))
 
 

@@ -148,7 +148,7 @@ def test_lg_shards_deal_equal_pieces_of_one_label(seed, per_client):
     ('n_way', {'shots': 30}, r'data.stride=18 is below the 30 rows of a class that a client may take'),
     ('n_way', {'stride': 30}, r'data.stride=30 for data.clients=10 needs 285 training rows of class 0, which has 200'),
     ('n_way', {'test_shots': 7}, r'data.test_shots=7 for data.clients=10 needs 70 test rows of class 0, which has 60'),
-    ('uneven_classes', {'clients': 3}, r'data.ways=2 for data.clients=3 is 6 in all, no multiple of the 5 classes'),
+    ('uneven_classes', {'clients': 3}, r'data.ways=2 for data.clients=3 is 6 in all, not a multiple of the 5 classes'),
     ('lg_shards', {'per_client': 3, 'clients': 4}, r'data.per_client=3 for data.clients=4 is 12 in all'),
     ('inner_dirichlet', {'concentration': 0.0}, r'data.concentration=0.0 must be above 0'),
     ('inner_dirichlet', {'clients': 500}, r'client 0 of the split has no test row; lower data.clients'),
@@ -194,9 +194,12 @@ def test_merged_rows_are_dealt_out_and_every_client_keeps_its_share_of_them(tmp_
 @pytest.mark.parametrize(
   ('data', 'message'),
   [
-    ({'test_share': 0.1}, r"data.test_share=0.1 does not go with data.partition='lg_shards'.* set it to 0.0"),
-    ({'merge_test': True}, r"data.merge_test=True does not go with data.partition='lg_shards'.* set it to False"),
-    ({'clients': 4}, r'data.per_client=2 for data.clients=4 is 8 in all, no multiple of the 3 classes'),
+    ({'test_share': 0.1}, r"data.test_share=0.1 cannot be combined with data.partition='lg_shards'.* set it to 0.0"),
+    (
+      {'merge_test': True},
+      r"data.merge_test=True cannot be combined with data.partition='lg_shards'.* set it to False",
+    ),
+    ({'clients': 4}, r'data.per_client=2 for data.clients=4 is 8 in all, not a multiple of the 3 classes'),
   ],
 )
 def test_a_config_refuses_what_does_not_go_together(tmp_path, data, message):

@@ -391,7 +391,7 @@ def test_folder_refuses_a_test_split_without_images(tmp_path):
   name = write_folder(tmp_path / 'set')
   for path in (tmp_path / 'set' / 'test').glob('*/*'):
     path.unlink()
-  with pytest.raises(ConfigError, match=r'x_test has shape \[0, 4, 6, 3\], no pixel; give at least one image'):
+  with pytest.raises(ConfigError, match=r'x_test has shape \[0, 4, 6, 3\], without pixels; give at least one image'):
     sources.load(name)
 
 
@@ -484,7 +484,7 @@ def test_refuses_a_label_that_a_set_does_not_have(imitate):
   x, y = random_images(4, 5, 5, 1), np.array([0, 1, 0, 1])
   imitate('some', (x, y), (x, y), ['a', 'b'], (5, 5, 1))
   with pytest.raises(
-    ConfigError, match=r'data\.label=coarse_label is no class label of data\.name=some; set it to label'
+    ConfigError, match=r'data\.label=coarse_label is not a class label of data\.name=some; set it to label'
   ):
     sources.load('some', label='coarse_label')
   with pytest.raises(

@@ -191,7 +191,7 @@ def test_shares_names_clients_that_are_no_domains():
 def test_refuses_an_empty_client_and_two_public_sets(make):
   source = fake(np.arange(60) % 3, public=20, tested=True)
   with pytest.raises(
-    ConfigError, match=r'data\.public_share=0\.1 cannot be had beside the 20 public rows .*set data\.publ'
+    ConfigError, match=r'data\.public_share=0\.1 cannot be combined with the 20 public rows .*set data\.publ'
   ):
     make(source, [np.arange(40)], 0, public_share=0.1)
   with pytest.raises(ConfigError, match=r'client 1 of the split has no example to train on; lower data\.clients'):

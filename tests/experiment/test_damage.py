@@ -96,7 +96,7 @@ def test_a_finished_run_repairs_what_can_be_made_again(made, config, run, capsys
 
 def test_a_directory_without_its_config_is_refused(config, run):
   (run / 'config.json').unlink()
-  with pytest.raises(ConfigError, match=r'has a metrics\.jsonl but no config\.json; bring that back'):
+  with pytest.raises(ConfigError, match=r'has a metrics\.jsonl but no config\.json; restore it'):
     experiment.run(config, run, show=False)
 
 

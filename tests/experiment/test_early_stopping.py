@@ -182,7 +182,7 @@ def test_the_public_test_set_is_looked_at_where_it_is_watched(finished, tmp_path
     ({'watch': 'accuracy', 'min_delta': 1.0}, {}, r'min_delta=1\.0 must be'),
     ({'watch': 'validation_accuracy'}, {'data.validation': 0.0}, r'needs held-out rows; raise data\.validation'),
     ({'watch': 'accuracy_public'}, {}, r'needs public data with a test set'),
-    ({'watch': 'accuracy'}, {'eval_clients': 2}, 'eval_clients=2 does not go with early_stop'),
+    ({'watch': 'accuracy'}, {'eval_clients': 2}, 'eval_clients=2 cannot be combined with early_stop'),
   ],
 )
 def test_what_cannot_be_watched_is_refused(images, early, change, match):
@@ -197,5 +197,5 @@ def test_clients_that_are_drawn_cannot_stop_early(images):
   made = config(images, 'private')
   made.early_stop.watch = 'accuracy'
   made.plan = configs.plan('sampled', ratio=0.5)
-  with pytest.raises(ConfigError, match=r"plan\.name='sampled' does not go with early_stop"):
+  with pytest.raises(ConfigError, match=r"plan\.name='sampled' cannot be combined with early_stop"):
     build.build(made, dry=True)

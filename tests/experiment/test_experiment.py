@@ -204,7 +204,7 @@ def test_seeds_together_equal_seeds_alone(images, net):
     np.testing.assert_array_equal(together, alone)
 
 
-@pytest.mark.slow  # the door has it for one network
+@pytest.mark.slow  # test_simulation has it for one network
 @pytest.mark.parametrize('net', ['MLP', 'TwoConv'])
 def test_seeds_under_vmap_are_those_of_map_to_rounding(images, net):
   """`vmap` is what `auto` chooses on an accelerator."""

@@ -75,7 +75,7 @@ def test_hosts_that_disagree_are_refused_before_anything_is_written(tmp_path):
   errors = [process.communicate()[1] for process in processes]
   for process, error in zip(processes, errors, strict=True):
     assert process.returncode
-    assert 'ConfigError: rounds=3 on host 1, but 2 on host 0; start all hosts alike' in error
+    assert 'ConfigError: rounds=3 on host 1, but 2 on host 0; start them identically' in error
   assert not (tmp_path / 'run').exists()
 
 
@@ -158,7 +158,7 @@ def test_hosts_meet_and_a_number_that_is_there_is_refused(monkeypatch):
 def test_a_first_host_that_waits_in_vain_says_for_whom(monkeypatch):
   monkeypatch.setattr(rendezvous, 'SECONDS', 0.05)
   place = (socket.AF_INET, socket.SOCK_STREAM, 0, ('127.0.0.1', int(address().rpartition(':')[2])))
-  with pytest.raises(ValueError, match=r'host 1, 2 of 3 did not come in 0.05 seconds'):
+  with pytest.raises(ValueError, match=r'host 1, 2 of 3 did not arrive within 0.05 seconds'):
     rendezvous.wait_for_others(place, 3)
   with pytest.raises(ValueError, match=r'host 0 does not answer \(Connection refused\)'):
     rendezvous.come(place, 3, 1)
@@ -180,7 +180,7 @@ def test_two_hosts_of_one_number_are_told_and_disturb_nobody(tmp_path):
   live = [start(f'{at},2,{i}', program=patient) for i in (0, 1)]
   assert [process.stdout.readline() for process in live] == ['joined\n'] * 2
   begun, late = time.monotonic(), start(f'{at},2,1', program=join)
-  assert 'the hosts there began without this one; give HOST:PORT,COUNT,INDEX' in late.communicate(timeout=60)[1]
+  assert 'the other hosts began without this one; give HOST:PORT,COUNT,INDEX' in late.communicate(timeout=60)[1]
   assert time.monotonic() - begun < 30
   assert [process.communicate(timeout=120)[0] for process in live] == ['done\n'] * 2
 

@@ -129,7 +129,7 @@ def test_a_damaged_record_is_found(on_disk):
   content = bytearray(path.read_bytes())
   content[::50] = bytes(b ^ 1 for b in content[::50])
   path.write_bytes(content)
-  with pytest.raises(StoreError, match=r'group0: the record of row \d is damaged; bring the file back'):
+  with pytest.raises(StoreError, match=r'group0: the record of row \d is damaged; restore the file'):
     experiment.run(config_of(folder / 'store', rounds=9), folder / 'run', show=False)
   path.write_bytes(content[:10])
   with pytest.raises(StoreError, match='lacks records of the checkpoint'):
@@ -138,7 +138,7 @@ def test_a_damaged_record_is_found(on_disk):
 
 def test_a_damaged_owner_is_refused(tmp_path):
   (tmp_path / 'run.json').write_text('{')
-  with pytest.raises(ConfigError, match=r'run\.json is damaged \(.*\); bring the file back, or choose another client'):
+  with pytest.raises(ConfigError, match=r'run\.json is damaged \(.*\); restore the file, or choose another client'):
     client_store.claim(tmp_path, {}, tmp_path / 'run')
 
 
@@ -152,9 +152,9 @@ def test_a_directory_that_cannot_be_written_is_refused(tmp_path):
 @pytest.mark.parametrize(
   ('change', 'message'),
   [
-    (lambda c: c.update(devices=2), 'devices=2 does not go with client_store; set it to 1'),
-    (lambda c: c.update(before=({'name': 'private', 'rounds': 1},)), 'before=.* does not go with client_store'),
-    (lambda c: c.update(initial='own'), "initial='own' does not go with client_store; set it to 'equal'"),
+    (lambda c: c.update(devices=2), 'devices=2 cannot be combined with client_store; set it to 1'),
+    (lambda c: c.update(before=({'name': 'private', 'rounds': 1},)), 'before=.* cannot be combined with client_store'),
+    (lambda c: c.update(initial='own'), "initial='own' cannot be combined with client_store; set it to 'equal'"),
     (lambda c: setattr(c, 'plan', base.plan('asynchronous', stale=True)), 'set plan.stale=False'),
   ],
 )

@@ -138,7 +138,7 @@ def test_a_run_branches_from_a_phase_of_another(finished, images):
     ('fedmd', {}, 'must be RUN@PHASE'),
     ('nobody@0', {}, 'holds no run'),
     ('fedmd@7', {}, 'phase 7 of that run is not finished'),
-    ('fedmd@0', {'initial': 'own'}, r"initial='own' does not go with init_from"),
+    ('fedmd@0', {'initial': 'own'}, r"initial='own' cannot be combined with init_from"),
     ('fedmd@0', {'seeds': (3,)}, r'clients of that run differ \(seeds'),
     ('fedmd@0', {'data.public_share': 0.1}, 'data.public_share: 0.2 -> 0.1'),
   ],
@@ -161,7 +161,7 @@ def test_a_branch_from_a_damaged_phase_is_refused(finished, images, tmp_path):
   data.write_bytes(content)
   made = config(images, 'agg')
   made.init_from = 'fedmd@0'
-  with pytest.raises(ConfigError, match=r'fedmd/phases/0 is damaged \(.*\); bring it back, or delete'):
+  with pytest.raises(ConfigError, match=r'fedmd/phases/0 is damaged \(.*\); restore it, or delete'):
     experiment.run(made, tmp_path / 'wrong', show=False)
 
 

@@ -159,7 +159,7 @@ def test_seeds_as_one_run_and_apart(axis):
   assert f'2 seeds {axis}' in report.table([row])
 
 
-ASYNCHRONOUS = TINY._replace(nets=(MLP((8,)), MLP((4,))), clients=1, method='fedhe', turns=23)
+ASYNCHRONOUS = TINY._replace(nets=(MLP((8,)), MLP((4,))), clients=1, method='fedhe', updates=23)
 
 
 @pytest.mark.slow

@@ -134,7 +134,8 @@ def test_a_result_of_another_schema_is_refused(tmp_path, text, match):
 
 
 @pytest.mark.parametrize(
-  ('name', 'rows', 'match'), [('h2l', None, "id='h2l' is unknown"), ('md-cifar-iid', ['agg'], "rows='agg' is no row")]
+  ('name', 'rows', 'match'),
+  [('h2l', None, "id='h2l' is unknown"), ('md-cifar-iid', ['agg'], "rows='agg' is not a row")],
 )
 def test_unknown_ids_and_rows_are_refused(tmp_path, name, rows, match):
   with pytest.raises(ConfigError, match=match):
