@@ -3,9 +3,9 @@
   python -m launch.main --config=configs/fedhe_mnist.py:small,method=fedhe,zoo=hetero --workdir=runs/fedhe
 
 `paper`: 50 000 client updates of the full nets, the published settings. `medium`: 15 000 updates (42 passes over a
-client's images, 50 on CIFAR-10) of nets of an eighth of the width. `small`: 1 500 updates (450 steps per client) of such nets, about
-five minutes of training for its three seeds on two cores shared with another run. `smoke`: seconds, on the
-embedded images.
+client's images, 50 on CIFAR-10) of nets of an eighth of the width. `small`: 1 500 updates (450 steps per client) of
+such nets, about five minutes of training for its three seeds on two cores shared with another run. `smoke`: seconds, on
+the embedded images.
 
 Results: RESULTS.md, he-mnist-hetero and he-mnist-homo.
 
