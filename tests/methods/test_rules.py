@@ -247,6 +247,8 @@ def test_classes_are_reduced_by_the_rule(name):
       assert bool(found.valid[c]) == bool(rows)
       wanted = sum(v for v, _ in rows) * max(n for _, n in rows) if rows else np.zeros(width)
       np.testing.assert_allclose(found.value[c], wanted, rtol=1e-5, atol=1e-5)
+  nothing = knowledge(np.zeros_like(value), np.zeros_like(VALID), amount if 'counts' in name else None)
+  assert_same_bits(sent(server, received(server, state, nothing, NOBODY, 2)).shared['knowledge'], found)
 
 
 @pytest.mark.parametrize('name', ['fd others', 'fd round', 'fedproto round', 'fedproto counts'])
