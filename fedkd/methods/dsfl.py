@@ -8,7 +8,7 @@ Clients predict public images; the server averages the probabilities, sharpens t
 import jax
 import optax
 
-from fedkd import distillation, examples, local, losses, servers
+from fedkd import aggregate, distillation, examples, local, losses, servers
 from fedkd.errors import check_choice
 from fedkd.inference import infer
 from fedkd.ranges import Count, Positive, Scale, Weight, checked
@@ -31,13 +31,14 @@ def dsfl(
   exponent: Weight = 2.0,
   inference: str = 'server',
   keep_optimizer: bool = True,
+  rule: aggregate.AnyRule = aggregate.mean,
 ) -> Method:
   """Sharpened mean probabilities on unlabelled public images.
 
   Learned: every client's own model, with one optimizer state for distillation and one for its own rows, and on the
   server a model of each architecture (the paper has one architecture). Sent: probabilities on a subset of the public
-  rows up, their sharpened mean and the rows of the next subset down. Averaged: probabilities. Labels of public rows are
-  not used: a client does not train on the rows that it shares.
+  rows up, their sharpened mean and the rows of the next subset down. Averaged: probabilities, by `rule`. Labels of
+  public rows are not used: a client does not train on the rows that it shares.
 
   Args:
     tx: optax optimizer, of the clients and of the server's models.
@@ -53,11 +54,14 @@ def dsfl(
     inference: a client uses the 'server' model of its architecture, `accuracy_own` being that of its own model; or its
       'own', in which case the server has none.
     keep_optimizer: whether the clients' optimizer states persist across rounds; else they are fresh in each.
+    rule: aggregation rule of the probabilities, before they are sharpened, every client with weight 1; the mean is the
+      paper's. With aggregation='mean' what another returns is sent as it is, also where it does not add up to 1.
 
   Raises:
     ValueError: for an unknown choice, without public rows, or with fewer than `subset` of them.
   """
-  server = servers.consensus(subset, servers.sharpened(aggregation, temperature, exponent), draw=servers.uniform)
+  sharpen = servers.sharpening(aggregation, temperature, exponent)
+  server = servers.consensus(subset, rule, draw=servers.uniform, sharpen=sharpen)
 
   def init(key, model, data, variables):
     del key, model, data

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedkd import distillation, examples, inference, local, losses, servers
+from fedkd import aggregate, distillation, examples, inference, local, losses, servers
 from fedkd.models import base
 from fedkd.ranges import Count, Positive, Range, Scale, Weight, checked
 from fedkd.types import Client, Method
@@ -33,11 +33,13 @@ def fccl(
   intra: Weight = 1.0,
   temperature: Scale = 1.0,
   keep_optimizer: bool = False,
+  rule: aggregate.AnyRule = aggregate.mean,
 ) -> Method:
   """Cross-correlation with the mean logits of public images.
 
   Learned: every client's own model. Sent: logits on a subset of the public rows up, their mean and the rows of the next
-  subset down. Averaged: logits. Labels of public rows are not used: a client does not train on the rows that it shares.
+  subset down. Averaged: logits, by `rule`. Labels of public rows are not used: a client does not train on the rows that
+  it shares.
 
   On its own rows a client distils two older models in addition to learning its labels: its model at the beginning of
   the round, and its initial model, which a phase of `private` has trained before (else set `intra` to 0).
@@ -56,6 +58,7 @@ def fccl(
     intra: weight of the divergence from the client's initial model.
     temperature: of both, without the factor T^2.
     keep_optimizer: whether the two optimizer states persist across rounds; else they are fresh in each.
+    rule: aggregation rule of the logits, every client with weight 1; the mean is the paper's.
 
   Raises:
     ValueError: without public rows, or with fewer than `subset` of them.
@@ -97,7 +100,7 @@ def fccl(
     logits = inference.infer(model, local.variables(state['learner']), data.pool.example, received['index'])
     return {**state, 'first': first}, {'knowledge': logits}, info
 
-  server = servers.consensus(subset, draw=servers.uniform)
+  server = servers.consensus(subset, rule, draw=servers.uniform)
   return Method(Client(init, step), server, lambda state, g: local.variables(state.client[g]['learner']))
 
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedkd import local, losses, servers
+from fedkd import aggregate, local, losses, servers
 from fedkd.errors import check_choice
 from fedkd.methods.lg_fedavg import part_of, selected, with_part, with_part_in_each
 from fedkd.ranges import Count, Positive, Weight, checked
@@ -34,6 +34,7 @@ def fd(
   share_weights: bool = False,
   share: str = 'all',
   keep_optimizer: bool = True,
+  rule: aggregate.AnyRule | None = None,
 ) -> Method:
   """Class-mean outputs as the only message.
 
@@ -61,6 +62,8 @@ def fd(
       `lg_fedavg` ('head'; 'net' is all weights without the statistics, as in FedGen's code); everything else stays with
       the client.
     keep_optimizer: whether the optimizer's state persists across updates; else it is fresh in each.
+    rule: None for the means above; an aggregation rule reduces the clients' uploads of the last round, or with
+      average='all' the latest of each, class by class, instead, and with `share_weights` the weights too, by n_k.
 
   Raises:
     ValueError: for an unknown choice, `others_only` over 'all' rounds, which is undefined, or `share` without
@@ -106,10 +109,10 @@ def fd(
       up = {'knowledge': up, 'weights': {**shared, 'count': private.size}}
     return learner, up, local.report(sums)
 
-  server = servers.means_of_others() if others_only else servers.class_means(per_round=average == 'round')
+  server = _knowledge_server(rule, others_only, per_round=average == 'round')
   if not share_weights:
     return Method(Client(init, step), server, lambda state, g: local.variables(state.client[g]))
-  averaged = servers.weights()
+  averaged = servers.weights(aggregate.mean if rule is None else rule)
   averaged = averaged if share == 'all' else servers.part(lambda *model: selected(share, *model), averaged)
 
   def variables(state, g):
@@ -118,6 +121,15 @@ def fd(
     return with_part_in_each(local.variables(state.client[g]), parts.global_part(state.server['weights'], g))
 
   return Method(Client(init, step), servers.join(knowledge=server, weights=averaged), variables)
+
+
+def _knowledge_server(rule, others_only, per_round):
+  """The server of class means, or of what `rule` makes of the uploads."""
+  if others_only:
+    return servers.means_of_others(rule=rule)
+  if rule is None:
+    return servers.class_means(per_round=per_round)
+  return servers.latest_class_knowledge(rule, per_round=per_round)
 
 
 def _output(logits, knowledge):

@@ -6,7 +6,7 @@ FedAvg within each architecture, after which the server distils all models that 
 
 import optax
 
-from fedkd import local, servers
+from fedkd import aggregate, local, servers
 from fedkd.errors import check_choice
 from fedkd.methods.fedavg import averaging
 from fedkd.ranges import Count, Positive, Scale, Weight, checked
@@ -35,6 +35,7 @@ def feddf(
   validate: str = 'none',
   distill_data: str = 'public',
   server_tx: optax.GradientTransformation | None = None,
+  rule: aggregate.AnyRule = aggregate.mean,
 ) -> Method:
   """Averages that learn from the ensemble, on the server.
 
@@ -59,6 +60,7 @@ def feddf(
     validate: 'none', or on the labels of the 'public' rows: students are then the best of every 100 steps.
     distill_data: the 'public' images, or 5000 images of 'noise'.
     server_tx: optimizer of the distillation in place of Adam, cosine and clipping.
+    rule: aggregation rule of the weights inside each architecture, weighted by n_k; the ensemble's outputs stay means.
 
   Raises:
     ValueError: for an unknown choice, drop_worst without validation, or without public rows.
@@ -77,7 +79,7 @@ def feddf(
   how = servers.Distillation(
     server_steps, server_batch, adam, patience, targets, start, drop_worst, validate, distill_data
   )
-  server = servers.distilled(servers.weights(per_group=True), how)
+  server = servers.distilled(servers.weights(rule, per_group=True), how)
   loss = lambda model, data, received: local.supervised(model, data.pool)
   made = averaging(tx, loss, steps, epochs, batch, keep_optimizer=False, server=server)
   return made._replace(variables=lambda state, g: servers.global_model(state.server['weights'], g))

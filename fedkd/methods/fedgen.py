@@ -43,6 +43,7 @@ def fedgen(
   server_decay: Ratio = 0.98,
   hidden: Positive = 256,
   equal_weights: bool = False,
+  rule: aggregate.AnyRule = aggregate.mean,
 ) -> Method:
   """Weights and label counts up, weights and a generator of features down.
 
@@ -74,6 +75,7 @@ def fedgen(
       Adam's learning rate, and its factor in every round.
     hidden: width of the generator.
     equal_weights: whether clients count equally in the mean (the paper); else by their number of examples (the code).
+    rule: aggregation rule of the weights, weighted likewise; the generator learns from every client's own head.
 
   Raises:
     ValueError: for an unknown choice; at init, for heads that are not one linear layer, or differ in shape, or with
@@ -121,5 +123,5 @@ def fedgen(
 
   adam = optimizers.scheduled(optimizers.adam(server_rate, WEIGHT_DECAY), lambda t: server_decay**t)
   how = Generating(adam, server_steps, server_batch, hidden, noise, ensemble, eta)
-  shared = parts.part(lambda *model: selected(share, *model), servers.weights(aggregate.mean))
+  shared = parts.part(lambda *model: selected(share, *model), servers.weights(rule))
   return Method(Client(init, step), feature_generator(shared, how), variables)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedkd import local, losses
+from fedkd import aggregate, local, losses
 from fedkd.methods import pair
 from fedkd.models.torch_layers import torch_kernel
 from fedkd.ranges import Count, Fraction, Positive, checked
@@ -32,6 +32,7 @@ def fedkd(
   rounds: Positive = 100,
   hidden: bool = True,
   distill: bool = True,
+  rule: aggregate.AnyRule = aggregate.mean,
 ) -> Method:
   """Truncated changes of a small common model as the only message.
 
@@ -53,6 +54,7 @@ def fedkd(
     rounds: of the run, after which the share stays constant.
     hidden: whether features are matched, through the matrix; they must then be vectors.
     distill: whether the models learn from each other at all; without, the own model is Private.
+    rule: aggregation rule of the changes, weighted by n_k; a stateful one begins with zeros.
 
   Raises:
     ValueError: at init, for features that are to be matched but are not vectors.
@@ -101,7 +103,7 @@ def fedkd(
 
   own = lambda state, g: local.variables(state.client[g]['own'])
   by_common = pair.by_common(common, lambda state: state.variables)
-  server = pair.common(common, low_rank.updates(squeeze))
+  server = pair.common(common, low_rank.updates(squeeze, rule))
   return Method(Client(init, step), server, own, predictions=(('common', by_common),))
 
 

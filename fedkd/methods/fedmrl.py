@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedkd import local, servers
+from fedkd import aggregate, local, servers
 from fedkd.errors import check_choice
 from fedkd.methods import pair
 from fedkd.models.torch_layers import TorchDense
@@ -32,6 +32,7 @@ def fedmrl(
   small: str = 'own',
   inference: str = 'mix_large',
   keep_optimizer: bool = False,
+  rule: aggregate.AnyRule = aggregate.mean,
 ) -> Method:
   """Weights of a small common model as the only message; its features and the client's own are fused.
 
@@ -49,6 +50,7 @@ def fedmrl(
     small: which common model a client predicts with: its 'own' after its last update (the code), or the 'global' one.
     inference: what `accuracy` is: 'mix_large', 'mix_small', 'large' or 'small'.
     keep_optimizer: whether the optimizer's states of the own model and the projection persist across rounds.
+    rule: aggregation rule of the common model, weighted by n_k.
 
   Raises:
     ValueError: for an unknown choice; at init, for a common model whose features are wider than a client's.
@@ -95,7 +97,7 @@ def fedmrl(
 
   ways = {way: _by(way, common, small) for way in WAYS}
   others = tuple((way, predict) for way, predict in ways.items() if way != inference)
-  server = _checked_widths(common, pair.common(common, servers.weights()))
+  server = _checked_widths(common, pair.common(common, servers.weights(rule)))
   return Method(Client(init, step), server, variables, ways[inference], predictions=others)
 
 

@@ -42,6 +42,7 @@ def fedproto(
   inference: str = 'prototypes',
   candidates: str = 'own',
   keep_optimizer: bool = False,
+  rule: aggregate.AnyRule | None = None,
 ) -> Method:
   """Class-mean features as the only message, and as a way to predict.
 
@@ -65,6 +66,8 @@ def fedproto(
     inference: what `accuracy` is: by 'prototypes', or by the 'head'.
     candidates: the classes whose prototypes compete in it: the client's 'own' (the authors' code), or all 'known'.
     keep_optimizer: whether the optimizer's state persists across updates; else it is fresh in each, as in the code.
+    rule: None for the paper's mean; an aggregation rule reduces the prototypes of the clients, class by class, instead,
+      weighted as `average` says.
 
   Raises:
     ValueError: for an unknown choice; at init, for features that are not vectors of one width.
@@ -75,10 +78,12 @@ def fedproto(
   check_choice('candidates', candidates, CANDIDATES)
   counts = average == 'counts'
   client = client_of(tx, epochs, steps, batch, weight, keep_optimizer, counts=counts)
-  if memory == 'round':
+  per_round = memory == 'round'
+  if rule is None and per_round:
     server = servers.class_means(of='features', per_round=True, weighted=counts)
   else:
-    server = servers.latest_class_knowledge(aggregate.mean, of='features', weighted=counts)
+    reduce = aggregate.mean if rule is None else rule
+    server = servers.latest_class_knowledge(reduce, of='features', per_round=per_round, weighted=counts)
   ways = {f'prototypes_{which}': by_prototypes(server, which == 'own') for which in CANDIDATES}
   return predicting(client, server, ways, 'head' if inference == 'head' else f'prototypes_{candidates}')
 

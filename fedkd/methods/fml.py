@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedkd import local, losses, servers
+from fedkd import aggregate, local, losses, servers
 from fedkd.errors import check_choice
 from fedkd.methods import pair
 from fedkd.ranges import Count, Fraction, Positive, checked
@@ -31,11 +31,12 @@ def fml(
   mutual: str = 'paper',
   equal_weights: bool = False,
   keep_optimizer: bool = True,
+  rule: aggregate.AnyRule = aggregate.mean,
 ) -> Method:
   """Weights of a small common model as the only message, trained by mutual distillation with every client's own.
 
   Learned: every client's own model, and the common one (the paper's meme) on the server. Sent: the common model's
-  weights and statistics both ways, and n_k up. Averaged: those. Clients are evaluated with their own models;
+  weights and statistics both ways, and n_k up. Averaged: those, by `rule`. Clients are evaluated with their own models;
   `accuracy_common` is that of the common one.
 
   Args:
@@ -53,6 +54,7 @@ def fml(
       with alpha = beta = 1, so without any distillation, unless set).
     equal_weights: whether clients count equally in the mean; else by their number of examples.
     keep_optimizer: whether the own model's optimizer state persists across rounds; the common model's is always fresh.
+    rule: aggregation rule of the common model, weighted by n_k, or equally.
 
   Raises:
     ValueError: for an unknown choice, or a weight outside 0 to 1.
@@ -85,7 +87,7 @@ def fml(
     count = jnp.int32(1) if equal_weights else data.private.size
     return after['own'], {**local.variables(after['common']), 'count': count}, local.report(sums)
 
-  server = pair.common(common, servers.weights())
+  server = pair.common(common, servers.weights(rule))
   by_common = pair.by_common(common, lambda state: servers.variables_of(state, 0))
   own = lambda state, g: local.variables(state.client[g])
   return Method(Client(init, step), server, own, predictions=(('common', by_common),))

@@ -9,7 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 import optax
 
-from fedkd import examples, local, servers
+from fedkd import aggregate, examples, local, servers
 from fedkd.methods.dsfl import dsfl, evaluated
 from fedkd.ranges import Count, Positive, Weight, checked
 from fedkd.types import Client, Download, Masked, Method
@@ -29,6 +29,7 @@ def scarlet(
   published_off_by_one: bool = False,
   inference: str = 'server',
   keep_optimizer: bool = True,
+  rule: aggregate.AnyRule = aggregate.mean,
 ) -> Method:
   """Soft labels of public images, cached.
 
@@ -36,7 +37,7 @@ def scarlet(
   down, labels of which a client has no copy, a signal and the number of each row, and the next rows to predict.
 
   Args:
-    tx, subset, digest_epochs, digest_batch, epochs, steps, batch, inference, keep_optimizer: as in `dsfl`.
+    tx, subset, digest_epochs, digest_batch, epochs, steps, batch, inference, keep_optimizer, rule: as in `dsfl`.
     exponent: of the mean probabilities (2 in the authors' code, 1 in their reproducibility branch). May be traced.
     duration: rounds for which a label is valid; 0 is DS-FL with aggregation='power'.
     published_off_by_one: as in the authors' code, at the end of a label's life the server uses a new one while the
@@ -71,7 +72,7 @@ def scarlet(
     up = {'knowledge': Masked(up['knowledge'], down.shared['index'].valid)}
     return {'learner': learner, 'cache': cache}, up, info
 
-  rule = servers.sharpened('power', exponent=exponent)
-  server = servers.cached_consensus(subset, rule, duration, published_off_by_one)
+  sharpen = servers.sharpening('power', exponent=exponent)
+  server = servers.cached_consensus(subset, rule, duration, published_off_by_one, sharpen)
   own = Method(Client(init, step), server, lambda state, g: local.variables(state.client[g]['learner']['learner']))
   return evaluated(own, inference, tx, digest_epochs, digest_batch)

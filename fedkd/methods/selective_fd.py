@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedkd import distillation, examples, inference, local, servers
+from fedkd import aggregate, distillation, examples, inference, local, servers
 from fedkd.errors import check_choice
 from fedkd.methods import selectors
 from fedkd.ranges import Annotated, Count, Fraction, Positive, Range, Ratio, Scale, checked
@@ -34,13 +34,14 @@ def selective_fd(
   ambiguity: Annotated[float, Range(above=0, most=2)] = 2.0,
   inputs: str = 'pixels',
   keep_optimizer: bool = True,
+  rule: aggregate.AnyRule = aggregate.mean,
 ) -> Method:
   """Consensus on public images among only those clients that know similar images.
 
   Learned: every client's own model, with one optimizer state for distillation and one for its own rows; before the
   first round, which public images resemble its own. Sent: probabilities of selected images and their rows up, their
   mean where any client sent one and it is unambiguous, its rows and those of the next subset down. Averaged:
-  probabilities. Labels of public rows are not used: a client does not train on the rows that it shares.
+  probabilities, by `rule`. Labels of public rows are not used: a client does not train on the rows that it shares.
 
   A client selects an image where the ratio of the density of its own examples to that of uniform noise is above that of
   a given share of its own examples (`selectors.kulsif`). The authors' demonstration multiplies by the matrix of its
@@ -61,6 +62,8 @@ def selective_fd(
     ambiguity: a mean p is sent if the distance of p from its one-hot label, 2 (1 - max p), is below this; 2 sends all.
     inputs: 'pixels', normalised as the model does, or 'features' of the model that the client starts from.
     keep_optimizer: whether the two optimizer states persist across rounds; else they are fresh in each.
+    rule: aggregation rule of the probabilities, image by image, weight 1 for who sent one; the mean is the paper's.
+      What another returns is sent as it is, also where it does not add up to 1.
 
   Raises:
     ValueError: for unknown inputs, without public rows, or with fewer than `subset` of them.
@@ -93,5 +96,5 @@ def selective_fd(
     return {**state, 'learner': learner}, up, {**info, 'selected': jnp.mean(selected)}
 
   clear = lambda p: 2 * (1 - jnp.max(p, -1)) < ambiguity
-  server = servers.consensus(subset, draw=servers.uniform, keep=clear)
+  server = servers.consensus(subset, rule, draw=servers.uniform, keep=clear)
   return Method(Client(init, step), server, lambda state, g: local.variables(state.client[g]['learner']['learner']))

@@ -12,7 +12,7 @@ from fedkd.servers.features_and_logits import features_and_logits
 from fedkd.servers.leave_one_out import means_of_others
 from fedkd.servers.parts import part
 from fedkd.servers.peer_to_peer import pairs, router
-from fedkd.servers.sharpening import era, power, sharpened
+from fedkd.servers.sharpening import era, power, sharpening
 from fedkd.servers.students import student_of, students
 from fedkd.servers.weights import as_rows, global_model, silent, variables_of, weights, with_uploads
 
@@ -48,7 +48,7 @@ __all__ = [
   'power',
   'push',
   'router',
-  'sharpened',
+  'sharpening',
   'silent',
   'stored',
   'stratified',

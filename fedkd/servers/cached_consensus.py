@@ -6,6 +6,8 @@ rows of the consensus}, 'index': `Masked`, the next rows, valid where prediction
 own {'consensus': `Masked` [M, C], valid where it is sent, 'signal': {'index': what to do with it}}.
 """
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 
@@ -27,7 +29,13 @@ def check_caches(clients: int, rows: int, classes: int):
     )
 
 
-def cached_consensus(subset: int, rule: aggregate.AnyRule, duration: int, published_off_by_one: bool = False) -> Server:
+def cached_consensus(
+  subset: int,
+  rule: aggregate.AnyRule,
+  duration: int,
+  published_off_by_one: bool = False,
+  sharpen: Callable[[jax.Array], jax.Array] = lambda p: p,
+) -> Server:
   """Predictions of a uniform subset of the public rows, reduced by `rule` and kept for `duration` rounds (SCARLET).
 
   A row is requested unless the server has an entry for it that is younger than `duration` rounds. A row without an
@@ -40,6 +48,7 @@ def cached_consensus(subset: int, rule: aggregate.AnyRule, duration: int, publis
     duration: rounds for which an entry is valid; 0: nothing is ever reused.
     published_off_by_one: as in the published code, which at an age of exactly `duration` rounds requests a row and uses
       its new label on the server, while the clients keep using their copy.
+    sharpen: of what `rule` returns, [M, C], as `sharpening` makes it.
 
   Raises:
     ValueError: at init, as in `consensus`, or where the clients' caches would not fit into memory.
@@ -75,6 +84,7 @@ def cached_consensus(subset: int, rule: aggregate.AnyRule, duration: int, publis
     weight = jnp.where(every >= 0, 1.0, 0.0)
     knowledge = jnp.concatenate([up['knowledge'].value for up in uploads])
     reduced, memory = checked.update(knowledge, weight, state['rule'])
+    reduced = sharpen(reduced)
     at, before = (state['place'][state[name]] for name in ('index', 'last'))
     asked, since = requested(state, t, at), state['since'][at]
     fresh, old = since < 0, (since >= 0) & (t - since >= duration + published_off_by_one)

@@ -149,13 +149,14 @@ def latest_class_knowledge(
   of: str = 'logits',
   width: int | None = None,
   cold_start: float = 0.0,
+  per_round: bool = False,
   weighted: bool = False,
 ) -> Server:
   """The latest upload of every client, reduced by `rule` class by class; it may replace `class_means`.
 
-  For each class the rule sees rows [K, width], with weight 0 where that client has never uploaded the class, else 1 or,
-  if `weighted`, the number of examples behind the upload. A stateful rule has one state per class, and takes one step
-  per round.
+  For each class the rule sees rows [K, width], with weight 0 where that client has never uploaded the class (with
+  `per_round`: not in the last round in which any client uploaded), else 1 or, if `weighted`, the number of examples
+  behind the upload. A stateful rule has one state per class, and takes one step per round.
   Other arguments and errors as in `class_means`.
   """
   by_class = mapped(rule)
@@ -175,13 +176,14 @@ def latest_class_knowledge(
     }
 
   def reduce(state):
-    weight = state['count'] if weighted else state['valid']
+    weight = jnp.where(state['valid'], state['count'], 0) if weighted else state['valid']
     return by_class.update(state['latest'], weight.astype(jnp.float32), state['rule'])
 
   def receive(key, t, state, uploads, ids):
     del key
     rule_state = reduce(state)[1]
     latest, valid, count = state['latest'], state['valid'], state['count']
+    valid = unless_empty(ids, jnp.zeros_like(valid), valid) if per_round else valid
     since, turns = state['since'], state['turns']
     many, classes = valid.shape
     for up, slot in zip(uploads, ids, strict=True):

@@ -91,6 +91,7 @@ def consensus(
   weights: tuple[float, ...] = (),
   draw: Draw = stratified,
   keep: Callable[[jax.Array], jax.Array] | None = None,
+  sharpen: Callable[[jax.Array], jax.Array] = lambda p: p,
 ) -> Server:
   """The clients' predictions of a subset of the public rows, which the server draws, reduced by `rule`.
 
@@ -101,6 +102,7 @@ def consensus(
     draw: draws the rows.
     keep: for uploads that are `Masked` by row: (consensus [M, C]) -> bool[M], which of the rows that any client
       predicted are sent; None: every client predicts all rows.
+    sharpen: of what `rule` returns, [M, C], as `sharpening` makes it.
 
   Raises:
     ValueError: at init, as in `public_rows`, or for a number of weights that is not the number of clients.
@@ -132,11 +134,14 @@ def consensus(
     weight = jnp.where(every >= 0, trust[every], 0.0)
     knowledge = jax.tree.map(lambda *rows: jnp.concatenate(rows), *[up['knowledge'] for up in uploads])
     if keep is None:
-      on, (reduced, memory) = jnp.ones((), bool), checked.update(knowledge, weight, state['rule'])
+      reduced, memory = checked.update(knowledge, weight, state['rule'])
+      on, reduced = jnp.ones((), bool), sharpen(reduced)
     else:
       weight = jnp.where(knowledge.valid, weight[:, None], 0.0)
       reduced, memory = checked.update(knowledge.value, weight, state['rule'])
-      on = jnp.any(weight > 0, 0) & keep(reduced)
+      predicted, reduced = jnp.any(weight > 0, 0), sharpen(reduced)
+      # A rule's result is undefined for a row that nobody predicted; +inf there must not reach a client.
+      on, reduced = predicted & keep(reduced), jnp.where(predicted[:, None], reduced, 0)
     new = {
       'consensus': reduced,
       'on': on,

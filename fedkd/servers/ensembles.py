@@ -9,6 +9,7 @@ import optax
 
 from fedkd import distillation, examples, inference, local, losses
 from fedkd.servers.students import images, module_of, modules
+from fedkd.servers.weights import variables_of, with_variables
 from fedkd.types import FromData, Pool, Server
 
 CHECK = 100  # steps between two looks at the validation accuracy
@@ -70,11 +71,12 @@ def distilled(server: Server, how: Distillation) -> Server:
     target = _ensemble(nets, uploads, teaching, state['image'].value, how.targets)
     from_which = weights if how.start == 'average' else state['weights']
     new, lost = [], []
-    for net, first, here in zip(nets, from_which, present, strict=True):
+    for g, (net, here) in enumerate(zip(nets, present, strict=True)):
+      first = variables_of(from_which, g)
       train = lambda net=net, first=first: _student(key, t, net, first, state, target, how)
       heard = jnp.any(here > 0)
       after, loss = jax.lax.cond(heard, train, lambda first=first: (first, jnp.float32(0)))
-      new.append(after)
+      new.append(with_variables(weights[g], after))
       lost.append(jnp.where(heard, loss, jnp.nan))
     info['server_distill_loss'] = jnp.nanmean(jnp.stack(lost))
     return {**state, 'weights': tuple(new)}, info

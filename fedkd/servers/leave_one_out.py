@@ -1,13 +1,14 @@
-"""Class means of the other clients: what all clients but the receiver uploaded in the last round."""
+"""Knowledge per class of the other clients: what all clients but the receiver uploaded in the last round."""
 
 import jax
 import jax.numpy as jnp
 
+from fedkd.aggregate import AnyRule, mapped
 from fedkd.servers.class_knowledge import class_message, unless_empty, vector_width
 from fedkd.types import Download, Server, clients
 
 
-def means_of_others(of: str = 'logits', width: int | None = None) -> Server:
+def means_of_others(of: str = 'logits', width: int | None = None, rule: AnyRule | None = None) -> Server:
   """For each client the mean per class of what the others uploaded in the last round (FD, Jeong et al., 2018, Alg. 1).
 
   Messages are `class_message`s. A class that no other client sent is not valid; the paper divides by the number of the
@@ -16,16 +17,33 @@ def means_of_others(of: str = 'logits', width: int | None = None) -> Server:
 
   Args:
     of, width: as in `class_means`.
+    rule: None for the mean; an aggregation rule reduces the others' uploads, class by class, instead. Its rows are
+      [K, width], those of the client itself and of who did not send the class with weight 0, else 1. A stateful rule
+      has one state per client and class.
 
   Raises:
     ValueError: as in `class_means`, at init.
   """
 
+  by_class = None if rule is None else mapped(rule)
+
   def init(key, groups, variables, data):
     del key
     many, classes = clients(groups), groups[0].model.classes
     blank = jnp.zeros((many, classes, vector_width(of, width, groups, variables, data)))
-    return {'value': blank, 'valid': jnp.zeros((many, classes), bool)}
+    state = {'value': blank, 'valid': jnp.zeros((many, classes), bool)}
+    return state if by_class is None else {**state, 'reduced': blank, 'rule': jax.vmap(by_class.init)(blank)}
+
+  def reduce(value, valid, memory):
+    """(what every client receives [K, C, width], the rule's states)."""
+
+    def of(client):
+      mine, own_memory = client
+      weight = jnp.where(valid & (jnp.arange(len(valid)) != mine)[:, None], 1.0, 0.0)
+      reduced, after = by_class.update(value, weight, own_memory)
+      return jnp.where(jnp.any(weight > 0, 0)[:, None], reduced, 0), after  # undefined where nobody sent the class
+
+    return jax.lax.map(of, (jnp.arange(len(valid)), memory))
 
   def receive(key, t, state, uploads, ids):
     del key, t
@@ -34,7 +52,10 @@ def means_of_others(of: str = 'logits', width: int | None = None) -> Server:
       row = jnp.where(slot >= 0, slot, len(valid))  # empty slots write out of bounds, which is dropped
       value = value.at[row].set(up['knowledge'].value, mode='drop')
       valid = valid.at[row].set(up['knowledge'].valid, mode='drop')
-    new = unless_empty(ids, {'value': value, 'valid': valid}, state)
+    new = {'value': value, 'valid': valid}
+    if by_class is not None:
+      new['reduced'], new['rule'] = reduce(value, valid, state['rule'])
+    new = unless_empty(ids, new, state)
     return new, {'known_classes': jnp.sum(jnp.any(new['valid'], 0))}
 
   def send(key, t, state, ids):
@@ -47,7 +68,7 @@ def means_of_others(of: str = 'logits', width: int | None = None) -> Server:
       client = jnp.maximum(slot, 0)
       others = count - valid[client]  # [m, C]
       means = (total - value[client]) / jnp.maximum(others, 1)[..., None]
-      return jax.vmap(class_message)(means, others > 0)
+      return jax.vmap(class_message)(means if by_class is None else state['reduced'][client], others > 0)
 
     return tuple(Download(own=own(slot)) for slot in ids)
 

@@ -1,4 +1,4 @@
-"""Changes of weights as truncated singular value decompositions, and a server that averages such changes (FedKD, Wu,
+"""Changes of weights as truncated singular value decompositions, and a server that reduces such changes (FedKD, Wu,
 Wu, Lyu, Huang, Xie, "Communication-efficient federated learning via knowledge distillation", 2022)."""
 
 import functools
@@ -99,44 +99,50 @@ def apply_update(variables: PyTree, download: PyTree) -> PyTree:
 
 
 class UpdatesState(NamedTuple):
-  """One set of weights, their last change as it is sent, how many changes there were, and which clients have all but
-  the last."""
+  """One set of weights, their last change as it is sent, how many changes there were, which clients have all but the
+  last, and the rule's state."""
 
   variables: PyTree
   update: PyTree
   version: jax.Array
   present: jax.Array  # bool[K]
+  rule: PyTree = ()
 
 
-def updates(squeeze: Callable[[PyTree, jax.Array], PyTree]) -> Server:
-  """Holds one set of weights and adds the mean of the clients' changes, weighted by `count`.
+def updates(squeeze: Callable[[PyTree, jax.Array], PyTree], rule: aggregate.AnyRule = aggregate.mean) -> Server:
+  """Holds one set of weights and adds the clients' changes, reduced by a rule.
 
   Uploads are {'update': a tree of `squeeze`, 'count', 'index': the version of the weights that the client began with}.
-  The mean is squeezed again, and added as it is sent, so that clients that took part in the last round get the
+  The result is squeezed again, and added as it is sent, so that clients that took part in the last round get the
   server's weights from the change alone; all others, and every client at first, receive them whole.
 
   Args:
     squeeze: (tree of changes, round) -> what is sent of it, which `expand` undoes.
+    rule: aggregation rule of the changes as `expand` returns them, weighted by `count`; a stateful one begins with no
+      change, zeros.
   """
+  checked = aggregate.as_rule(rule)
 
   def init(key, groups, variables, data):
     del key, data
-    nothing = squeeze(jax.tree.map(jnp.zeros_like, variables[0]), jnp.int32(0))
-    return UpdatesState(variables[0], nothing, jnp.int32(0), jnp.zeros(clients(groups), bool))
+    zeros = jax.tree.map(jnp.zeros_like, variables[0])
+    present = jnp.zeros(clients(groups), bool)
+    return UpdatesState(variables[0], squeeze(zeros, jnp.int32(0)), jnp.int32(0), present, checked.init(zeros))
 
   def receive(key, t, state, uploads, ids):
     del key
     joined = jax.tree.map(lambda *a: jnp.concatenate(a), *uploads)
     slot = jnp.concatenate(ids)
     weight = jnp.where(slot >= 0, joined['count'], 0).astype(jnp.float32)
-    change = aggregate.mean(jax.vmap(expand)(joined['update']), weight)
-    update = squeeze(change, t)
+    some = jnp.any(weight > 0)
+    change, memory = checked.update(jax.vmap(expand)(joined['update']), weight, state.rule)
+    update = squeeze(jax.tree.map(lambda a: jnp.where(some, a, 0), change), t)  # undefined where nobody was there
     current = (joined['index'] == state.version) & (slot >= 0)
     many = state.present.shape[0]
     present = jnp.zeros(many, bool).at[jnp.where(slot >= 0, slot, many)].set(current, mode='drop')
     after = jax.tree.map(jnp.add, state.variables, expand(update))
-    new = UpdatesState(after, update, state.version + 1, present)
-    return jax.tree.map(lambda n, o: jnp.where(jnp.any(weight > 0), n, o), new, state), {}
+    new = UpdatesState(after, update, state.version + 1, present, memory)
+    return jax.tree.map(lambda n, o: jnp.where(some, n, o), new, state), {}
 
   def send(key, t, state, ids):
     del key, t

@@ -1,10 +1,10 @@
-"""What a server makes of mean probabilities before it sends them: less entropy, or as they are."""
+"""What a server makes of reduced probabilities before it sends them: less entropy, or as they are."""
+
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 
-from fedkd import aggregate
-from fedkd.aggregate.rule import PlainRule
 from fedkd.errors import check_choice
 
 AGGREGATIONS = ('era', 'mean', 'power')
@@ -19,19 +19,22 @@ def era(p: jax.Array, temperature: float = 0.1) -> jax.Array:
 
 
 def power(p: jax.Array, exponent: float = 2.0) -> jax.Array:
-  """Enhanced ERA (SCARLET): probabilities [..., C] to a power, normalised; the exponent 1 leaves them as they are."""
+  """Enhanced ERA (SCARLET): probabilities [..., C] to a power, normalised; the exponent 1 leaves them as they are.
+
+  Where all are 0, as their median may be, they stay so, but for the exponent 0.
+  """
   if isinstance(exponent, int | float) and exponent == 1:
     return p
-  p = (p / jnp.max(p, -1, keepdims=True)) ** exponent  # the largest stays 1, where all would underflow
-  return p / jnp.sum(p, -1, keepdims=True)
+  tiny = jnp.finfo(p.dtype).tiny
+  p = (p / jnp.maximum(jnp.max(p, -1, keepdims=True), tiny)) ** exponent  # the largest stays 1: all would underflow
+  return p / jnp.maximum(jnp.sum(p, -1, keepdims=True), tiny)
 
 
-def sharpened(aggregation: str, temperature: float = 0.1, exponent: float = 2.0) -> PlainRule:
-  """The rule of probabilities: their weighted mean ('mean'), sharpened by `era` or by `power`.
+def sharpening(aggregation: str, temperature: float = 0.1, exponent: float = 2.0) -> Callable[[jax.Array], jax.Array]:
+  """What probabilities [..., C] become: sharper by `era` or by `power`, or as they are ('mean').
 
   Raises:
     ValueError: for another name.
   """
   check_choice('aggregation', aggregation, AGGREGATIONS)
-  of = {'era': lambda p: era(p, temperature), 'mean': lambda p: p, 'power': lambda p: power(p, exponent)}[aggregation]
-  return lambda rows, weight: of(aggregate.mean(rows, weight))
+  return {'era': lambda p: era(p, temperature), 'mean': lambda p: p, 'power': lambda p: power(p, exponent)}[aggregation]

@@ -93,6 +93,11 @@ def variables_of(state: PyTree, g: int) -> PyTree:
   return one.variables if isinstance(one, GlobalModel) else one
 
 
+def with_variables(state: PyTree, variables: PyTree) -> PyTree:
+  """The state of one set of weights, an entry of that of `weights(per_group=True)`, with other variables."""
+  return state._replace(variables=variables) if isinstance(state, GlobalModel) else variables
+
+
 def _check_one_architecture(groups: tuple[Group, ...], variables):
   shapes = [jax.tree.map(jnp.shape, v) for v in variables]
   if any(s != shapes[0] for s in shapes):
