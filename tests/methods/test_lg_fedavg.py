@@ -9,7 +9,7 @@ import pytest
 from fedkd import ledger, methods, models, plan, servers
 from fedkd.methods.lg_fedavg import selected
 from fedkd.servers import parts
-from fedkd.types import Data
+from fedkd.types import Data, Group
 from helpers import assert_close, assert_same_bits, pool, preprocessed, problem, softmax
 from small_nets import NET, PARTS, Normed, in_vectors, made_with
 
@@ -102,18 +102,24 @@ def test_layers_that_are_not_there_are_refused(share, message):
     paths(share, DEEP)
 
 
+def start(model):
+  return {'batch_stats': {}, **model.init(jax.random.key(0), jnp.zeros((1, 28, 28, 1), jnp.uint8), False)}
+
+
 def test_heads_of_other_names_are_averaged_if_their_shapes_agree():
   lenet, dense = models.LeNet(classes=3), models.MLP((84,), classes=3)
   assert paths('head', lenet) != paths('head', dense)
-  made = problem(methods.lg_fedavg(SGD), [lenet, dense], [1, 1], plan.synchronous()([1, 1], 1), PARTS[:2], pool(28))
-  state = made.state.server
+  server = methods.lg_fedavg(SGD).server
+  groups = [Group(f'g{g}', preprocessed(net), np.array([g])) for g, net in enumerate((lenet, dense))]
+  zeros = lambda net: jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(lambda: start(net)))
+  state = server.init(jax.random.key(0), groups, [zeros(group.model) for group in groups], [Data(pool(28), None, None)] * 2)
   held = [parts.global_part(state, g)['params'] for g in range(2)]
   assert [set(part) for part in held] == [set(paths('head', net)) for net in (lenet, dense)]
   uploads = tuple(
     {'params': jax.tree.map(lambda a, g=g: a[None] * 0 + g, part), 'batch_stats': {}, 'count': jnp.array([1 + 2 * g])}
     for g, part in enumerate(held)
   )
-  state, _ = made.method.server.receive(jax.random.key(0), 0, state, uploads, (jnp.array([0]), jnp.array([1])))
+  state, _ = server.receive(jax.random.key(0), 0, state, uploads, (jnp.array([0]), jnp.array([1])))
   for g in range(2):
     for leaf in jax.tree.leaves(parts.global_part(state, g)['params']):
       np.testing.assert_allclose(leaf, 0.75)
