@@ -2,11 +2,9 @@
 
   python -m launch.main --config=configs/fedhe_digits.py:method=fedhe --workdir=runs/fedhe
 
-`small`: sixty rounds, minutes on two cores. `smoke`: seconds. Measured with `small` (2-core CPU, seeds 0, 1, 2) and a
-decay of 0.99 in BatchNorm, which 120 steps do not warm up; it has 0.9 now:
-Private 83.18 ± 2.98 %, FedHe 83.56 ± 3.16 %, AGG 85.17 ± 8.55 %; FedHe minus Private, paired, +0.38 ± 3.32 points,
-which is not significant. With three batches per client update at a learning rate of 3e-3, half
-as long again, it was +1.24 ± 1.17.
+`small`: sixty rounds, minutes on two cores. `smoke`: seconds. Measured with `small` (one CPU core, seeds 0, 1, 2):
+Private 89.17 ± 1.15 %, FedHe 90.49 ± 0.77 %, AGG 92.46 ± 0.33 %; FedHe minus Private, paired, +1.32 ± 0.38 points. With
+three batches per client update at a learning rate of 3e-3 and 90 rounds it is +1.31 ± 0.25.
 """
 
 from configs import fedhe_mnist
