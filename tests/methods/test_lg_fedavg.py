@@ -112,7 +112,9 @@ def test_heads_of_other_names_are_averaged_if_their_shapes_agree():
   server = methods.lg_fedavg(SGD).server
   groups = [Group(f'g{g}', preprocessed(net), np.array([g])) for g, net in enumerate((lenet, dense))]
   zeros = lambda net: jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(lambda: start(net)))
-  state = server.init(jax.random.key(0), groups, [zeros(group.model) for group in groups], [Data(pool(28), None, None)] * 2)
+  state = server.init(
+    jax.random.key(0), groups, [zeros(group.model) for group in groups], [Data(pool(28), None, None)] * 2
+  )
   held = [parts.global_part(state, g)['params'] for g in range(2)]
   assert [set(part) for part in held] == [set(paths('head', net)) for net in (lenet, dense)]
   uploads = tuple(
