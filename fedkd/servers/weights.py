@@ -104,8 +104,8 @@ def _check_one_architecture(groups: tuple[Group, ...], variables):
     names = ', '.join(g.name for g in groups)
     raise ValueError(
       f'groups have different architectures ({names}), so their weights cannot be averaged; '
-      'give all clients equal modules, or set per_group=True (in a config method.per_group=True) to average inside each '
-      'architecture'
+      'give all clients equal modules, or set per_group=True (in a config method.per_group=True) to average inside '
+      'each architecture'
     )
 
 
