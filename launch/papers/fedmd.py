@@ -35,7 +35,7 @@ WHY = {  # what is to be known of claims
   ),
   'private': (
     'The 50 passes are of one step each in `small`, after which the deepest net still answers with public classes; '
-    'as many passes as FedMD has are the better bound.'
+    'as many passes as FedMD has are the fairer comparison.'
   ),
   'private_long': "As many passes as FedMD's private phase and revisits have, in the batches of the revisits.",
 }
