@@ -18,7 +18,7 @@ images; few clients have all of their classes. One seed shows that a method lear
 | fml | 60.04 | common model 88.00 | 30.541 | 30.540 |
 | fedmrl | 59.69 | mix-small 59.85, large alone 10.95, small alone 8.42 | 30.541 | 30.540 |
 | fedgen, heads alone | 59.24 | | 1.033 | 41.367 |
-| fedkd | 59.90 | common model 88.80 | 10.927 | 14.894 |
+| fedkd | 59.97 | common model 88.90 | 12.433 | 16.992 |
 | fedavg, inside each architecture | 86.55 | | 104.324 | 104.323 |
 
 FedGen trains at its authors' 0.01, the others at 0.05: its third term (`beta` 10) trains the bodies on their own labels
