@@ -7,6 +7,7 @@ import functools
 
 from launch.papers import decide, fedgen, fedh2l, fedhe, fedmd, fedproto, felo
 from launch.papers.common import PROFILES, Claim, Experiment, Question, Row
+from launch.papers.disagreements import questions
 
 PAPERS = {
   **{'FedMD': fedmd, 'FedHe': fedhe, 'FedH2L': fedh2l, 'Felo and Velo': felo},
@@ -25,8 +26,3 @@ def registry() -> dict:
 def claims() -> tuple:
   """The papers' claims about their tables."""
   return tuple(claim._replace(paper=name) for name, paper in PAPERS.items() for claim in paper.claims())
-
-
-def questions() -> list:
-  """Changes beside rows of the tables that are to explain disagreements."""
-  return decide.questions()
