@@ -63,10 +63,10 @@ def checked(factory: Factory) -> Factory:
   @functools.wraps(factory)
   def make(*args, **values):
     annotations = annotations_of(factory)
-    for name, value in signature.bind(*args, **values).arguments.items():
-      check(name, value, annotations.get(name, Any))
-    for name, value in signature.bind(*args, **values).arguments.items():
-      check_object(name, value, annotations.get(name, Any))
+    given = signature.bind(*args, **values).arguments
+    for look in (check, check_object):  # numbers first
+      for name, value in given.items():
+        look(name, value, annotations.get(name, Any))
     return factory(*args, **values)
 
   return typing.cast(Factory, make)

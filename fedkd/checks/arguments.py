@@ -164,15 +164,12 @@ def check_disjoint(parts: Sequence[np.ndarray], public: np.ndarray | None, valid
   """Checks that no row has two owners."""
   named = [(f'parts[{k}]', rows) for k, rows in enumerate(parts)]
   named += [(field, rows) for field, rows in (('public', public), ('validation', validation)) if rows is not None]
-  owner, most = {}, max(int(rows.max(initial=-1)) for _, rows in named) + 1
-  holder = np.full(most, -1)
+  holder = np.full(max(int(rows.max(initial=-1)) for _, rows in named) + 1, -1)  # an entry of `named`
   for i, (field, rows) in enumerate(named):
-    owner[i] = field
     taken = rows[holder[rows] >= 0]
     if len(taken):
-      raise ValueError(
-        f'{field} and {owner[int(holder[taken[0]])]} both have row {int(taken[0])}; give it to one of them'
-      )
+      other = named[int(holder[taken[0]])][0]
+      raise ValueError(f'{field} and {other} both have row {int(taken[0])}; give it to one of them')
     holder[rows] = i
 
 

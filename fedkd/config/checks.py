@@ -6,6 +6,7 @@ import re
 from ml_collections import ConfigDict
 
 from fedkd import ranges
+from fedkd.checks import kinds
 from fedkd.config.choices import KINDS, block, factory
 from fedkd.config.defaults import RANGES, default
 from fedkd.config.stored import check_stored
@@ -36,7 +37,7 @@ def check(config: ConfigDict) -> None:
     ranges.check(field, values[field], RANGES[field])
   for field, allowed in WORDS.items():
     if config[field] not in allowed:
-      raise ConfigError(f'{field}={ranges.short(config[field])} is unknown; choose one of {", ".join(allowed)}')
+      raise ConfigError(f'{field}={kinds.short(config[field])} is unknown; choose one of {", ".join(allowed)}')
   _check_seeds(config)
   _check_before(config)
   _check_client_store(config)
@@ -60,7 +61,7 @@ def _check_types(config, known, prefix):
       continue
     one_line = kind is not str or (isinstance(value, str) and value.isprintable())
     if not (one_line and isinstance(value, (tuple, list) if kind is tuple else kind)):
-      raise ConfigError(f'{prefix}{key}={ranges.short(to_json(value))} must be {KIND_OF[kind]}, as {to_json(usual)!r}')
+      raise ConfigError(f'{prefix}{key}={kinds.short(to_json(value))} must be {KIND_OF[kind]}, as {to_json(usual)!r}')
 
 
 def _check_seeds(config):
@@ -73,10 +74,10 @@ def _check_before(config):
   for i, phase in enumerate(config.before):
     if not isinstance(phase, dict | ConfigDict) or 'name' not in phase:
       raise ConfigError(
-        f"before[{i}]={ranges.short(to_json(phase))} must be a block such as {{'name': 'private', 'rounds': 10}}"
+        f"before[{i}]={kinds.short(to_json(phase))} must be a block such as {{'name': 'private', 'rounds': 10}}"
       )
     if not isinstance(phase.get('early_stop', {}), dict | ConfigDict):
-      given = ranges.short(phase['early_stop'])
+      given = kinds.short(phase['early_stop'])
       raise ConfigError(f"before[{i}].early_stop={given} must be a block such as {{'watch': 'validation_accuracy'}}")
     ranges.check(f'before[{i}].rounds', phase.get('rounds', 1), RANGES['rounds'])
 

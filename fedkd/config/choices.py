@@ -14,7 +14,7 @@ from ml_collections import ConfigDict, config_dict
 
 from fedkd import aggregate, codecs, losses, methods, models, ranges, schedules
 from fedkd import plan as plans
-from fedkd.checks import blame
+from fedkd.checks import blame, kinds
 from fedkd.config.lookup import (
   called_with,
   check_call,
@@ -222,7 +222,7 @@ def _argument(field, key, value, parameter):
 def _model(field, value):
   """A network from its block, {'model': name, **fields}; its classes are those of the clients' models."""
   if not isinstance(value, dict | ConfigDict) or 'model' not in value:
-    raise ConfigError(f"{field}={ranges.short(value)} must be a block such as {{'model': 'MLP', 'hidden': (32,)}}")
+    raise ConfigError(f"{field}={kinds.short(value)} must be a block such as {{'model': 'MLP', 'hidden': (32,)}}")
   fields = freeze({key: inner for key, inner in value.items() if key != 'model'})
   make = resolve(value['model'], functions(models), f'{field}.model')
   known = [name for name in parameters_of(make) if name not in ('parent', 'name', 'classes', 'lowering')]

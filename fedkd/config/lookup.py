@@ -11,8 +11,9 @@ from typing import Any
 import flax.linen as nn
 import optax
 
+from fedkd.checks.kinds import short
 from fedkd.errors import ConfigError
-from fedkd.ranges import plain, short
+from fedkd.ranges import plain
 
 
 def functions(module: types.ModuleType) -> dict[str, Callable]:

@@ -9,10 +9,10 @@ import re
 
 import numpy as np
 
+from fedkd.checks.kinds import short
 from fedkd.data.cache import cached, fingerprint
 from fedkd.data.limits import LIMIT, check_size
 from fedkd.errors import ConfigError
-from fedkd.ranges import short
 
 SPLITS = ('train', 'test')
 BLOCK = 1000  # images decoded at once

@@ -38,8 +38,8 @@ def means_of_others(of: str = 'logits', width: int | None = None, rule: AnyRule 
     """(what every client receives [K, C, width], the rule's states)."""
 
     def of(client):
-      mine, own_memory = client
-      weight = jnp.where(valid & (jnp.arange(len(valid)) != mine)[:, None], 1.0, 0.0)
+      number, own_memory = client
+      weight = jnp.where(valid & (jnp.arange(len(valid)) != number)[:, None], 1.0, 0.0)
       reduced, after = by_class.update(value, weight, own_memory)
       return jnp.where(jnp.any(weight > 0, 0)[:, None], reduced, 0), after  # undefined where nobody sent the class
 
