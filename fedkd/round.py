@@ -27,12 +27,30 @@ def slot_ids(data, participants):
 
 def fetch(tree, row):
   """One row of every leaf, by a number that is in range: a slice, which takes less tracing than indexing."""
-  return jax.tree.map(lambda a: jax.lax.dynamic_index_in_dim(a, row, keepdims=False), tree)
+  one = lambda a: jax.lax.dynamic_index_in_dim(a, row, keepdims=False, allow_negative_indices=False)
+  return jax.tree.map(one, tree)
 
 
 def store(tree, row, new):
   """The tree with one row of every leaf replaced, as in `fetch`."""
-  return jax.tree.map(lambda a, b: jax.lax.dynamic_update_index_in_dim(a, b, row, 0), tree, new)
+  put = lambda a, b: jax.lax.dynamic_update_index_in_dim(a, b, row, 0, allow_negative_indices=False)
+  return jax.tree.map(put, tree, new)
+
+
+def store_rows(tree, rows, new):
+  """The tree with the rows int32[w] of every leaf replaced by `new`, leaves [w, ...]; a row of -1 is dropped.
+
+  For the CPU, XLA turns every scatter into a loop of its own; one loop over the rows takes a quarter less compilation.
+  """
+  if jax.default_backend() == 'cpu':
+
+    def one(i, tree):
+      return jax.lax.cond(rows[i] >= 0, lambda: store(tree, rows[i], fetch(new, i)), lambda: tree)
+
+    return jax.lax.fori_loop(0, len(rows), one, tree)
+  # Out of bounds, where it is dropped: row 0 may have a slot of its own.
+  put = lambda a, b: a.at[jnp.where(rows >= 0, rows, len(a))].set(b, mode='drop', wrap_negative_indices=False)
+  return jax.tree.map(put, tree, new)
 
 
 def of_client(data, row) -> Data:
@@ -71,7 +89,6 @@ def client_updates(key, t, client, group, state, view, shared, own, data, partic
   pad = -slots % width
   participants = jnp.pad(participants, (0, pad), constant_values=-1).reshape(-1, width)
   own = jax.tree.map(lambda a: jnp.pad(a, [(0, pad)] + [(0, 0)] * (a.ndim - 1)).reshape(-1, width, *a.shape[1:]), own)
-  rows = data.private.size.shape[0]
 
   @jax.jit  # traced once, for its shapes and for its work
   def update(row, own, state):
@@ -100,15 +117,13 @@ def client_updates(key, t, client, group, state, view, shared, own, data, partic
   def together(state, slot):
     participant, own = slot
     row = jnp.maximum(participant, 0)
-    fetched = jax.tree.map(lambda a: a[row], state)
+    fetched = jax.tree.map(lambda a: a.at[row].get(wrap_negative_indices=False), state)
     shape = jax.eval_shape(mapped, row, own, fetched)
     single = lambda tree: jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), tree)
     check_state(single(fetched), single(shape[0]))
     idle = lambda: jax.tree.map(jnp.zeros_like, shape)
     changed, out = jax.lax.cond(jnp.any(participant >= 0), lambda: mapped(row, own, fetched), idle)
-    # Empty slots write out of bounds, which is dropped: row 0 may have a slot of its own here.
-    target = jnp.where(participant >= 0, participant, rows)
-    state = jax.tree.map(lambda a, new: a.at[target].set(new, mode='drop'), state, changed)
+    state = store_rows(state, participant, changed)
     present = lambda a: jnp.where((participant >= 0).reshape(-1, *[1] * (a.ndim - 1)), a, jnp.zeros_like(a))
     return state, jax.tree.map(present, out)
 
@@ -187,8 +202,7 @@ def _as_kept(shared, own):
 
 def _deliver(box, down, rows):
   """Stores a download in the inbox of the participants."""
-  put = lambda a, new: a.at[jnp.where(rows >= 0, rows, a.shape[0])].set(new, mode='drop')
-  return jax.tree.map(put, box, spread(down, rows.shape[0]))
+  return store_rows(box, rows, spread(down, rows.shape[0]))
 
 
 def step(method: Method, groups, clients_per_vmap: int = 1, mesh=None):
