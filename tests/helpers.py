@@ -118,7 +118,7 @@ def problem(method, nets, sizes, plan, parts=None, images=None, padding=0, seed=
     key_state = model_and_state_keys(key)[1]
     return initial_state(key_state, method, Federation(groups, images, *tables), variables, plan.stale)
 
-  return Problem(method, groups, federation.data(), plan, begin(federation[2:], variables), key, {})
+  return Problem(method, groups, federation.data(), plan, jax.jit(begin)(federation[2:], variables), key, {})
 
 
 def model_and_state_keys(key):
