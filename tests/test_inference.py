@@ -1,3 +1,5 @@
+from functools import cache
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,16 +11,18 @@ from helpers import pool, preprocessed, row
 
 IMAGES = pool()
 MODEL = preprocessed(models.MLP((8,), classes=3))
+logits_of = jax.jit(lambda variables, image: MODEL.apply(variables, image, False)[0])
 
 
+@cache
 def stack(clients, seed=0):
   """Variables of that many clients, leaves [clients, ...]."""
   keys = jax.random.split(jax.random.key(seed), clients)
-  return jax.vmap(lambda key: MODEL.init(key, IMAGES.example[:1], False))(keys)
+  return jax.jit(jax.vmap(lambda key: MODEL.init(key, IMAGES.example[:1], False)))(keys)
 
 
 def in_numpy(variables, image, label):
-  logits = np.asarray(MODEL.apply(variables, image, False)[0])
+  logits = np.asarray(logits_of(variables, image))
   return (logits.argmax(-1) == np.asarray(label)).mean()
 
 
@@ -40,7 +44,8 @@ GROUPS = tuple(Group(f'g{g}', MODEL, np.arange(3 * g, 3 * g + 3, dtype=np.int32)
 
 
 def accuracy(method, rows, server=()):
-  found = inference.correct_predictions(method, GROUPS, State((), server), *IMAGES, rows, batch=50)
+  correct = lambda server: inference.correct_predictions(method, GROUPS, State((), server), *IMAGES, rows, batch=50)
+  found = jax.jit(correct)(server)
   assert [(f.dtype, f.shape) for f in found] == [(bool, (len(k), len(IMAGES.label))) for k in rows]
   return [np.asarray(f).mean(-1) for f in found]
 

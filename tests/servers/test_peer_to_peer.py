@@ -58,12 +58,15 @@ def test_peers_without_a_message_are_invalid(make):
     assert not any(leaf.valid.any() for leaf in (down.shared or down.own).values())
 
 
+send_pairs = jax.jit(servers.pairs(NOTHING).send)
+
+
 @given(st.integers(0, 2**31 - 1), st.sampled_from([(2, 3), (1, 3), (1, 0), (1, 1)]))
 def test_pairs_are_a_matching(seed, sizes):
   server, count = servers.pairs(NOTHING), sum(sizes)
   ids = (np.arange(sizes[0]), np.arange(sizes[0], count))
   state = conversation(server, *ids, sizes=sizes)
-  downs = server.send(jax.random.key(seed), 0, state, tuple(jnp.array(i, jnp.int32) for i in ids))
+  downs = send_pairs(jax.random.key(seed), 0, state, tuple(jnp.array(i, jnp.int32) for i in ids))
   partner = np.concatenate([down.own['number'].value for down in downs]).astype(int)
   valid = np.concatenate([down.own['number'].valid for down in downs])
   np.testing.assert_array_equal(partner[partner], np.arange(count))  # an involution
