@@ -39,7 +39,8 @@ def of(result, metric) -> np.ndarray | None:
   'last_quarter_mean', 'round_N', 'train': of the last phase; 'public': after the first, on the public test set;
   'pooled', 'pooled_ensemble': own test rows of all clients together; by the sum of all models' logits;
   'published', 'published_head': by prototypes and by the head, as `analysis.published` adds them up;
-  'start_begun', 'final_begun': the mean over the models that answer with private classes at the start.
+  'start_begun', 'final_begun': the mean over the models that answer with private classes at the start;
+  'kind_N': the final accuracy of the N-th kind of clients (`Experiment.kinds`).
   """
   special = SPECIAL.get(metric.rstrip('0123456789'))
   values = special(result, metric) if special else result['per_seed'].get(metric)
@@ -119,11 +120,18 @@ def _of_begun(result, metric):
   return None if each is None else np.asarray(each)[:, begun(result)].mean(1)
 
 
+def _kind(result, metric):
+  each = result['per_seed'].get('final_per_client')
+  _, members = papers.registry()[result['id']].kinds[int(metric.removeprefix('kind_'))]
+  return None if each is None else np.asarray(each)[:, list(members)].mean(1)
+
+
 SPECIAL = {
   'start_begun': _of_begun,
   'final_begun': _of_begun,
   'pooled': _pooled,
   'pooled_ensemble': _pooled,
+  'kind_': _kind,
   'published': _published,
   'published_head': _published,
   'second_half_swing': _swing,
@@ -153,7 +161,10 @@ def of_paper(entry, profile, values) -> tuple:
 
 
 def printed(entry, profile, row, name) -> float | None:
-  """The printed value of a row; where one is printed for every client, the mean of those that the profile has."""
+  """The printed value of a row, by the paper's name of a metric or by 'kind_N'; where one is printed for every client,
+  the mean of those that the profile has."""
+  if name.startswith('kind_'):
+    return row.kinds[int(name.removeprefix('kind_'))] if row.kinds else None
   value = row.printed.get(name)
   return float(np.mean(of_paper(entry, profile, value))) if isinstance(value, tuple) and value else value or None
 

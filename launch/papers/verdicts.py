@@ -52,9 +52,10 @@ def _printed(claim, profile) -> float | None:
       name, _, own = name.partition(':')
       id, row = name.split('/')
       entry = registry[id]
-      names = [printed for printed, metric in entry.metrics.items() if metric == (own or claim.metric)]
+      metric = own or claim.metric
+      names = [printed for printed, ours in entry.metrics.items() if ours == metric]
       found = next(one for one in entry.rows if one.name == row)
-      value = values.printed(entry, profile, found, names[0]) if names else None
+      value = values.printed(entry, profile, found, names[0] if names else metric)
       if value is None:
         return None
       signed += sign * value

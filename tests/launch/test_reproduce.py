@@ -306,6 +306,17 @@ def test_own_rows_are_pooled_for_fedgen():
   assert values.of({'per_seed': hits}, 'pooled') is None
 
 
+def test_kinds_of_clients_are_judged_by_their_own_means():
+  each = [[0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.6, 0.6, 0.6, 0.6], [0.2] * 5 + [0.7] * 5]
+  result = {'id': 'he-cifar10-hetero', 'per_seed': {'final_per_client': each}}
+  np.testing.assert_allclose(values.of(result, 'kind_0'), [30, 20])
+  np.testing.assert_allclose(values.of(result, 'kind_1'), [60, 70])
+  assert values.of({**result, 'per_seed': {}}, 'kind_0') is None
+  entry = papers.registry()['he-cifar10-hetero']
+  printed = [values.printed(entry, 'paper', row, 'kind_1') for row in entry.rows[:3]]
+  assert printed == [65.0, 61.0, None]  # FedHe, Private, AGG in Figure 8
+
+
 def test_the_largest_drop_is_below_the_best_so_far_of_the_last_phase():
   accuracies = (0, [0.9, 0.9]), (1, [0.5, 0.1]), (1, [0.3, 0.2]), (1, [0.6, 0.4]), (1, [0.5, 0.4])
   curve = [{'phase': phase, 'accuracy': accuracy} for phase, accuracy in accuracies]
