@@ -9,8 +9,9 @@ the embedded images.
 
 Results: RESULTS.md, he-mnist-hetero and he-mnist-homo.
 
-With `small` and different nets FedHe is within noise of Private on these iid splits. The paper, after 50 000 updates of
-the full nets, has 98.5 against 98 (hetero) and 98.9 against 98.4 (homo). That profile has not been run here.
+With different nets FedHe is within noise of Private in `small` on these iid splits, and 0.28 ± 0.27 points above it in
+`medium` (seeds 0, 1, 2): 97.93 %, Private 97.66, AGG 98.55. The paper, after 50 000 updates of the full nets, has 98.5
+against 98 (hetero) and 98.9 against 98.4 (homo). That profile has not been run here.
 """
 
 from fedkd import config as base
