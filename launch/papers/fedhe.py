@@ -43,7 +43,8 @@ WHY = {  # what experiments say about claims; differences are of points
     'FedMD sees 2.8 (MNIST) and 2.5 (CIFAR-10) times as many examples, two fifths of them public. Given as many, with '
     'one architecture, Private minus FedMD is {why-fedmd-mnist/private - he-mnist-homo/fedmd; final; small} on MNIST '
     'and {why-fedmd-cifar10/private - he-cifar10-homo/fedmd; final; small} on CIFAR-10, FedHe minus FedMD '
-    '{why-fedmd-cifar10/fedhe - he-cifar10-homo/fedmd; final; small} on CIFAR-10. Other settings were not run so long.'
+    '{why-fedmd-mnist/fedhe - he-mnist-homo/fedmd; final; small} on MNIST and '
+    '{why-fedmd-cifar10/fedhe - he-cifar10-homo/fedmd; final; small} on CIFAR-10. Different nets were not run so long.'
   ),
 }
 
