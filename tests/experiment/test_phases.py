@@ -79,9 +79,9 @@ def test_the_optimizer_of_the_private_phase_is_handed_to_the_revisit(images):
   private, _ = parts.phases[1].run(private, 0, 1)
   fedmd = parts.phases[2].init(parts.phases[1].handover(private))
   count = lambda opt: np.asarray(opt[0].count)
-  assert count(private.client[0].opt).tolist() == [[2, 2]]  # the steps of its own phase: a fresh optimizer
-  assert count(fedmd.client[0]['learner'].opt).tolist() == [[2, 2]]
-  assert count(fedmd.client[0]['digest_opt']).tolist() == [[0, 0]]
+  assert count(private.client[0].opt).tolist() == [[2] * 4]  # the steps of its own phase: a fresh optimizer
+  assert count(fedmd.client[0]['learner'].opt).tolist() == [[2] * 4]
+  assert count(fedmd.client[0]['digest_opt']).tolist() == [[0] * 4]
 
 
 @pytest.mark.slow
