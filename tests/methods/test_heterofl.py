@@ -227,7 +227,7 @@ def test_ordered_dropout_trains_one_of_the_corners():
       assert_same_bits(after['net']['last']['kernel'][2:], params['net']['last']['kernel'][2:])
       found.add(0.5)
   assert found == {0.5, 1.0}
-  with pytest.raises(ValueError, match=r'ordered=\(0.5,\) needs models with a rate, which MLP does not have; set it to'):
+  with pytest.raises(ValueError, match=r'ordered=\(0.5,\) needs models with a rate, which MLP does not have'):
     turn(preprocessed(models.MLP((4,), classes=CLASSES)), params, ordered=(0.5,))(jax.random.key(0))
 
 
