@@ -38,16 +38,7 @@ def store(tree, row, new):
 
 
 def store_rows(tree, rows, new):
-  """The tree with the rows int32[w] of every leaf replaced by `new`, leaves [w, ...]; a row of -1 is dropped.
-
-  For the CPU, XLA turns every scatter into a loop of its own; one loop over the rows takes a quarter less compilation.
-  """
-  if jax.default_backend() == 'cpu':
-
-    def one(i, tree):
-      return jax.lax.cond(rows[i] >= 0, lambda: store(tree, rows[i], fetch(new, i)), lambda: tree)
-
-    return jax.lax.fori_loop(0, len(rows), one, tree)
+  """The tree with the rows int32[w] of every leaf replaced by `new`, leaves [w, ...]; a row of -1 is dropped."""
   # Out of bounds, where it is dropped: row 0 may have a slot of its own.
   put = lambda a, b: a.at[jnp.where(rows >= 0, rows, len(a))].set(b, mode='drop', wrap_negative_indices=False)
   return jax.tree.map(put, tree, new)

@@ -23,9 +23,7 @@ def questions() -> list:
     *_what_felo_starts_from(),
     *_velos_generator(),
     *_lengths_of_fedproto(),
-    Question(
-      'FedGKT and HeteroFL above Felo', 'Felo on larger maps', 'why-felo-stem/felo', 'fv-cifar10-iid/felo', HALF
-    ),
+    *_larger_maps(),
   ]
 
 

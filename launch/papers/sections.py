@@ -151,17 +151,15 @@ def _brackets(printed, owner, part) -> str:
 
 def kinds(entry, profile, done) -> pd.DataFrame | None:
   """Means over kinds of clients, where a paper prints them."""
-  del profile
   lines = []
-  for row in entry.rows if entry.kinds else ():
-    metric = next(iter(entry.metrics.values()))
-    each = values.per_client(done[row.name], metric) if row.name in done else None
-    if each is None:
+  for row in [row for row in entry.rows if row.name in done] if entry.kinds else []:
+    means = [values.of(done[row.name], f'kind_{i}') for i in range(len(entry.kinds))]
+    if means[0] is None:
       continue
     line = {'method': row.name}
-    for i, (name, members) in enumerate(entry.kinds):
-      printed = f' ({row.kinds[i]:.1f})' if row.kinds else ''
-      line[name] = f'{analysis.spread(each[:, list(members)].mean(1))}{printed}'
+    for i, (name, _) in enumerate(entry.kinds):
+      printed = values.printed(entry, profile, row, f'kind_{i}')
+      line[name] = analysis.spread(means[i]) + ('' if printed is None else f' ({printed:.1f})')
     lines.append(line)
   return pd.DataFrame(lines) if lines else None
 
