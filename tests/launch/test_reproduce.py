@@ -471,12 +471,19 @@ SMOKE = {'h2l-rmnist-a10': ['fedh2l', 'fedprox']}
 
 @pytest.mark.slow
 @pytest.mark.parametrize('name', SMOKE)
-def test_smoke_rows_train(name, tmp_path):
+def test_smoke_rows_train(name, tmp_path, monkeypatch):
+  def ten_times_as_long(row, profile, seeds=None, config_of=reproduce.config_of):
+    config = config_of(row, profile, seeds)
+    config.rounds = 10 * config.rounds
+    return config
+
+  monkeypatch.setattr(reproduce, 'config_of', ten_times_as_long)  # `smoke` is four steps, FedProx's a single round
   reproduce.run(name, 'smoke', [0], SMOKE[name], tmp_path / 'runs', tmp_path / 'results')
   for row in SMOKE[name]:
     one = results.read(tmp_path / 'results' / name / 'smoke' / f'{row}.json')
-    losses = [row['loss'][0] for row in one['curve'] if row.get('loss')]
+    losses, accuracy = ([row[name][0] for row in one['curve'] if row.get(name)] for name in ('loss', 'accuracy'))
     assert losses[-1] < losses[0]
+    assert accuracy[-1] > accuracy[0] + 0.1
 
 
 @pytest.mark.slow
