@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from fedkd import ledger, sharding
 from fedkd.checks import returned
+from fedkd.rows import fetch, fetch_rows, store, store_rows
 from fedkd.types import Data, Download, Method, State
 
 
@@ -23,25 +24,6 @@ class Report(NamedTuple):
 def slot_ids(data, participants):
   """Global numbers int32[m] of the clients in the rows `participants` of a group's `data`, -1 for an empty slot."""
   return jnp.where(participants >= 0, data.private.id[participants], -1)
-
-
-def fetch(tree, row):
-  """One row of every leaf, by a number that is in range: a slice, which takes less tracing than indexing."""
-  one = lambda a: jax.lax.dynamic_index_in_dim(a, row, keepdims=False, allow_negative_indices=False)
-  return jax.tree.map(one, tree)
-
-
-def store(tree, row, new):
-  """The tree with one row of every leaf replaced, as in `fetch`."""
-  put = lambda a, b: jax.lax.dynamic_update_index_in_dim(a, b, row, 0, allow_negative_indices=False)
-  return jax.tree.map(put, tree, new)
-
-
-def store_rows(tree, rows, new):
-  """The tree with the rows int32[w] of every leaf replaced by `new`, leaves [w, ...]; a row of -1 is dropped."""
-  # Out of bounds, where it is dropped: row 0 may have a slot of its own.
-  put = lambda a, b: a.at[jnp.where(rows >= 0, rows, len(a))].set(b, mode='drop', wrap_negative_indices=False)
-  return jax.tree.map(put, tree, new)
 
 
 def of_client(data, row) -> Data:
@@ -108,7 +90,7 @@ def client_updates(key, t, client, group, state, view, shared, own, data, partic
   def together(state, slot):
     participant, own = slot
     row = jnp.maximum(participant, 0)
-    fetched = jax.tree.map(lambda a: a.at[row].get(wrap_negative_indices=False), state)
+    fetched = fetch_rows(state, row)
     shape = jax.eval_shape(mapped, row, own, fetched)
     single = lambda tree: jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), tree)
     check_state(single(fetched), single(shape[0]))

@@ -43,16 +43,6 @@ def together(state):
 # Bit for bit.
 
 
-def test_rows_are_stored_in_their_places_and_those_of_empty_slots_nowhere():
-  old = {'w': np.arange(15.0).reshape(5, 3), 'n': np.arange(5)}
-  new = {'w': -np.ones((4, 3)), 'n': np.array([90, 91, 92, 93])}
-  rows = [3, -1, 0, -1]
-  stored = jax.jit(rounds.store_rows)(jax.tree.map(jnp.asarray, old), jnp.array(rows), jax.tree.map(jnp.asarray, new))
-  for name, leaf in old.items():
-    leaf[[3, 0]] = new[name][[0, 2]]
-    np.testing.assert_array_equal(stored[name], leaf)
-
-
 @every_method
 def test_idle_clients_do_not_change(name):
   made, _ = base(name)

@@ -15,6 +15,7 @@ from fedkd.losses import kl
 from fedkd.models.base import is_augmented
 from fedkd.models.gkt import GKTModel, GKTServer
 from fedkd.ranges import Count, Positive, Scale, Weight, checked
+from fedkd.rows import store_rows
 from fedkd.types import Client, Download, Masked, Method, Server, clients
 
 
@@ -145,9 +146,8 @@ def _continuation(tx, net, batch, temperature, epochs, alpha) -> Server:
     for up, slot, old, known in zip(uploads, ids, state['logits'], state['known'], strict=True):
       m, n = up['map'].valid.shape
       of_group, start = logits[start : start + m * n].reshape(m, n, classes), start + m * n
-      at = jnp.where(slot >= 0, slot, old.shape[0])
-      new['logits'].append(old.at[at].set(of_group, mode='drop'))
-      new['known'].append(known.at[at].set(up['map'].valid, mode='drop'))
+      new['logits'].append(store_rows(old, slot, of_group))
+      new['known'].append(store_rows(known, slot, up['map'].valid))
     return {k: v if k == 'learner' else tuple(v) for k, v in new.items()}, {
       'server_loss': local.report(sums)['server_loss']
     }

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from fedkd.rows import store_rows
 from fedkd.servers.consensus import drawn, have_heard, public_rows, uniform
 from fedkd.types import Download, Masked, Server, clients
 
@@ -56,9 +57,8 @@ def mixtures(subset: int, how: Learning) -> Server:
     if not every.shape[0]:
       return state, {}
     knowledge = jnp.concatenate([up['knowledge'] for up in uploads])
-    who = jnp.where(every >= 0, every, state['heard'].shape[0])
     heard = have_heard(state['heard'], every)
-    predicted = jnp.zeros_like(state['prediction']).at[who].set(knowledge, mode='drop')
+    predicted = store_rows(jnp.zeros_like(state['prediction']), every, knowledge)
     old = state['coefficient']
     learned = jax.vmap(lambda row, own: learn(row, own, predicted, heard, how))(old, predicted)
     learned = jnp.where(heard[:, None], learned, old)

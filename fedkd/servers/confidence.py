@@ -7,6 +7,7 @@ the rows to predict next}, and to each client its own {'consensus': `Masked` [M,
 import jax
 import jax.numpy as jnp
 
+from fedkd.rows import store_rows
 from fedkd.servers.class_knowledge import unless_empty
 from fedkd.servers.consensus import drawn, have_heard, public_rows, uniform
 from fedkd.types import Download, Masked, Server, clients
@@ -61,8 +62,7 @@ def confident(subset: int, beta: float) -> Server:
     every = jnp.concatenate(ids)
     if not every.shape[0]:
       return state, {}
-    who = jnp.where(every >= 0, every, state['heard'].shape[0])
-    put = lambda old, name: old.at[who].set(jnp.concatenate([up[name] for up in uploads]), mode='drop')
+    put = lambda old, name: store_rows(old, every, jnp.concatenate([up[name] for up in uploads]))
     heard, loss = have_heard(state['heard'], every), put(state['loss'], 'loss')
     new = {
       'prediction': put(jnp.zeros_like(state['prediction']), 'knowledge'),

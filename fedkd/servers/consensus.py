@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from fedkd import aggregate, examples, local
+from fedkd.rows import store_rows
 from fedkd.types import Data, Download, Masked, Server, clients
 
 # (key, label int32[n], size int32[], many) -> `many` of the positions 0..size-1
@@ -72,7 +73,7 @@ def places(data: Data) -> jax.Array:
 
 def have_heard(heard: jax.Array, ids: jax.Array) -> jax.Array:
   """bool[K] like `heard`, who is among the clients `ids` int32[m], -1 for an empty slot."""
-  return jnp.zeros_like(heard).at[jnp.where(ids >= 0, ids, heard.shape[0])].set(True, mode='drop')
+  return store_rows(jnp.zeros_like(heard), ids, jnp.ones_like(ids, bool))
 
 
 def lessons(received: dict) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from fedkd.aggregate import AnyRule, mapped
+from fedkd.rows import store_rows
 from fedkd.servers.class_knowledge import class_message, unless_empty, vector_width
 from fedkd.types import Download, Server, clients
 
@@ -49,9 +50,7 @@ def means_of_others(of: str = 'logits', width: int | None = None, rule: AnyRule 
     del key, t
     value, valid = jnp.zeros_like(state['value']), jnp.zeros_like(state['valid'])
     for up, slot in zip(uploads, ids, strict=True):
-      row = jnp.where(slot >= 0, slot, len(valid))  # empty slots write out of bounds, which is dropped
-      value = value.at[row].set(up['knowledge'].value, mode='drop')
-      valid = valid.at[row].set(up['knowledge'].valid, mode='drop')
+      value, valid = store_rows((value, valid), slot, tuple(up['knowledge']))
     new = {'value': value, 'valid': valid}
     if by_class is not None:
       new['reduced'], new['rule'] = reduce(value, valid, state['rule'])

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from fedkd import aggregate
+from fedkd.rows import store_rows
 from fedkd.types import Download, Masked, PyTree, Server, clients, is_masked
 
 
@@ -138,8 +139,7 @@ def updates(squeeze: Callable[[PyTree, jax.Array], PyTree], rule: aggregate.AnyR
     change, memory = checked.update(jax.vmap(expand)(joined['update']), weight, state.rule)
     update = squeeze(jax.tree.map(lambda a: jnp.where(some, a, 0), change), t)  # undefined where nobody was there
     current = (joined['index'] == state.version) & (slot >= 0)
-    many = state.present.shape[0]
-    present = jnp.zeros(many, bool).at[jnp.where(slot >= 0, slot, many)].set(current, mode='drop')
+    present = store_rows(jnp.zeros_like(state.present), slot, current)
     after = jax.tree.map(jnp.add, state.variables, expand(update))
     new = UpdatesState(after, update, state.version + 1, present, memory)
     return jax.tree.map(lambda n, o: jnp.where(some, n, o), new, state), {}

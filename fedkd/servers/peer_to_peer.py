@@ -5,6 +5,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from fedkd.rows import store_rows
 from fedkd.servers.class_knowledge import unless_empty
 from fedkd.types import Download, Masked, PeerMessages, PyTree, Server, clients, is_masked
 
@@ -20,8 +21,7 @@ def _collect(key, t, state, uploads, ids):
   del key, t
   new = jax.tree.map(lambda s: s._replace(valid=jnp.zeros_like(s.valid)), state, is_leaf=is_masked)
   for up, slot in zip(uploads, ids, strict=True):
-    place = lambda a, new, slot=slot: a.at[jnp.where(slot >= 0, slot, a.shape[0])].set(new, mode='drop')
-    new = jax.tree.map(place, new, up)
+    new = store_rows(new, slot, up)
   return unless_empty(ids, new, state), {}
 
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import optax
 
 from fedkd import aggregate, local
+from fedkd.rows import store_rows
 from fedkd.types import Download, Group, PyTree, Server, clients
 
 
@@ -131,8 +132,7 @@ def with_uploads(server: Server) -> Server:
     many = jax.tree.leaves(state.uploads)[0].shape[0]
     kept = of_all(variables_of(state.server, 0), many)
     for up, slot in zip(uploads, ids, strict=True):
-      row = jnp.where(slot >= 0, slot, many)  # empty slots write out of bounds, which is dropped
-      kept = jax.tree.map(lambda a, new, row=row: a.at[row].set(new, mode='drop'), kept, {k: up[k] for k in kept})
+      kept = store_rows(kept, slot, {k: up[k] for k in kept})
     after, info = server.receive(key, t, state.server, uploads, ids)
     return WithUploads(after, kept), info
 
