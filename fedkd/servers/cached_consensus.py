@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from fedkd import aggregate
+from fedkd.servers.class_knowledge import unless_empty
 from fedkd.servers.consensus import drawn, places, public_rows, uniform
 from fedkd.types import Download, Masked, Server, clients
 
@@ -100,8 +101,7 @@ def cached_consensus(
       'since': state['since'].at[at].set(jnp.where(fresh, t, jnp.where(old, -1, since))),
       'copies': jnp.where(state['on'], have, state['copies']),
     }
-    some = jnp.any(weight > 0)
-    new = {name: jnp.where(some, value, state[name]) for name, value in new.items()}
+    new = unless_empty(ids, new, {name: state[name] for name in new})
     return {**state, **new, 'rule': memory}, {'requested_rows': jnp.sum(asked)}
 
   def send(key, t, state, ids):

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from fedkd.rows import store_rows
+from fedkd.servers.class_knowledge import unless_empty
 from fedkd.servers.consensus import drawn, have_heard, public_rows, uniform
 from fedkd.types import Download, Masked, Server, clients
 
@@ -71,8 +72,7 @@ def mixtures(subset: int, how: Learning) -> Server:
       'last': state['index'],
       'index': drawn(key, state['public'], uniform, state['index'].shape[0]),
     }
-    some = jnp.any(heard)
-    new = {name: jnp.where(some, value, state[name]) for name, value in new.items()}
+    new = unless_empty(ids, new, {name: state[name] for name in new})
     return {**state, **new}, {'coefficient_spread': jnp.std(new['coefficient'])}
 
   def send(key, t, state, ids):
