@@ -29,8 +29,9 @@ WHY = {  # what experiments say about claims; differences are of points
     'by {he-cifar10-hetero/fedhe_offset - he-cifar10-hetero/fedhe; final; small}. On MNIST with different nets FedHe '
     'minus Private is {he-mnist-hetero/fedhe - he-mnist-hetero/private; final; small} in `small` and '
     '{he-mnist-hetero/fedhe - he-mnist-hetero/private; final; medium} in `medium`. On the embedded digits, with five '
-    'architectures and sixty rounds, FedHe is above Private (configs/fedhe_digits.py). The paper has 50 000 turns and '
-    '8 times the width.'
+    'architectures and sixty rounds, FedHe is above Private (configs/fedhe_digits.py). Nets of twice the width change '
+    'nothing: {why-fedhe-width/fedhe - why-fedhe-width/private; final; small} on CIFAR-10 with different nets. The '
+    'paper has 50 000 turns and 8 times the width of `small`.'
   ),
   'kinds': (
     'The class means are those of all nets. In `medium` they change the weaker nets, of two layers, by '
@@ -44,7 +45,9 @@ WHY = {  # what experiments say about claims; differences are of points
     'one architecture, Private minus FedMD is {why-fedmd-mnist/private - he-mnist-homo/fedmd; final; small} on MNIST '
     'and {why-fedmd-cifar10/private - he-cifar10-homo/fedmd; final; small} on CIFAR-10, FedHe minus FedMD '
     '{why-fedmd-mnist/fedhe - he-mnist-homo/fedmd; final; small} on MNIST and '
-    '{why-fedmd-cifar10/fedhe - he-cifar10-homo/fedmd; final; small} on CIFAR-10. Different nets were not run so long.'
+    '{why-fedmd-cifar10/fedhe - he-cifar10-homo/fedmd; final; small} on CIFAR-10. With different nets, on CIFAR-10, '
+    'Private minus FedMD is {why-fedmd-cifar10-hetero/private - he-cifar10-hetero/fedmd; final; small} and FedHe minus '
+    'FedMD {why-fedmd-cifar10-hetero/fedhe - he-cifar10-hetero/fedmd; final; small}.'
   ),
 }
 
