@@ -29,9 +29,9 @@ WHY = {  # what experiments say about claims; differences are of points
     'by {he-cifar10-hetero/fedhe_offset - he-cifar10-hetero/fedhe; final; small}. On MNIST with different nets FedHe '
     'minus Private is {he-mnist-hetero/fedhe - he-mnist-hetero/private; final; small} in `small` and '
     '{he-mnist-hetero/fedhe - he-mnist-hetero/private; final; medium} in `medium`. On the embedded digits, with five '
-    'architectures and sixty rounds, FedHe is above Private (configs/fedhe_digits.py). Nets of twice the width change '
-    'nothing: {why-fedhe-width/fedhe - why-fedhe-width/private; final; small} on CIFAR-10 with different nets. The '
-    'paper has 50 000 turns and 8 times the width of `small`.'
+    'architectures and sixty rounds, FedHe is above Private (configs/fedhe_digits.py). With nets of twice '
+    'the width it is {why-fedhe-width/fedhe - why-fedhe-width/private; final; small} on CIFAR-10 with different nets. '
+    'The paper has 50 000 turns and 8 times the width of `small`.'
   ),
   'kinds': (
     'The class means are those of all nets. In `medium` they change the weaker nets, of two layers, by '
