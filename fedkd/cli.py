@@ -109,19 +109,10 @@ def main(words=None):
 
     print(f'fedkd {fedkd.__version__}')
   elif words[0] in commands:
-    _piped(commands[words[0]], words[1:])
+    with importlib.import_module('launch.exits').codes():
+      commands[words[0]](words[1:])
   else:
     _refuse(f'command {words[0]!r} is unknown; choose one of {", ".join(commands)}')
-
-
-def _piped(command, words):
-  """Runs a command whose reader may go away first, as in `fedkd reproduce --list | head`."""
-  try:
-    command(words)
-    sys.stdout.flush()
-  except BrokenPipeError:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would report it once more at its end
-    sys.exit(1)
 
 
 def run(words):

@@ -17,9 +17,14 @@ def refuse(error, code=2):
 
 @contextlib.contextmanager
 def codes():
-  """2 refused before training, 3 stopped while training (checkpoint kept), 130 or 143 on a signal."""
+  """2 refused before training, 3 stopped while training (checkpoint kept), 130 or 143 on a signal; 1 where the reader
+  of a list goes away first, as in `fedkd reproduce --list | head`."""
   try:
     yield
+    sys.stdout.flush()
+  except BrokenPipeError:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would report it once more at its end
+    sys.exit(1)
   except errors.ConfigError as error:
     refuse(error)
   except (errors.DivergedError, errors.HostError, errors.StoreError) as error:

@@ -50,6 +50,12 @@ TRUST = {
     robustness.fuzzed,
   ),
 }
+MEDIUM = (
+  'he-mnist-hetero',
+  'he-cifar10-hetero',
+  'md-cifar-iid',
+  'fv-cifar10-iid',
+)  # what two cores can train at length
 MOST_NAMED = 10  # claims in a sentence
 NOT_RUN = """## Not run
 
@@ -135,6 +141,8 @@ def _not_run(everything, judged) -> list:
     lines.append(f'* {name} was not available: {", ".join(id for id, needs in missing.items() if needs == name)}.')
   for cost in dict.fromkeys(short.values()):
     lines.append(f'* In no profile yet (`small`: {cost}): {", ".join(id for id, own in short.items() if own == cost)}.')
+  longer = [id for id in MEDIUM if not done(id, ('medium', 'paper'))]
+  lines += [f'* Not in `medium`, whose rows take hours on a core: {", ".join(longer)}.'] if longer else []
   lines += [f'* Not at full size, which for most takes an accelerator: {", ".join(full)}.'] if full else []
   without = judged[judged['verdict'] == 'not run']
   for name in ('', *sorted(set(missing.values()))):
