@@ -50,12 +50,7 @@ TRUST = {
     robustness.fuzzed,
   ),
 }
-MEDIUM = (
-  'he-mnist-hetero',
-  'he-cifar10-hetero',
-  'md-cifar-iid',
-  'fv-cifar10-iid',
-)  # what two cores can train at length
+MEDIUM = ('he-mnist-hetero', 'he-cifar10-hetero', 'md-cifar-iid', 'fv-cifar10-iid')  # published length, narrow nets
 MOST_NAMED = 10  # claims in a sentence
 NOT_RUN = """## Not run
 
