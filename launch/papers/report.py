@@ -29,8 +29,8 @@ seeds. A claim that allows for some points less (how many is our choice) is judg
 many. Claims of one table depend on each other: ACC is a mean of BWT and FWT, and FedProx stands beside FedAvg.
 Steadiness is how far an evaluation lies from the line between its neighbours.
 
-Claims with six seeds were first judged with three and had their seeds doubled, most of them because three had not
-decided them; the first three are among the six, so that these intervals cover somewhat less often than 95 %.
+Claims with six seeds were first judged with three. Seeds were added where three had left a claim, or one about the same
+rows, undecided; the first three are among the six, so that these intervals cover somewhat less often than 95 %.
 """
 DECISIONS = """## What experiments say
 
