@@ -2,16 +2,16 @@
 
 import pytest
 
-# Of run directories, and of stored results.
-SLOW = ('01_first_run.ipynb', '02_write_an_aggregation_rule.ipynb', '03_paper_tables.ipynb')
+# The others are of run directories and of stored results, and longer.
+DOCUMENTATION = ('00_library.ipynb',)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at the markers
 def pytest_collection_modifyitems(items):
-  """Marks the longest."""
+  """Marks them all, each with one marker."""
   for item in items:
-    if item.path.name in SLOW:
-      item.add_marker(pytest.mark.slow)
+    if item.path.suffix == '.ipynb':
+      item.add_marker(pytest.mark.documentation if item.path.name in DOCUMENTATION else pytest.mark.slow)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -14,7 +14,7 @@ os.environ.setdefault('JAX_TRACEBACK_IN_LOCATIONS_LIMIT', '0')  # nobody looks w
 ROOT = pathlib.Path(os.environ.get('FEDKD_CACHE') or '~/.cache/fedkd').expanduser()
 # In the environment, so that the programs that tests start share it.
 os.environ['JAX_COMPILATION_CACHE_DIR'] = str(ROOT / 'xla-tests')
-os.environ['JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS'] = '0.05'
+os.environ['JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS'] = '0.2'
 os.environ['JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES'] = '-1'
 
 import hypothesis  # noqa: E402
@@ -30,6 +30,11 @@ def pytest_collection_finish():
   gc.freeze()
   gc.set_threshold(100_000, 50, 100)
   _lower_in_one_context()
+
+
+def pytest_unconfigure():
+  """pytest and Python each look through all of these objects once more before they end."""
+  gc.freeze()
 
 
 def _lower_in_one_context():

@@ -129,13 +129,14 @@ def model_and_state_keys(key):
 def first_variables(net, shape, seed):
   """Initial variables of a net for such images, leaves [1, ...]; compiled once for all problems with it."""
 
-  def init():
-    key_model = model_and_state_keys(jax.random.key(seed))[0]
-    first = preprocessed(net).init(key_model, jnp.zeros((1, *shape), jnp.uint8), False)
+  def init(key, example):
+    first = preprocessed(net).init(model_and_state_keys(key)[0], example, False)
     return jax.tree.map(lambda a: a[None], {'batch_stats': {}, **first})
 
-  with jax.ensure_compile_time_eval():  # what is kept must be arrays, also if a test asks for it first inside a jit
-    return jax.jit(init)()
+  # What is kept must be arrays, also if a test asks for it first inside a jit. There JAX evaluates whatever does not
+  # depend on an argument, operation by operation.
+  with jax.ensure_compile_time_eval():
+    return jax.jit(init)(jax.random.key(seed), jnp.zeros((1, *shape), jnp.uint8))
 
 
 def assert_same_bits(a, b):

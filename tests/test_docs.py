@@ -9,7 +9,6 @@ from absl import flags
 
 from fedkd import cli
 from fedkd.config import command_line
-from helpers import cases
 
 ROOT = pathlib.Path(__file__).parents[1]
 WRITTEN = ('README.md', *sorted(str(p.relative_to(ROOT)) for p in (ROOT / 'docs').rglob('*.md')))
@@ -47,10 +46,8 @@ def elsewhere(tmp_path, monkeypatch):
   return tmp_path
 
 
-FIRST = ('README.md', 'docs/concepts.md', 'docs/running/results.md')  # what one reads first
-
-
-@pytest.mark.parametrize('page', cases([page for page in PAGES if blocks(page, 'python')], fast=FIRST))
+@pytest.mark.documentation
+@pytest.mark.parametrize('page', [page for page in PAGES if blocks(page, 'python')])
 def test_the_python_of_a_page_runs_from_top_to_bottom(page, elsewhere, capsys):
   if page in NEEDS_RUN:
     _finished_run(elsewhere / NEEDS_RUN[page])
