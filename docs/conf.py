@@ -1,4 +1,4 @@
-"""Sphinx: `sphinx-build -W -b html docs docs/_build`. Pages of methods and modules are made from their docstrings."""
+"""Sphinx: `./launch/docs.sh`. Pages of methods and modules are made from their docstrings."""
 
 import pathlib
 import sys

@@ -9,6 +9,7 @@ if [ ! -f "$stamp" ]; then
     echo "fedkd needs Python 3.11 or newer; set PYTHON to one" >&2; exit 2; }
   [ -x .venv/bin/python ] || "$python" -m venv .venv
   echo "installing into .venv (once) ..."
-  .venv/bin/pip install --quiet --disable-pip-version-check --editable ".${extras}"
+  .venv/bin/pip install --quiet --disable-pip-version-check --no-compile --editable ".${extras}"
+  .venv/bin/python -m compileall -qq -j 0 .venv/lib || true # on all cores; pip compiles on one
   touch "$stamp"
 fi
