@@ -10,6 +10,7 @@ if [ ! -f "$stamp" ]; then
   [ -x .venv/bin/python ] || "$python" -m venv .venv
   echo "installing into .venv (once) ..."
   .venv/bin/pip install --quiet --disable-pip-version-check --no-compile --editable ".${extras}"
-  .venv/bin/python -m compileall -qq -j 0 .venv/lib || true # on all cores; pip compiles on one
+  # On all cores, where pip compiles on one; like pip, past files that this Python cannot compile.
+  .venv/bin/python -m compileall -qq -j 0 .venv/lib || true
   touch "$stamp"
 fi

@@ -133,8 +133,8 @@ def first_variables(net, shape, seed):
     first = preprocessed(net).init(model_and_state_keys(key)[0], example, False)
     return jax.tree.map(lambda a: a[None], {'batch_stats': {}, **first})
 
-  # What is kept must be arrays, also if a test asks for it first inside a jit. There JAX evaluates whatever does not
-  # depend on an argument, operation by operation.
+  # What is kept must be arrays, also if a test asks for it first inside a jit. `init` takes arguments, because under
+  # `ensure_compile_time_eval` JAX compiles one by one all operations that depend on none.
   with jax.ensure_compile_time_eval():
     return jax.jit(init)(jax.random.key(seed), jnp.zeros((1, *shape), jnp.uint8))
 
