@@ -248,8 +248,7 @@ def _count_origins(origin) -> int:
   if origin is None:
     raise ConfigError(
       'data.partition needs rows with an origin, but this data set has neither domains nor writers; use '
-      'data.name=rotated_mnist, domains:DIR or mat:FILE with the published emnist-letters.mat, or '
-      'data.partition=iid'
+      'data.name=rotated_mnist, domains:DIR or npz:FILE with an array origin, or data.partition=iid'
     )
   return int(origin.max(initial=-1)) + 1
 
