@@ -99,22 +99,21 @@ def _ordered_dropout(model, rates, pool, loss_fn_of) -> local.LossFn:
     )
   below = sorted(rate for rate in set(rates) if rate < model.net.rate)
   nets = [model, *(model.clone(net=model.net.clone(rate=rate)) for rate in below)]
-  whole, statistics_of_whole = _statistics(model, pool)
+  shapes, statistics = zip(*(_statistics(net, pool) for net in nets), strict=True)
+  cuts = corners.blocks_of(model, shapes[0], shapes, statistics[0], pool.example[:1])
 
-  def of(net):
-    shapes, statistics = _statistics(net, pool)
-    blocks = corners.blocks_of(model, whole, shapes, statistics_of_whole, pool.example[:1])
-    if blocks is None:
+  def of(net, shapes, statistics, cut):
+    if cut is None:
       raise ValueError(f'ordered={rates}: {_unaligned(f"rate {net.net.rate:g}", f"rate {model.net.rate:g}")}')
 
     def branch(params, key, index):
-      part = jax.tree.map(lambda a, s: corners.corner(a, s.shape, blocks), params, shapes)
+      part = jax.tree.map(lambda a, s: corners.corner(a, s.shape, cut), params, shapes)
       loss, (_, sums) = loss_fn_of(net)(part, statistics, key, index)
       return loss, sums
 
     return branch
 
-  branches = list(map(of, nets))
+  branches = list(map(of, nets, shapes, statistics, cuts))
 
   def loss_fn(params, batch_stats, key, index):
     which = jax.random.randint(jax.random.fold_in(key, 1), (), 0, len(nets))
@@ -139,8 +138,7 @@ def _corners(rule) -> Server:
     whole = params[widest]
     model, pool = groups[0].model, data[0].pool
     statistics = variables[widest]['batch_stats']
-    cut = lambda *group: _cut(*group, groups[widest], whole, statistics, pool)
-    cuts = list(map(cut, groups, params))
+    cuts = _cuts(groups, params, widest, statistics, pool)
     f = jnp.zeros((1, *inference.feature_shape(model, variables[0], pool)))
     head = jax.eval_shape(lambda f: model.init(key, f, method='head'), f)['params']
     in_head = {path for path, _ in jax.tree_util.tree_flatten_with_path(head)[0]}
@@ -219,12 +217,23 @@ def _all_corners(whole, parts, cuts):
   return tuple(map(of, parts, cuts))
 
 
-def _cut(group, part, widest, whole, batch_stats, pool) -> corners.Blocks:
-  """How a group's parameters are cut from those of the widest.
+def _cuts(groups, params, widest, batch_stats, pool) -> list[corners.Blocks]:
+  """How every group's parameters are cut from those of the widest.
 
   Raises:
     ValueError: for other trees, more channels somewhere, or channels that do not belong together.
   """
+  whole, wide = params[widest], groups[widest]
+  for group, part in zip(groups, params, strict=True):
+    _check_related(group, part, wide, whole)
+  cuts = corners.blocks_of(wide.model, whole, params, batch_stats, pool.example[:1])
+  for group, cut in zip(groups, cuts, strict=True):
+    if cut is None:
+      raise ValueError(f'groups: {_unaligned(group.name, wide.name)}')
+  return cuts
+
+
+def _check_related(group, part, widest, whole):
   fits = jax.tree.structure(part) == jax.tree.structure(whole) and all(
     a.ndim == b.ndim and all(n <= m for n, m in zip(a.shape, b.shape, strict=True))
     for a, b in zip(jax.tree.leaves(part), jax.tree.leaves(whole), strict=True)
@@ -234,10 +243,6 @@ def _cut(group, part, widest, whole, batch_stats, pool) -> corners.Blocks:
       f'groups: {group.name} is not a sub-network of {widest.name}, so heterofl cannot slice it; '
       'use one architecture with several values of rate'
     )
-  cut = corners.blocks_of(widest.model, whole, part, batch_stats, pool.example[:1])
-  if cut is None:
-    raise ValueError(f'groups: {_unaligned(group.name, widest.name)}')
-  return cut
 
 
 def _unaligned(narrow: str, wide: str) -> str:

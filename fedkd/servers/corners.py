@@ -6,14 +6,15 @@ blocks. The cut is tried out, not guessed: what lies outside a sub-network must 
 """
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedkd.servers import parts
+from fedkd.servers.parts import static as static_words
+from fedkd.servers.parts import words_of
 from fedkd.types import PyTree
 
 Blocks = dict[tuple[int, int], int]  # (length in the wide net, in the narrow one) -> blocks, where that is not 1
@@ -34,12 +35,12 @@ def padded(part: jax.Array, shape: tuple[int, ...], blocks: Blocks) -> jax.Array
 
 def static(blocks: Blocks) -> tuple:
   """Blocks in a state, without a leaf (`parts.static`)."""
-  return parts.static([' '.join(map(str, (*pair, count))) for pair, count in blocks.items()])
+  return static_words([' '.join(map(str, (*pair, count))) for pair, count in blocks.items()])
 
 
 def blocks_in(words: tuple) -> Blocks:
   """The blocks of `static`."""
-  return {(wide, narrow): count for wide, narrow, count in (map(int, word.split()) for word in parts.words_of(words))}
+  return {(wide, narrow): count for wide, narrow, count in (map(int, word.split()) for word in words_of(words))}
 
 
 def _unfolded(whole, part, blocks):
@@ -49,8 +50,10 @@ def _unfolded(whole, part, blocks):
   return unfold(whole), unfold(part)
 
 
-def blocks_of(model: nn.Module, whole: PyTree, part: PyTree, batch_stats: PyTree, example) -> Blocks | None:
-  """The fewest axes cut in blocks with which a narrow net is a sub-network of a wide one; None if there is no such cut.
+def blocks_of(
+  model: nn.Module, whole: PyTree, parts: Sequence[PyTree], batch_stats: PyTree, example: jax.Array
+) -> list[Blocks | None]:
+  """For each of several narrow nets, the fewest axes cut in blocks with which it is a sub-network of a wide one.
 
   With positive weights inside and zeros outside, rows of kernels outside must have no gradient, since they meet only
   activations of channels outside, which are 0; and every array must have some inside if it has in the whole net. Both
@@ -58,52 +61,63 @@ def blocks_of(model: nn.Module, whole: PyTree, part: PyTree, batch_stats: PyTree
 
   Args:
     model: the wide net.
-    whole, part: parameters of both nets, trees of one structure; only shapes are read, as of `batch_stats`.
-    batch_stats: statistics of the wide net.
-    example: [1, ...], likewise.
+    whole, parts: parameters of the wide and the narrow nets, trees of one structure; only shapes are read.
+    batch_stats, example: the wide net's statistics and one example [1, ...], of which only shapes are read.
+
+  Returns:
+    None where there is no such cut.
   """
-  shapes = [(a.shape, b.shape) for a, b in zip(jax.tree.leaves(whole), jax.tree.leaves(part), strict=True)]
+  shapes = [[leaf.shape for leaf in jax.tree.leaves(tree)] for tree in (whole, *parts)]
+  if all(shape == shapes[0] for shape in shapes):
+    return [{} for _ in parts]
+  influence = _influence(model, whole, batch_stats, example)
+  matters = [np.max(leaf) > LEAST for leaf in influence([np.ones(shape, bool) for shape in shapes[0]])]
+  return [_first_cut(influence, matters, list(zip(shapes[0], part, strict=True))) for part in shapes[1:]]
+
+
+def _first_cut(influence, matters, shapes) -> Blocks | None:
   if all(a == b for a, b in shapes):
     return {}
-  with jax.ensure_compile_time_eval():  # concrete also while a caller is traced
-    influence = _influence(model, jax.tree.structure(whole), batch_stats, example)
-    matters = [np.max(leaf) > LEAST for leaf in influence([np.ones(a, bool) for a, _ in shapes])]
-    for blocks in _candidates(shapes):
-      inside = [np.asarray(padded(np.ones(b, bool), a, blocks)) for a, b in shapes]
-      found = influence(inside)
-      leaks = any(np.any(leaf, where=_rows_outside(i)) for leaf, i in zip(found, inside, strict=True))
-      if not leaks and all(np.any(leaf, where=i) for leaf, i, m in zip(found, inside, matters, strict=True) if m):
-        return blocks
+  for blocks in _candidates(shapes):
+    inside = [_inside(*pair, blocks) for pair in shapes]
+    found = influence(inside)
+    leaks = any(np.any(leaf, where=_rows_outside(i)) for leaf, i in zip(found, inside, strict=True))
+    if not leaks and all(np.any(leaf, where=i) for leaf, i, m in zip(found, inside, matters, strict=True) if m):
+      return blocks
   return None
 
 
-def _influence(model, structure, batch_stats, example):
+def _inside(whole, part, blocks) -> np.ndarray:
+  """Which entries of an array are in that of the sub-network: as `padded`, but concrete where the caller is traced."""
+  unfolded, cut = _unfolded(whole, part, blocks)
+  inside = np.zeros(unfolded, bool)
+  inside[tuple(map(slice, cut))] = True
+  return inside.reshape(whole)
+
+
+def _influence(model, params, batch_stats, example):
   """A function of what is inside, leaves bool[...]: how much each parameter changes the sum of the logits, relative to
   it; positive weights that keep the size of activations are inside, zeros outside."""
   rng = np.random.default_rng(0)
   positive = lambda shape: rng.uniform(0.5, 1.5, shape).astype(np.float32)
-  statistics = jax.tree.map(lambda s: positive(s.shape), batch_stats)
+  shape_of = lambda a: jax.ShapeDtypeStruct(a.shape, np.float32)
+  params, statistics = jax.tree.map(shape_of, params), jax.tree.map(lambda a: positive(a.shape), batch_stats)
+  leaves, structure = jax.tree.flatten(params)
   x = np.full(example.shape, 255 if example.dtype == np.uint8 else 1, example.dtype)
-
-  def logits(leaves, statistics, x):
-    variables = {'params': jax.tree.unflatten(structure, leaves), 'batch_stats': statistics}
-    return jnp.sum(model.apply(variables, x, False)[0])
-
-  gradient = jax.jit(jax.value_and_grad(logits), compiler_options=cheap())
+  logits = lambda params, statistics, x: jnp.sum(
+    model.apply({'params': params, 'batch_stats': statistics}, x, False)[0]
+  )
+  cheap = {'xla_backend_optimization_level': 0} if jax.default_backend() == 'cpu' else None  # it runs a few times
+  gradient = jax.jit(jax.value_and_grad(logits), compiler_options=cheap).lower(params, statistics, x).compile()
+  draws = [positive(leaf.shape) for leaf in leaves]
 
   def influence(inside):
-    fan_in = [max(np.sum(i) / max(np.sum(np.any(i, axis=tuple(range(i.ndim - 1)))), 1), 1) for i in inside]
-    total, grads = gradient(
-      [positive(i.shape) * i / np.float32(n) for i, n in zip(inside, fan_in, strict=True)], statistics, x
-    )
-    return [np.abs(grad) * np.float32(1 / n) / np.abs(total) for grad, n in zip(grads, fan_in, strict=True)]
+    scale = [np.float32(1 / np.max(np.sum(i, axis=tuple(range(i.ndim - 1))))) for i in inside]  # 1 / fan-in
+    weights = [draw * i * s for draw, i, s in zip(draws, inside, scale, strict=True)]
+    total, grads = gradient(jax.tree.unflatten(structure, weights), statistics, x)
+    return [np.abs(g) * s / np.abs(total) for g, s in zip(jax.tree.leaves(grads), scale, strict=True)]
 
   return influence
-
-
-def cheap() -> dict | None:
-  """Compiler options for a program that runs a few times."""
-  return {'xla_backend_optimization_level': 0} if jax.default_backend() == 'cpu' else None
 
 
 def _rows_outside(inside: np.ndarray) -> np.ndarray:
