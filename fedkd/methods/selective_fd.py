@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedkd import aggregate, distillation, examples, inference, local, servers
+from fedkd import aggregate, distillation, examples, inference, local, losses, servers
 from fedkd.errors import check_choice
 from fedkd.methods import selectors
 from fedkd.ranges import Annotated, Count, Fraction, Positive, Range, Ratio, Scale, checked
@@ -79,7 +79,7 @@ def selective_fd(
   def step(key, t, model, state, down, data):
     received, private, index = down.shared, examples.unshared(data), down.shared['index']
     lessons, many = servers.lessons(received)
-    away = distillation.towards(model, data.pool, optax.softmax_cross_entropy)
+    away = distillation.towards(model, data.pool, losses.cross_entropy)
     loss_fn = local.supervised(model, data.pool)
 
     def distill(learner):
