@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
+from fedkd.checks.kinds import THREEFRY
 from fedkd.examples import owned
 from fedkd.models.base import check_features
 from fedkd.types import Data, ExampleIndices, Group, Method, Pool, Predict, PyTree, State, of_model
@@ -200,7 +201,7 @@ def statistics(model: nn.Module, variables: dict, pool: Pool, rows: ExampleIndic
 
   def gather(i, total):
     image = pool.example[rows.index[(i * batch + jnp.arange(batch)) % jnp.maximum(rows.size, 1)]]
-    rngs = dict.fromkeys(('dropout', 'augment'), jax.random.fold_in(jax.random.key(0), i))
+    rngs = dict.fromkeys(('dropout', 'augment'), jax.random.fold_in(jax.random.key(0, impl=THREEFRY), i))
     of_batch = model.apply(variables, image, True, rngs=rngs, mutable=['batch_stats', 'batch'])[1]['batch']
     return jax.tree.map(jnp.add, total, of_batch)
 

@@ -98,7 +98,7 @@ def fd(
       distill = jnp.mean(away(logits, received.value[label], received.valid[label], knowledge, distance))
       loss = ce + gamma * distill
       seen, output = jax.nn.one_hot(label, logits.shape[-1]), jax.lax.stop_gradient(_output(logits, knowledge))
-      sums = {'output': seen.T @ output, 'count': jnp.sum(seen, 0)}
+      sums = {'output': losses.class_sums(seen, output), 'count': jnp.sum(seen, 0)}
       return loss, (batch_stats, {**sums, **local.tally(label, loss=loss, distill_loss=distill)})
 
     private, learner = data.private, local.resume(learner, tx, keep_optimizer)
@@ -148,5 +148,5 @@ def _distance(logits, target, valid, knowledge, distance):
   target = jnp.where(valid, jax.lax.stop_gradient(target), 0)  # both sides, for 0 * NaN would be NaN
   p = target if knowledge == 'probabilities' else jax.nn.softmax(target)
   logits = jnp.where(valid, logits, 0)
-  away = losses.kl_divergence(p, logits) if distance == 'kl' else optax.softmax_cross_entropy(logits, p)
+  away = losses.kl_divergence(p, logits) if distance == 'kl' else losses.cross_entropy(logits, p)
   return jnp.where(valid, away, 0)

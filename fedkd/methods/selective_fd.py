@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedkd import aggregate, distillation, examples, inference, local, servers
+from fedkd import aggregate, distillation, examples, inference, local, losses, servers
 from fedkd.errors import check_choice
 from fedkd.methods import selectors
 from fedkd.ranges import Annotated, Count, Fraction, Positive, Range, Ratio, Scale, checked
@@ -89,7 +89,7 @@ def selective_fd(
 
   def after_distillation(state, model, received, pool, revisit):
     (lessons, many), how = servers.lessons(received), state['distillation']
-    away = distillation.towards(model, pool, optax.softmax_cross_entropy)
+    away = distillation.towards(model, pool, losses.cross_entropy)
 
     def distill(learner):
       key = jax.random.key(how['seed'])
