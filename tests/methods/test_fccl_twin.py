@@ -34,10 +34,10 @@ def test_three_rounds_are_those_of_the_twin():
   first = [party.logits(own) for party, own in zip(clients, OWN, strict=True)]
   state, last, target = made.state, None, None
 
-  def minimise(party, rows, loss):
+  def minimise(party, rows, loss, *given):
     z = party.logits(rows)
-    party.descend(rows, len(rows) * slope_of(loss, z))
-    return loss(z)
+    party.descend(rows, len(rows) * slope_of(lambda z: loss(z, *given), z))
+    return loss(z, *given)
 
   for t in range(3):
     index = np.asarray(state.server['index'])
@@ -45,9 +45,9 @@ def test_three_rounds_are_those_of_the_twin():
     info = {name: np.asarray(values)[0] for name, values in report.info[0].items()}
     for k, (party, own) in enumerate(zip(clients, OWN, strict=True)):
       teachers = party.logits(own), first[k]
-      distilled = [minimise(party, last, lambda z: apart(z, target)) for _ in range(2 * (t > 0))]
+      distilled = [minimise(party, last, apart, target) for _ in range(2 * (t > 0))]
       np.testing.assert_allclose(info['distill_loss'][k], np.mean(distilled or 0), rtol=1e-4)
-      losses = [minimise(party, own, lambda z: revisited(z, y[own], *teachers)) for _ in range(2)]
+      losses = [minimise(party, own, revisited, y[own], *teachers) for _ in range(2)]
       np.testing.assert_allclose(info['loss'][k], np.mean(losses), rtol=1e-4)
     target, last = np.mean([party.logits(index) for party in clients], 0), index
     np.testing.assert_allclose(state.server['consensus'], target, rtol=1e-4, atol=1e-5)
