@@ -144,7 +144,9 @@ def update(
   return updates, after
 
 
-EXTRA = 'local training gives it gradients, state, parameters and round=; give one that needs no more, and takes **extra'
+EXTRA = (
+  'local training gives it gradients, state, parameters and round=; give one that needs no more, and takes **extra'
+)
 
 
 def advanced(state: PyTree, steps: jax.Array | int) -> PyTree:

@@ -172,7 +172,9 @@ def simulation(
     models=models,
   )
   try:
-    jax.eval_shape(lambda key: made.round(made.init(key)), jax.random.key(0, impl=kinds.THREEFRY))  # incompatible parts fail here
+    jax.eval_shape(
+      lambda key: made.round(made.init(key)), jax.random.key(0, impl=kinds.THREEFRY)
+    )  # incompatible parts fail here
   except Exception as error:
     if told := returned.misfit(method, [class_of(group.model) for group in groups], error):
       raise ConfigError(told) from None  # without JAX's frames and notes, of which there are fifty lines

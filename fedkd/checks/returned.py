@@ -87,7 +87,10 @@ def check_like(who: str, expected: Any, found: Any, remedy: str, dtypes: bool = 
   Raises:
     ConfigError: for the first place where it has not.
   """
-  was, now = ({jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)} for tree in (expected, found))
+  was, now = (
+    {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+    for tree in (expected, found)
+  )
   for place in [*was, *now]:
     pair = [_shape(tree[place]) if place in tree else 'nothing' for tree in (was, now)]
     pair = pair if dtypes or 'nothing' in pair else [list(np.shape(tree[place])) for tree in (was, now)]
