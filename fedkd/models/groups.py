@@ -1,21 +1,17 @@
 """Which clients form a group, those with equal models, and what it is called."""
 
-import re
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import flax.linen as nn
 import numpy as np
 
+from fedkd.checks.kinds import what_is
 from fedkd.models import base
+from fedkd.models.identity import identity
 from fedkd.types import Group
 
-
-def name_of(model: Any) -> str:
-  """The identity of an architecture, equal in all processes: without the lowering of convolutions and the addresses of
-  functions."""
-  net = model.net.clone(lowering='auto') if hasattr(model.net, 'lowering') else model.net
-  return re.sub(r' at 0x[0-9a-f]+', '', repr(net))
+LONGEST = 60  # characters of a name
 
 
 def group_names(nets: Sequence[nn.Module]) -> list[str]:
@@ -77,23 +73,13 @@ def grouped(nets: Sequence[nn.Module], models: Sequence[nn.Module]) -> tuple[Gro
   """The groups, in the order in which their modules appear first.
 
   Args:
-    nets: per client, by which they are compared and named.
+    nets: per client, by whose `identity` clients are grouped and by which groups are named.
     models: what a group holds of them, per client.
   """
-  firsts: list[int] = []
-  member: list[int] = []
+  known = {id(net): identity(net) for net in nets}  # of modules that several clients share, once
+  members: dict[Hashable, list[int]] = {}
   for k, net in enumerate(nets):
-    same = [g for g, first in enumerate(firsts) if type(nets[first]) is type(net) and _same(nets[first], net)]
-    if not same:
-      firsts.append(k)
-    member.append(same[0] if same else len(firsts) - 1)
-  names = group_names([nets[first] for first in firsts])
-  ids = [np.flatnonzero(np.array(member) == g).astype(np.int32) for g in range(len(firsts))]
-  return tuple(Group(name, models[first], clients) for name, first, clients in zip(names, firsts, ids, strict=True))
-
-
-def _same(one: Any, other: Any) -> bool:
-  try:
-    return one is other or bool(one == other)
-  except ValueError:  # a field that is an array
-    return repr(one) == repr(other)
+    members.setdefault(known[id(net)], []).append(k)
+  names = group_names([nets[clients[0]] for clients in members.values()])
+  ids = [np.array(clients, np.int32) for clients in members.values()]
+  return tuple(Group(name, models[clients[0]], clients) for name, clients in zip(names, ids, strict=True))

@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 
 from fedkd.checks import blame
 from fedkd.models import base
-from fedkd.models.groups import name_of
+from fedkd.models.identity import name_of
 from fedkd.types import Group
 
 INITIAL = ('equal', 'own')  # what the clients of one architecture start from: equal weights, or each its own
