@@ -37,7 +37,7 @@ class Adapted(nn.Module):
   through: tuple[str, ...] = dataclasses.field(default=(), repr=False)  # flags in the **kwargs of `net`
 
   def __call__(self, x, train):
-    if has_features(self.net) and not has_contract(self.net):
+    if has_features(self.net) and (type(self.net).__call__ is Classifier.__call__ or not has_contract(self.net)):
       f = self.features(x, train)
       return flags.run(self.net, 'head', train, f, self.through), {'features': f}
     return _as_pair(flags.run(self.net, '__call__', train, x, self.through), self.net)
@@ -119,7 +119,7 @@ def adapted(net: nn.Module, x: Any) -> nn.Module:
   if has_contract(net) and not flags.is_nnx(net) and _has_agreed_flags(net):
     return net
   through: tuple[str, ...] = ()
-  if flags.takes_any(getattr(_target(net), '__call__', net)) and not isinstance(net, nn.Sequential):
+  if flags.takes_any(_target(net).__call__) and not isinstance(net, nn.Sequential):
     ways = (tuple(flags.NAMES), *((name,) for name in flags.NAMES), ())
     through = next((way for way in ways if not isinstance(_probe(net, x, way), TypeError)), ())
   logits = _probe(net, x, through)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import flax.linen as nn
+import flax.nnx as nnx
+import jax
 
 # Its names, and the value of each in training.
 NAMES = dict.fromkeys(('train', 'training', 'is_training', 'is_train', 'train_mode'), True)
@@ -17,9 +19,23 @@ ATTRIBUTES = ('training', 'is_training')  # of NNX modules, beside those that Fl
 def run(net: nn.Module, method: str, train: bool, x: Any, through: Sequence[str] = ()) -> Any:
   """What a method of a bound module returns for `x`, with all its flags set; `through`: those in its **kwargs."""
   if is_nnx(net):
+    object.__setattr__(net, 'nnx_class', _with_streams(net.nnx_class))
     return net(x, nnx_method=lambda module, x: _run_nnx(module, method, train, x, through))
   _set_fields(net, train)
   return getattr(net, method)(x, **arguments(getattr(type(net), method), train, through))
+
+
+def _with_streams(make: Callable) -> Callable:
+  """The maker of an NNX module, whose layers may ask for any stream of random numbers: at initialisation there is only
+  that of the weights, which they do not then share."""
+
+  def made(*args, **values):
+    rngs = values.get('rngs')
+    if rngs is not None and 'default' not in rngs:
+      rngs.default = nnx.RngStream(jax.random.key(0), tag='default')
+    return make(*args, **values)
+
+  return made
 
 
 def _run_nnx(module, method, train, x, through):
