@@ -45,14 +45,31 @@ def whole_number(field: str, value: Any) -> int:
 
 def check_key(key: Any) -> None:
   """Checks that this is one key, of either kind that JAX has."""
-  dtype, ndim = getattr(key, 'dtype', np.dtype(bool)), np.ndim(key)
-  if not ((jnp.issubdtype(dtype, jax.dtypes.prng_key) and ndim == 0) or (dtype == np.uint32 and ndim == 1)):
+  dtype, shape = getattr(key, 'dtype', np.dtype(bool)), np.shape(key)
+  typed, raw = jnp.issubdtype(dtype, jax.dtypes.prng_key), jax.eval_shape(lambda: jax.random.PRNGKey(0))
+  if shape != (() if typed else raw.shape) or not (typed or dtype == raw.dtype):
     raise ValueError(f'key is {what_is(key)}; give one key, jax.random.key(0), and map init over several with jax.vmap')
 
 
 def as_array(field: str, value: Any, remedy: str) -> Any:
-  """An array, of whatever NumPy can make one."""
+  """An array, of whatever NumPy can make one, in the byte order of this machine.
+
+  Raises:
+    ValueError: for rows of unequal length, masked entries, and what its own library keeps from NumPy.
+  """
+  if isinstance(value, jax.Array):
+    return value
+  if np.ma.is_masked(value) or (isinstance(value, list | tuple) and any(map(np.ma.is_masked, value))):
+    raise ValueError(f'{field} has masked entries; fill them or leave out their rows, and give {remedy}')
   try:
-    return value if isinstance(value, np.ndarray | jax.Array) else np.asarray(value)
-  except (TypeError, ValueError) as error:
-    raise ValueError(f'{field} is {what_is(value)} of unequal rows; give {remedy}') from error
+    array = np.asarray(value)
+  except (TypeError, ValueError, RuntimeError) as error:
+    said = str(error).partition('\n')[0]
+    why = ' of unequal rows' if 'inhomogeneous' in said else f' that NumPy cannot read ({said})'
+    raise ValueError(f'{field} is {what_is(value)}{why}; give {remedy}') from error
+  return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder('='))
+
+
+def is_integer(dtype: Any) -> bool:
+  """Whether these are integers; NumPy counts time differences among them."""
+  return jnp.issubdtype(dtype, jnp.integer) and not jnp.issubdtype(dtype, np.timedelta64)
