@@ -17,6 +17,9 @@ from fedkd.types import Data, ExampleIndices, Group, Method, Pool, Predict, PyTr
 METRICS = ('local', 'others', 'train', 'public', 'per_client', 'per_group', 'std', 'p10', 'worst')
 
 
+UNDEFINED = -2  # no class, and no padding
+
+
 def is_correct(
   model: nn.Module,
   predict: Predict | dict[str, Predict],
@@ -36,14 +39,20 @@ def is_correct(
     batch: examples per forward pass; 0: `inference_batch`.
 
   Returns:
-    bool[T], or a dict of them.
+    float32[T], 1 or 0, and NaN where a logit is; or a dict of them.
   """
   rows, batch = x.shape[0], batch or inference_batch()
   batch = -(-rows // -(-rows // batch))  # as many passes as `batch` implies, of equal size
   pad = -rows % batch
   x = jnp.pad(x, [(0, pad)] + [(0, 0)] * (x.ndim - 1)).reshape(-1, batch, *x.shape[1:])
-  label = lambda x: jax.tree.map(lambda each: jnp.argmax(each(model, variables, server_state, x), -1), predict)
-  return jax.tree.map(lambda predicted: predicted.reshape(-1)[:rows] == y, jax.lax.map(label, x))
+  label = lambda x: jax.tree.map(lambda each: _class(each(model, variables, server_state, x)), predict)
+  score = lambda predicted: jnp.where((predicted == UNDEFINED) & (y >= 0), jnp.nan, predicted == y)
+  return jax.tree.map(lambda predicted: score(predicted.reshape(-1)[:rows]), jax.lax.map(label, x))
+
+
+def _class(logits) -> jax.Array:
+  """int32[B], the class with the largest logit; `UNDEFINED` where one is NaN, of which `argmax` would make a class."""
+  return jnp.where(jnp.isnan(jnp.max(logits, -1)), UNDEFINED, jnp.argmax(logits, -1))
 
 
 def predictions(method: Method) -> dict[str, Predict]:
@@ -91,7 +100,7 @@ def correct_predictions(
     predict: None for that of the method, or as in `is_correct`.
 
   Returns:
-    per group bool[k, T], or a dict of them.
+    per group float32[k, T] as `is_correct`, or a dict of them.
   """
   predict = method.predict if predict is None else predict
 
@@ -106,7 +115,7 @@ def correct_predictions(
 
     shape = (len(rows[g]), len(y))
     if not len(rows[g]):
-      return jax.tree.map(lambda _: jnp.zeros(shape, bool), predict)
+      return jax.tree.map(lambda _: jnp.zeros(shape), predict)
     return jax.tree.map(lambda correct: jnp.broadcast_to(correct, shape), jax.lax.map(one, chosen))
 
   return tuple(of_group(g, group) for g, group in enumerate(groups))
@@ -134,7 +143,7 @@ def correct_of_clients(
   y: jax.Array,
   predict: Predict | dict[str, Predict] | None = None,
 ) -> PyTree:
-  """`correct_predictions` bool[K, T] of the `clients`, in their order, or a dict of them; `rows`: their rows in each
+  """`correct_predictions` float32[K, T] of the `clients`, in their order, or a dict of them; `rows`: their rows in each
   group's `state`."""
   order = np.argsort(np.argsort(evaluated_in(groups, clients), kind='stable'))
   of_groups = correct_predictions(method, groups, state, x, y, rows, batch, predict)

@@ -63,8 +63,24 @@ def check_key(key: Any) -> None:
 
 
 def as_array(field: str, value: Any, remedy: str) -> Any:
-  """An array, of whatever NumPy can make one."""
+  """An array, of whatever NumPy can make one, in the byte order of this machine.
+
+  Raises:
+    ValueError: for rows of unequal length, masked entries, and what its own library keeps from NumPy.
+  """
+  if isinstance(value, jax.Array):
+    return value
+  if np.ma.is_masked(value) or (isinstance(value, list | tuple) and any(map(np.ma.is_masked, value))):
+    raise ValueError(f'{field} has masked entries; fill them or leave out their rows, and give {remedy}')
   try:
-    return value if isinstance(value, np.ndarray | jax.Array) else np.asarray(value)
-  except (TypeError, ValueError) as error:
-    raise ValueError(f'{field} is {what_is(value)} of unequal rows; give {remedy}') from error
+    array = np.asarray(value)
+  except (TypeError, ValueError, RuntimeError) as error:
+    said = str(error).partition('\n')[0]
+    why = ' of unequal rows' if 'inhomogeneous' in said else f' that NumPy cannot read ({said})'
+    raise ValueError(f'{field} is {what_is(value)}{why}; give {remedy}') from error
+  return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder('='))
+
+
+def is_integer(dtype: Any) -> bool:
+  """Whether these are integers; NumPy counts time differences among them."""
+  return jnp.issubdtype(dtype, jnp.integer) and not jnp.issubdtype(dtype, np.timedelta64)
