@@ -202,7 +202,9 @@ def fit(
   shapes = jax.eval_shape(loss_fn, learner.params, learner.batch_stats, key, sample)[1][1]
   nothing = jax.tree.map(jnp.zeros_like, shapes)
   each = -(-size // batch) if _given(epochs) else 1  # steps of an epoch
-  past = (t * (epochs if _given(epochs) else steps) if before is None else before) * each
+  in_each_round = epochs if _given(epochs) else steps
+  assert in_each_round is not None  # one of both is given
+  past = (t * in_each_round if before is None else before) * each
   start = learner._replace(opt=optimizers.advanced(learner.opt, past)), nothing
   if _given(epochs):
     return jax.lax.fori_loop(0, epochs, epoch, start)

@@ -52,7 +52,7 @@ def check_key(key: Any) -> None:
   typed = jnp.issubdtype(dtype, jax.dtypes.prng_key)
   if not (typed or dtype == np.uint32) or len(shape) != (not typed):
     raise ValueError(f'key is {what_is(key)}; {remedy}')
-  kind = jax.config.jax_default_prng_impl if not typed else str(jax.random.key_impl(key))
+  kind = jax.config.values['jax_default_prng_impl'] if not typed else str(jax.random.key_impl(key))
   if 'rbg' in kind:
     raise ValueError(
       f'key has random bits of the kind {kind}, which change with the number of clients that are mapped at once; give '

@@ -93,7 +93,7 @@ def check_like(who: str, expected: Any, found: Any, remedy: str, dtypes: bool = 
   )
   for place in [*was, *now]:
     pair = [_shape(tree[place]) if place in tree else 'nothing' for tree in (was, now)]
-    pair = pair if dtypes or 'nothing' in pair else [list(np.shape(tree[place])) for tree in (was, now)]
+    pair = pair if dtypes or 'nothing' in pair else [str(list(np.shape(tree[place]))) for tree in (was, now)]
     if pair[0] != pair[1]:
       raise ConfigError(f'{who} with {pair[1]} at {place or "its root"}, not {pair[0]}; {remedy}')
 

@@ -227,10 +227,12 @@ def _cuts(groups, params, widest, batch_stats, pool) -> list[corners.Blocks]:
   for group, part in zip(groups, params, strict=True):
     _check_related(group, part, wide, whole)
   cuts = corners.blocks_of(wide.model, whole, params, batch_stats, pool.example[:1])
+  found = []
   for group, cut in zip(groups, cuts, strict=True):
     if cut is None:
       raise ValueError(f'groups: {_unaligned(group.name, wide.name)}')
-  return cuts
+    found.append(cut)
+  return found
 
 
 def _check_related(group, part, widest, whole):

@@ -91,7 +91,7 @@ def resembling(
   key_known, key_noise = jax.random.split(key)
   count = own.index.shape[0]
   # Pools are often sorted by class: the first rows would be of one class.
-  own = own._replace(index=own.index[local.shuffle(key_known, count, own.size)])
+  own = own._replace(index=own.index[local.shuffle(key_known, count, jnp.asarray(own.size))])
   many = jnp.maximum(jnp.floor(known * own.size + 1e-6).astype(jnp.int32), 1)
   first, place = own.index[: max(1, int(known * count + 1e-6))], jnp.arange(count)
   low, high = _box(model, data.pool.example, of, rows, inputs)

@@ -79,7 +79,7 @@ def _first_cut(influence, matters, shapes) -> Blocks | None:
   if all(a == b for a, b in shapes):
     return {}
   for blocks in _candidates(shapes):
-    inside = [_inside(*pair, blocks) for pair in shapes]
+    inside = [_inside(whole, part, blocks) for whole, part in shapes]
     found = influence(inside)
     leaks = any(np.any(leaf, where=_rows_outside(i)) for leaf, i in zip(found, inside, strict=True))
     if not leaks and all(np.any(leaf, where=i) for leaf, i, m in zip(found, inside, matters, strict=True) if m):

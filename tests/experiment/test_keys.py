@@ -1,4 +1,4 @@
-"""Typed random keys in states, of an optimizer and of a method: saved, restored and on disk the numbers are the same."""
+"""Typed random keys in states, of optimizers and methods: saved, restored and on disk the numbers are the same."""
 
 import jax
 import numpy as np
