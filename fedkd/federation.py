@@ -54,7 +54,7 @@ def federation(
 
   Args:
     x: [N, ...] real numbers of any dtype: uint8 images [N, H, W, ...] (normalised inside the step), float vectors,
-      integer tokens. No NaN, no infinity, nothing beyond 32 bits. NumPy arrays are copied, so that you may write to them.
+      integer tokens. No NaN, no infinity, nothing beyond 32 bits. NumPy arrays are copied.
     y: int[N], labels from 0.
     parts: per client the row numbers of its training examples; disjoint, none empty. Or int[N], the client that owns
       each example, 0 to K - 1, -1 for none: the domains of a data set, for one client per domain.
@@ -66,7 +66,7 @@ def federation(
     validation: row numbers held out, for `Simulation.validation_accuracy`.
     domains: int[N], the domain of every example, from 0; validation accuracy is then per domain, a column for each
       number up to the largest.
-    normalise: (mean, scale), or x -> (mean, scale), so that a model sees (x - mean) * scale, and (None, None) leaves x as
+    normalise: (mean, scale), or x -> (mean, scale), so that a model sees (x - mean) * scale; (None, None) leaves x as
       it is; None: uint8 examples of two axes or more, which are images, minus their mean image, by 255, and no
       normalisation of anything else.
 
