@@ -29,12 +29,16 @@ def _with_streams(make: Callable) -> Callable:
   """The maker of an NNX module, whose layers may ask for any stream of random numbers: at initialisation there is only
   that of the weights, which they do not then share."""
 
+  if hasattr(make, 'with_streams'):  # a copy of a module that has been called
+    return make
+
   def made(*args, **values):
     rngs = values.get('rngs')
     if rngs is not None and 'default' not in rngs:
       rngs.default = nnx.RngStream(jax.random.key(0), tag='default')
     return make(*args, **values)
 
+  made.with_streams = True
   return made
 
 

@@ -94,8 +94,8 @@ def _watching(draws: dict[str, bool]) -> Callable:
     module = context.module
     if 'nnx_method' in kwargs:
       kwargs = {**kwargs, 'nnx_method': _counting(kwargs['nnx_method'], draws)}
-    rate = getattr(module, 'rate', getattr(module, 'dropout_rate', 0))
-    if context.method_name == '__call__' and type(module).__module__.startswith('flax.linen') and rate:
+    is_layer = context.method_name == '__call__' and type(module).__module__.startswith('flax.linen')
+    if is_layer and (getattr(module, 'rate', 0) or getattr(module, 'dropout_rate', 0)):
       given = kwargs.get('deterministic', args[1] if isinstance(module, nn.Dropout) and len(args) > 1 else None)
       off = module.deterministic if given is None else given
       layer = '/'.join(module.path)
