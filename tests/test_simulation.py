@@ -727,3 +727,14 @@ def test_a_module_that_fails_at_once_is_named():
   with pytest.raises(ValueError, match=rf'^model {LINE}raised AttributeError: ') as caught:
     federation([Never()])
   assert len(traceback.format_exception(caught.value)) < 9
+
+
+def test_a_module_that_was_typed_in_has_no_file_and_is_taken():
+  space = {'__name__': '__main__'}
+  exec(
+    'import flax.linen as nn\nclass Typed(nn.Module):\n  @nn.compact\n  def __call__(self, x): return nn.Dense(3)(x)',
+    space,
+  )
+  x, y = np.eye(3, dtype=np.float32)[np.arange(12) % 3], np.arange(12) % 3
+  (group,) = fedkd.federation(x, y, [np.arange(12)], space['Typed']()).groups
+  assert (group.name, group.model.classes) == ('Typed', 3)
