@@ -53,7 +53,8 @@ Factory = typing.TypeVar('Factory', bound=Callable)
 
 
 def checked(factory: Factory) -> Factory:
-  """`factory`, which refuses arguments outside the ranges of its annotations, and what is no optimizer or module.
+  """`factory`, which refuses arguments outside the ranges of its annotations, and what is no optimizer or module; where
+  one of `steps` and `epochs` is given, the default of the other does not count.
 
   Raises:
     ConfigError: by the factory, in one sentence with the name, the value and the range or remedy.
@@ -67,9 +68,19 @@ def checked(factory: Factory) -> Factory:
     for look in (check, check_object):  # numbers first
       for name, value in given.items():
         look(name, value, annotations.get(name, Any))
-    return factory(*args, **values)
+    return factory(*args, **values, **_turned_off(signature, given))
 
   return typing.cast(Factory, make)
+
+
+def _turned_off(signature, given) -> dict[str, None]:
+  """The other way to say how long local training is, which has a default that would contradict the one given."""
+  for named, other in (('steps', 'epochs'), ('epochs', 'steps')):
+    if {named, other} <= signature.parameters.keys() and other not in given:
+      value = given.get(named)
+      if value is not None and (hasattr(value, 'dtype') or value):
+        return {other: None}
+  return {}
 
 
 @functools.cache

@@ -172,9 +172,9 @@ def simulation(
     models=models,
   )
   try:
-    jax.eval_shape(
-      lambda key: made.round(made.init(key)), jax.random.key(0, impl=kinds.THREEFRY)
-    )  # incompatible parts fail here
+    key = jax.random.key(0, impl=kinds.THREEFRY)
+    after, _ = jax.eval_shape(lambda key: made.round(made.init(key)), key)  # incompatible parts fail here
+    kinds.check_generators('a state of this method or of its optimizer', after)
   except Exception as error:
     if told := returned.misfit(method, [class_of(group.model) for group in groups], error):
       raise ConfigError(told) from None  # without JAX's frames and notes, of which there are fifty lines

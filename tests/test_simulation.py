@@ -585,6 +585,16 @@ WRONG = {
   ),
   'a seed as a key': (lambda: SIMULATION.init(0), r'^key is 0, an int; give one key, jax.random.key\(0\)'),
   'several keys': (lambda: SIMULATION.init(jax.random.split(KEY)), r'^key is key<fry>\[2\]; give one key.*jax.vmap'),
+  'a generator whose bits change': (
+    lambda: SIMULATION.init(jax.random.key(0, impl='rbg')),
+    r'^key has random bits of the kind rbg, which change with the number of clients .*; give jax.random.key\(0, impl=',
+  ),
+  'an optimizer of such a generator': (
+    lambda: fedkd.simulation(
+      methods.private(optax.noisy_sgd(0.1, key=jax.random.key(0, impl='unsafe_rbg'))), federation([NET])
+    ),
+    r'^a state of this method or of its optimizer has random bits of the kind key<urbg>, which change',
+  ),
   'a fraction of a client': (lambda: SIMULATION.model(START, 1.5), r'^client=1.5 is unknown; .* has clients 0 to 3'),
   'a label without an output': (
     lambda: SIMULATION.accuracy(START, X, Y + 1),
