@@ -4,6 +4,8 @@ As FML, but features are matched too, distillation is weighted by how good both 
 change is sent as a truncated singular value decomposition.
 """
 
+import functools
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -32,6 +34,7 @@ def fedkd(
   rounds: Positive = 100,
   hidden: bool = True,
   distill: bool = True,
+  keep_optimizer: bool = False,
   rule: aggregate.AnyRule = aggregate.mean,
 ) -> Method:
   """Truncated changes of a small common model as the only message.
@@ -42,8 +45,12 @@ def fedkd(
   by n_k; the mean is truncated again. A client that was absent in the round before receives the whole common model.
   Clients are evaluated with their own models; `accuracy_common` is that of the common one.
 
+  As in the authors' code and in HtFLlib, both models learn from the sum of both losses: gradients flow into the targets
+  of the distillation and into the cross-entropies by which it is divided, divergences are means over examples and
+  classes, and the distance of the features counts for either model. Matrices of one shape start equal (HtFLlib).
+
   Args:
-    tx: optax optimizer, fresh in every round, separate for each model and the matrix.
+    tx: optax optimizer, separate for each model and the matrix.
     common: the common model, as in `fml`.
     epochs: passes over the client's data per round; or
     steps: mini-batches.
@@ -54,6 +61,8 @@ def fedkd(
     rounds: of the run, after which the share stays constant.
     hidden: whether features are matched, through the matrix; they must then be vectors.
     distill: whether the models learn from each other at all; without, the own model is Private.
+    keep_optimizer: whether the optimizer states, also the common model's, persist across rounds, as in the authors'
+      code; else they are fresh in each, as in HtFLlib.
     rule: aggregation rule of the changes, weighted by n_k; a stateful one begins with zeros.
 
   Raises:
@@ -65,48 +74,56 @@ def fedkd(
   def init(key, model, data, variables):
     net, blank = pair.beside(model, common, data.pool.example), data.pool.example[:1]
     shapes = {'batch_stats': {}, **jax.eval_shape(lambda: net.init(key, blank, False))}
-    state = {'own': local.start(variables, tx), 'common': jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)}
+    unknown = local.start(jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes), tx)
+    state = {'own': local.start(variables, tx), 'common': unknown, 'trained': jnp.bool_(False)}
     if not hidden:
       return state
     narrow, wide = (pair.width(m, v, data) for m, v in ((net, shapes), (model, variables)))
     link = {'params': {'kernel': torch_kernel(key, (narrow, wide))}, 'batch_stats': {}}
     return {**state, 'link': local.start(link, tx)}
 
+  def common_learner(state, received):
+    fresh = local.start(received, tx)
+    if not keep_optimizer:
+      return fresh
+    pick = functools.partial(jnp.where, state['trained'])  # its optimizer has not seen the first weights before
+    return fresh._replace(opt=jax.tree.map(pick, state['common'].opt, fresh.opt))
+
   def step(key, t, model, state, down, data):
     net = pair.beside(model, common, data.pool.example)
-    received = low_rank.apply_update(state['common'], down.own)
+    received = low_rank.apply_update(local.variables(state['common']), down.own)
 
     def loss_fn(params, batch_stats, key, index):
       image, label = data.pool.example[index], data.pool.label[index]
       z, own, own_stats = local.forward(model, params['own'], batch_stats['own'], key, image)
       w, other, other_stats = local.forward(net, params['common'], batch_stats['common'], key, image)
       ce, common_ce = local.cross_entropy(z, label), local.cross_entropy(w, label)
-      kl = lambda to, of: jnp.mean(jax.vmap(losses.kl_divergence)(jax.nn.softmax(to), of))
+      kl = lambda to, of: jnp.mean(jax.vmap(losses.divergence)(jax.nn.softmax(to), of)) / z.shape[-1]
       apart = jnp.float32(0)
       if hidden:
-        f, g = own['features'], other['features'] @ params['link']['kernel']
-        fixed = jax.lax.stop_gradient
-        apart = jnp.mean(jnp.square(f - fixed(g))) + jnp.mean(jnp.square(fixed(f) - g))
+        apart = 2 * jnp.mean(jnp.square(own['features'] - other['features'] @ params['link']['kernel']))
       mutual = weighed(kl(w, z) + kl(z, w) + apart, ce + common_ce)
       loss = ce + common_ce + local.penalty(own) + local.penalty(other) + (mutual if distill else 0)
       after = {name: batch_stats[name] for name in batch_stats} | {'own': own_stats, 'common': other_stats}
       return loss, (after, local.tally(label, loss=ce, common_loss=common_ce, distill_loss=mutual))
 
-    learners = {name: local.resume(state[name], tx, False) for name in state if name != 'common'}
-    begin = pair.together(**learners, common=local.start(received, tx))
+    learners = {name: local.resume(state[name], tx, keep_optimizer) for name in ('own', 'link') if name in state}
+    begin = pair.together(**learners, common=common_learner(state, received))
     rows = data.private.index, data.private.size
     trained, sums = local.fit(key, begin, pair.apart(tx), loss_fn, *rows, batch, steps, epochs, t)
     after = pair.taken_apart(trained)
     change = jax.tree.map(jnp.subtract, local.variables(after['common']), received)
     up = {'update': squeeze(change, t), 'count': data.private.size, 'index': down.own['index']}
-    return {**after, 'common': received}, up, local.report(sums)
+    after['common'] = after['common']._replace(**received)
+    return {**after, 'trained': jnp.bool_(True)}, up, local.report(sums)
 
   own = lambda state, g: local.variables(state.client[g]['own'])
   by_common = pair.by_common(common, lambda state: state.variables)
   server = pair.common(common, low_rank.updates(squeeze, rule))
-  return Method(Client(init, step), server, own, predictions=(('common', by_common),))
+  return Method(Client(init, step, alike=True), server, own, predictions=(('common', by_common),))
 
 
 def weighed(distance: jax.Array, ce: jax.Array) -> jax.Array:
-  """A distance that counts more the better both models are: divided by the sum of their cross-entropies."""
-  return distance / jnp.maximum(jax.lax.stop_gradient(ce), FLOOR)
+  """A distance that counts more the better both models are: divided by the sum of their cross-entropies, into which a
+  gradient flows while it is above the floor: the distance then rewards larger ones."""
+  return distance / jnp.maximum(ce, FLOOR)
