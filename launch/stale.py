@@ -21,7 +21,7 @@ CHANGES = (
   Change('rhfl', OWN_OPTIMIZER, ('f9974b8', 'c0783bc', '82a9e39')),
   Change(
     'fedkd',
-    'gradients flow into the targets and the denominator of the distillation, which is a mean over classes too',
+    "its losses are those of the authors' code, with gradients into all of them and means over classes",
     ('c0783bc', '55a00d6', '4da4de8', '2b2bd01'),
   ),
   Change('fedmrl', 'all projections start equal', ('f9974b8', 'c0783bc')),

@@ -12,12 +12,14 @@ import jax.numpy as jnp
 import optax
 
 from fedkd import aggregate, local, losses
+from fedkd.errors import check_choice
 from fedkd.methods import pair
 from fedkd.models.torch_layers import torch_kernel
 from fedkd.ranges import Count, Fraction, Positive, checked
 from fedkd.servers import low_rank
 from fedkd.types import Client, Method
 
+FORMS = ('code', 'paper')
 FLOOR = 1e-3  # of the sum of cross-entropies by which distillation is divided: late in training it approaches 0
 
 
@@ -34,6 +36,7 @@ def fedkd(
   rounds: Positive = 100,
   hidden: bool = True,
   distill: bool = True,
+  form: str = 'code',
   keep_optimizer: bool = False,
   rule: aggregate.AnyRule = aggregate.mean,
 ) -> Method:
@@ -45,9 +48,7 @@ def fedkd(
   by n_k; the mean is truncated again. A client that was absent in the round before receives the whole common model.
   Clients are evaluated with their own models; `accuracy_common` is that of the common one.
 
-  As in the authors' code and in HtFLlib, both models learn from the sum of both losses: gradients flow into the targets
-  of the distillation and into the cross-entropies by which it is divided, divergences are means over examples and
-  classes, and the distance of the features counts for either model. Matrices of one shape start equal (HtFLlib).
+  Matrices of one shape start equal, as in HtFLlib.
 
   Args:
     tx: optax optimizer, separate for each model and the matrix.
@@ -61,13 +62,18 @@ def fedkd(
     rounds: of the run, after which the share stays constant.
     hidden: whether features are matched, through the matrix; they must then be vectors.
     distill: whether the models learn from each other at all; without, the own model is Private.
+    form: 'paper': each model learns from its own loss, in which what the other computes and the cross-entropies that
+      divide are fixed, and divergences are sums over classes; 'code', as the authors' and HtFLlib's: both learn from
+      the sum of both losses, with gradients into all of it, and divergences are means over classes.
     keep_optimizer: whether the optimizer states, also the common model's, persist across rounds, as in the authors'
       code; else they are fresh in each, as in HtFLlib.
     rule: aggregation rule of the changes, weighted by n_k; a stateful one begins with zeros.
 
   Raises:
-    ValueError: at init, for features that are to be matched but are not vectors.
+    ValueError: for an unknown form; at init, for features that are to be matched but are not vectors.
   """
+  check_choice('form', form, FORMS)
+  fixed = jax.lax.stop_gradient if form == 'paper' else lambda a: a
   threshold = lambda t: start + (end - start) * jnp.minimum(t / rounds, 1)
   squeeze = lambda tree, t: low_rank.compress(tree, threshold(t)) if compress else tree
 
@@ -98,11 +104,13 @@ def fedkd(
       z, own, own_stats = local.forward(model, params['own'], batch_stats['own'], key, image)
       w, other, other_stats = local.forward(net, params['common'], batch_stats['common'], key, image)
       ce, common_ce = local.cross_entropy(z, label), local.cross_entropy(w, label)
-      kl = lambda to, of: jnp.mean(jax.vmap(losses.divergence)(jax.nn.softmax(to), of)) / z.shape[-1]
+      per = 1 if form == 'paper' else z.shape[-1]
+      kl = lambda to, of: jnp.mean(jax.vmap(losses.divergence)(fixed(jax.nn.softmax(to)), of)) / per
       apart = jnp.float32(0)
       if hidden:
-        apart = 2 * jnp.mean(jnp.square(own['features'] - other['features'] @ params['link']['kernel']))
-      mutual = weighed(kl(w, z) + kl(z, w) + apart, ce + common_ce)
+        f, g = own['features'], other['features'] @ params['link']['kernel']
+        apart = jnp.mean(jnp.square(f - fixed(g))) + jnp.mean(jnp.square(fixed(f) - g))
+      mutual = weighed(kl(w, z) + kl(z, w) + apart, fixed(ce + common_ce))
       loss = ce + common_ce + local.penalty(own) + local.penalty(other) + (mutual if distill else 0)
       after = {name: batch_stats[name] for name in batch_stats} | {'own': own_stats, 'common': other_stats}
       return loss, (after, local.tally(label, loss=ce, common_loss=common_ce, distill_loss=mutual))
@@ -124,6 +132,6 @@ def fedkd(
 
 
 def weighed(distance: jax.Array, ce: jax.Array) -> jax.Array:
-  """A distance that counts more the better both models are: divided by the sum of their cross-entropies, into which a
-  gradient flows while it is above the floor: the distance then rewards larger ones."""
+  """A distance that counts more the better both models are: divided by the sum of their cross-entropies, at least
+  `FLOOR`."""
   return distance / jnp.maximum(ce, FLOOR)
