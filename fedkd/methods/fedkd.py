@@ -64,7 +64,8 @@ def fedkd(
     distill: whether the models learn from each other at all; without, the own model is Private.
     form: 'paper': each model learns from its own loss, in which what the other computes and the cross-entropies that
       divide are fixed, and divergences are sums over classes; 'code', as the authors' and HtFLlib's: both learn from
-      the sum of both losses, with gradients into all of it, and divergences are means over classes.
+      the sum of both losses, with gradients into all of it, and divergences are means over classes; on digits the own
+      models are worse so (`configs/personal_digits.py`).
     keep_optimizer: whether the optimizer states, also the common model's, persist across rounds, as in the authors'
       code; else they are fresh in each, as in HtFLlib.
     rule: aggregation rule of the changes, weighted by n_k; a stateful one begins with zeros.
