@@ -22,7 +22,7 @@ from fedkd.checks import blame
 from fedkd.checks.kinds import check_is, short, what_is
 from fedkd.errors import ConfigError
 from fedkd.ranges import Range, Ratio, checked
-from fedkd.types import Client, Download, Known, Masked, Method, PeerMessages, PyTree
+from fedkd.types import Download, Known, Masked, Method, PeerMessages, PyTree
 
 __all__ = [
   'Codec',
@@ -222,7 +222,7 @@ def coded(method: Method, up: Codec | None = None, down: Codec | None = None) ->
     return tuple(Download(encoded(down, key, d.shared), to_each(i, d.own)) for d, i in zip(downs, ids, strict=True))
 
   server = method.server._replace(receive=receive, send=send)
-  return method._replace(client=Client(method.client.init, step), server=server)
+  return method._replace(client=method.client._replace(step=step), server=server)
 
 
 _wrapped = lambda leaf: isinstance(leaf, Masked | PeerMessages)

@@ -163,10 +163,31 @@ def advanced(state: PyTree, steps: jax.Array | int) -> PyTree:
   A schedule's state is nothing but a `count`: of those that optax's optimizers take in place of a learning rate, and of
   `inject_hyperparams`. One inside `optax.MultiSteps` is left alone: it counts every k-th step, and no state says k.
   """
-  is_schedule = lambda node: getattr(node, '_fields', ()) == ('count',)
-  stops = lambda node: is_schedule(node) or isinstance(node, optax.MultiStepsState)
-  later = lambda node: node._replace(count=jnp.maximum(node.count, steps)) if is_schedule(node) else node
+  stops = lambda node: _is_schedule(node) or isinstance(node, optax.MultiStepsState)
+  later = lambda node: node._replace(count=jnp.maximum(node.count, steps)) if _is_schedule(node) else node
   return jax.tree.map(later, state, is_leaf=stops)
+
+
+def _is_schedule(node) -> bool:
+  return getattr(node, '_fields', ()) == ('count',)
+
+
+def restarted(tx: optax.GradientTransformation) -> optax.GradientTransformation:
+  """`tx` as if every step had an optimizer of its own: without moments, so that a step of Adam is about the learning
+  rate times the sign of the gradient.
+
+  What is no memory of gradients goes on: schedules, random keys, and the batches that `optax.MultiSteps` collects.
+  """
+
+  def goes_on(node):
+    is_key = isinstance(node, jax.Array) and jnp.issubdtype(node.dtype, jax.dtypes.prng_key)
+    return is_key or _is_schedule(node) or isinstance(node, optax.MultiStepsState | optax.AddNoiseState)
+
+  def step(grads, state, params=None, *, round=0, **_):
+    fresh = jax.tree.map(lambda new, old: old if goes_on(new) else new, init(tx, params), state, is_leaf=goes_on)
+    return update(tx, grads, fresh, params, round)
+
+  return optax.GradientTransformationExtraArgs(tx.init, step)
 
 
 class ServerMoments(NamedTuple):

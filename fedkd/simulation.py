@@ -213,7 +213,7 @@ def first_clients(key: jax.Array, method: Method, federation: Federation, variab
   def of_group(group, data, variables):
     def one(row, initial):
       of_client = round.of_client(data, row)
-      key = jax.random.fold_in(key_client, of_client.private.id)
+      key = key_client if method.client.alike else jax.random.fold_in(key_client, of_client.private.id)
       return method.client.init(key, group.model, of_client, initial)
 
     rows, given = data.private.size.shape[0], jax.tree.leaves(variables)[0].shape[0]

@@ -11,7 +11,7 @@ import optax
 import pytest
 
 from fedkd import local, optimizers
-from fedkd.optimizers import adam, amsgrad, scheduled, sgd
+from fedkd.optimizers import adam, amsgrad, restarted, scheduled, sgd
 from fedkd.schedules import milestones, step
 from helpers import assert_same_bits
 
@@ -238,3 +238,47 @@ def assert_refused(tx, sentence):
 )
 def test_optimizers_that_need_more_than_local_training_has_are_refused(tx, sentence):
   assert_refused(tx, sentence)
+
+
+def drawn(key):
+  """Updates that are uniform numbers, from a random key in the state."""
+  update = lambda g, state, params=None: (
+    jax.random.uniform(state['key'], (2,)),
+    {'key': jax.random.split(state['key'])[0]},
+  )
+  return optax.GradientTransformation(lambda params: {'key': key}, update)
+
+
+HALVED = optax.piecewise_constant_schedule(0.1, {1: 0.5})
+G, LATER = np.array([4.0, -0.01], np.float32), np.array([-0.02, -3.0], np.float32)
+
+
+@pytest.mark.parametrize(
+  ('tx', 'expected'),
+  {
+    'no moments': (optax.adam(0.1), (-0.1 * np.sign(G), -0.1 * np.sign(LATER))),
+    'no momentum': (optax.sgd(0.1, 0.9), (-0.1 * G, -0.1 * LATER)),
+    'a schedule goes on': (optax.adam(HALVED), (-0.1 * np.sign(G), -0.05 * np.sign(LATER))),
+    'an injected one too': (
+      optax.inject_hyperparams(optax.adam)(learning_rate=HALVED),
+      (-0.1 * np.sign(G), -0.05 * np.sign(LATER)),
+    ),
+    'batches are collected': (optax.MultiSteps(optax.sgd(0.1), 2), (0 * G, -0.05 * (G + LATER))),
+    'as the round says': (scheduled(optax.adam(0.1), lambda t: t), (-0.3 * np.sign(G), -0.3 * np.sign(LATER))),
+  }.values(),
+)
+def test_a_restarted_optimizer_remembers_no_gradient(tx, expected):
+  params = jnp.zeros(2)
+  state = restarted(tx).init(params)
+  for grads, updates in zip((G, LATER), expected, strict=True):
+    found, state = optimizers.update(restarted(tx), jnp.asarray(grads), state, params, t=3)
+    np.testing.assert_allclose(found, updates, rtol=1e-5)
+
+
+@pytest.mark.parametrize('tx', [optax.add_noise(0.1, 0.0, key=0), drawn(jax.random.key(0))])
+def test_a_restarted_optimizer_draws_on(tx):
+  state, seen = restarted(tx).init(jnp.zeros(2)), []
+  for _ in range(2):
+    found, state = optimizers.update(restarted(tx), jnp.zeros(2), state, jnp.zeros(2))
+    seen.append(found)
+  assert np.abs(seen[0] - seen[1]).min() > 1e-3
