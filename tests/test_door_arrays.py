@@ -318,3 +318,27 @@ def test_partitions_do_not_depend_on_the_dtype_of_labels(name, labels):
   want = divided(PARTITIONS[name], labels, np.int64)
   for dtype in NARROW:
     assert divided(PARTITIONS[name], labels, dtype) == want, dtype
+
+
+SEVERAL = [np.ones(3), jnp.ones(3), np.ones(1), np.ones((1, 1)), jnp.zeros((0,)), jax.random.key(0)]
+SINGLE = [np.float32(0.5), np.array(0.5), jnp.array(0.5), jnp.bfloat16(0.5)]
+FACTORIES = [(methods.fedprox, 'mu'), (methods.fedhe, 'alpha'), (methods.fedhe, 'batch'), (methods.fedhe, 'steps')]
+
+
+@pytest.mark.parametrize(('factory', 'name'), FACTORIES)
+@pytest.mark.parametrize('value', SEVERAL)
+def test_several_numbers_are_no_hyperparameter(factory, name, value):
+  refused(rf'{name} is .*; it must be a (whole )?number of at least [01](, or None)?$', factory, SGD, **{name: value})
+
+
+@pytest.mark.parametrize('value', SINGLE)
+def test_an_array_without_axes_is_its_number(value):
+  refused(r'ratio=-0.5 must be a number above 0 and at most 1', plan.sampled, ratio=-value)
+  assert plan.sampled(ratio=value).args == plan.sampled(ratio=0.5).args
+
+
+def test_a_plan_that_raises_is_named():
+  def broken(sizes, rounds):
+    raise KeyError('clients')
+
+  refused(r"plan .*broken.*raised KeyError: 'clients'", fedkd.simulation, methods.private(SGD), federation(), broken)
