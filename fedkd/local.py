@@ -64,9 +64,9 @@ def tally(label: jax.Array, **means: jax.Array) -> dict:
 
 
 def report(sums: dict) -> dict:
-  """A client's info from the sums of `fit`: `examples`, and the mean over them of every other metric."""
+  """A client's info from the sums of `fit`: `examples`, and the mean over them of every other metric, NaN of none."""
   metrics = sums['metrics']
-  per = jnp.maximum(metrics['examples'], 1)
+  per = metrics['examples']
   return {name: total if name == 'examples' else total / per for name, total in metrics.items()}
 
 
