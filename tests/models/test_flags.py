@@ -15,7 +15,7 @@ X = jnp.zeros((1, 3))
 TRAIN = {'train', 'training', 'is_training', 'is_train', 'train_mode'}
 EVALUATE = {'deterministic', 'use_running_average', 'inference', 'inference_mode', 'is_inference'}
 EVALUATE |= {'eval', 'evaluate', 'evaluation', 'eval_mode', 'is_eval', 'test', 'testing', 'is_test'}
-SEEN = []  # what the modules below were given, a dict per call
+SEEN: list = []  # what the modules below were given, a dict per call
 
 defaults = st.dictionaries(st.sampled_from(sorted(TRAIN | EVALUATE)), st.booleans(), min_size=1, max_size=3)
 thorough = settings(max_examples=60)
@@ -85,7 +85,7 @@ def test_the_head_alone_is_in_evaluation(values):
   model = base.adapted(module(__call__=method({}), features=method({}), head=method(values)), X)
   SEEN.clear()
   jax.eval_shape(lambda: model.apply({}, X, method='head'))
-  assert SEEN == [right(values, False)]
+  assert list(SEEN) == [right(values, False)]
 
 
 def noting_fields(values):
@@ -160,4 +160,4 @@ def test_layers_and_attributes_of_nnx_modules(train):
   variables = jax.eval_shape(lambda key: model.init({'params': key, 'dropout': key}, X, False), jax.random.key(0))
   SEEN.clear()
   jax.eval_shape(lambda variables: model.apply(variables, X, train), variables)
-  assert SEEN == [right(['deterministic', 'use_running_average', 'training', 'is_training'], train)]
+  assert list(SEEN) == [right(['deterministic', 'use_running_average', 'training', 'is_training'], train)]
