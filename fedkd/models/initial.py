@@ -83,7 +83,7 @@ def check_heads(groups: Sequence[Group], x: jax.Array | np.ndarray, y: np.ndarra
         f'models: {group.name} returns logits {list(logits.shape)} for one example of {group.model.classes} classes; '
         'return [batch, classes]'
       )
-    _check_differentiable(group.name, logits, variables['params'] if 'params' in variables else {})
+    _check_differentiable(group.name, logits, variables.get('params', {}))
     laws.check_modes(group.name, group.model, x)
   classes = [group.model.classes for group in groups]
   if len(set(classes)) > 1:

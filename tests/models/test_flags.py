@@ -75,7 +75,12 @@ def test_as_arguments_of_features_and_head(of_features, of_head, train):
 def test_in_one_of_features_and_head_of_a_classifier(values, train):
   fields = {'__annotations__': {'classes': int, 'lowering': str}, 'classes': 3, 'lowering': 'auto'}
   plain = lambda self, x: x
-  for own in ({'features': method(values), 'head': plain}, {'features': plain, 'head': method(values)}):
+  agreed = lambda self, x, train: x
+  for own in (
+    {'features': method(values), 'head': plain},
+    {'features': plain, 'head': method(values)},
+    {'features': agreed, 'head': method(values)},
+  ):
     net = type('Net', (Classifier,), {**fields, **own, '__module__': __name__})()
     assert seen(net, train) == [right(values, train)]
 

@@ -78,6 +78,9 @@ def test_one_number_in_the_middle_of_a_large_array(holder):
 
 DIFFERENT = {
   'dtypes': (np.ones(3, np.float32), np.ones(3, np.float64), np.ones(3, np.int32), np.ones(3, bool)),
+  'dtypes of equal bytes': (np.zeros(3, np.float32), np.zeros(3, np.int32)),
+  'half precisions of equal bytes': (np.zeros(3, np.float16), np.asarray(jnp.zeros(3, jnp.bfloat16))),
+  'dtypes of two bytes': tuple(np.asarray(jnp.zeros(2, d)) for d in (jnp.float8_e4m3fn, jnp.float8_e5m2)),
   'half precisions': (np.ones(3, np.float16), np.asarray(jnp.ones(3, jnp.bfloat16))),
   'shapes': (np.ones(6), np.ones((2, 3)), np.ones((3, 2)), np.ones((1, 6))),
   'signs of zero': (np.float32([0.0]), np.float32([-0.0])),
@@ -96,6 +99,7 @@ DIFFERENT = {
 EQUAL = {
   'NumPy and JAX': (np.ones(3, np.float32), jnp.ones(3, jnp.float32)),
   'orders in memory': (BIG, np.asfortranarray(BIG), np.repeat(BIG, 2, 1)[:, ::2]),
+  'objects in arrays': (np.array([int('1000000'), None], object), np.array([int('1000000'), None], object)),
   'NaN': (np.float32([np.nan]), np.float32([np.nan])),
   'a float that is NaN': (float('nan'), float('nan')),
   'keys': (jax.random.key(0), jax.random.key(0)),

@@ -119,9 +119,9 @@ RIGHT = {
   'large logits': lambda self, x: 1e6 * nn.Dense(3)(x),
   'dropout as one layer of two modes': lambda self, x, train: drop(drop(x, True, 0.0), not train),
   'the same layer twice, once in each mode': lambda self, x, train: [
-    (layer := nn.Dropout(0.5))(x, deterministic=True),
-    layer(x, deterministic=not train),
-  ][1],
+    (layer := nn.Dropout(0.5))(x, deterministic=not train),
+    layer(x, deterministic=True),
+  ][0],
 }
 
 
