@@ -127,7 +127,9 @@ def test_every_method_runs_through_the_door(name):
   state, report = simulation.run(before, rounds=2)
   assert int(state.round) == 2
   assert sum(int((ids >= 0).sum()) for ids in report.ids) == 2 * CLIENTS
-  assert np.isfinite(np.concatenate([np.asarray(info['loss']).ravel() for info in report.info])[CLIENTS:]).all()
+  loss, examples = (np.concatenate([np.asarray(info[k]).ravel() for info in report.info]) for k in ('loss', 'examples'))
+  assert (np.isfinite(loss) == (examples > 0)).all()  # a mean over no examples is undefined
+  assert (examples > 0).sum() >= CLIENTS
   accuracy = simulation.accuracy(state, x[HELD], y[HELD])
   assert accuracy.shape == (CLIENTS,)
   if alone := {'head', 'large'} & {name for name, _ in method.predictions}:  # what a client deploys is its network
