@@ -42,6 +42,7 @@ def fedgen(
   server_rate: Scale = 3e-4,
   server_decay: Ratio = 0.98,
   hidden: Positive = 256,
+  early_stop: Count | None = 20,
   equal_weights: bool = False,
   rule: aggregate.AnyRule = aggregate.mean,
 ) -> Method:
@@ -74,6 +75,8 @@ def fedgen(
     server_steps, server_batch, server_rate, server_decay: of the generator in every round: steps, features per step,
       Adam's learning rate, and its factor in every round.
     hidden: width of the generator.
+    early_stop: mini-batches of a client update after which the terms of both weights stop (20 in the authors' code,
+      whatever its `steps`; the paper has no such bound); None: never.
     equal_weights: whether clients count equally in the mean (the paper); else by their number of examples (the code).
     rule: aggregation rule of the weights, weighted likewise; the generator learns from every client's own head.
 
@@ -91,10 +94,11 @@ def fedgen(
   def step(key, t, model, learner, down, data):
     received, known, made = down.shared['weights'], down.shared['label'], down.shared['generator']
     net, some = net_of(known, made), jnp.any(known)
-    weights = (jnp.where(some & (w > 0), jnp.maximum(LEAST, w * decay**t), 0) for w in (alpha, beta))
-    weight, weight_of_own = weights
+    weights = [jnp.where(some & (w > 0), jnp.maximum(LEAST, w * decay**t), 0) for w in (alpha, beta)]
 
-    def loss_fn(params, batch_stats, key, index):
+    def loss_fn(params, carried, key, index):
+      batch_stats, done = carried
+      weight, weight_of_own = (w if early_stop is None else jnp.where(done < early_stop, w, 0) for w in weights)
       image, label = data.pool.example[index], data.pool.label[index]
       logits, out, batch_stats = local.forward(model, params, batch_stats, key, image)
       key_label, key_noise, key_own = jax.random.split(jax.random.fold_in(key, 1), 3)
@@ -110,10 +114,13 @@ def fedgen(
       loss = local.cross_entropy(logits, label) + local.penalty(out)
       loss += generated / batch * weight * fake + weight_of_own * away
       sums = local.tally(label, loss=loss, generated_loss=fake, distill_loss=away)
-      return loss, (batch_stats, {'seen': jnp.sum(jax.nn.one_hot(label, logits.shape[-1]), 0), **sums})
+      return loss, ((batch_stats, done + 1), {'seen': jnp.sum(jax.nn.one_hot(label, logits.shape[-1]), 0), **sums})
 
     learner, rows = local.resume(with_part(learner, received), tx, False), data.private
+    # What a forward pass hands to the next one: the statistics, and the number of the step.
+    learner = learner._replace(batch_stats=(learner.batch_stats, jnp.int32(0)))
     learner, sums = local.fit(key, learner, tx, loss_fn, rows.index, rows.size, batch, steps, epochs, t)
+    learner = learner._replace(batch_stats=learner.batch_stats[0])
     count = jnp.int32(1) if equal_weights else rows.size
     up = {'weights': {**part_of(learner, received), 'count': count}, 'label': 1 + sums['seen'].astype(jnp.int32)}
     return learner, up, local.report(sums)

@@ -154,8 +154,9 @@ def _student(key, t, net, variables, state, target, how):
 
   def chunk(carry):
     done, learner, best, accuracy, at, _ = carry
-    learner, sums = fit(jax.random.fold_in(key, done), learner, CHECK)
-    done, now = done + CHECK, _accuracy(net, local.variables(learner), state)
+    many = jnp.minimum(CHECK, how.steps - done)
+    learner, sums = fit(jax.random.fold_in(key, done), learner, many)
+    done, now = done + many, _accuracy(net, local.variables(learner), state)
     best = jax.tree.map(lambda a, b: jnp.where(now > accuracy, a, b), local.variables(learner), best)
     better = jnp.where(now > accuracy, done, at)
     return done, learner, best, jnp.maximum(now, accuracy), better, loss_of(sums)

@@ -14,7 +14,7 @@ from helpers import CLASSES, problem, softmax
 from lone_servers import KEY
 from twins import RATE, numbers_of, parties
 
-ALPHA, BETA, DECAY, GENERATED, BATCH, STEPS = 3.0, 2.0, 0.5, 5, 12, 2
+ALPHA, BETA, DECAY, GENERATED, BATCH, STEPS, EARLY = 3.0, 2.0, 0.5, 5, 12, 3, 2
 # Classes 0 and 2; 0 alone. The batches of the second repeat its rows.
 PARTS = [np.array([0, 2, 3, 5, 6, 8]), np.array([21, 24, 27, 30])]
 
@@ -31,7 +31,7 @@ def generated(generator, noise, label):
 
 @pytest.fixture(scope='module')
 def made():
-  how = {'steps': STEPS, 'batch': BATCH, 'generated': GENERATED, 'noise': 'normal'}
+  how = {'steps': STEPS, 'batch': BATCH, 'generated': GENERATED, 'noise': 'normal', 'early_stop': EARLY}
   how |= {'server_steps': 3, 'server_batch': 8, 'hidden': 6, 'server_rate': 0.1}
   method = methods.fedgen(optax.sgd(RATE), alpha=ALPHA, beta=BETA, decay=DECAY, **how)
   return problem(method, [models.MLP((), classes=CLASSES)], [2], plan.synchronous()([2], 1), PARTS)
@@ -61,14 +61,13 @@ def batches(rows):
 
 @pytest.mark.parametrize('t', [0, 2])
 def test_a_client_update_is_that_of_the_twin(made, update, t):
-  """Before there is a generator, and in round 2."""
+  """Before there is a generator, and in round 2, where the last step is without what it generates."""
   server = (made.run()[0] if t else made.state).server
   down = made.method.server.send(KEY, t, server, (jnp.arange(2),))[0]
   x, y, _ = parties(made)
   known, head = np.asarray(down.shared['label']), down.shared['weights']['params']
   np.testing.assert_array_equal(known, [t > 0, False, t > 0])
   start = np.vstack([np.reshape(leaf, (-1, CLASSES)) for leaf in sorted(head.values(), key=np.ndim, reverse=True)])
-  alpha, beta = (w * DECAY**t * (t > 0) for w in (GENERATED / BATCH * ALPHA, BETA))
 
   def features(key, label):
     f = generated(down.shared['generator'], jax.random.normal(key, (len(label), NOISE)), label)
@@ -76,7 +75,8 @@ def test_a_client_update_is_that_of_the_twin(made, update, t):
 
   for k, rows in enumerate(PARTS):
     w, sums = start.astype(float), np.zeros(3)
-    for batch, key_label, key_noise, key_own in batches(rows):
+    for i, (batch, key_label, key_noise, key_own) in enumerate(batches(rows)):
+      alpha, beta = (w * DECAY**t * (t > 0) * (i < EARLY) for w in (GENERATED / BATCH * ALPHA, BETA))
       drawn = np.asarray(draw(key_label, jnp.asarray(known), GENERATED))
       made_up = features(key_noise, drawn)
       p, q, target = (softmax(f @ w) for f in (x[batch], made_up, features(key_own, y[batch].argmax(1))))
