@@ -3,7 +3,8 @@
   python -m launch.main --config=configs/fedmd.py:small,setting=femnist_iid,method=fedmd --workdir=runs/fedmd
 
 `setting`: femnist_iid, femnist_first (the run that the authors' first repository stores, on the letters k to p
-instead of a to f), femnist_noniid (needs the published emnist-letters.mat in data.dir), cifar_iid, cifar_noniid, or
+instead of a to f), femnist_noniid (needs emnist-letters.npz in data.dir, made of the published
+file as docs/running/data.md shows), cifar_iid, cifar_noniid, or
 cifar_weak (models 0 and 9 are two-layer networks). `method`: fedmd; pooled, every model on all private data, and
 private, every model alone, for 50 passes; private_long, alone for as many passes as FedMD's private phase and revisits
 together, with the batches of the revisits. All three warm-start from the public phase of the neighbouring run `fedmd`.
@@ -46,7 +47,7 @@ SETTINGS = {
     (128, 10, 5, 13),
   ),
   'femnist_noniid': (
-    {'name': 'mat:emnist-letters.mat', 'keep': (1, 2, 3, 4, 5, 6), 'public': 'mnist', 'partition': 'writers'},
+    {'name': 'npz:emnist-letters.npz', 'keep': (1, 2, 3, 4, 5, 6), 'public': 'mnist', 'partition': 'writers'},
     (256, 4, 5, 20),
   ),
   'cifar_iid': ({'name': 'cifar100', 'keep': (0, 2, 20, 63, 71, 82), 'public': 'cifar10'}, (256, 4, 5, 20)),

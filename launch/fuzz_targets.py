@@ -29,7 +29,7 @@ NONSENSE = (
     'a' * 500,
   ),
   *('\0', '\n', 'ä', '🐍', (), (1,), (1, 1), (-1,), ('a',), ((),), ({'a': 1},), {}, {'name': 'x'}, {'name': 3}, {1: 2}),
-  *('mean', 'private', 'sampled', 'step', 'vmap', 'labels', 'mat:x', 'npz:/dev/null', '../..', (1, 2, 3), (0.5, 2.5)),
+  *('mean', 'private', 'sampled', 'step', 'vmap', 'labels', 'npz:/dev/null', '../..', (1, 2, 3), (0.5, 2.5)),
 )
 TOKENS = [
   b'[' * 5000,
@@ -133,26 +133,6 @@ def npz(folder):
     return lambda: sources.resize(sources.load(f'npz:{path}', size=2), 2), content.hex
 
   return target
-
-
-def _mat_files() -> list:
-  from scipy.io import savemat
-
-  part = {'images': np.arange(96, dtype=np.uint8).reshape(6, 16), 'labels': (np.arange(6.0) % 3)[:, None]}
-  mapping = np.array([[i, 65 + i, 97 + i] for i in range(3)], float)
-  dataset = {'train': {**part, 'writers': np.arange(6.0)[:, None]}, 'test': part, 'mapping': mapping}
-  out = []
-  for content, how in ((dataset, {}), (dataset, {'do_compression': True}), ({**dataset, 'mapping': 'abc'}, {})):
-    file = io.BytesIO()
-    savemat(file, {'dataset': content}, **how)
-    out.append(file.getvalue())
-  return out
-
-
-def _load_mat(path):
-  from fedkd.data import sources
-
-  sources.load(f'mat:{path}')
 
 
 def images(folder):
@@ -326,7 +306,6 @@ def _read_result(path):
 
 TARGETS = {
   'npz': npz,
-  'mat': of_files('.mat', _mat_files, _load_mat),
   'images': images,
   'safetensors': of_files('.safetensors', _weight_files, _read_weights),
   'weights': of_files('.npz', _npz_weights, _read_weights),

@@ -23,7 +23,7 @@ HEAVY = {'matplotlib', 'pandas', 'orbax', 'tensorflow_datasets', 'rich', 'tensor
 # Models from files that a researcher has: the core's readers, of the path that they are given.
 READERS = {'fedkd.models.pretrained', 'fedkd.checks.npz'}
 FILES = {'open', 'print', 'input', 'load', 'save', 'savez', 'savez_compressed', 'memmap', 'read_text', 'read_bytes'}
-FILES |= {'write_text', 'write_bytes', 'mkdir', 'unlink'}
+FILES |= {'write_text', 'write_bytes', 'mkdir', 'unlink', 'load_file'}
 
 
 def module_of(path) -> str:

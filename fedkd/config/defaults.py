@@ -71,7 +71,7 @@ def default() -> ConfigDict:
   config.seeds = (0,)
 
   config.data = ConfigDict()
-  config.data.name = 'mnist_5k'  # or a TFDS name, rotated_mnist, npz:FILE, mat:FILE, folder:DIR, domains:DIR
+  config.data.name = 'mnist_5k'  # or a TFDS name, rotated_mnist, npz:FILE, folder:DIR, domains:DIR
   config.data.dir = ''  # where sets lie; empty: $TFDS_DATA_DIR or TFDS's own default, and $FEDKD_IMAGES for folders
   config.data.angles = (0, 20, 40, 60)  # of rotated_mnist's domains, in degrees clockwise
   config.data.limit = 2.0  # GB of images, unpacked; more are refused

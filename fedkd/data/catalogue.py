@@ -62,7 +62,7 @@ def table(listed: list[Entry]) -> str:
   """Entries as lines of text."""
   width = max(len(entry.name) for entry in listed)
   line = lambda entry: f'{entry.name:{width}}  {"there  " if entry.there else "missing"}  {entry.note}'
-  other = f'{"npz:FILE":{width}}  yours    x_train, y_train, x_test, y_test, written by numpy.savez'
+  other = f'{"npz:FILE":{width}}  yours    x_train, y_train, x_test, y_test (and origin), written by numpy.savez'
   return '\n'.join([*map(line, listed), other])
 
 
@@ -102,7 +102,7 @@ def _prepared(folder) -> dict:
 
 
 def _stored(directory) -> dict:
-  """{data.name: path} of the image folders, .npz and .mat files in `directory` and $FEDKD_IMAGES."""
+  """{data.name: path} of the image folders and .npz files in `directory` and $FEDKD_IMAGES."""
   found = {}
   roots = [root for root in (directory, os.environ.get('FEDKD_IMAGES')) if root]
   for root in dict.fromkeys(pathlib.Path(root).expanduser() for root in roots):
@@ -115,8 +115,8 @@ def _stored(directory) -> dict:
 def _kind(path) -> str | None:
   """The `data.name` of a file or folder; None if it is not a data set. Judged by the names of folders, not by
   images."""
-  if path.suffix in ('.npz', '.mat') and path.is_file():
-    return path.suffix[1:]
+  if path.suffix == '.npz' and path.is_file():
+    return 'npz'
   below = {sub.name: {inner.name for inner in sub.iterdir() if inner.is_dir()} for sub in _folders(path)}
   if below.keys() >= set(sources.SPLITS):
     return 'folder' if below['train'] else None

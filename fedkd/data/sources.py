@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedkd.checks import npz
-from fedkd.data import emnist, folders, rotated, tfds
+from fedkd.data import folders, rotated, tfds
 from fedkd.data.cache import cached
 from fedkd.data.limits import LIMIT, check_size
 from fedkd.errors import ConfigError
@@ -50,8 +50,8 @@ def load(
   """Loads a data set.
 
   Args:
-    name: 'mnist_5k'; 'npz:FILE' with x_train, y_train, x_test, y_test; 'folder:DIR' of {train,test}/class/image;
-      'domains:DIR' of domain/class/image; 'mat:FILE', EMNIST as published for MATLAB, with writers; 'rotated_mnist' or
+    name: 'mnist_5k'; 'npz:FILE' with x_train, y_train, x_test, y_test and, where training rows have natural owners,
+      origin; 'folder:DIR' of {train,test}/class/image; 'domains:DIR' of domain/class/image; 'rotated_mnist' or
       'rotated_mnist_5k', whose domains are the same 1000 digits rotated by `angles`; or a TFDS name such as 'cifar10'
       or 'emnist/letters', prepared as array_record or parquet.
     directory: where prepared TFDS sets are; None is $TFDS_DATA_DIR or TFDS's own default.
@@ -149,10 +149,13 @@ def _read(name, directory, label, size, angles, limit) -> tuple:
   }
   stored = {
     'npz': lambda: (_npz(path, limit), None, None),
-    'mat': lambda: (*emnist.load(path, limit), None),
     'folder': lambda: (*folders.split(path, size, limit), None),
     'domains': lambda: folders.domains(path, size, limit),
   }
+  if kind == 'mat':
+    raise ConfigError(
+      f'data.name={name}: MATLAB files are not read; convert it to npz:FILE, as docs/running/data.md shows'
+    )
   read = named.get(name) or stored.get(kind)
   if not read:
     return (*tfds.load(name, directory, label, limit), None)
@@ -267,6 +270,13 @@ def _check(name, arrays):
       raise ConfigError(
         f'data.name={name}: x_{split} has shape {list(x.shape)}, without pixels; give at least one image'
       )
+  if 'origin' in arrays:
+    origin, count = arrays['origin'], len(arrays['y_train'])
+    if origin.dtype.kind not in 'iuU' or origin.shape != (count,):
+      raise ConfigError(
+        f'data.name={name}: origin is {origin.dtype}{list(origin.shape)}; give integers or names [{count}], the owner '
+        'of each training image'
+      )
   train, test = (arrays[f'x_{split}'].shape[1:] for split in (splits[0], splits[-1]))
   if train != test:
     raise ConfigError(f'data.name={name}: training images are {list(train)}, test images {list(test)}; make them equal')
@@ -294,10 +304,10 @@ def _npz(path, limit) -> dict:
   keys = [f'{xy}_{split}' for split in SPLITS for xy in 'xy']
   remedy = f'give a file of {", ".join(keys)} written by numpy.savez'
   try:
-    arrays, found = npz.read(path, limit, keys)
+    arrays, found = npz.read(path, limit, [*keys, 'origin'])
   except Exception as error:  # a file that is not an .npz raises whatever its first bytes suggest
     raise ConfigError(f'data.name=npz:{path} cannot be read ({error}); {remedy}') from error
-  if len(arrays) < len(keys):
-    missing, others = [key for key in keys if key not in arrays], ' '.join(', '.join(found).split())[:200]
+  if missing := [key for key in keys if key not in arrays]:
+    others = ' '.join(', '.join(found).split())[:200]
     raise ConfigError(f'data.name=npz:{path} has no {", ".join(missing)}, only {others or "nothing"}; {remedy}')
   return arrays

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from fedkd import inference, round, sharding
-from fedkd.experiment import checkpoint, early_stopping, from_data, hosts
+from fedkd.experiment import checkpoint, early_stopping, from_data, hosts, key_data
 from fedkd.experiment.programs import PER_SEED, Inputs, Task, clients_per_vmap, program, rows_of
 from fedkd.local import Learner
 from fedkd.plan import Plan
@@ -55,7 +55,7 @@ class Phase(Protocol):
     ...
 
   def pack(self, state) -> State:
-    """The state as it is saved, the same for any number of devices."""
+    """The state as it is saved: the same for any number of devices, with keys as `KeyData`."""
     ...
 
   def unpack(self, saved) -> State:
@@ -144,6 +144,7 @@ class PhaseInMemory(NamedTuple):
     return self._gathered(from_data.without(self.programs.cut(state)))
 
   def _gathered(self, state) -> State:
+    state = key_data.unwrapped(state)
     if hosts.count() == 1:
       return state
     # Other hosts' rows are gathered before they are saved; leaf by leaf, so that no device has to hold them all.
@@ -151,7 +152,10 @@ class PhaseInMemory(NamedTuple):
 
   def unpack(self, saved) -> State:
     whole = from_data.completed(saved, lambda: self.programs.from_data(self.inputs))
-    return _laid_out(padded(whole, self.state), self.places) if self.places else whole
+    if not self.places:
+      return key_data.wrapped(whole)
+    whole, like = key_data.unwrapped(whole), jax.eval_shape(key_data.unwrapped, self.state)
+    return key_data.wrapped(_laid_out(padded(whole, like), self.places))
 
   def checksum(self, state) -> str:
     return checkpoint.checksum(self._gathered(self.programs.cut(state))[:2])
@@ -259,4 +263,5 @@ def make(task: Task, mesh=None, stops: bool = False) -> PhaseInMemory:
   # Traces a whole round: incompatible parts fail here, not after minutes of compilation.
   first = _placed(jax.eval_shape(one.init, before), one.places)
   state = jax.eval_shape(lambda state: one.run(state, 0, 0)[0], first)
-  return one._replace(state=state, saved=from_data.without(jax.eval_shape(programs.cut, state)))
+  saved = jax.eval_shape(lambda state: key_data.unwrapped(from_data.without(programs.cut(state))), state)
+  return one._replace(state=state, saved=saved)

@@ -140,7 +140,11 @@ def _student(key, t, net, variables, state, target, how):
   loss_fn = distillation.towards(net, Pool(state['image'].value, ()), distance)
   lessons = jnp.arange(state['image'].value.shape[0]), target
   size = jnp.asarray(state.get('size', lessons[0].shape[0]))
-  fit = lambda key, learner, steps: local.fit(key, learner, how.tx, loss_fn, lessons, size, how.batch, steps, t=t)
+  on = {'t': t, 'before': t * how.steps}
+
+  def fit(key, learner, steps):
+    return local.fit(key, learner, how.tx, loss_fn, lessons, size, how.batch, steps, **on)
+
   loss_of = lambda sums: jnp.float32(local.report(sums)['distill_loss'])  # also of weights in 64 bits
   first = local.start(variables, how.tx)
   if how.validate == 'none':

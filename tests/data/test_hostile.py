@@ -8,7 +8,6 @@ import zipfile
 import numpy as np
 import pytest
 from PIL import Image
-from scipy.io import savemat
 
 from fedkd.data import sources
 from fedkd.errors import ConfigError
@@ -41,15 +40,6 @@ def header(shape, dtype='|u1') -> bytes:
   return file.getvalue()
 
 
-def mat(path, **changes):
-  path = path.with_suffix('.mat')
-  part = lambda label: {'images': GREY.reshape(6, 16), 'labels': np.array(label, float)[:, None]}
-  mapping = np.array([[i, 65 + i] for i in range(3)], float)
-  train = {**part([0, 1, 2] * 2), **{k: v for k, v in changes.items() if k != 'mapping'}}
-  savemat(path, {'dataset': {'train': train, 'test': part([0, 1, 2] * 2), 'mapping': changes.get('mapping', mapping)}})
-  return f'mat:{path}'
-
-
 FILES = {
   'huge label': (lambda p: npz(p, y_train=np.array([10**12, 1, 2, 0, 1, 2])), r'y_train has labels from 0 to 10{12};'),
   'negative label': (lambda p: npz(p, y_test=np.array([-1] * 6)), r'y_test has labels from -1 to -1; number the'),
@@ -61,14 +51,6 @@ FILES = {
     r'says uint8\[-1, 4,',
   ),
   'too many': (lambda p: npz(p, **{f'a{i}': np.zeros(1) for i in range(70)}), r'it has 74 entries, more than 64'),
-  'NaN label': (lambda p: mat(p, labels=[[np.nan]] * 6), r'labels of train have nan; give whole numbers from 0'),
-  'fraction': (lambda p: mat(p, labels=[[0.5]] * 6), r'labels of train have 0.5; give whole numbers'),
-  '1e300': (lambda p: mat(p, labels=[[1e300]] * 6), r'labels of train have 1e\+300; give whole numbers'),
-  'text labels': (lambda p: mat(p, labels=['a'] * 6), r'labels of train are text; give numbers'),
-  'struct': (lambda p: mat(p, labels={'a': 1}), r'labels of train are something else; give numbers'),
-  'no images': (lambda p: mat(p, images=np.zeros((0, 16), np.uint8)), r'images of train have shape'),
-  'NaN mapping': (lambda p: mat(p, mapping=np.array([[0, np.nan]])), r'mapping have nan; give whole numbers'),
-  'code point': (lambda p: mat(p, mapping=np.array([[0.0, 2.0**31]])), r'mapping have 2147483648.0; give whole'),
 }
 
 
@@ -89,17 +71,13 @@ def test_a_name_of_two_lines_is_told_in_one(tmp_path):
     sources.load(f'npz:{tmp_path / "a.npz"}')
 
 
-@pytest.mark.parametrize('kind', ['npz', 'mat'])
-def test_what_unpacks_to_more_than_the_limit_is_refused_before_it_is_unpacked(tmp_path, kind):
-  path, size = tmp_path / f'a.{kind}', 3_000_000
-  image = np.zeros((size // 16, 16), np.uint8)
-  if kind == 'npz':
-    np.savez_compressed(path, x_train=image.reshape(-1, 4, 4), y_train=np.zeros(1), x_test=GREY, y_test=np.zeros(1))
-  else:
-    savemat(path, {'dataset': {'train': {'images': image}}}, do_compression=True)
+def test_what_unpacks_to_more_than_the_limit_is_refused_before_it_is_unpacked(tmp_path):
+  path, size = tmp_path / 'a.npz', 3_000_000
+  image = np.zeros((size // 16, 4, 4), np.uint8)
+  np.savez_compressed(path, x_train=image, y_train=np.zeros(1), x_test=GREY, y_test=np.zeros(1))
   assert path.stat().st_size < 20_000
-  with pytest.raises(ConfigError, match=r'(more than data.limit=0.001; raise it|GB unpacked, more than)'):
-    sources.load(f'{kind}:{path}', limit=1e6)
+  with pytest.raises(ConfigError, match='GB unpacked, more than'):
+    sources.load(f'npz:{path}', limit=1e6)
 
 
 def test_five_channels_are_resized_one_by_one(tmp_path):
@@ -165,7 +143,7 @@ def test_images_are_counted_before_they_are_decoded(tmp_path, monkeypatch):
 @pytest.mark.parametrize('make', [os.mkfifo, lambda p: p.mkdir(), lambda p: None])
 def test_a_pipe_in_place_of_a_file_does_not_hang(tmp_path, make):
   data = lambda path: sources.load(f'{path.suffix[1:]}:{path}')
-  for suffix, read in (('npz', data), ('mat', data), ('safetensors', pretrained.read)):
+  for suffix, read in (('npz', data), ('safetensors', pretrained.read)):
     make(tmp_path / f'a.{suffix}')
     with pytest.raises(ConfigError, match=rf'a\.{suffix} cannot be read'):
       read(tmp_path / f'a.{suffix}')
@@ -181,13 +159,13 @@ def tensor(shape, offsets, dtype='F32'):
 
 
 WEIGHTS = {
-  'negative size': (safetensors({'a': tensor([-1, 4], [0, -16])}), r'takes bytes 0 to -16'),
-  'negative shape': (safetensors({'a': tensor([-2, -2], [0, 16])}), r'has the shape \[-2, -2\]'),
-  'overlap': (safetensors({'a': tensor([4], [0, 16]), 'b': tensor([2], [8, 16])}), r'takes bytes 8 to 16, but the one'),
-  'gap': (safetensors({'a': tensor([2], [0, 8])}), r'its tensors take 8 of 16 bytes'),
+  'negative size': (safetensors({'a': tensor([-1, 4], [0, -16])}), r'invalid value: integer `-1`, expected usize'),
+  'negative shape': (safetensors({'a': tensor([-2, -2], [0, 16])}), r'invalid value: integer `-2`, expected usize'),
+  'overlap': (safetensors({'a': tensor([4], [0, 16]), 'b': tensor([2], [8, 16])}), r'invalid offset for tensor `b`'),
+  'gap': (safetensors({'a': tensor([2], [0, 8])}), r'incomplete metadata, file not fully covered'),
   'nested': (safetensors(b'[' * 200_000), r'cannot be read'),
-  'long header': (bytes([255] * 8) + bytes(8), r'its header would have 18,446,744,073,709,551,615 bytes'),
-  'fraction': (safetensors({'a': tensor([4], [0, 16.0])}), r'an offset is not a whole number'),
+  'long header': (bytes([255] * 8) + bytes(8), r'header too large'),
+  'fraction': (safetensors({'a': tensor([4], [0, 16.0])}), r'invalid type: floating point `16.0`, expected usize'),
   'list': (safetensors([]), r'cannot be read'),
 }
 

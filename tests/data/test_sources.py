@@ -1,10 +1,12 @@
 import os
 import pathlib
+import re
 import types
 
 import numpy as np
 import pytest
 from PIL import Image
+from scipy.io import savemat
 
 from fedkd.data import cache, partition, sources, tfds
 from fedkd.errors import ConfigError
@@ -204,6 +206,8 @@ def test_labels_become_contiguous_and_names_keep_the_originals(tmp_path):
       {'x_test': random_images(0, 4, 5, 3), 'y_test': np.zeros(0, int)},
       r'x_test has shape \[0, 4, 5, 3\], .*at least one',
     ),
+    ({'origin': np.arange(5)}, r'origin is int64\[5\]; give integers or names \[6\], the owner of each'),
+    ({'origin': np.arange(6.0)}, r'origin is float64\[6\]; give integers or names'),
     ({'y_train': np.array([{}] * 6)}, 'cannot be read .*give a file of x_train, y_train, x_test, y_test'),
   ],
 )
@@ -225,6 +229,47 @@ def test_npz_refuses_a_single_array(tmp_path):
   np.save(tmp_path / 'a.npy', np.arange(3))
   with pytest.raises(ConfigError, match='give a file of x_train'):
     sources.load(f'npz:{tmp_path / "a.npy"}')
+
+
+@pytest.mark.parametrize('writers', [[701, 12, 12, 701, 40, 12], ['w701', 'w12', 'w12', 'w701', 'w40', 'w12']])
+def test_npz_with_origins_has_natural_owners(tmp_path, writers):
+  changes = {'y_train': np.array([1, 2, 3, 1, 2, 3]), 'y_test': np.array([3, 1, 1]), 'origin': np.array(writers)}
+  name, _ = write_npz(tmp_path / 'a.npz', **changes)
+  source = sources.load(name)
+  assert source.origins == tuple(np.unique(writers).astype(str))
+  assert [source.origins[k] for k in source.origin] == [str(writer) for writer in writers]
+  assert source.origin.dtype == np.int32
+  kept = sources.load(name, keep=(1, 3))
+  assert [kept.origins[k] for k in kept.origin] == [str(writers[i]) for i in (0, 2, 3, 5)]
+  parts = partition.writers(kept.train_label, 2, 0, kept.origin, minimum=2)
+  assert sorted(part.tolist() for part in parts) == [[0, 2], [1, 3]]
+
+
+def test_matlab_files_are_refused_with_the_conversion():
+  with pytest.raises(
+    ConfigError, match=r'data\.name=mat:a\.mat: MATLAB files are not read; convert it to npz:FILE, as docs'
+  ):
+    sources.load('mat:a.mat')
+
+
+def test_emnist_as_published_becomes_an_npz_with_writers(tmp_path, monkeypatch):
+  """The conversion that the documentation shows, on a file laid out like emnist-letters.mat."""
+  monkeypatch.chdir(tmp_path)
+  upright, column = random_images(6, 28, 28), lambda values: np.array(values, np.float64)[:, None]
+  part = lambda label, writer: {
+    'images': upright[: len(label)].swapaxes(1, 2).reshape(len(label), -1),
+    'labels': column(label),
+    'writers': column(writer),
+  }
+  dataset = {'train': part([1, 2, 3, 1, 2, 3], [701, 12, 12, 701, 40, 12]), 'test': part([3, 1], [9, 9])}
+  savemat('emnist-letters.mat', {'dataset': dataset}, do_compression=True)
+  page = (pathlib.Path(__file__).parents[2] / 'docs/running/data.md').read_text()
+  exec(re.search(r'```text\n(import numpy.*?loadmat.*?)```', page, re.DOTALL)[1], {})
+  source = sources.load('npz:emnist-letters.npz')
+  assert np.array_equal(source.train_image[..., 0], upright)
+  assert np.array_equal(source.test_image[..., 0], upright[:2])
+  assert (source.train_label.tolist(), source.test_label.tolist()) == ([0, 1, 2, 0, 1, 2], [2, 0])
+  assert (source.origin.tolist(), source.origins) == ([2, 0, 0, 2, 1, 0], ('12', '40', '701'))
 
 
 # ---- keep

@@ -213,7 +213,6 @@ def test_everybody_receives_what_the_rule_makes_of_the_others(rule, expected):
 
 KEEPERS = {
   'fd round': (methods.fd, {'others_only': False}),
-  'fd all': (methods.fd, {'others_only': False, 'average': 'all'}),
   'fedproto round': (methods.fedproto, {}),
   'fedproto counts': (methods.fedproto, {'average': 'counts'}),
   'fedproto latest': (methods.fedproto, {'memory': 'latest'}),
@@ -238,7 +237,7 @@ def test_classes_are_reduced_by_the_rule(name):
     ids = (jnp.array([k if k in who else -1 for k in range(3)]),)
     valid = VALID & np.isin(np.arange(3), who)[:, None]
     state = received(server, state, knowledge(value, valid, amount if 'counts' in name else None), ids, t)
-    seen = seen if name in ('fd all', 'fedproto latest') else []
+    seen = seen if name == 'fedproto latest' else []
     seen = [one for one in seen if one[0] not in who or not valid[one[:2]]]
     seen += [(k, c, value[k, c], amount[k, c]) for k in who for c in range(CLASSES) if valid[k, c]]
     found = sent(server, state).shared['knowledge']

@@ -281,5 +281,5 @@ def test_an_unreadable_file_is_refused(state, tmp_path):
   refused(tmp_path / 'a.npz', 'cannot be read')
   refused(save_npz(tmp_path / 'a.npz', {**state, 'fc.bias': np.arange(3)}), 'fc.bias is of type int64, not floating')
   path = tmp_path / 'a.safetensors'
-  refused(save_safetensors(path, state, cut=5), r'its tensors take \d+ of \d+ bytes')
-  refused(save_safetensors(path, state, 'I32'), 'type I32 is not one of F64, F32, F16, BF16')
+  refused(save_safetensors(path, state, cut=5), 'cannot be read .*incomplete metadata, file not fully covered')
+  refused(save_safetensors(path, state, 'I32'), ' is of type int32, not floating')
