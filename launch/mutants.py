@@ -6,7 +6,18 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 FLOATS = {'Weight', 'Scale', 'Ratio', 'Fraction', 'Exponent', 'Rate', 'float'}  # annotations of numbers that weigh
-DISTANCES = ('kl', 'divergence', 'entropy', 'error', 'mse', 'mae', 'loss', 'distance', 'away', 'penalty')  # in their names
+DISTANCES = (
+  'kl',
+  'divergence',
+  'entropy',
+  'error',
+  'mse',
+  'mae',
+  'loss',
+  'distance',
+  'away',
+  'penalty',
+)  # in their names
 STRICT = {ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Lt: ast.LtE, ast.LtE: ast.Lt}
 OTHER_SIGN = {ast.Add: ast.Sub, ast.Sub: ast.Add}
 OTHER_MEAN = {'mean': 'sum', 'sum': 'mean'}

@@ -29,6 +29,7 @@ from launch.equivalent import EQUIVALENT
 ROOT = pathlib.Path(__file__).parents[1]
 FILES = ('methods/*.py', 'servers/*.py', 'aggregate/*.py', 'codecs.py', 'losses.py', 'distillation.py')
 EVERY = ('test_methods', 'test_rules', 'test_simulation')  # tests of all methods, a row each
+PASSED = (0, 5)  # codes of pytest: all passed; there were none
 SECONDS = 300  # for one mutant and one set of tests; an endless loop is noticed, too
 
 _ONLY = flags.DEFINE_list('only', [], 'Names of files, without .py; default: all.')
@@ -67,10 +68,11 @@ def tests_of(path: pathlib.Path, root: pathlib.Path = ROOT) -> list[list[str]]:
   these methods in the tests of all methods."""
   package, name = path.parent.name, path.parent.name if path.stem == '__init__' else path.stem
   words = '|'.join(re.findall(r'^(?:def|class) ([a-zA-Z]\w*)', path.read_text(), re.M)) or name
-  uses = re.compile(rf'\b{name}\.\w|\b{package}[. ](?:import .*)?\b(?:{name}|{words})\b')
+  module = rf'\b{name}\.\w|' if package != 'methods' else ''  # `fedkd` is a method and the package
+  uses = re.compile(rf'{module}\b{package}[. ](?:import .*)?\b(?:{name}|{words})\b')
   named = lambda t, names: re.fullmatch(rf'test_(?:{"|".join(names)})(_.*)?', t.stem)
   tests = sorted(root.glob('tests/**/test_*.py'))
-  methods = [m.stem for m in sorted(root.glob('fedkd/methods/*.py')) if m.stem != '__init__' and uses.search(m.read_text())]
+  methods = [m.stem for m in sorted(root.glob('fedkd/methods/[!_]*.py')) if uses.search(m.read_text())]
   methods += [name] * (package == 'methods' and name not in methods)
   own = [t for t in tests if named(t, [name])]
   near = [t for t in tests if t not in own and (uses.search(t.read_text()) or named(t, methods or [name]))]
@@ -125,47 +127,65 @@ class _Mutated(importlib.machinery.SourceFileLoader):
 
 
 def prepare(package: str = 'fedkd'):
-  """Imports what every trial needs, except the package: each trial imports that itself."""
+  """Imports, once, what every trial needs, except the package: each trial imports that itself."""
+  if str(ROOT / 'tests') in sys.path:
+    return
   sys.path[:0] = [str(ROOT), str(ROOT / 'tests')]
   os.chdir(ROOT)
   conftest = ROOT / 'tests' / 'conftest.py'
   if conftest.exists():
     runpy.run_path(str(conftest))  # what must be set before JAX is imported
-  for name in (package, f'{package}.methods', f'{package}.simulation', f'{package}.experiment', 'pytest', '_pytest.python'):
+  for name in (
+    package,
+    f'{package}.methods',
+    f'{package}.simulation',
+    f'{package}.experiment',
+    'pytest',
+    '_pytest.python',
+  ):
     importlib.import_module(name)
   for name in [name for name in sys.modules if name.partition('.')[0] == package]:
     del sys.modules[name]
 
 
-def key_of(path: pathlib.Path, mutant: mutants.Mutant) -> str:
-  """A name that outlives other lines' changes."""
-  return f'{path.relative_to(ROOT / "fedkd")} {mutant.function}: {mutant.was} -> {mutant.becomes}'
+def named(path: pathlib.Path, found) -> dict[str, mutants.Mutant]:
+  """Mutants by names that outlive changes of other lines; the second of two equal ones ends in #2."""
+  names, count = {}, collections.Counter()
+  for mutant in found:
+    name = f'{path.relative_to(ROOT / "fedkd")} {mutant.function}: {mutant.was} -> {mutant.becomes}'
+    count[name] += 1
+    names[name if count[name] == 1 else f'{name} #{count[name]}'] = mutant
+  return names
 
 
-def tried(path, mutant, stages, kills, seconds) -> dict:
-  """One line of the results."""
-  module = '.'.join(path.relative_to(ROOT).with_suffix('').parts).removesuffix('.__init__')
-  begun = time.monotonic()
-  for arguments in stages:
-    found = trial(module, path, mutant.source, arguments, kills, seconds)
-    if found.code not in (0, 5):  # passed; no tests
-      kills[found.failed] += 1
-      break
-  outcome = 'killed' if found.code not in (0, 5) else 'survived'
-  line = {'key': key_of(path, mutant), 'file': path.stem, 'kind': mutant.kind, 'line': mutant.line, 'outcome': outcome}
-  by = found.failed or ('timeout' if found.code == 'timeout' else 'import')
-  return {**line, 'by': by if outcome == 'killed' else '', 'seconds': round(time.monotonic() - begun, 1)}
+class Tests:
+  """The sets of tests of a file, what failed in them, and the seconds of each, measured when they are first needed."""
 
+  def __init__(self, path, stages):
+    self.path, self.stages, self.kills, self.seconds = path, stages, collections.Counter(), {}
+    self.module = '.'.join(path.relative_to(ROOT).with_suffix('').parts).removesuffix('.__init__')
 
-def measured(path, stages) -> collections.Counter:
-  """Seconds of each test of a file without a mutant, all of which must pass."""
-  seconds = collections.Counter()
-  for arguments in stages:
-    found = trial('', path, '', arguments, collections.Counter(), {}, 10 * SECONDS)
-    seconds.update(found.seconds)
-    if found.code not in (0, 5):
-      raise SystemExit(f'{path}: {found.failed or arguments} fails without a mutant')
-  return seconds
+  def try_(self, mutant) -> dict:
+    """How the mutant ended, as a part of a line of the results."""
+    begun = time.monotonic()
+    for i in range(len(self.stages)):
+      found = self._stage(i, mutant.source)
+      if found.code not in PASSED:
+        break
+    survived = found.code in PASSED
+    by = '' if survived else found.failed or ('timeout' if found.code == 'timeout' else 'import')
+    self.kills[by] += 1
+    outcome = {'outcome': 'survived' if survived else 'killed', 'by': by, 'stages': i + 1}
+    return {**outcome, 'seconds': round(time.monotonic() - begun, 1)}
+
+  def _stage(self, i, source):
+    """All tests must pass without a mutant."""
+    if i not in self.seconds:
+      found = trial('', self.path, '', self.stages[i], self.kills, {}, 10 * SECONDS)
+      self.seconds[i] = found.seconds
+      if found.code not in PASSED:
+        raise SystemExit(f'{self.path}: {found.failed or self.stages[i]} fails without a mutant')
+    return trial(self.module, self.path, source, self.stages[i], self.kills, self.seconds[i])
 
 
 def table(results: list[dict]) -> str:
@@ -187,30 +207,38 @@ def main(argv):
   store = pathlib.Path(_RESULTS.value).absolute()
   store.parent.mkdir(parents=True, exist_ok=True)
   known = {line['key']: line for line in map(json.loads, store.read_text().splitlines())} if store.exists() else {}
-  paths = [p for pattern in FILES for p in sorted((ROOT / 'fedkd').glob(pattern)) if _ONLY.value in ([], [p.stem]) or p.stem in _ONLY.value]
-  asked, ready = [], False
-  for path in paths:
-    found = list(mutants.mutants(path.read_text(), tuple(_KINDS.value)))
-    asked += [key_of(path, mutant) for mutant in found]
-    again = lambda key: key not in known or (_AGAIN.value and known[key]['outcome'] == 'survived' and key not in EQUIVALENT)
-    new = [mutant for mutant in found if again(key_of(path, mutant))]
-    if _LIST.value or not new:
-      print(*(f'{m.line:>5} {m.kind:<8} {key_of(path, m)}' for m in found if _LIST.value), sep='\n')
+  asked, stems = [], set(_ONLY.value)
+  for path in [path for pattern in FILES for path in sorted((ROOT / 'fedkd').glob(pattern))]:
+    if stems and path.stem not in stems and path.parent.name not in stems:
       continue
-    if not ready:
-      prepare()
-      ready = True
-    stages, kills = tests_of(path)[: _STAGES.value], collections.Counter()
-    seconds = measured(path, stages)
-    for mutant in new:
-      line = tried(path, mutant, stages, kills, seconds)
+    found = named(path, mutants.mutants(path.read_text(), tuple(_KINDS.value)))
+    asked += found
+    if _LIST.value:
+      print(*(f'{mutant.kind:<10}{mutant.line:>4} {key}\n' for key, mutant in found.items()), sep='', end='')
+      continue
+    for line in trials(path, {key: found[key] for key in found if wanted(known.get(key))}):
       known[line['key']] = line
       with store.open('a') as file:
         file.write(json.dumps(line) + '\n')
-      print(f'{line["outcome"]:<9}{line["seconds"]:>6} s {line["kind"]:<9}{line["line"]:>4} {line["key"]} {line["by"]}', flush=True)
-  results = [known[key] for key in dict.fromkeys(asked) if key in known]
+      print(f'{line["outcome"]:<9}{line["seconds"]:>6} s {line["line"]:>4} {line["key"]} {line["by"]}', flush=True)
+  results = [known[key] for key in asked if key in known]
   print(table(results))
   sys.exit(any(line['outcome'] == 'survived' and line['key'] not in EQUIVALENT for line in results))
+
+
+def wanted(line: dict | None) -> bool:
+  """Whether a mutant is to be tried, by its line in the results."""
+  return line is None or (_AGAIN.value and line['outcome'] == 'survived' and line['key'] not in EQUIVALENT)
+
+
+def trials(path, found):
+  """Yields a line of the results for each mutant."""
+  if not found:
+    return
+  prepare()
+  tests = Tests(path, tests_of(path)[: _STAGES.value])
+  for key, mutant in found.items():
+    yield {'key': key, 'kind': mutant.kind, 'line': mutant.line, **tests.try_(mutant)}
 
 
 if __name__ == '__main__':
