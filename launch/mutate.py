@@ -1,12 +1,12 @@
 """Which small changes of the library's losses, servers and codecs would no test notice?
 
-python -m launch.mutate [--only=fedgen,losses] [--kinds=term,stop,swap] [--list] [--again] [--results=FILE]
+python -m launch.mutate [--only=fedgen,servers] [--match=penalty] [--kinds=term,stop,swap] [--list] [--again]
 
-For every mutant of a file (`launch.mutants`) its tests run, those of the file's name first, until one fails; a mutant
-with which all pass has survived. Nothing is written to the sources: each trial is a process of its own, forked after
-everything but the library is imported, that reads the mutant in the file's place. Trials are kept in `--results`, a line
-of JSON each, and made once; `--again` repeats those that survived. Exits with 1 if there are survivors that are not in
-`EQUIVALENT`.
+For every mutant of a file (`launch.mutants`) its tests run, those of the file's name first and the slow ones last,
+until one fails; a mutant with which all pass has survived. Nothing is written to the sources: each trial is a process
+of its own, forked after everything but the library is imported, that reads the mutant in the file's place. Trials are
+kept in `--results`, a line of JSON each, and made once; `--again` repeats those that survived. Mutants in `EQUIVALENT`
+are not tried. Exits with 1 if there are survivors.
 """
 
 import collections
@@ -26,18 +26,20 @@ from absl import app, flags
 from launch import mutants
 from launch.equivalent import EQUIVALENT
 
-ROOT = pathlib.Path(__file__).parents[1]
 FILES = ('methods/*.py', 'servers/*.py', 'aggregate/*.py', 'codecs.py', 'losses.py', 'distillation.py')
 EVERY = ('test_methods', 'test_rules', 'test_simulation')  # tests of all methods, a row each
 PASSED = (0, 5)  # codes of pytest: all passed; there were none
-SECONDS = 300  # for one mutant and one set of tests; an endless loop is noticed, too
+SECONDS = 600  # for one mutant and one set of tests, so that an endless loop is noticed
+OUTCOMES = ('killed', 'equivalent', 'survived')
 
-_ONLY = flags.DEFINE_list('only', [], 'Names of files, without .py; default: all.')
+_ONLY = flags.DEFINE_list('only', [], 'Names of files, without .py, or of their folders; default: all.')
+_MATCH = flags.DEFINE_string('match', '', 'A regular expression in the names of the mutants, as --list prints them.')
 _KINDS = flags.DEFINE_list('kinds', [*mutants.KINDS, mutants.SWAP], 'Kinds of mutants.')
 _LIST = flags.DEFINE_bool('list', False, 'Print the mutants, and try none.')
 _AGAIN = flags.DEFINE_bool('again', False, 'Try those that survived once more.')
-_STAGES = flags.DEFINE_integer('stages', 3, 'How many of the sets of tests of `tests_of` are tried.')
+_STAGES = flags.DEFINE_integer('stages', 4, 'How many of the sets of tests of `tests_of` are tried.')
 _RESULTS = flags.DEFINE_string('results', 'runs/mutants.jsonl', 'What was tried, a line each.')
+_ROOT = flags.DEFINE_string('root', str(pathlib.Path(__file__).parents[1]), 'The checkout.')
 
 
 class Trial(NamedTuple):
@@ -63,22 +65,24 @@ class Order:
       self.failed = self.failed or report.nodeid
 
 
-def tests_of(path: pathlib.Path, root: pathlib.Path = ROOT) -> list[list[str]]:
+def sets_of_tests(path: pathlib.Path, root: pathlib.Path) -> list[list[str]]:
   """Arguments of pytest, in turn: tests of the file's name; tests that use it and those of methods that do; the rows of
-  these methods in the tests of all methods."""
+  these methods in the tests of all methods; slow tests of the first two."""
   package, name = path.parent.name, path.parent.name if path.stem == '__init__' else path.stem
   words = '|'.join(re.findall(r'^(?:def|class) ([a-zA-Z]\w*)', path.read_text(), re.M)) or name
   module = rf'\b{name}\.\w|' if package != 'methods' else ''  # `fedkd` is a method and the package
   uses = re.compile(rf'{module}\b{package}[. ](?:import .*)?\b(?:{name}|{words})\b')
-  named = lambda t, names: re.fullmatch(rf'test_(?:{"|".join(names)})(_.*)?', t.stem)
+  named = lambda test, names: re.fullmatch(rf'test_(?:{"|".join(names)})(_.*)?', test.stem)
   tests = sorted(root.glob('tests/**/test_*.py'))
-  methods = [m.stem for m in sorted(root.glob('fedkd/methods/[!_]*.py')) if uses.search(m.read_text())]
-  methods += [name] * (package == 'methods' and name not in methods)
+  methods = {m.stem for m in root.glob('fedkd/methods/[!_]*.py') if uses.search(m.read_text())}
+  methods = sorted(methods | {name} if package == 'methods' else methods)
   own = [t for t in tests if named(t, [name])]
   near = [t for t in tests if t not in own and (uses.search(t.read_text()) or named(t, methods or [name]))]
   every = [t for t in tests if t.stem in EVERY and t not in own]
-  stages = [own, [t for t in near if t not in every], [*every, '-k', ' or '.join(methods)] if methods and every else []]
-  return [list(map(str, stage)) for stage in stages if stage]
+  near = [t for t in near if t not in every]
+  rows = [*every, '-k', ' or '.join(methods)] if methods and every else []
+  slow = [*own, *near, '-m', 'slow'] if own or near else []
+  return [list(map(str, tests)) for tests in (own, near, rows, slow) if tests]
 
 
 def trial(module: str, path: pathlib.Path, source: str, arguments: list[str], kills, seconds, limit=SECONDS) -> Trial:
@@ -126,33 +130,29 @@ class _Mutated(importlib.machinery.SourceFileLoader):
     return compile(self.source, self.path, 'exec')
 
 
-def prepare(package: str = 'fedkd'):
-  """Imports, once, what every trial needs, except the package: each trial imports that itself."""
-  if str(ROOT / 'tests') in sys.path:
-    return
-  sys.path[:0] = [str(ROOT), str(ROOT / 'tests')]
-  os.chdir(ROOT)
-  conftest = ROOT / 'tests' / 'conftest.py'
+def module_of(path: pathlib.Path, root: pathlib.Path) -> str:
+  """The module's name."""
+  return '.'.join(path.relative_to(root).with_suffix('').parts).removesuffix('.__init__')
+
+
+def prepare(paths: list[pathlib.Path], root: pathlib.Path):
+  """Imports what the trials need except the library, which each imports itself; no backend of JAX starts."""
+  sys.path[:0] = [str(root), str(root / 'tests')]
+  os.chdir(root)
+  conftest = root / 'tests' / 'conftest.py'
   if conftest.exists():
     runpy.run_path(str(conftest))  # what must be set before JAX is imported
-  for name in (
-    package,
-    f'{package}.methods',
-    f'{package}.simulation',
-    f'{package}.experiment',
-    'pytest',
-    '_pytest.python',
-  ):
+  for name in ('pytest', '_pytest.python', *(module_of(path, root) for path in paths)):
     importlib.import_module(name)
-  for name in [name for name in sys.modules if name.partition('.')[0] == package]:
+  for name in [name for name in sys.modules if name.partition('.')[0] == 'fedkd']:
     del sys.modules[name]
 
 
-def named(path: pathlib.Path, found) -> dict[str, mutants.Mutant]:
-  """Mutants by names that outlive changes of other lines; the second of two equal ones ends in #2."""
+def named(path: pathlib.Path, root: pathlib.Path, kinds) -> dict[str, mutants.Mutant]:
+  """A file's mutants by names that outlive changes of other lines; the second of two equal ones ends in #2."""
   names, count = {}, collections.Counter()
-  for mutant in found:
-    name = f'{path.relative_to(ROOT / "fedkd")} {mutant.function}: {mutant.was} -> {mutant.becomes}'
+  for mutant in mutants.mutants(path.read_text(), kinds):
+    name = f'{path.relative_to(root / "fedkd")} {mutant.function}: {mutant.was} -> {mutant.becomes}'
     count[name] += 1
     names[name if count[name] == 1 else f'{name} #{count[name]}'] = mutant
   return names
@@ -161,84 +161,84 @@ def named(path: pathlib.Path, found) -> dict[str, mutants.Mutant]:
 class Tests:
   """The sets of tests of a file, what failed in them, and the seconds of each, measured when they are first needed."""
 
-  def __init__(self, path, stages):
-    self.path, self.stages, self.kills, self.seconds = path, stages, collections.Counter(), {}
-    self.module = '.'.join(path.relative_to(ROOT).with_suffix('').parts).removesuffix('.__init__')
+  def __init__(self, path, root, stages):
+    self.path, self.module, self.sets = path, module_of(path, root), sets_of_tests(path, root)[:stages]
+    self.kills, self.seconds = collections.Counter(), {}
 
-  def try_(self, mutant) -> dict:
-    """How the mutant ended, as a part of a line of the results."""
-    begun = time.monotonic()
-    for i in range(len(self.stages)):
-      found = self._stage(i, mutant.source)
+  def outcome(self, mutant) -> dict:
+    """How a mutant ended, as a part of a line of the results."""
+    begun, found, i = time.monotonic(), Trial(0, '', {}), -1
+    for i in range(len(self.sets)):
+      found = self._trial(i, mutant.source)
       if found.code not in PASSED:
         break
     survived = found.code in PASSED
     by = '' if survived else found.failed or ('timeout' if found.code == 'timeout' else 'import')
     self.kills[by] += 1
-    outcome = {'outcome': 'survived' if survived else 'killed', 'by': by, 'stages': i + 1}
-    return {**outcome, 'seconds': round(time.monotonic() - begun, 1)}
+    line = {'outcome': 'survived' if survived else 'killed', 'by': by, 'sets': i + 1}
+    return {**line, 'seconds': round(time.monotonic() - begun, 1)}
 
-  def _stage(self, i, source):
+  def _trial(self, i, source):
     """All tests must pass without a mutant."""
     if i not in self.seconds:
-      found = trial('', self.path, '', self.stages[i], self.kills, {}, 10 * SECONDS)
+      found = trial('', self.path, '', self.sets[i], self.kills, {}, 10 * SECONDS)
       self.seconds[i] = found.seconds
       if found.code not in PASSED:
-        raise SystemExit(f'{self.path}: {found.failed or self.stages[i]} fails without a mutant')
-    return trial(self.module, self.path, source, self.stages[i], self.kills, self.seconds[i])
+        raise SystemExit(f'{self.path}: {found.failed or self.sets[i]} fails without a mutant')
+    return trial(self.module, self.path, source, self.sets[i], self.kills, self.seconds[i])
 
 
-def table(results: list[dict]) -> str:
+def table(outcomes: dict[str, str]) -> str:
   """Per file: mutants, killed, equivalent, survived."""
   by_file = collections.defaultdict(collections.Counter)
-  for line in results:
-    alike = line['outcome'] == 'survived' and line['key'] in EQUIVALENT
-    by_file[line['key'].partition(' ')[0]]['equivalent' if alike else line['outcome']] += 1
-  names = ('killed', 'equivalent', 'survived')
-  lines = [f'{"file":<32}{"mutants":>9}' + ''.join(f'{name:>12}' for name in names)]
+  for name, outcome in outcomes.items():
+    by_file[name.partition(' ')[0]][outcome] += 1
+  lines = [f'{"file":<32}{"mutants":>9}' + ''.join(f'{name:>12}' for name in OUTCOMES)]
   for file, counts in [*sorted(by_file.items()), ('all', sum(by_file.values(), collections.Counter()))]:
-    lines.append(f'{file:<32}{counts.total():>9}' + ''.join(f'{counts[name]:>12}' for name in names))
+    lines.append(f'{file:<32}{counts.total():>9}' + ''.join(f'{counts[name]:>12}' for name in OUTCOMES))
   return '\n'.join(lines)
 
 
 def main(argv):
   """Prints each mutant with its outcome, and the table."""
   del argv
-  store = pathlib.Path(_RESULTS.value).absolute()
+  root, store = pathlib.Path(_ROOT.value).resolve(), pathlib.Path(_RESULTS.value).absolute()
   store.parent.mkdir(parents=True, exist_ok=True)
   known = {line['key']: line for line in map(json.loads, store.read_text().splitlines())} if store.exists() else {}
-  asked, stems = [], set(_ONLY.value)
-  for path in [path for pattern in FILES for path in sorted((ROOT / 'fedkd').glob(pattern))]:
-    if stems and path.stem not in stems and path.parent.name not in stems:
-      continue
-    found = named(path, mutants.mutants(path.read_text(), tuple(_KINDS.value)))
-    asked += found
-    if _LIST.value:
-      print(*(f'{mutant.kind:<10}{mutant.line:>4} {key}\n' for key, mutant in found.items()), sep='', end='')
-      continue
-    for line in trials(path, {key: found[key] for key in found if wanted(known.get(key))}):
-      known[line['key']] = line
+  paths = [path for pattern in FILES for path in sorted((root / 'fedkd').glob(pattern))]
+  of_path = {path: _asked(path, root) for path in paths}
+  if _LIST.value:
+    print(
+      *(f'{mutant.kind:<10}{mutant.line:>4} {key}' for of in of_path.values() for key, mutant in of.items()), sep='\n'
+    )
+    return
+  prepare(paths, root)
+  for path, found in of_path.items():
+    tests = Tests(path, root, _STAGES.value)
+    for key in (key for key in found if _is_new(key, known)):
+      line = {'key': key, 'kind': found[key].kind, 'line': found[key].line, **tests.outcome(found[key])}
+      known[key] = line
       with store.open('a') as file:
         file.write(json.dumps(line) + '\n')
-      print(f'{line["outcome"]:<9}{line["seconds"]:>6} s {line["line"]:>4} {line["key"]} {line["by"]}', flush=True)
-  results = [known[key] for key in asked if key in known]
-  print(table(results))
-  sys.exit(any(line['outcome'] == 'survived' and line['key'] not in EQUIVALENT for line in results))
+      print(f'{line["outcome"]:<9}{line["seconds"]:>6} s {line["line"]:>4} {key} {line["by"]}', flush=True)
+  asked = [key for found in of_path.values() for key in found if key in known or key in EQUIVALENT]
+  outcomes = {key: 'equivalent' if key in EQUIVALENT else known[key]['outcome'] for key in asked}
+  print(table(outcomes))
+  sys.exit('survived' in outcomes.values())
 
 
-def wanted(line: dict | None) -> bool:
-  """Whether a mutant is to be tried, by its line in the results."""
-  return line is None or (_AGAIN.value and line['outcome'] == 'survived' and line['key'] not in EQUIVALENT)
+def _asked(path, root) -> dict[str, mutants.Mutant]:
+  """The mutants of a file that the command line asks for, by name."""
+  if _ONLY.value and not {path.stem, path.parent.name} & set(_ONLY.value):
+    return {}
+  found = named(path, root, tuple(_KINDS.value))
+  return {key: mutant for key, mutant in found.items() if re.search(_MATCH.value, key)}
 
 
-def trials(path, found):
-  """Yields a line of the results for each mutant."""
-  if not found:
-    return
-  prepare()
-  tests = Tests(path, tests_of(path)[: _STAGES.value])
-  for key, mutant in found.items():
-    yield {'key': key, 'kind': mutant.kind, 'line': mutant.line, **tests.try_(mutant)}
+def _is_new(key, known) -> bool:
+  """Whether a mutant is to be tried."""
+  again = _AGAIN.value and known.get(key, {}).get('outcome') == 'survived'
+  return key not in EQUIVALENT and (key not in known or again)
 
 
 if __name__ == '__main__':
