@@ -229,7 +229,8 @@ def main(argv):
 
 def _asked(path, root) -> dict[str, mutants.Mutant]:
   """The mutants of a file that the command line asks for, by name."""
-  if _ONLY.value and not {path.stem, path.parent.name} & set(_ONLY.value):
+  names = {path.stem, path.relative_to(root / 'fedkd').parts[0]}
+  if _ONLY.value and not names & set(_ONLY.value):
     return {}
   found = named(path, root, tuple(_KINDS.value))
   return {key: mutant for key, mutant in found.items() if re.search(_MATCH.value, key)}
