@@ -138,7 +138,15 @@ def _name(node):
 
 
 def _is_sum(node):
-  return isinstance(node, ast.BinOp) and type(node.op) in OTHER_SIGN
+  return isinstance(node, ast.BinOp) and type(node.op) in OTHER_SIGN and not _is_text(node)
+
+
+def _is_text(node):
+  """Of strings, as far as one can see."""
+  if isinstance(node, ast.BinOp):
+    return _is_text(node.left) or _is_text(node.right)
+  of = node.func.value if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else node
+  return isinstance(of, ast.JoinedStr) or (isinstance(of, ast.Constant) and isinstance(of.value, str))
 
 
 def _nothing(node):
