@@ -8,6 +8,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from fedkd import examples, inference, local
@@ -142,12 +143,12 @@ def _continuation(tx, net, batch, temperature, epochs, alpha) -> Server:
     first = jax.tree.map(jnp.zeros_like, jax.eval_shape(epoch, 0, (state['learner'],)))[1]
     learner, sums = jax.lax.fori_loop(0, epochs, epoch, (state['learner'], first))
     logits = sums['logits'] / jnp.maximum(sums['count'], 1)[:, None]
-    new, start = {'learner': learner, 'logits': [], 'known': []}, 0
-    for up, slot, old, known in zip(uploads, ids, state['logits'], state['known'], strict=True):
-      m, n = up['map'].valid.shape
-      of_group, start = logits[start : start + m * n].reshape(m, n, classes), start + m * n
-      new['logits'].append(store_rows(old, slot, of_group))
-      new['known'].append(store_rows(known, slot, up['map'].valid))
+    of_groups = jnp.split(logits, np.cumsum([up['map'].valid.size for up in uploads])[:-1])
+    new = {'learner': learner, 'logits': [], 'known': []}
+    for up, slot, of_group, old, known in zip(uploads, ids, of_groups, state['logits'], state['known'], strict=True):
+      own = up['map'].valid
+      new['logits'].append(store_rows(old, slot, of_group.reshape(*own.shape, classes)))
+      new['known'].append(store_rows(known, slot, own))
     return {k: v if k == 'learner' else tuple(v) for k, v in new.items()}, {
       'server_loss': local.report(sums)['server_loss']
     }

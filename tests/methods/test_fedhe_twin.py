@@ -81,7 +81,7 @@ class Twin:
     self.sent.append((seen > 0).sum() * (CLASSES + 1))
 
 
-@pytest.mark.parametrize('count_offset', cases([0.0, 1.0], slow=[1.0]))
+@pytest.mark.parametrize('count_offset', cases([0.0, 1.0], fast=[1.0]))
 def test_fedhe_is_its_twin(count_offset):
   images, parts = skewed()
   method = methods.fedhe(

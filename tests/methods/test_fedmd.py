@@ -46,6 +46,13 @@ def test_rare_labels_do_not_crowd_out_a_common_one():
     assert counts[0] in (9, 10)
 
 
+def test_a_label_that_is_owed_half_a_row_gets_one_as_often_as_none():
+  labels = jnp.array([0] * 5 + [1] * 5)
+  keys = jax.random.split(jax.random.key(0), 400)
+  rows = jax.jit(jax.vmap(lambda key: stratified(key, labels, jnp.int32(10), 1)))(keys)
+  assert abs(np.mean(np.asarray(rows) < 5) - 0.5) < 0.1  # four standard deviations
+
+
 def test_cifar_10_gives_500_of_each():
   labels = jnp.array(np.random.default_rng(0).permutation(np.arange(50_000) % 10))
   chosen = choose(jax.random.key(0), labels, jnp.int32(50_000), 5000)

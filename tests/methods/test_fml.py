@@ -1,15 +1,18 @@
 """FML: a client's own model and the common one learn from each other; only the common one is averaged."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 
-from fedkd import inference, ledger, methods, models
+from fedkd import inference, ledger, methods, models, plan
 from fedkd.methods.fml import _away
-from helpers import assert_close, assert_same_bits, preprocessed, softmax
+from helpers import CLASSES, assert_close, assert_same_bits, preprocessed, problem, softmax
 from small_nets import NARROW, NET, Normed, made_with
+from twins import PARTS, RATE, Party, assert_alike, numbers_of, parties
 
 SGD = optax.sgd(0.1)
 MOMENTUM = optax.chain(optax.clip_by_global_norm(0.5), optax.sgd(0.1, momentum=0.9))
@@ -48,6 +51,32 @@ def test_equal_pairs_stay_equal():
   state, report = made.run(state=start)
   assert_close(state.server['params'], jax.tree.map(lambda a: a[0], state.client[0].params))
   assert_close(report.info[0]['loss'], report.info[0]['common_loss'])
+
+
+def test_a_round_is_that_of_a_twin_in_numpy():
+  """Whole batches; what a client learns of its own labels weighs differently in its two models."""
+  alpha, beta, steps, net = 0.7, 0.2, 2, models.MLP((), classes=CLASSES)
+  method = methods.fml(optax.sgd(RATE), net, alpha=alpha, beta=beta, epochs=None, steps=steps, batch=16)
+  made = problem(method, [net], [3], plan.synchronous()([3], 1), PARTS)
+  x, y, found = parties(made)
+  first, sums, expected = numbers_of(SimpleNamespace(**made.state.server)), 0.0, []
+  for party, rows in zip(found, PARTS, strict=True):
+    common, lost = Party(x, SimpleNamespace(params=made.state.server['params'])), np.zeros(2)
+    for _ in range(steps):
+      p, q = party.probabilities(rows), common.probabilities(rows)
+      for i, (a, b, weight) in enumerate([(p, q, alpha), (q, p, beta)]):
+        lost[i] -= weight * np.log(a[y[rows] > 0]).mean() - (1 - weight) * (b * np.log(b / a)).sum(1).mean()
+      party.descend(rows, alpha * (p - y[rows]) + (1 - alpha) * (p - q))
+      common.descend(rows, beta * (q - y[rows]) + (1 - beta) * (q - p))
+    sums = sums + len(rows) * common.w
+    expected.append(lost / steps)
+  state, report = made.run()
+  assert_alike(state.client[0], found)
+  whole = numbers_of(SimpleNamespace(**state.server))
+  np.testing.assert_allclose(whole, sums / sum(map(len, PARTS)), rtol=1e-4, atol=1e-5)
+  assert np.abs(whole - first).max() > 1e-2
+  losses = [report.info[0][name][0] for name in ('loss', 'common_loss')]
+  np.testing.assert_allclose(losses, np.transpose(expected), rtol=1e-4)
 
 
 def test_the_distance_is_a_divergence_from_a_constant():

@@ -63,6 +63,20 @@ def test_the_gradient_of_two_clients_from_equal_shares():
   np.testing.assert_allclose(slope, [2 * (away * p[j]).sum() / (M * CLASSES) for j in range(2)], rtol=1e-4)
 
 
+@pytest.mark.parametrize('count', [K, 3])
+def test_the_divergence_in_numpy_and_its_slope(count):
+  """Who is not here adds nothing, and does not count."""
+  c, here = np.array([0.4, 0.1, 0.3, 0.2]) * (np.arange(K) < count), np.arange(K) < count
+  mixed = np.tensordot(c, P, 1)
+  uneven = here * (c - 1 / count)
+  args = (jnp.asarray(a, jnp.float32) for a in (c, P[0], P))
+  loss, slope = jax.value_and_grad(coefficients.mixing_loss)(*args, jnp.asarray(here), HOW._replace(loss='kl'))
+  away = (P[0] * np.log(P[0] / mixed)).sum(-1).mean()
+  np.testing.assert_allclose(loss, away + 0.7 * (uneven**2).sum(), rtol=1e-5)
+  expected = -(P[0] * P / mixed).sum(-1).mean(-1) + 2 * 0.7 * uneven
+  np.testing.assert_allclose(slope, expected, rtol=1e-5)
+
+
 @pytest.mark.parametrize('loss', ['mse', 'kl'])
 def test_identical_clients_and_no_step_keep_the_coefficients_equal(loss):
   flat, same = np.full(K, 1 / K), np.stack([P[0]] * K)
