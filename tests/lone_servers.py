@@ -6,6 +6,7 @@ import numpy as np
 
 from fedkd import servers
 from fedkd.types import Group
+from helpers import bound
 
 KEY = jax.random.key(0)
 ONE = (jnp.array([0]),)
@@ -30,7 +31,7 @@ def uploads_of(value, valid=None, count=None):
 
 
 def received(server, state, uploads, ids=ONE, t=0):
-  return jax.jit(server.receive)(KEY, t, state, uploads, ids)[0]
+  return jax.jit(bound(server).receive)(KEY, t, state, uploads, ids)[0]
 
 
 def weights(value):

@@ -130,7 +130,7 @@ def _corners(rule) -> Server:
     for group, part in zip(groups, params, strict=True):
       _check_related(group, part, groups[widest], whole)
     model, pool = groups[0].model, data[0].pool
-    f = jnp.zeros((1, *inference.feature_shape(model, variables[0], pool)))
+    f = jnp.zeros((1, *inference.feature_shape(model, pool)))
     head = jax.eval_shape(lambda f: model.init(key, f, method='head'), f)['params']
     in_head = {path for path, _ in jax.tree_util.tree_flatten_with_path(head)[0]}
     return {
@@ -140,8 +140,7 @@ def _corners(rule) -> Server:
       'rule': () if rule is None else tuple(by_number.init(jnp.ravel(leaf)) for leaf in jax.tree.leaves(whole)),
     }
 
-  def receive(key, t, state, uploads, ids):
-    del key, t
+  def receive(key, t, groups, state, uploads, ids, data):
     whole, memory = state['params'][_widest(state['params'])], state['rule']
     rows = [up['params'] for up in uploads]
     held = [_holders(up, slots, state['head']) for up, slots in zip(uploads, ids, strict=True)]
@@ -152,9 +151,10 @@ def _corners(rule) -> Server:
     corners = tuple(jax.tree.map(_corner, whole, part) for part in state['params'])
     return {**state, 'params': corners, 'rule': memory}, {}
 
-  return Server(
-    init, receive, lambda key, t, state, ids: tuple(Download(shared={'params': part}) for part in state['params'])
-  )
+  def send(key, t, groups, state, ids, data):
+    return tuple(Download(shared={'params': part}) for part in state['params'])
+
+  return Server(init, receive, send)
 
 
 def _holders(upload, slots, head):

@@ -246,7 +246,9 @@ def test_npz_with_origins_has_natural_owners(tmp_path, writers):
 
 
 def test_matlab_files_are_refused_with_the_conversion():
-  with pytest.raises(ConfigError, match=r'data\.name=mat:a\.mat: MATLAB files are not read; convert it to npz:FILE, as docs'):
+  with pytest.raises(
+    ConfigError, match=r'data\.name=mat:a\.mat: MATLAB files are not read; convert it to npz:FILE, as docs'
+  ):
     sources.load('mat:a.mat')
 
 

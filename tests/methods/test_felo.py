@@ -17,6 +17,7 @@ from helpers import (
   EXAMPLES,
   assert_close,
   assert_same_bits,
+  bound,
   cases,
   pool,
   preprocessed,
@@ -46,7 +47,7 @@ def messages(model, side, **how):
     data = Data(Pool(image, jnp.zeros(4, jnp.int32)), ExampleIndices(jnp.arange(4), jnp.int32(4), jnp.int32(0)), None)
     variables = {'batch_stats': {}, **model.init(KEY, image, False)}
     server = method.server.init(KEY, (Group('g', model, np.arange(1)),), (variables,), (data,))
-    down = method.server.send(KEY, 0, server, (jnp.zeros(1, jnp.int32),))[0]
+    down = bound(method.server).send(KEY, 0, server, (jnp.zeros(1, jnp.int32),))[0]
     state = method.client.init(KEY, model, data, variables)
     return method.client.step(KEY, 0, model, state, down, data)[1], down
 
@@ -243,7 +244,7 @@ def test_the_server_is_its_twin(store, align):
   sent = [min(widths)] * len(widths) if align == 'pool' else widths
   server = felo(**how, feature_align=align, initial=INITIAL).server
   state = server.init(KEY, groups, variables, data)
-  receive, rng = jax.jit(server.receive), np.random.default_rng(0)
+  receive, rng = jax.jit(bound(server).receive), np.random.default_rng(0)
   said, weights = [], list(variables)  # said: (round, group, client, class, feature, logits)
   for t in range(5):
     # Client 0 is never there, in round 1 nobody of the first group.
@@ -263,7 +264,7 @@ def test_the_server_is_its_twin(store, align):
     state, _ = receive(KEY, t, state, uploads, tuple(jnp.array(slots) for slots in ids))
     if t == 1:
       assert_same_bits(state['weights'][0], jax.tree.map(jnp.asarray, before))
-    for g, down in enumerate(server.send(KEY, t + 1, state, tuple(map(jnp.array, ids)))):
+    for g, down in enumerate(bound(server).send(KEY, t + 1, state, tuple(map(jnp.array, ids)))):
       on = t + 1 >= INITIAL
       own, knowledge = down.shared['weights'], down.shared['knowledge']
       assert all(bool(s.valid) == on for s in jax.tree.leaves(own, is_leaf=lambda s: isinstance(s, Masked)))
@@ -399,7 +400,7 @@ def test_felo_is_its_twin(direction, reduction, equal_weights):
   for client in range(3):
     for got, expected in zip(net(row(state.client[0], client)['params']['net']), twin.own[client], strict=True):
       np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
-  means = made.method.server.send(KEY, ROUNDS, state.server, (jnp.arange(3),))[0].shared['knowledge']
+  means = made.server.send(KEY, ROUNDS, state.server, (jnp.arange(3),))[0].shared['knowledge']
   np.testing.assert_array_equal(means['logits'].valid, [True, True, True, False])
   for c in range(3):
     np.testing.assert_allclose(means['features'].value[c], np.mean(twin.said[c][0], 0), rtol=1e-4, atol=1e-5)

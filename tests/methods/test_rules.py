@@ -15,7 +15,7 @@ from fedkd import aggregate, methods, plan, servers
 from fedkd.config import choices
 from fedkd.servers.low_rank import compress, expand, updates
 from fedkd.types import Masked
-from helpers import CLASSES, assert_close, assert_same_bits, problem, softmax
+from helpers import CLASSES, assert_close, assert_same_bits, bound, problem, softmax
 from lone_servers import KEY, groups_of, received, uploads_of
 from small_nets import NARROW, NET, PARTS
 
@@ -84,7 +84,7 @@ def started(server):
 
 
 def sent(server, state):
-  return jax.jit(server.send)(KEY, 1, state, IDS)[0]
+  return jax.jit(bound(server).send)(KEY, 1, state, IDS)[0]
 
 
 FAR = aggregate.centred_clipping(1e6)
