@@ -9,13 +9,18 @@ SCARLET leaves out what the receiver still has from earlier rounds; that cache i
 (`methods.scarlet`), which may be coded as well.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from fedkd.checks import blame
+from fedkd.checks.kinds import check_is, what_is
+from fedkd.errors import ConfigError
 from fedkd.ranges import Range, Ratio, checked
 from fedkd.types import Client, Download, Known, Masked, Method, PeerMessages, PyTree
 
@@ -59,7 +64,10 @@ class Coded(NamedTuple):
 
 def identity() -> Codec:
   """Numbers as they are."""
-  return Codec(lambda key, row: {'value': row}, lambda parts, width: parts['value'])
+  return IDENTITY
+
+
+IDENTITY = Codec(lambda key, row: {'value': row}, lambda parts, width: parts['value'])
 
 
 def float16() -> Codec:
@@ -134,6 +142,45 @@ def _places(width):
   return next(kind for kind in (jnp.uint8, jnp.uint16, jnp.int32) if width <= jnp.iinfo(kind).max + 1)
 
 
+def _check_codec(field, codec):
+  if codec is None:
+    return
+  check_is(field, codec, Codec, 'a codec such as fedkd.codecs.quantised(bits=8), or None')
+  for name, returns in (('encode', '(key, row) -> {name: array}'), ('decode', '(parts, width) -> float32[width]')):
+    if not callable(function := getattr(codec, name)):
+      raise ConfigError(f'{field}.{name} is {what_is(function)}; give a function {returns}')
+
+
+def _encode(codec, key, row) -> dict:
+  """What a codec makes of a row, checked.
+
+  Raises:
+    ConfigError: unless that is a dict of arrays.
+  """
+  parts = blame.call('encode of codec', codec.encode, key, row)
+  arrays = parts.values() if isinstance(parts, dict) else ()
+  if not arrays or not all(isinstance(a, jax.Array | np.ndarray | np.generic | int | float) for a in arrays):
+    found = f'a dict of {", ".join(map(what_is, arrays)) or "nothing"}' if isinstance(parts, dict) else what_is(parts)
+    raise ConfigError(f'encode of codec {_named(codec.encode)} returned {found}; let it return {{name: array}}')
+  return {name: jnp.asarray(a) for name, a in parts.items()}
+
+
+def _decode(codec, parts, width) -> jax.Array:
+  """What a codec makes of `parts`, checked.
+
+  Raises:
+    ConfigError: unless that is float[width].
+  """
+  row = blame.call('decode of codec', codec.decode, parts, width)
+  if not isinstance(row, jax.Array) or row.shape != (width,) or not jnp.issubdtype(row.dtype, jnp.floating):
+    raise ConfigError(f'decode of codec {_named(codec.decode)} returned {what_is(row)}; let it return float32[{width}]')
+  return row
+
+
+def _named(function) -> str:
+  return f'{blame.name_of(function)}{blame.place(function)}'
+
+
 def coded(method: Method, up: Codec | None = None, down: Codec | None = None) -> Method:
   """A method whose uploads and downloads are coded; everything else, including state and random numbers, is as before.
 
@@ -143,10 +190,14 @@ def coded(method: Method, up: Codec | None = None, down: Codec | None = None) ->
     down: codec of the downloads.
 
   Raises:
-    ValueError: for changes down; in the first round for changes up where nothing in an upload corresponds to a
-      download.
+    ValueError: for what is no method or codec, and for changes down; in the first round for changes up where nothing in
+      an upload corresponds to a download, for messages that are coded already, and for a codec that raises or returns
+      something else than `Codec` says.
   """
-  up, down = up or identity(), down or identity()
+  check_is('method', method, Method, 'a method such as fedkd.methods.fedhe(optax.adam(1e-3))')
+  for field, codec in (('up', up), ('down', down)):
+    _check_codec(field, codec)
+  up, down = up or IDENTITY, down or IDENTITY
   if down.changes:
     raise ValueError(
       'changes=True for downloads would need what each client had before; set it to False, or code only uploads'
@@ -172,6 +223,7 @@ def coded(method: Method, up: Codec | None = None, down: Codec | None = None) ->
 
 
 _wrapped = lambda leaf: isinstance(leaf, Masked | PeerMessages)
+_coded = lambda leaf: isinstance(leaf, Coded)
 
 
 def encoded(codec: Codec, key: jax.Array, message: PyTree, bases: dict | None = None) -> PyTree:
@@ -183,12 +235,16 @@ def encoded(codec: Codec, key: jax.Array, message: PyTree, bases: dict | None = 
   Raises:
     ValueError: if no leaf that would be coded has its base.
   """
-  leaves, tree = jax.tree_util.tree_flatten_with_path(message, is_leaf=_wrapped)
+  if codec is IDENTITY:
+    return message
+  leaves, tree = jax.tree_util.tree_flatten_with_path(message, is_leaf=lambda leaf: _wrapped(leaf) or _coded(leaf))
+  if any(_coded(leaf) for _, leaf in leaves):
+    raise ConfigError('the messages of this method are coded already; give coded one codec up and one down')
   out = []
   for i, (path, leaf) in enumerate(leaves):
     base = None if bases is None else bases.get(jax.tree_util.keystr(path))
     out.append(_encoded_leaf(codec, jax.random.fold_in(key, i), leaf, base))
-  coded_leaves = [leaf for leaf in out if isinstance(leaf, Coded)]
+  coded_leaves = [leaf for leaf in out if _coded(leaf)]
   if bases is not None and coded_leaves and all(leaf.base is None for leaf in coded_leaves):
     raise ValueError(
       'changes=True codes differences, but nothing in an upload has a counterpart in a download; set it to False'
@@ -204,20 +260,22 @@ def _encoded_leaf(codec, key, leaf, base):
   base = base if base is not None and base.shape == value.shape else None
   rows = (value if base is None else value - base).astype(jnp.float32).reshape(-1, math.prod(entry))
   keys = jax.random.split(key, len(rows))
-  shapes = jax.eval_shape(codec.encode, keys[0], rows[0])
+  encode = functools.partial(_encode, codec)
+  shapes = jax.eval_shape(encode, keys[0], rows[0])
   if sum(a.size * a.dtype.itemsize for a in shapes.values()) >= math.prod(entry) * value.dtype.itemsize:
     return leaf
-  parts = {name: a.reshape(*lead, *a.shape[1:]) for name, a in jax.vmap(codec.encode)(keys, rows).items()}
+  parts = {name: a.reshape(*lead, *a.shape[1:]) for name, a in jax.vmap(encode)(keys, rows).items()}
   parts = {name: leaf._replace(value=a) for name, a in parts.items()} if _wrapped(leaf) else parts
   return Coded(parts, {(str(value.dtype), entry, mask): ()}, None if base is None else Known(base))
 
 
 def decoded(codec: Codec, message: PyTree, stacked: bool = False) -> PyTree:
   """What the receiver of an `encoded` message reads; `stacked`: of many, with a leading axis."""
+  if codec is IDENTITY:
+    return message
   of_leaf = lambda leaf: _decoded_leaf(codec, leaf)
   of_leaf = jax.vmap(of_leaf) if stacked else of_leaf
-  is_coded = lambda leaf: isinstance(leaf, Coded)
-  return jax.tree.map(lambda leaf: of_leaf(leaf) if is_coded(leaf) else leaf, message, is_leaf=is_coded)
+  return jax.tree.map(lambda leaf: of_leaf(leaf) if _coded(leaf) else leaf, message, is_leaf=_coded)
 
 
 def _decoded_leaf(codec, leaf):
@@ -226,7 +284,7 @@ def _decoded_leaf(codec, leaf):
   arrays = {name: a.value if _wrapped(a) else a for name, a in leaf.parts.items()}
   lead = next(iter(arrays.values())).shape[:mask]
   flat = {name: a.reshape(-1, *a.shape[mask:]) for name, a in arrays.items()}
-  rows = jax.vmap(lambda parts: codec.decode(parts, math.prod(entry)))(flat)
+  rows = jax.vmap(lambda parts: _decode(codec, parts, math.prod(entry)))(flat)
   value = rows.reshape(*lead, *entry).astype(dtype)
   value = value if leaf.base is None else value + leaf.base.value
   return whole._replace(value=value) if _wrapped(whole) else value

@@ -1,17 +1,17 @@
 """The clients of a simulation: arrays, which client owns which of their rows, and every client's model."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
 from fedkd.checks import arguments
 from fedkd.models import base, groups, initial
-from fedkd.types import Data, ExampleIndices, Group, Pool
+from fedkd.types import Data, ExampleIndices, Group, Pool, PyTree
 
 Indices = Sequence[int] | jax.Array | np.ndarray
 
@@ -53,19 +53,22 @@ def federation(
   """Clients from arrays.
 
   Args:
-    x: [N, ...] examples of any dtype: uint8 images (normalised inside the step), float vectors, integer tokens.
+    x: [N, ...] real numbers of any dtype: uint8 images [N, H, W, ...] (normalised inside the step), float vectors,
+      integer tokens. No NaN, no infinity, nothing beyond 32 bits. NumPy arrays are copied.
     y: int[N], labels from 0.
     parts: per client the row numbers of its training examples; disjoint, none empty. Or int[N], the client that owns
-      each example, -1 for none: the domains of a data set, for one client per domain.
+      each example, 0 to K - 1, -1 for none: the domains of a data set, for one client per domain.
     models: per client a Flax linen module (an NNX module through `flax.nnx.bridge.to_linen`), or one for all. Equal
       modules form a group. `fedkd.models` describes what a module may return; logits [B, C] alone are enough for
       methods that exchange no features.
     public: row numbers of labelled examples that everybody has and nobody owns (FedMD's public set).
     shared: per client row numbers, a subset of its own, that it shares with everybody (FedH2L's seed sets).
     validation: row numbers held out, for `Simulation.validation_accuracy`.
-    domains: int[N], the domain of every example; validation accuracy is then per domain.
-    normalise: (mean, scale), or x -> (mean, scale), so that a model sees (x - mean) * scale; None: uint8 images minus
-      their mean image, by 255, and no normalisation of anything else.
+    domains: int[N], the domain of every example, from 0; validation accuracy is then per domain, a column for each
+      number up to the largest.
+    normalise: (mean, scale), or x -> (mean, scale), so that a model sees (x - mean) * scale; (None, None) leaves x as
+      it is; None: uint8 examples of two axes or more, which are images, minus their mean image, by 255, and no
+      normalisation of anything else.
 
   Raises:
     ValueError: naming argument, value and remedy, before anything is compiled.
@@ -87,19 +90,24 @@ def federation(
   preprocessed = [base.Preprocessed(base.adapted(net, x[:1]), mean, scale) for net in nets]
   made = groups.grouped(nets, preprocessed)
   initial.check_heads(made, x, y)
-  on_device = lambda tree: jax.tree.map(jnp.asarray, tree)
   per_group = lambda lists: on_device(tuple(table([lists[k] for k in g.ids], g.ids, lists) for g in made))
   together = lambda rows: None if rows is None else on_device(everybodys(rows))
   return Federation(
     made,
-    Pool(jnp.asarray(x), jnp.asarray(y, jnp.int32)),
+    Pool(*on_device((x, np.array(y, np.int32)))),
     per_group(parts),
     on_device(everybodys(np.concatenate(parts))),
     None if shared is None else per_group(shared),
     together(public),
     together(validation),
-    None if domains is None else jnp.asarray(domains),
+    on_device(domains),
   )
+
+
+def on_device(tree: PyTree) -> PyTree:
+  """The arrays of a tree on the device. Those of NumPy are copied first, since whoever made them may write to them,
+  and JAX reads them later than this function returns, or for ever."""
+  return jax.tree.map(lambda a: a if isinstance(a, jax.Array) else jax.device_put(np.array(a)), tree)
 
 
 def table(parts: Sequence[np.ndarray], ids: ArrayLike, width: Sequence[np.ndarray] = ()) -> ExampleIndices:
@@ -127,4 +135,14 @@ def everybodys(rows: ArrayLike) -> ExampleIndices:
 
 
 def _normalisation(x) -> tuple:
-  return base.mean_image(x) if x.dtype == np.uint8 else (None, None)
+  """That of images, which have at least two axes."""
+  if x.dtype != np.uint8:
+    return None, None
+  if x.ndim > 2:
+    return base.mean_image(x)
+  warnings.warn(
+    f'x is uint8{list(x.shape)}, and examples of one axis reach the models as they are, as tokens do; give '
+    'normalise=fedkd.models.base.mean_image for flattened images, or normalise=(None, None) to be told no more',
+    stacklevel=4,
+  )
+  return None, None

@@ -33,6 +33,20 @@ def sync(folder):
       os.close(opened)
 
 
+def opener(path, flags) -> int:
+  """For `open`: what a run writes goes into its own directory, not where somebody's symbolic link of that name leads.
+
+  Raises:
+    OSError: if `path` is a symbolic link.
+  """
+  try:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+  except OSError as error:
+    if error.errno == errno.ELOOP:
+      error.strerror = f'{os.path.basename(path)} is a symbolic link'
+    raise
+
+
 def write(path, content):
   """Writes bytes atomically."""
   partial = path.with_name(path.name + '.tmp')
@@ -43,7 +57,7 @@ def write(path, content):
 
 def extend(path, content, mode='ab'):
   """Adds bytes to a file."""
-  with path.open(mode, buffering=0) as file:  # what a full disk refuses is not tried again at exit
+  with open(path, mode, buffering=0, opener=opener) as file:  # what a full disk refuses is not tried again at exit
     while content:
       content = content[file.write(content) :]
     os.fsync(file.fileno())

@@ -8,12 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
+from fedkd.checks.kinds import THREEFRY
 from fedkd.examples import owned
 from fedkd.models.base import check_features
 from fedkd.types import Data, ExampleIndices, Group, Method, Pool, Predict, PyTree, State, of_model
 
 # What may follow `accuracy_` in the name of a metric already.
 METRICS = ('local', 'others', 'train', 'public', 'per_client', 'per_group', 'std', 'p10', 'worst')
+
+
+UNDEFINED = -2  # no class, and no padding
 
 
 def is_correct(
@@ -35,14 +39,20 @@ def is_correct(
     batch: examples per forward pass; 0: `inference_batch`.
 
   Returns:
-    bool[T], or a dict of them.
+    float32[T], 1 or 0, and NaN where a logit is; or a dict of them.
   """
   rows, batch = x.shape[0], batch or inference_batch()
   batch = -(-rows // -(-rows // batch))  # as many passes as `batch` implies, of equal size
   pad = -rows % batch
   x = jnp.pad(x, [(0, pad)] + [(0, 0)] * (x.ndim - 1)).reshape(-1, batch, *x.shape[1:])
-  label = lambda x: jax.tree.map(lambda each: jnp.argmax(each(model, variables, server_state, x), -1), predict)
-  return jax.tree.map(lambda predicted: predicted.reshape(-1)[:rows] == y, jax.lax.map(label, x))
+  label = lambda x: jax.tree.map(lambda each: _class(each(model, variables, server_state, x)), predict)
+  score = lambda predicted: jnp.where((predicted == UNDEFINED) & (y >= 0), jnp.nan, predicted == y)
+  return jax.tree.map(lambda predicted: score(predicted.reshape(-1)[:rows]), jax.lax.map(label, x))
+
+
+def _class(logits) -> jax.Array:
+  """int32[B], the class with the largest logit; `UNDEFINED` where one is NaN, of which `argmax` would make a class."""
+  return jnp.where(jnp.isnan(jnp.max(logits, -1)), UNDEFINED, jnp.argmax(logits, -1))
 
 
 def predictions(method: Method) -> dict[str, Predict]:
@@ -90,7 +100,7 @@ def correct_predictions(
     predict: None for that of the method, or as in `is_correct`.
 
   Returns:
-    per group bool[k, T], or a dict of them.
+    per group float32[k, T] as `is_correct`, or a dict of them.
   """
   predict = method.predict if predict is None else predict
 
@@ -105,7 +115,7 @@ def correct_predictions(
 
     shape = (len(rows[g]), len(y))
     if not len(rows[g]):
-      return jax.tree.map(lambda _: jnp.zeros(shape, bool), predict)
+      return jax.tree.map(lambda _: jnp.zeros(shape), predict)
     return jax.tree.map(lambda correct: jnp.broadcast_to(correct, shape), jax.lax.map(one, chosen))
 
   return tuple(of_group(g, group) for g, group in enumerate(groups))
@@ -133,7 +143,7 @@ def correct_of_clients(
   y: jax.Array,
   predict: Predict | dict[str, Predict] | None = None,
 ) -> PyTree:
-  """`correct_predictions` bool[K, T] of the `clients`, in their order, or a dict of them; `rows`: their rows in each
+  """`correct_predictions` float32[K, T] of the `clients`, in their order, or a dict of them; `rows`: their rows in each
   group's `state`."""
   order = np.argsort(np.argsort(evaluated_in(groups, clients), kind='stable'))
   of_groups = correct_predictions(method, groups, state, x, y, rows, batch, predict)
@@ -201,7 +211,7 @@ def statistics(model: nn.Module, variables: dict, pool: Pool, rows: ExampleIndic
 
   def gather(i, total):
     image = pool.example[rows.index[(i * batch + jnp.arange(batch)) % jnp.maximum(rows.size, 1)]]
-    rngs = dict.fromkeys(('dropout', 'augment'), jax.random.fold_in(jax.random.key(0), i))
+    rngs = dict.fromkeys(('dropout', 'augment'), jax.random.fold_in(jax.random.key(0, impl=THREEFRY), i))
     of_batch = model.apply(variables, image, True, rngs=rngs, mutable=['batch_stats', 'batch'])[1]['batch']
     return jax.tree.map(jnp.add, total, of_batch)
 

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from fedkd import optimizers
 from fedkd.types import Pool, PyTree
 
 # (params, batch_stats, key, rows of the batch) -> (loss, (batch_stats, sums))
@@ -24,7 +25,7 @@ class Learner(NamedTuple):
 
 def start(variables: dict, tx: optax.GradientTransformation) -> Learner:
   """A learner at `variables` ({'params', 'batch_stats'}) with a fresh state of the optimizer `tx`."""
-  return Learner(variables['params'], variables['batch_stats'], tx.init(variables['params']))
+  return Learner(variables['params'], variables['batch_stats'], optimizers.init(tx, variables['params']))
 
 
 def resume(learner: Learner, tx: optax.GradientTransformation, keep: bool) -> Learner:
@@ -95,7 +96,7 @@ def update(
   learner: Learner, tx: optax.GradientTransformation, grads: PyTree, batch_stats: PyTree, t: jax.Array | int = 0
 ) -> Learner:
   """One optimizer step along `grads` in round `t`; takes the BatchNorm statistics of the pass that made them."""
-  updates, opt = optax.with_extra_args_support(tx).update(grads, learner.opt, learner.params, round=t)
+  updates, opt = optimizers.update(tx, grads, learner.opt, learner.params, t)
   return Learner(optax.apply_updates(learner.params, updates), batch_stats, opt)
 
 
@@ -143,6 +144,7 @@ def fit(
   epochs: int | jax.Array | None = None,
   t: jax.Array | int = 0,
   last_pass: tuple[str, ...] = (),
+  before: jax.Array | int | None = None,
 ) -> tuple[Learner, dict]:
   """Trains on mini-batches of the first `size` rows.
 
@@ -159,8 +161,10 @@ def fit(
       cyclically, so that BatchNorm sees a full batch); or
     epochs: that many passes in fresh random orders, the last batch of a pass filled from its beginning; may be
       traced. None and 0 both mean not given, here as for `steps`.
-    t: the round, for an optimizer that follows it (`optimizers.scheduled`).
+    t: the round, for an optimizer that follows it (`optimizers.scheduled`), and for a schedule inside `tx`, which
+      counts the steps of the run: also those of rounds whose optimizer state is lost, or that the client has missed.
     last_pass: names of sums that begin anew with each of the `epochs`, so that those of the last remain.
+    before: steps, or epochs, of the rounds before this one; None: in each as many as in this call.
 
   Returns:
     (learner, sums): `sums` added up over all steps, from the forward passes that trained.
@@ -196,8 +200,13 @@ def fit(
 
   sample = jax.tree.map(lambda leaf: jnp.zeros((batch, *leaf.shape[1:]), leaf.dtype), rows)
   shapes = jax.eval_shape(loss_fn, learner.params, learner.batch_stats, key, sample)[1][1]
-  before = learner, jax.tree.map(jnp.zeros_like, shapes)
+  nothing = jax.tree.map(jnp.zeros_like, shapes)
+  each = -(-size // batch) if _given(epochs) else 1  # steps of an epoch
+  in_each_round = epochs if _given(epochs) else steps
+  assert in_each_round is not None  # one of both is given
+  past = (t * in_each_round if before is None else before) * each
+  start = learner._replace(opt=optimizers.advanced(learner.opt, past)), nothing
   if _given(epochs):
-    return jax.lax.fori_loop(0, epochs, epoch, before)
-  after = jax.lax.fori_loop(0, steps, step, before)
-  return jax.tree.map(lambda a, b: jnp.where(size > 0, a, b), after, before)
+    return jax.lax.fori_loop(0, epochs, epoch, start)
+  after = jax.lax.fori_loop(0, steps, step, start)
+  return jax.tree.map(lambda a, b: jnp.where(size > 0, a, b), after, (learner, nothing))

@@ -1,9 +1,12 @@
-"""Losses for one example, as pure functions; map them over a batch with `jax.vmap`."""
+"""Losses for one example, as pure functions; map them over a batch with `jax.vmap`.
+
+A model that masks classes has logits of minus infinity there. Such a class counts nowhere: it adds 0 to a distance of
+logits that either side lacks, and to a divergence whose student lacks it.
+"""
 
 import chex
 import jax
 import jax.numpy as jnp
-import optax
 
 
 def masked_squared_error(output: jax.Array, target: jax.Array, valid: jax.Array) -> jax.Array:
@@ -20,9 +23,9 @@ def masked_squared_error(output: jax.Array, target: jax.Array, valid: jax.Array)
     float[].
   """
   chex.assert_rank([output, target, valid], [1, 1, 0])
-  target = jnp.where(valid, jax.lax.stop_gradient(target), 0)
   # Masking both sides, not the product: 0 * NaN would be NaN, in the value and in the gradient.
-  return jnp.mean(jnp.square(jnp.where(valid, output, 0) - target))
+  target = jnp.where(valid, jax.lax.stop_gradient(target), 0)
+  return jnp.mean(jnp.square(away(jnp.where(valid, output, 0), target)))
 
 
 def kl_divergence(target: jax.Array, logits: jax.Array) -> jax.Array:
@@ -36,20 +39,40 @@ def kl_divergence(target: jax.Array, logits: jax.Array) -> jax.Array:
     float[], 0 where both agree.
   """
   chex.assert_rank([target, logits], [1, 1])
-  return optax.losses.kl_divergence(jax.nn.log_softmax(logits), jax.lax.stop_gradient(target))
+  return divergence(jax.lax.stop_gradient(target), logits)
+
+
+def divergence(target: jax.Array, logits: jax.Array) -> jax.Array:
+  """KL(target || softmax(logits)) of one example [C], with a gradient into both; classes of probability 0 and of logits
+  of minus infinity add nothing."""
+  counts = (target != 0) & ~jnp.isneginf(logits)
+  target, log = jnp.where(counts, target, 1), jnp.where(counts, jax.nn.log_softmax(logits), 0)
+  return jnp.sum(jnp.where(counts, target * (jnp.log(target) - log), 0))
+
+
+def cross_entropy(logits: jax.Array, target: jax.Array) -> jax.Array:
+  """Cross-entropy of logits [C] with a distribution [C]; as `divergence`, but for the entropy of the target."""
+  counts = (target != 0) & ~jnp.isneginf(logits)
+  return -jnp.sum(jnp.where(counts, target, 0) * jnp.where(counts, jax.nn.log_softmax(logits), 0))
+
+
+def away(output: jax.Array, target: jax.Array) -> jax.Array:
+  """output - target; 0 where either is minus infinity."""
+  absent = jnp.isneginf(output) | jnp.isneginf(target)
+  return jnp.where(absent, 0, output) - jnp.where(absent, 0, target)
 
 
 def mae(output: jax.Array, target: jax.Array, temperature: float = 1.0) -> jax.Array:
   """Mean absolute difference of two vectors of logits [C] (FedMD's distillation loss in the authors' code)."""
   del temperature
-  away = output - jax.lax.stop_gradient(target)
-  return jnp.mean(away * jnp.sign(away))  # the gradient of jnp.abs is 1, not 0, where both agree
+  apart = away(output, jax.lax.stop_gradient(target))
+  return jnp.mean(apart * jnp.sign(apart))  # the gradient of jnp.abs is 1, not 0, where both agree
 
 
 def mse(output: jax.Array, target: jax.Array, temperature: float = 1.0) -> jax.Array:
   """Mean squared difference of two vectors of logits [C]."""
   del temperature
-  return jnp.mean(jnp.square(output - jax.lax.stop_gradient(target)))
+  return jnp.mean(jnp.square(away(output, jax.lax.stop_gradient(target))))
 
 
 def kl(output: jax.Array, target: jax.Array, temperature: float = 1.0) -> jax.Array:
@@ -78,4 +101,11 @@ def masked_kl(output: jax.Array, target: jax.Array, valid: jax.Array, direction:
   chex.assert_rank([output, target, valid], [1, 1, 0])
   output, target = jnp.where(valid, output, 0), jnp.where(valid, jax.lax.stop_gradient(target), 0)
   student, teacher = (output, target) if direction == 'server' else (target, output)
-  return optax.losses.kl_divergence(jax.nn.log_softmax(student), jax.nn.softmax(teacher))
+  return divergence(jax.nn.softmax(teacher), student)
+
+
+def class_sums(member: jax.Array, output: jax.Array) -> jax.Array:
+  """Sums [N, C] of outputs [B, C] over the examples of each class (or other set), `member` [B, N] of 0 and 1; minus
+  infinity in the classes that the model masks: a product with 0 would be NaN."""
+  absent = jnp.isneginf(output)
+  return jnp.where(jnp.any(absent, 0), -jnp.inf, member.T @ jnp.where(absent, 0, output))

@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from fedkd.checks import blame, returned
+from fedkd.errors import ConfigError
 from fedkd.ranges import Scale, Share, Weight, checked
 from fedkd.schedules import Schedule
 from fedkd.types import PyTree
@@ -109,6 +111,54 @@ def scheduled(tx: optax.GradientTransformation, *factors: Schedule) -> optax.Gra
     return optax.tree.scale(functools.reduce(operator.mul, (factor(round) for factor in factors)), updates), state
 
   return optax.chain(tx, optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update))
+
+
+def init(tx: optax.GradientTransformation, params: PyTree) -> PyTree:
+  """The state of `tx` before its first step.
+
+  Raises:
+    ConfigError: for an error in it, in one sentence.
+  """
+  return blame.call('tx', tx.init, params)
+
+
+def update(
+  tx: optax.GradientTransformation, grads: PyTree, state: PyTree, params: PyTree, t: jax.Array | int = 0
+) -> tuple[PyTree, PyTree]:
+  """(updates, state) of one step of `tx` along `grads` in round `t`.
+
+  Raises:
+    ConfigError: for an error in it, such as an argument that local training does not have (a loss, a function), for
+      updates that are not like the parameters, or for another state than before.
+  """
+  try:
+    updates, after = optax.with_extra_args_support(tx).update(grads, state, params, round=t)
+  except ConfigError:
+    raise
+  except Exception as error:
+    remedy = f'; {EXTRA}' if isinstance(error, TypeError) else ''
+    raise ConfigError(blame.raised('tx', tx.update, error) + remedy) from error
+  who = f'tx {blame.name_of(tx.update)}{blame.place(tx.update)} returned'
+  returned.check_like(f'{who} updates', params, updates, 'let them be like the parameters', dtypes=False)
+  returned.check_like(f'{who} a state', state, after, 'let its init and update agree')
+  return updates, after
+
+
+EXTRA = (
+  'local training gives it gradients, state, parameters and round=; give one that needs no more, and takes **extra'
+)
+
+
+def advanced(state: PyTree, steps: jax.Array | int) -> PyTree:
+  """An optimizer's state whose schedules have made at least `steps` steps; everything else in it is as it was.
+
+  A schedule's state is nothing but a `count`: of those that optax's optimizers take in place of a learning rate, and of
+  `inject_hyperparams`. One inside `optax.MultiSteps` is left alone: it counts every k-th step, and no state says k.
+  """
+  is_schedule = lambda node: getattr(node, '_fields', ()) == ('count',)
+  stops = lambda node: is_schedule(node) or isinstance(node, optax.MultiStepsState)
+  later = lambda node: node._replace(count=jnp.maximum(node.count, steps)) if is_schedule(node) else node
+  return jax.tree.map(later, state, is_leaf=stops)
 
 
 class ServerMoments(NamedTuple):

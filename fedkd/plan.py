@@ -178,7 +178,7 @@ def tables(drawn: Planner | Plan | None, groups: Sequence[Group], horizon: int) 
     _check_table(group, table)
   if len(rounds := {len(table) for table in given}) > 1:
     raise ValueError(f'plan has tables of {" and ".join(map(str, sorted(rounds)))} rounds; give all groups the same')
-  return Plan(tuple(np.asarray(table, np.int32) for table in given), bool(plan.stale))
+  return Plan(tuple(np.array(table, np.int32) for table in given), bool(plan.stale))  # the given ones may change
 
 
 def _drawn(given, sizes, horizon) -> Plan:
@@ -194,7 +194,7 @@ def _drawn(given, sizes, horizon) -> Plan:
       'plan dynamic needs groups of the same clients, and a federation has one model per client; give '
       'fedkd.plan.sampled, or run it from a config'
     )
-  made = given(sizes, horizon)
+  made = blame.call('plan', given, sizes, horizon) if blame.is_foreign(given) else given(sizes, horizon)
   if not isinstance(made, Plan):
     who = f'{blame.name_of(given)}{blame.place(given)}'
     raise ValueError(f'plan {who} returned {what_is(made)}; let it return a fedkd.plan.Plan')

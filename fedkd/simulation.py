@@ -14,7 +14,7 @@ import numpy as np
 from fedkd import inference, round
 from fedkd.checks import arguments, kinds, returned
 from fedkd.errors import ConfigError, check_choice
-from fedkd.federation import Federation
+from fedkd.federation import Federation, on_device
 from fedkd.inference import model_of, predict_by
 from fedkd.models.base import class_of
 from fedkd.models.initial import INITIAL, group_variables
@@ -48,10 +48,10 @@ class Simulation(NamedTuple):
   init: (key, variables=None) -> state before the first round. `variables`: per group, instead of fresh ones.
   round: state -> (state, Report) after one more round.
   run: (state, rounds) -> (state, Report with leaves [rounds, ...]), as one program; `rounds` is a Python int.
-  accuracy: (state, x, y, inference='') -> float32[clients], of every client's model on shared examples; `inference`
-    names one of the method's further `predictions`.
+  accuracy: (state, x, y, inference='') -> float32[clients], of every client's model on shared examples, NaN where
+    logits are; `inference` names one of the method's further `predictions`.
   validation_accuracy: (state, inference='') -> float32[clients] on the held-out rows of the federation; [clients,
-    domains] if it has domains.
+    domains] if it has domains, NaN for those without held-out rows.
   model: (state, client) -> (module, variables): `module.apply(variables, x, False)` gives (logits, out) for raw
     examples.
   models: state -> a tuple of those of all clients.
@@ -97,7 +97,7 @@ def simulation(
   groups = federation.groups
   drawn = tables(plan, groups, horizon)
   # Arguments of the programs, not constants in them: XLA would fold what it can and keep copies.
-  arrays = federation[1:], tuple(map(jnp.asarray, drawn.participants))
+  arrays = federation[1:], on_device(drawn.participants)
   example = jax.ShapeDtypeStruct(federation.pool.example.shape[1:], federation.pool.example.dtype)
   fresh = jax.jit(lambda key: tuple(group_variables(key, group, example, initial) for group in groups))
   if clients_per_vmap is None:
@@ -133,21 +133,21 @@ def simulation(
   several = jax.jit(rounds, static_argnums=2)
 
   def accuracy(state, x, y, inference=''):
-    x, y = (kinds.as_array(field, a, 'an array') for field, a in (('x', x), ('y', y)))
-    arguments.check_tested(x, y, federation.pool.example, groups[0].model.classes)
-    right = correct(predict_by(method, inference), arrays, state, jnp.asarray(x), jnp.asarray(y))
-    return jnp.mean(right, 1, dtype=jnp.float32)
+    tested = on_device(arguments.tested(x, y, federation.pool.example, groups[0].model.classes))
+    return jnp.mean(correct(predict_by(method, inference), arrays, state, *tested), 1)
 
   def validation_accuracy(state, inference=''):
     validation, domain = federation.validation, federation.domain
     if validation is None:
       raise ValueError('the federation has no validation rows; give fedkd.federation some, as validation=...')
     x, y = federation.pool.example[validation.index], federation.pool.label[validation.index]
-    if domain is None:
-      return accuracy(state, x, y, inference)
-    of = jax.nn.one_hot(domain[validation.index], int(np.max(domain)) + 1)  # [T, domains]
     is_correct = correct(predict_by(method, inference), arrays, state, x, y)
-    return is_correct.astype(jnp.float32) @ of / jnp.maximum(of.sum(0), 1)
+    if domain is None:
+      return jnp.mean(is_correct, 1)
+    per_domain = functools.partial(
+      jax.ops.segment_sum, segment_ids=domain[validation.index], num_segments=int(np.max(domain)) + 1
+    )
+    return (per_domain(is_correct.T) / per_domain(jnp.ones((len(y), 1)))).T  # 0 of 0 rows are undefined: NaN
 
   def model(state, client):
     if isinstance(client, bool) or not isinstance(client, int | np.integer) or not 0 <= client < len(all_clients):
@@ -160,7 +160,7 @@ def simulation(
 
   def init(key, variables=None):
     kinds.check_key(key)
-    return begin(arrays, key, variables)
+    return begin(arrays, key, on_device(variables))
 
   made = Simulation(
     init=init,
@@ -172,7 +172,9 @@ def simulation(
     models=models,
   )
   try:
-    jax.eval_shape(lambda key: made.round(made.init(key)), jax.random.key(0))  # incompatible parts fail here
+    jax.eval_shape(
+      lambda key: made.round(made.init(key)), jax.random.key(0, impl=kinds.THREEFRY)
+    )  # incompatible parts fail here
   except Exception as error:
     if told := returned.misfit(method, [class_of(group.model) for group in groups], error):
       raise ConfigError(told) from None  # without JAX's frames and notes, of which there are fifty lines

@@ -19,7 +19,7 @@ from fedkd import config as base
 from fedkd import files
 from fedkd.analysis import results
 from fedkd.errors import ConfigError
-from launch import exits, papers
+from launch import exits, papers, stale
 
 
 def define_flags():
@@ -117,7 +117,9 @@ def run(name, profile, seeds, rows, workdir, out):
     if rows and row.name not in rows:
       continue
     if finished(path, name, profile, row, config):
-      print(f'{name} {profile} {row.name}: done already, {path}', flush=True)
+      old = ', '.join(stale.changes(results.read(path)))
+      again = f'; since then {old}: move it away to run the row again' if old else ''
+      print(f'{name} {profile} {row.name}: done already, {path}{again}', flush=True)
       continue
     same = same_run(name, profile, config, seeds, out)
     print(f'{name} {profile} {row.name}' + (f': the run of {same["id"]}/{same["method"]}' if same else ''), flush=True)

@@ -35,3 +35,26 @@ def config(images, method='fedhe', rounds=6, seeds=(0,), plan_name='synchronous'
   out.data.clients = 4
   out.rounds, out.seeds, out.eval_every, out.eval_rows = rounds, seeds, 2, 30
   return out
+
+
+def damage(checkpoint):
+  """Inverts eight bytes in the middle of the largest array of a checkpoint's state.
+
+  Elsewhere in those files a bit need not matter: some are not read, and what ends a compressed array is padding.
+  """
+  places = _arrays(checkpoint / 'state')
+  path, start, size = max(places, key=lambda place: place[2])
+  content, middle = bytearray(path.read_bytes()), start + size // 2
+  content[middle : middle + 8] = bytes(byte ^ 0xFF for byte in content[middle : middle + 8])
+  path.write_bytes(content)
+
+
+def _arrays(folder) -> list:
+  """(file, first byte, bytes) of the arrays that TensorStore has outside its index."""
+  import tensorstore
+
+  base = tensorstore.KvStore.open(f'file://{folder.absolute()}/').result()
+  dump = lambda *node: tensorstore.ocdbt.dump(base, *node).result()
+  entries = dump(dump()['versions'][-1]['root']['location'])['entries']  # 'value:FOLDER:FILE:FIRST:BYTES'
+  places = [entry['indirect_value'].split(':')[1:] for entry in entries if 'indirect_value' in entry]
+  return [(folder / within / name, int(start), int(size)) for within, name, start, size in places]

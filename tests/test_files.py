@@ -3,9 +3,12 @@
 import json
 
 import pytest
+from matplotlib.figure import Figure
 
 from fedkd import files
+from fedkd.analysis import figures
 from fedkd.errors import ConfigError
+from fedkd.experiment import lock
 
 VALUE = {'rounds': 3, 'seeds': [0, 1], 'state_sha256': 'a' * 64}
 ROWS = [{'phase': 0, 'round': at, 'accuracy': [0.1 * at], 'seconds': 0.5 + at} for at in (0, 2, 4)]
@@ -118,3 +121,24 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(path, monkeypatch):
   with pytest.raises(OSError, match='No space'):
     files.write_json(path, {})
   assert json.loads(path.read_text()) == VALUE
+
+
+@pytest.mark.parametrize('write', [
+  lambda folder: files.write_json(folder / 'file.json', VALUE),
+  lambda folder: figures.save(Figure(), folder / 'accuracy.png'),
+  lambda folder: files.append(folder / 'metrics.jsonl', ROWS[0], ''),
+  lambda folder: lock.held(folder).__enter__(),
+])  # fmt: skip
+@pytest.mark.parametrize('there', [True, False])
+def test_nothing_is_written_where_a_symbolic_link_leads(tmp_path, write, there):
+  """Of the files that a run opens for writing, each one's name is a link to somebody's file, or to none."""
+  theirs, folder = tmp_path / 'theirs', tmp_path / 'run'
+  folder.mkdir()
+  for name in ('file.json.tmp', 'accuracy.png.tmp', 'metrics.jsonl', 'lock'):
+    (folder / name).symlink_to(theirs)
+  if there:
+    theirs.write_text('theirs')
+  with pytest.raises((OSError, ConfigError), match=r'(tmp|metrics\.jsonl|lock) is a symbolic link'):
+    write(folder)
+  assert theirs.exists() == there
+  assert not there or theirs.read_text() == 'theirs'

@@ -31,9 +31,9 @@ def test_correct_counts_ragged_batches_exactly(count, batch):
   image, label = IMAGES.example[:count], IMAGES.label[:count]
   variables = row(stack(1), 0)
   correct = inference.is_correct(MODEL, apply_model, variables, (), image, label, batch)
-  assert correct.dtype == bool
+  assert correct.dtype == np.float32
   assert correct.shape == (count,)
-  assert np.mean(np.asarray(correct)) == in_numpy(variables, image, label)
+  assert np.mean(np.asarray(correct, np.float64)) == in_numpy(variables, image, label)
 
 
 def method(variables, predict=apply_model):
@@ -46,7 +46,7 @@ GROUPS = tuple(Group(f'g{g}', MODEL, np.arange(3 * g, 3 * g + 3, dtype=np.int32)
 def accuracy(method, rows, server=()):
   correct = lambda server: inference.correct_predictions(method, GROUPS, State((), server), *IMAGES, rows, batch=50)
   found = jax.jit(correct)(server)
-  assert [(f.dtype, f.shape) for f in found] == [(bool, (len(k), len(IMAGES.label))) for k in rows]
+  assert [(f.dtype, f.shape) for f in found] == [(np.float32, (len(k), len(IMAGES.label))) for k in rows]
   return [np.asarray(f).mean(-1) for f in found]
 
 

@@ -92,8 +92,9 @@ def method_of(name):
   method = getattr(methods, name.split()[0])(**TABLE[name][0])
 
   def receive(key, t, groups, state, uploads, ids, data):
-    new, info = method.server.receive(key, t, state, uploads, ids)
-    messages = [a for a in jax.tree.leaves((uploads, method.server.send(key, t, new, ids))) if a.dtype.kind == 'f']
+    new, info = method.server.receive(key, t, groups, state, uploads, ids, data)
+    sent = method.server.send(key, t, groups, new, ids, data)
+    messages = [a for a in jax.tree.leaves((uploads, sent)) if a.dtype.kind == 'f']
     return new, {**info, 'finite': jnp.array([jnp.isfinite(a).all() for a in messages]).all()}
 
   return method._replace(server=method.server._replace(receive=receive))

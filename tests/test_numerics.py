@@ -26,7 +26,7 @@ class Loud(models.MLP):
   @nn.compact
   def __call__(self, x, train: bool):
     logits, out = super().__call__(x, train)
-    return 1e4 * logits / (1e-6 + abs(jax.lax.stop_gradient(logits)).max()), out
+    return 1e4 * logits / (1e-6 + abs(jax.lax.stop_gradient(logits)).max(-1, keepdims=True)), out
 
 
 def of(name, tx, batch, classes, **more):

@@ -1,6 +1,8 @@
 """The public entry points: federations of own arrays, simulations as pure functions."""
 
+import sys
 import traceback
+import types
 
 import flax.linen as nn
 import flax.nnx as nnx
@@ -675,11 +677,11 @@ MISFITS = {
   ),
   'an error': (stepping(broken), rf"^Client.step {LINE}raised KeyError: 'count'"),
   'receive without info': (
-    serving(receive=lambda *args: args[2]),
+    serving(receive=lambda *args: args[3]),
     rf'^Server.receive {LINE}returned float32\[2\]; let it return \(state, info\)',
   ),
   'another state of the server': (
-    serving(receive=lambda *args: (args[2].astype(int)[:1], {})),
+    serving(receive=lambda *args: (args[3].astype(int)[:1], {})),
     rf'^Server.receive {LINE}returned a state with int32\[1\] at its root, and it had float32\[2\]; let Server.init',
   ),
   'no downloads': (
@@ -727,3 +729,13 @@ def test_a_module_that_fails_at_once_is_named():
   with pytest.raises(ValueError, match=rf'^model {LINE}raised AttributeError: ') as caught:
     federation([Never()])
   assert len(traceback.format_exception(caught.value)) < 9
+
+
+def test_a_module_that_was_typed_in_has_no_file_and_is_taken(monkeypatch):
+  """As in a notebook, whose `__main__` has no file."""
+  monkeypatch.setitem(sys.modules, '__main__', types.ModuleType('__main__'))
+  space = {'__name__': '__main__', 'nn': nn}
+  exec('class Typed(nn.Module):\n  @nn.compact\n  def __call__(self, x):\n    return nn.Dense(3)(x)', space)
+  x, y = np.eye(3, dtype=np.float32)[np.arange(12) % 3], np.arange(12) % 3
+  (group,) = fedkd.federation(x, y, [np.arange(12)], space['Typed']()).groups
+  assert (group.name, group.model.classes) == ('Typed', 3)

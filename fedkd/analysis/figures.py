@@ -1,5 +1,6 @@
 """Figures of runs and results."""
 
+import io
 import itertools
 import pathlib
 
@@ -8,6 +9,7 @@ import matplotlib.figure
 import matplotlib.ticker
 import numpy as np
 
+from fedkd import files
 from fedkd.analysis import results
 from fedkd.analysis.frames import by_seed, read
 
@@ -196,9 +198,9 @@ def components(points, label, domain, titles, domains):
 def save(figure, path):
   """Writes a PNG, atomically."""
   path.parent.mkdir(parents=True, exist_ok=True)
-  partial = path.with_suffix('.tmp')
-  figure.savefig(partial, dpi=150, format='png')
-  partial.replace(path)
+  drawn = io.BytesIO()
+  figure.savefig(drawn, dpi=150, format='png')
+  files.write(path, drawn.getvalue())
 
 
 def save_figures(workdir, counts, summary):

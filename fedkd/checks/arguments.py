@@ -3,6 +3,7 @@
 Every function raises ValueError, in one sentence that names argument, value and remedy.
 """
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,34 +12,39 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedkd.checks import blame
-from fedkd.checks.kinds import as_array, what_is
+from fedkd.checks.kinds import as_array, is_integer, what_is
+from fedkd.checks.numeric import examples, in_range
 
 TWO_FORMS = 'give a list with the row numbers of each client, or an array int[{count}] with the owner of each row'
 
 
 def arrays(x: Any, y: Any) -> tuple[Any, np.ndarray]:
   """(x, y) as numbers [N, ...] of a dtype that JAX has, and labels int[N] from 0."""
-  x, y = as_array('x', x, 'examples [N, ...]'), as_array('y', y, 'integers [N]')
-  if x.ndim < 1 or not x.size:
-    raise ValueError(f'x has shape {list(x.shape)}; give examples [N, ...], at least one')
-  if not (np.issubdtype(x.dtype, np.integer) or x.dtype == bool or jnp.issubdtype(x.dtype, jnp.floating)):
-    real = 'real numbers' if np.issubdtype(x.dtype, np.complexfloating) else 'numbers, for text integer tokens'
-    raise ValueError(f'x is {x.dtype}{list(x.shape)}; give {real}')
-  if y.shape != x.shape[:1] or not np.issubdtype(y.dtype, np.integer):
+  x, y = examples('x', x), as_array('y', y, 'integers [N]')
+  if y.shape != x.shape[:1] or not is_integer(y.dtype):
     raise ValueError(f'y is {y.dtype}{list(y.shape)} for {len(x)} examples; give integers [{len(x)}], one per example')
   if int(y.min()) < 0:
     raise ValueError(f'y has the label {int(y.min())}; number the classes from 0')
-  return x.astype(jax.dtypes.canonicalize_dtype(x.dtype)), np.asarray(y)
+  warn_of_channels_first(x)
+  return x, np.asarray(y)
+
+
+def warn_of_channels_first(x: Any) -> None:
+  """Warns of examples that look like images with their channels first, which the networks here take for rows."""
+  example = x.shape[1:]
+  if len(example) == 3 and example[0] in (1, 3) and example[-1] > example[0]:
+    warnings.warn(
+      f'x has examples {list(example)}, which look like images with their channels first; the networks of fedkd.models '
+      'take [height, width, channels], so give np.moveaxis(x, 1, -1)',
+      stacklevel=4,
+    )
 
 
 def owned(parts: Any, count: int) -> list[np.ndarray]:
   """Row numbers per client, from either form of `parts`: lists of them, or int[count] with the owner of each row."""
   _check_form(parts, count)
   if isinstance(parts, np.ndarray | jax.Array) and parts.ndim == 1:
-    owner = one_each('parts', parts, count)
-    if owner.min() < -1:
-      raise ValueError(f'parts has the owner {int(owner.min())}; number the clients from 0, and -1 is nobody')
-    parts = [np.flatnonzero(owner == k) for k in range(int(owner.max(initial=-1)) + 1)]
+    return _rows_of_each(one_each('parts', parts, count))
   parts = [row_numbers(f'parts[{k}]', part, count) for k, part in enumerate(parts)]
   if not parts:
     raise ValueError('parts names no client; give a list of row numbers for each')
@@ -47,10 +53,27 @@ def owned(parts: Any, count: int) -> list[np.ndarray]:
   return parts
 
 
+def _rows_of_each(owner) -> list:
+  """Row numbers per client, from the owner of each row."""
+  if owner.min() < -1:
+    raise ValueError(f'parts has the owner {owner.min()}; number the clients from 0, and -1 is nobody')
+  known, sizes = np.unique(owner[owner >= 0], return_counts=True)
+  if not len(known):
+    raise ValueError('parts names no client; give the number of the client that owns each row')
+  if known[-1] >= len(known):
+    gap = int(np.argmax(known != np.arange(len(known))))
+    raise ValueError(
+      f'parts has the owner {known[-1]} but no row of client {gap}, which has nothing to train on; number '
+      'the clients from 0 without gaps, for example by np.unique(owner, return_inverse=True)[1]'
+    )
+  order = np.argsort(owner, kind='stable')[len(owner) - sizes.sum() :]
+  return np.split(order, np.cumsum(sizes)[:-1])
+
+
 def _check_form(parts, count) -> None:
   """Checks that `parts` has one of its two forms, as far as can be told from its first entry."""
   array = isinstance(parts, np.ndarray | jax.Array)
-  if array and np.issubdtype(parts.dtype, np.integer) and parts.ndim in (1, 2):
+  if array and is_integer(parts.dtype) and parts.ndim in (1, 2):
     return
   if (array and parts.dtype != object) or isinstance(parts, str | Mapping) or not hasattr(parts, '__len__'):
     raise ValueError(f'parts is {what_is(parts)}; {TWO_FORMS.format(count=count)}')
@@ -60,11 +83,11 @@ def _check_form(parts, count) -> None:
 
 
 def one_each(field: str, values: Any, count: int) -> np.ndarray:
-  """int32[count], one per example."""
+  """Integers [count], one per example."""
   values = np.asarray(as_array(field, values, f'integers [{count}], one per example'))
-  if values.shape != (count,) or not np.issubdtype(values.dtype, np.integer):
+  if values.shape != (count,) or not is_integer(values.dtype):
     raise ValueError(f'{field} is {values.dtype}{list(values.shape)}; give integers [{count}], one per example')
-  return values.astype(np.int32)
+  return values
 
 
 def row_numbers(field: str, rows: Any, count: int) -> np.ndarray:
@@ -72,7 +95,7 @@ def row_numbers(field: str, rows: Any, count: int) -> np.ndarray:
   rows = np.asarray(as_array(field, rows, 'row numbers, integers [n]'))
   if not rows.size:
     return np.zeros(0, np.int64)
-  if rows.ndim != 1 or not np.issubdtype(rows.dtype, np.integer):
+  if rows.ndim != 1 or not is_integer(rows.dtype):
     raise ValueError(f'{field} is {rows.dtype}{list(rows.shape)}; give row numbers, integers [n]')
   if rows.min() < 0 or rows.max() >= count:
     wrong = int(rows.min() if rows.min() < 0 else rows.max())
@@ -103,13 +126,18 @@ def listed(field: str, lists: Any, count: int) -> list | None:
 
 
 def domain_of_each(values: Any, count: int) -> np.ndarray | None:
-  """int32[count] from 0; None for None."""
+  """int32[count] from 0 to below `count`; None for None."""
   if values is None:
     return None
   values = one_each('domains', values, count)
   if values.min() < 0:
-    raise ValueError(f'domains has the domain {int(values.min())}; number the domains from 0')
-  return values
+    raise ValueError(f'domains has the domain {values.min()}; number the domains from 0')
+  if values.max() >= count:
+    raise ValueError(
+      f'domains has the domain {values.max()} for {count} examples, and every number is a column of accuracies; number '
+      'the domains from 0, for example by np.unique(domains, return_inverse=True)[1]'
+    )
+  return values.astype(np.int32)
 
 
 def normalisation(given: Any, x: Any, default: Callable) -> tuple:
@@ -118,8 +146,11 @@ def normalisation(given: Any, x: Any, default: Callable) -> tuple:
     return default(x)
   found = blame.call('normalise', given, x) if callable(given) else given
   fits = lambda a: isinstance(a, int | float | np.ndarray | np.generic | jax.Array) and _stretches(a, x.shape[1:])
-  if isinstance(found, tuple | list) and len(found) == 2 and (all(a is None for a in found) or all(map(fits, found))):
-    return tuple(found)
+  if isinstance(found, tuple | list) and len(found) == 2:
+    if all(a is None for a in found):
+      return (None, None)
+    if all(map(fits, found)):
+      return tuple(_own(f'normalise[{i}]', a) for i, a in enumerate(found))
   who = f'normalise {blame.name_of(given)}{blame.place(given)} returned' if callable(given) else 'normalise is'
   several = f' of {", ".join(map(what_is, found))}' if isinstance(found, tuple | list) else ''
   raise ValueError(
@@ -128,16 +159,28 @@ def normalisation(given: Any, x: Any, default: Callable) -> tuple:
   )
 
 
+def _own(field, array) -> Any:
+  """A number, or an array that nobody else writes to, of finite float32."""
+  if isinstance(array, int | float | np.generic):
+    in_range(field, np.reshape(array, 1), np.dtype(np.float32))
+    return array
+  array = as_array(field, array, 'numbers')
+  in_range(field, array[None], np.dtype(np.float32))
+  return array if isinstance(array, jax.Array) else np.array(array)
+
+
 def _stretches(array, shape) -> bool:
   """Whether an array of numbers broadcasts against an example."""
   try:
-    return np.broadcast_shapes(np.shape(array), shape) == shape and jnp.issubdtype(jnp.result_type(array), np.number)
+    kind = array.dtype if isinstance(array, np.ndarray) else jnp.result_type(array)
+    return np.broadcast_shapes(np.shape(array), shape) == shape and jnp.issubdtype(kind, np.number)
   except (TypeError, ValueError):
     return False
 
 
-def check_tested(x: Any, y: Any, like: Any, classes: int) -> None:
-  """Checks examples and labels for `accuracy`; `like`: the federation's examples. Traced labels have no values yet."""
+def tested(x: Any, y: Any, like: Any, classes: int) -> tuple[Any, Any]:
+  """(x, y) for `accuracy`; `like`: the federation's examples. What is traced has no values yet."""
+  x, y = as_array('x', x, 'examples'), as_array('y', y, 'integers [T]')
   shape = ', '.join(map(str, like.shape[1:]))
   if x.shape[1:] != like.shape[1:] or y.shape != x.shape[:1] or not len(x):
     raise ValueError(
@@ -148,16 +191,18 @@ def check_tested(x: Any, y: Any, like: Any, classes: int) -> None:
     raise ValueError(
       f'x is {x.dtype}, and the examples of the federation are {like.dtype}; give {like.dtype} of the same scale'
     )
-  if not jnp.issubdtype(y.dtype, jnp.integer):
+  if not is_integer(y.dtype):
     raise ValueError(f'y is {y.dtype}{list(y.shape)}; give integers [T], one per example')
+  x = examples('x', x)
   if isinstance(y, jax.core.Tracer):
-    return
+    return x, y
   least, most = int(np.asarray(y).min()), int(np.asarray(y).max())
   if least < 0 or most >= classes:
     wrong = least if least < 0 else most
     raise ValueError(
       f'y has the label {wrong}, but the models have {classes} classes, 0 to {classes - 1}; leave it out'
     )
+  return x, y
 
 
 def check_disjoint(parts: Sequence[np.ndarray], public: np.ndarray | None, validation: np.ndarray | None) -> None:

@@ -80,5 +80,5 @@ def raised(what: str, function: Any, error: BaseException) -> str:
 def _file(function) -> str:
   try:
     return inspect.getsourcefile(unwrapped(function)) or ''
-  except TypeError:  # a builtin
+  except (TypeError, OSError):  # a builtin; a class that was typed in
     return ''

@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+THREEFRY = 'threefry2x32'  # random bits that are the same however many keys are mapped at once
+
 
 def what_is(value: Any) -> str:
   """A wrong value in a few words: 'the function adam, not called', 'float32[3]', "'fedhe', a str"."""
@@ -44,15 +46,41 @@ def whole_number(field: str, value: Any) -> int:
 
 
 def check_key(key: Any) -> None:
-  """Checks that this is one key, of either kind that JAX has."""
-  dtype, ndim = getattr(key, 'dtype', np.dtype(bool)), np.ndim(key)
-  if not ((jnp.issubdtype(dtype, jax.dtypes.prng_key) and ndim == 0) or (dtype == np.uint32 and ndim == 1)):
-    raise ValueError(f'key is {what_is(key)}; give one key, jax.random.key(0), and map init over several with jax.vmap')
+  """Checks that this is one key, of either form that JAX has, whose random bits do not depend on what is mapped."""
+  remedy = 'give one key, jax.random.key(0), and map init over several with jax.vmap'
+  dtype, shape = getattr(key, 'dtype', np.dtype(bool)), np.shape(key)
+  typed = jnp.issubdtype(dtype, jax.dtypes.prng_key)
+  if not (typed or dtype == np.uint32) or len(shape) != (not typed):
+    raise ValueError(f'key is {what_is(key)}; {remedy}')
+  kind = jax.config.values['jax_default_prng_impl'] if not typed else str(jax.random.key_impl(key))
+  if 'rbg' in kind:
+    raise ValueError(
+      f'key has random bits of the kind {kind}, which change with the number of clients that are mapped at once; give '
+      f"jax.random.key(0, impl='{THREEFRY}')"
+    )
+  if not typed and shape != (2,):
+    raise ValueError(f'key is {what_is(key)}; {remedy}')
 
 
 def as_array(field: str, value: Any, remedy: str) -> Any:
-  """An array, of whatever NumPy can make one."""
+  """An array, of whatever NumPy can make one, in the byte order of this machine.
+
+  Raises:
+    ValueError: for rows of unequal length, masked entries, and what its own library keeps from NumPy.
+  """
+  if isinstance(value, jax.Array):
+    return value
+  if np.ma.is_masked(value) or (isinstance(value, list | tuple) and any(map(np.ma.is_masked, value))):
+    raise ValueError(f'{field} has masked entries; fill them or leave out their rows, and give {remedy}')
   try:
-    return value if isinstance(value, np.ndarray | jax.Array) else np.asarray(value)
-  except (TypeError, ValueError) as error:
-    raise ValueError(f'{field} is {what_is(value)} of unequal rows; give {remedy}') from error
+    array = np.asarray(value)
+  except (TypeError, ValueError, RuntimeError) as error:
+    said = str(error).partition('\n')[0]
+    why = ' of unequal rows' if 'inhomogeneous' in said else f' that NumPy cannot read ({said})'
+    raise ValueError(f'{field} is {what_is(value)}{why}; give {remedy}') from error
+  return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder('='))
+
+
+def is_integer(dtype: Any) -> bool:
+  """Whether these are integers; NumPy counts time differences among them."""
+  return jnp.issubdtype(dtype, jnp.integer) and not jnp.issubdtype(dtype, np.timedelta64)

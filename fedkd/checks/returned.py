@@ -81,6 +81,23 @@ def check_state(who: str, before: Any, after: Any, functions: str) -> None:
       raise ConfigError(f'{who} a state with {_shape(new)} at {where}, and it had {_shape(old)}; let {functions} agree')
 
 
+def check_like(who: str, expected: Any, found: Any, remedy: str, dtypes: bool = True) -> None:
+  """Checks that a tree has the paths, shapes and (unless `dtypes` is False) dtypes of another.
+
+  Raises:
+    ConfigError: for the first place where it has not.
+  """
+  was, now = (
+    {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+    for tree in (expected, found)
+  )
+  for place in [*was, *now]:
+    pair = [_shape(tree[place]) if place in tree else 'nothing' for tree in (was, now)]
+    pair = pair if dtypes or 'nothing' in pair else [str(list(np.shape(tree[place]))) for tree in (was, now)]
+    if pair[0] != pair[1]:
+      raise ConfigError(f'{who} with {pair[1]} at {place or "its root"}, not {pair[0]}; {remedy}')
+
+
 def misfit(method: Any, modules: Sequence[type], error: Exception) -> str | None:
   """One sentence for an error while a round of a method is traced; None where nobody else's function is at fault.
 

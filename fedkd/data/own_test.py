@@ -212,6 +212,8 @@ def fedgen_dirichlet(
     train, held = [[] for _ in range(clients)], np.zeros(clients, np.int64)
     for c in rng.permutation(classes):
       rows = rng.permutation(np.flatnonzero(labels == c))
+      if not len(rows):  # a number that no label has
+        continue
       rows = rows if ratio == 1 else rows[: min(int(most), int(ratio * len(rows)))]
       counts = dirichlet_counts(rng, len(rows), held < most, concentration)
       held += counts

@@ -199,7 +199,7 @@ def few_by_origin(
     ConfigError: also if there are no origins, or one has fewer than `per_class` rows of a class.
   """
   check_clients(labels, clients)
-  origins = _count_origins(origin)
+  labels, origins = np.asarray(labels, np.int64), _count_origins(origin)  # -1 is none
   rng = np.random.default_rng([seed, FEW_BY_ORIGIN])
   parts = [[] for _ in range(clients)]
   for group in range(min(origins, clients)):
@@ -250,7 +250,7 @@ def _count_origins(origin) -> int:
       'data.partition needs rows with an origin, but this data set has neither domains nor writers; use '
       'data.name=rotated_mnist, domains:DIR or npz:FILE with an array origin, or data.partition=iid'
     )
-  return int(origin.max(initial=-1)) + 1
+  return int(origin.max()) + 1 if len(origin) else 0
 
 
 def hold_out(parts: Sequence[np.ndarray], share: float, seed: int) -> tuple[list[np.ndarray], list[np.ndarray]]:

@@ -85,20 +85,20 @@ def exdir(
     raise ConfigError(
       f'data.ways={ways} for data.clients={clients} cannot hold {classes} classes; raise data.ways or data.clients'
     )
+  of_class = [np.flatnonzero(labels == c) for c in range(classes)]
   for _ in range(MOST_REDRAWS):
     held = np.zeros((clients, classes), bool)
     for k in range(clients):
       held[k, rng.choice(classes, ways, replace=False)] = True
     if held.sum(0).min() < max(ways * clients // classes // 2, 1):
       continue
-    parts = [[] for _ in range(clients)]
+    rows, counts = [], []
     for c in range(classes):
-      rows = rng.permutation(np.flatnonzero(labels == c))
-      counts = dirichlet_counts(rng, len(rows), held[:, c], concentration)
-      for out, piece in zip(parts, np.split(rows, np.cumsum(counts)[:-1]), strict=True):
-        out.append(piece)
-    if min(sum(map(len, pieces)) for pieces in parts) >= smallest:
-      return _ascending(parts)
+      rows.append(rng.permutation(of_class[c]))
+      counts.append(dirichlet_counts(rng, len(rows[c]), held[:, c], concentration))
+    if np.sum(counts, 0).min() >= smallest:
+      pieces = [np.split(own, np.cumsum(count)[:-1]) for own, count in zip(rows, counts, strict=True)]
+      return _ascending(list(zip(*pieces, strict=True)))
   raise no_split(labels, clients, concentration, smallest)
 
 

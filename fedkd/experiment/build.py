@@ -10,6 +10,7 @@ import numpy as np
 from fedkd import config as configs
 from fedkd import methods, sharding
 from fedkd.checks import blame
+from fedkd.checks.kinds import THREEFRY
 from fedkd.data import sources
 from fedkd.errors import ConfigError
 from fedkd.experiment import devices, hosts, offloaded_phase, phase, warm_start, warm_up
@@ -85,7 +86,7 @@ def build(config, beside='.', dry=False, evaluate=None) -> Experiment:
     sizes = [len(g.ids) for g in groups]
     rhythm = config.plan if p == len(config.before) else {'name': 'synchronous'}
     plan = make_plan(rhythm, sizes, block.rounds)
-    keys = jnp.stack([jax.random.fold_in(jax.random.key(seed), 1 + p) for seed in config.seeds])
+    keys = jnp.stack([jax.random.fold_in(jax.random.key(seed, impl=THREEFRY), 1 + p) for seed in config.seeds])
     task = Task(configs.label(block.method), method, plan, block.rounds, keys, federation, watched, before, options)
     try:
       if config.client_store:
@@ -141,7 +142,7 @@ def initial_shapes(groups, made, seeds) -> tuple:
 
   def of_group(group, init):
     try:
-      shapes = init.eval_shape(jax.random.key(0))
+      shapes = init.eval_shape(jax.random.key(0, impl=THREEFRY))
     except Exception as error:
       net = type(getattr(group.model, 'net', group.model))
       if blame.is_foreign(net):
@@ -159,7 +160,7 @@ def initial_variables(made, seeds) -> tuple:
   `made`: `initialisers`."""
 
   def of_group(init):
-    return jax.tree.map(lambda *a: np.stack(a), *[init(jax.random.key(seed)) for seed in seeds])
+    return jax.tree.map(lambda *a: np.stack(a), *[init(jax.random.key(seed, impl=THREEFRY)) for seed in seeds])
 
   return tuple(map(of_group, made))
 

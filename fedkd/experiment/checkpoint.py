@@ -19,17 +19,19 @@ import numpy as np
 
 from fedkd import files
 from fedkd.errors import ConfigError, StoreError
+from fedkd.experiment import key_data
 
 KEPT = 3  # checkpoints of a run
 
 
 def checksum(tree) -> str:
-  """SHA-256 over shape, dtype and bytes of the leaves, in tree order."""
+  """SHA-256 over shape, dtype and bytes of the leaves, in tree order, then the generators of its `KeyData`."""
   sha = hashlib.sha256()
   for leaf in jax.tree.leaves(tree):
     leaf = np.asarray(leaf)
     sha.update(f'{leaf.shape}{leaf.dtype}'.encode())
     sha.update(np.ascontiguousarray(leaf).reshape(-1).view(np.uint8))  # no copy: states can be large
+  sha.update(''.join(key_data.generators(tree)).encode())
   return sha.hexdigest()
 
 
@@ -98,12 +100,12 @@ def _flat(leaves) -> dict:
   return {f'{i:05d}': leaf for i, leaf in enumerate(leaves) if leaf.size}
 
 
-def _seal(leaves, notes) -> str:
-  return hashlib.sha256((checksum(leaves) + json.dumps(notes, sort_keys=True)).encode()).hexdigest()
+def _seal(state, notes) -> str:
+  return hashlib.sha256((checksum(state) + json.dumps(notes, sort_keys=True)).encode()).hexdigest()
 
 
 def save(opened, step, state, notes):
-  """Saves a state and JSON-ready `notes` as `step`.
+  """Saves a state, as `key_data.unwrapped` makes it, and JSON-ready `notes` as `step`.
 
   Raises:
     StoreError: if it cannot be written; older checkpoints are kept.
@@ -113,10 +115,11 @@ def save(opened, step, state, notes):
   # Orbax copies a NumPy array before it writes it. It would write a JAX array on several devices in parts, some of
   # them on other hosts.
   in_one_place = lambda a: isinstance(a, jax.Array) and len(a.sharding.device_set) == 1
-  leaves = [a if in_one_place(a) else np.asarray(a) for a in jax.tree.leaves(state)]
+  state = jax.tree.map(lambda a: a if in_one_place(a) else np.asarray(a), state)
   notes = {**notes, 'step': step}
-  seal = {'notes': notes, 'sha256': _seal(leaves, notes)}
-  args = ocp.args.Composite(state=ocp.args.StandardSave(_flat(leaves)), digest=ocp.args.JsonSave(seal))
+  seal = {'notes': notes, 'sha256': _seal(state, notes)}
+  arrays = ocp.args.StandardSave(_flat(jax.tree.leaves(state)))
+  args = ocp.args.Composite(state=arrays, digest=ocp.args.JsonSave(seal))
   try:
     opened.save(step, args=args)
     files.sync(opened.directory)  # Orbax makes the contents durable, not the name
@@ -128,17 +131,17 @@ def save(opened, step, state, notes):
 
 
 def read(opened, step, like):
-  """(state, notes) of one step; any exception means damage."""
+  """(state, notes) of one step, with the structure of `like`, whose keys are `KeyData`; any exception means damage."""
   import orbax.checkpoint as ocp
 
   found = opened.restore(step, args=ocp.args.Composite(digest=ocp.args.JsonRestore()))
   leaves = [np.zeros(s.shape, s.dtype) for s in jax.tree.leaves(like)]
   tree = opened.restore(step, args=ocp.args.Composite(state=ocp.args.StandardRestore(_flat(leaves)))).state
   leaves = [np.asarray(tree.get(f'{i:05d}', leaf)) for i, leaf in enumerate(leaves)]
-  notes = dict(found.digest['notes'])
-  if _seal(leaves, notes) != found.digest['sha256'] or notes.pop('step', step) != step:
+  state, notes = jax.tree.unflatten(jax.tree.structure(like), leaves), dict(found.digest['notes'])
+  if _seal(state, notes) != found.digest['sha256'] or notes.pop('step', step) != step:
     raise ValueError('its contents do not match their checksum')
-  return jax.tree.unflatten(jax.tree.structure(like), leaves), notes
+  return state, notes
 
 
 def reason_of(error) -> str:

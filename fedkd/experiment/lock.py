@@ -20,7 +20,7 @@ def held(workdir):
   """
   with contextlib.ExitStack() as opened:
     try:
-      file = opened.enter_context(open(workdir / 'lock', 'ab+', buffering=0))
+      file = opened.enter_context(open(workdir / 'lock', 'ab+', buffering=0, opener=files.opener))
       _take(file, workdir)
       file.truncate(0)
       since = datetime.datetime.now().astimezone().isoformat(' ', 'seconds')

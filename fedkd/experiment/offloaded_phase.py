@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedkd import inference, round
-from fedkd.experiment import checkpoint, client_store
+from fedkd.experiment import checkpoint, client_store, key_data
 from fedkd.experiment.phase import MOST_ROUNDS
 from fedkd.experiment.programs import Inputs, Task, clients_per_vmap, program, rows_of
 from fedkd.federation import Federation
@@ -71,7 +71,7 @@ class ClientStates(NamedTuple):
 
 class Programs(NamedTuple):
   """What is compiled: (Inputs, ...) -> trees with a leading axis of seeds. `Inputs.new` marks the clients without
-  a record, whose entries in the state are ignored."""
+  a record, whose entries in the state are ignored. Keys come and go as `KeyData`, except in what `ready` returns."""
 
   server: Callable  # Inputs -> the server's state before the first round
   clients: Callable  # Inputs -> the clients' states before their first update, per group
@@ -86,21 +86,23 @@ def _programs(method, groups, evaluated, before, options, window) -> Programs:
   step = round.step(method, groups, width)
 
   def clients(inputs):
-    return first_clients(inputs.key, method, inputs.federation(groups), inputs.variables)
+    return key_data.unwrapped(first_clients(inputs.key, method, inputs.federation(groups), inputs.variables))
 
   def server(inputs):
-    return first_server(inputs.key, method, inputs.federation(groups), inputs.variables)
+    return key_data.unwrapped(first_server(inputs.key, method, inputs.federation(groups), inputs.variables))
 
   def with_new(inputs, state):
-    """The state with those of the new clients as before their first update."""
+    """The state, keys as such, with those of the new clients as before their first update."""
     choose = lambda mask: lambda a, b: jnp.where(mask.reshape(-1, *[1] * (a.ndim - 1)), a, b)
     groups_of = zip(inputs.new, clients(inputs), state.client, strict=True)
-    return state._replace(client=tuple(jax.tree.map(choose(mask), first, held) for mask, first, held in groups_of))
+    held = tuple(jax.tree.map(choose(mask), first, held) for mask, first, held in groups_of)
+    return key_data.wrapped(state._replace(client=held))
 
   def work(inputs, state):
     data, state = inputs.federation(groups).data(), with_new(inputs, state)
     rounds = inputs.key, inputs.start, inputs.count, window
-    return round.run(*rounds, step, state, data, inputs.participants, inputs.start)
+    state, report = round.run(*rounds, step, state, data, inputs.participants, inputs.start)
+    return key_data.unwrapped(state), report
 
   def ready(inputs, state):
     groups_evaluated = np.unique(inference.evaluated_in(groups, evaluated)).tolist()
@@ -123,7 +125,8 @@ def _programs(method, groups, evaluated, before, options, window) -> Programs:
 
 
 class OffloadedPhase(NamedTuple):
-  """A `Phase` whose clients' states are in files. Between calls, a `State` has tables in their place.
+  """A `Phase` whose clients' states are in files. Between calls, a `State` has tables in their place, and keys as
+  `KeyData`.
 
   Lists have an entry per group.
   """

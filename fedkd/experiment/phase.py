@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from fedkd import inference, round, sharding
-from fedkd.experiment import checkpoint, early_stopping, hosts
+from fedkd.experiment import checkpoint, early_stopping, hosts, key_data
 from fedkd.experiment.programs import PER_SEED, Inputs, Task, clients_per_vmap, program, rows_of
 from fedkd.local import Learner
 from fedkd.plan import Plan
@@ -55,7 +55,7 @@ class Phase(Protocol):
     ...
 
   def pack(self, state) -> State:
-    """The state as it is saved, the same for any number of devices."""
+    """The state as it is saved: the same for any number of devices, with keys as `KeyData`."""
     ...
 
   def unpack(self, saved) -> State:
@@ -143,13 +143,17 @@ class PhaseInMemory(NamedTuple):
     return self._gathered(self.programs.cut(state))
 
   def _gathered(self, state) -> State:
+    state = key_data.unwrapped(state)
     if hosts.count() == 1:
       return state
     # Other hosts' rows are gathered before they are saved; leaf by leaf, so that no device has to hold them all.
     return jax.tree.map(lambda a: np.asarray(self.programs.gather(a)), state)
 
   def unpack(self, saved) -> State:
-    return _laid_out(padded(saved, self.state), self.places) if self.places else saved
+    if not self.places:
+      return key_data.wrapped(saved)
+    whole, like = key_data.unwrapped(saved), jax.eval_shape(key_data.unwrapped, self.state)
+    return key_data.wrapped(_laid_out(padded(whole, like), self.places))
 
   def checksum(self, state) -> str:
     return checkpoint.checksum(self._gathered(self.programs.cut(state))[:2])
@@ -256,4 +260,5 @@ def make(task: Task, mesh=None, stops: bool = False) -> PhaseInMemory:
   # Traces a whole round: incompatible parts fail here, not after minutes of compilation.
   first = _placed(jax.eval_shape(one.init, before), one.places)
   state = jax.eval_shape(lambda state: one.run(state, 0, 0)[0], first)
-  return one._replace(state=state, saved=jax.eval_shape(programs.cut, state))
+  saved = jax.eval_shape(lambda state: key_data.unwrapped(programs.cut(state)), state)
+  return one._replace(state=state, saved=saved)

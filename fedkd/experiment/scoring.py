@@ -34,7 +34,7 @@ def _correct(parts, phase, state, images, labels, lists) -> tuple:
     lists: per seed, or once for all seeds, O lists of rows.
 
   Returns:
-    (correct {name of a prediction: int[seeds, K, O]}, rows int[seeds or 1, O]).
+    (correct {name of a prediction: float[seeds, K, O]}, NaN where logits are, rows int[seeds or 1, O]).
   """
   seeds, block = jax.tree.leaves(state)[0].shape[0], _block(parts)
   sizes = np.array([list(map(len, each)) for each in lists])
@@ -50,7 +50,7 @@ def _correct(parts, phase, state, images, labels, lists) -> tuple:
     member = (owners[..., None] == np.arange(sizes.shape[1])).astype(np.float32)
     # Sums of a block are exact in float32, for which NumPy has a fast matrix product.
     for name, is_correct in phase.correct(state, full(images[rows]), full(label)).items():
-      correct[name] = correct.get(name, 0) + (np.asarray(is_correct, np.float32) @ member).astype(int)
+      correct[name] = correct.get(name, 0) + (np.asarray(is_correct) @ member).astype(float)
   return correct, sizes
 
 

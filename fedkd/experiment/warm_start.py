@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from fedkd import config as configs
 from fedkd import files
 from fedkd.errors import ConfigError
-from fedkd.experiment import checkpoint
+from fedkd.experiment import checkpoint, key_data
 
 
 def write(workdir, phase, variables, sizes, config):
@@ -76,7 +76,7 @@ def read(config, beside, variables) -> tuple:
       f'{where}: {path / "phases" / phase} is of a run with another config ({"; ".join(changed)}); restore the right '
       f'one, or delete {path} and run it again'
     )
-  return jax.tree.map(jnp.asarray, found)
+  return key_data.wrapped(jax.tree.map(jnp.asarray, found))
 
 
 def _of_another_run(notes, config) -> list:
@@ -89,6 +89,6 @@ def _models(variables) -> tuple:
 
 
 def _per_client(variables, sizes) -> tuple:
-  """Leaves [seeds, 1 or n, ...] as [seeds, n, ...]."""
+  """Leaves [seeds, 1 or n, ...] as [seeds, n, ...], their keys as `KeyData`."""
   widen = lambda n: lambda a: jnp.broadcast_to(a, (a.shape[0], n, *a.shape[2:]))
-  return tuple(jax.tree.map(widen(n), v) for v, n in zip(variables, sizes, strict=True))
+  return tuple(jax.tree.map(widen(n), key_data.unwrapped(v)) for v, n in zip(variables, sizes, strict=True))

@@ -108,10 +108,14 @@ def correlation_loss(output: jax.Array, target: jax.Array, off_diagonal: float) 
   """How far the cross-correlations over a batch, of outputs [B, C] with targets [B, C], are from 1 for the same class
   and from -1 for others, in squares; deviations are over B - 1 and the mean of products over B, as in the code."""
 
+  absent = jnp.any(jnp.isneginf(output) | jnp.isneginf(target), 0)  # in a class that either side masks
+  output, target = jnp.where(absent, 0, output), jnp.where(absent, 0, target)
+
   def standard(z):
     centred = z - jnp.mean(z, 0)
     return centred / jnp.sqrt(jnp.sum(jnp.square(centred), 0) / (len(z) - 1) + TINY)
 
   correlation = standard(output).T @ standard(jax.lax.stop_gradient(target)) / len(output)
   same = jnp.eye(len(correlation))
-  return jnp.sum(same * jnp.square(1 - correlation) + off_diagonal * (1 - same) * jnp.square(1 + correlation))
+  apart = same * jnp.square(1 - correlation) + off_diagonal * (1 - same) * jnp.square(1 + correlation)
+  return jnp.sum(jnp.where(absent | absent[:, None], 0, apart))

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedkd import aggregate, local, servers
+from fedkd import aggregate, local, optimizers, servers
 from fedkd.errors import check_choice
 from fedkd.ranges import Count, Positive, checked
 from fedkd.types import Client, Method, Server, State
@@ -28,7 +28,7 @@ def averaging(
 
   def init(key, model, data, variables):
     del key, model, data
-    return tx.init(variables['params']) if keep_optimizer else ()
+    return optimizers.init(tx, variables['params']) if keep_optimizer else ()
 
   def step(key, t, model, opt, down, data):
     learner = local.start(down.shared, tx)

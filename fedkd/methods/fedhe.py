@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 
 from fedkd import aggregate, local, servers
-from fedkd.losses import masked_squared_error
+from fedkd.losses import class_sums, masked_squared_error
 from fedkd.ranges import Count, Positive, Weight, checked
 from fedkd.types import Client, Method
 
@@ -60,7 +60,7 @@ def fedhe(
       distill = jnp.mean(jax.vmap(masked_squared_error)(logits, received.value[label], received.valid[label]))
       loss = ce + alpha * distill
       seen = jax.nn.one_hot(label, logits.shape[-1])  # [B, C]
-      sums = {'logits': seen.T @ jax.lax.stop_gradient(logits), 'count': jnp.sum(seen, 0)}
+      sums = {'logits': class_sums(seen, jax.lax.stop_gradient(logits)), 'count': jnp.sum(seen, 0)}
       return loss, (batch_stats, {**sums, **local.tally(label, loss=loss, distill_loss=distill)})
 
     private, learner = data.private, local.resume(learner, tx, keep_optimizer)

@@ -14,7 +14,7 @@ import optax
 
 from fedkd import aggregate, local, servers
 from fedkd.errors import check_choice
-from fedkd.losses import KL_DIRECTIONS, masked_kl, masked_squared_error
+from fedkd.losses import KL_DIRECTIONS, class_sums, masked_kl, masked_squared_error
 from fedkd.ranges import Count, Positive, Weight, checked
 from fedkd.servers import features_and_logits
 from fedkd.types import Client, Masked, Method, Server, is_masked
@@ -149,7 +149,7 @@ def client_of(
       loss = ce + alpha * distill
       # Outputs are averaged per class, or (per_sample) per example.
       of = jax.nn.one_hot(label, classes) if upload == 'class_mean' else jax.nn.one_hot(place, places)
-      outputs = jax.lax.stop_gradient({'features': of.T @ f, 'logits': of.T @ logits})
+      outputs = jax.lax.stop_gradient({'features': of.T @ f, 'logits': class_sums(of, logits)})
       sums = {**outputs, 'count': jnp.sum(of, 0)}
       return loss, (batch_stats, {**sums, **local.tally(label, loss=loss, distill_loss=distill)})
 

@@ -98,4 +98,4 @@ def _away(logits, target, mutual):
   if mutual == 'paper':
     return jnp.mean(jax.vmap(losses.kl_divergence)(jax.nn.softmax(target), logits))
   p = jax.nn.softmax(target)  # its gradient reaches the other model, too
-  return jnp.mean(optax.losses.kl_divergence(jax.nn.log_softmax(logits), p)) / logits.shape[-1]
+  return jnp.mean(jax.vmap(losses.divergence)(p, logits)) / logits.shape[-1]

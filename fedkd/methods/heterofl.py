@@ -12,6 +12,8 @@ import optax
 
 from fedkd import aggregate, examples, inference, local, servers
 from fedkd.ranges import Count, Positive, Ratio, checked
+from fedkd.servers import corners
+from fedkd.servers.static import Static
 from fedkd.types import Client, Download, Masked, Method, Server
 
 
@@ -32,8 +34,9 @@ def heterofl(
   over those that also have the class; BatchNorm statistics are not: before an evaluation they are recomputed from all
   training images ("static BatchNorm").
 
-  A group's models must have parameters that are leading corners of those of the widest group. With a plan that moves
-  clients between groups (`plan.dynamic`), all groups hold the same clients.
+  A group's models must have parameters that are leading corners of those of the widest group; behind the flattening of
+  maps, where a dense layer's inputs are blocks of channels, the corners of each block. With a plan that moves clients
+  between groups (`plan.dynamic`), all groups hold the same clients.
 
   Args:
     tx: optax optimizer, fresh in every client update.
@@ -50,7 +53,8 @@ def heterofl(
       statistics per rate; its self-distillation is not here.
 
   Raises:
-    ValueError: in the first round, for `ordered` with models that have no `rate`.
+    ValueError: at init, for groups that are not sub-networks of the widest; in the first round, for `ordered` with
+      models that have no `rate`, or whose smaller ones are not sub-networks.
   """
 
   def step(key, t, model, state, down, data):
@@ -96,19 +100,25 @@ def _ordered_dropout(model, rates, pool, loss_fn_of) -> local.LossFn:
     )
   below = sorted(rate for rate in set(rates) if rate < model.net.rate)
   nets = [model, *(model.clone(net=model.net.clone(rate=rate)) for rate in below)]
+  shapes, statistics = zip(*(_statistics(net, pool) for net in nets), strict=True)
+  cuts = corners.blocks_of(model, shapes[0], shapes, statistics[0], pool.example[:1])
 
-  def of(net):
-    shapes, statistics = _statistics(net, pool)
+  def of(net, shapes, statistics, cut):
+    if cut is None:
+      raise ValueError(f'ordered={rates}: {_unaligned(f"rate {net.net.rate:g}", f"rate {model.net.rate:g}")}')
 
     def branch(params, key, index):
-      loss, (_, sums) = loss_fn_of(net)(jax.tree.map(_corner, params, shapes), statistics, key, index)
+      part = jax.tree.map(lambda a, s: corners.corner(a, s.shape, cut), params, shapes)
+      loss, (_, sums) = loss_fn_of(net)(part, statistics, key, index)
       return loss, sums
 
     return branch
 
+  branches = list(map(of, nets, shapes, statistics, cuts))
+
   def loss_fn(params, batch_stats, key, index):
     which = jax.random.randint(jax.random.fold_in(key, 1), (), 0, len(nets))
-    loss, sums = jax.lax.switch(which, list(map(of, nets)), params, key, index)
+    loss, sums = jax.lax.switch(which, branches, params, key, index)
     return loss, (batch_stats, sums)
 
   return loss_fn
@@ -127,29 +137,30 @@ def _corners(rule) -> Server:
     params = tuple(v['params'] for v in variables)
     widest = _widest(params)
     whole = params[widest]
-    for group, part in zip(groups, params, strict=True):
-      _check_related(group, part, groups[widest], whole)
     model, pool = groups[0].model, data[0].pool
+    statistics = variables[widest]['batch_stats']
+    cuts = _cuts(groups, params, widest, statistics, pool)
     f = jnp.zeros((1, *inference.feature_shape(model, pool)))
     head = jax.eval_shape(lambda f: model.init(key, f, method='head'), f)['params']
     in_head = {path for path, _ in jax.tree_util.tree_flatten_with_path(head)[0]}
     return {
-      'params': tuple(jax.tree.map(_corner, whole, part) for part in params),
+      'params': _all_corners(whole, params, cuts),
       'batch_stats': tuple(v['batch_stats'] for v in variables),
       'head': jax.tree_util.tree_map_with_path(lambda path, _: jnp.asarray(path in in_head), whole),
+      'cuts': tuple(Static(tuple(cut.items())) for cut in cuts),
       'rule': () if rule is None else tuple(by_number.init(jnp.ravel(leaf)) for leaf in jax.tree.leaves(whole)),
     }
 
   def receive(key, t, groups, state, uploads, ids, data):
     whole, memory = state['params'][_widest(state['params'])], state['rule']
+    cuts = [dict(cut.value) for cut in state['cuts']]
     rows = [up['params'] for up in uploads]
     held = [_holders(up, slots, state['head']) for up, slots in zip(uploads, ids, strict=True)]
     if rule is None:
-      whole = _mean_of_holders(whole, rows, held)
+      whole = _mean_of_holders(whole, rows, held, cuts)
     else:
-      whole, memory = _by_rule(by_number, whole, rows, held, memory)
-    corners = tuple(jax.tree.map(_corner, whole, part) for part in state['params'])
-    return {**state, 'params': corners, 'rule': memory}, {}
+      whole, memory = _by_rule(by_number, whole, rows, held, cuts, memory)
+    return {**state, 'params': _all_corners(whole, state['params'], cuts), 'rule': memory}, {}
 
   def send(key, t, groups, state, ids, data):
     return tuple(Download(shared={'params': part}) for part in state['params'])
@@ -171,23 +182,24 @@ def _holders(upload, slots, head):
   return jax.tree.map(held, upload['params'], head)
 
 
-def _mean_of_holders(whole, rows, held):
+def _mean_of_holders(whole, rows, held, cuts):
   """Every number's mean over the rows that hold it; `whole` where none does. `rows`, `held`: trees per group."""
   sums, holders = jax.tree.map(jnp.zeros_like, whole), jax.tree.map(jnp.zeros_like, whole)
-  # Padding, not `at[corner].add`, which would be a scatter.
-  add = lambda old, new: old + _padded(new, old.shape)
-  for group, holds in zip(rows, held, strict=True):
+  for group, holds, cut in zip(rows, held, cuts, strict=True):
+    # Padding, not `at[corner].add`, which would be a scatter.
+    add = lambda old, new, cut=cut: old + corners.padded(new, old.shape, cut)
     products = aggregate.total(lambda p, w: jax.tree.map(jnp.multiply, p, w), group, holds)
     sums = jax.tree.map(add, sums, products)
     holders = jax.tree.map(add, holders, aggregate.total(lambda w: w, holds))
   return jax.tree.map(lambda s, h, old: jnp.where(h > 0, s / jnp.maximum(h, 1), old), sums, holders, whole)
 
 
-def _by_rule(by_number, whole, rows, held, memory):
+def _by_rule(by_number, whole, rows, held, cuts, memory):
   """(every number reduced by a mapped rule, the rule's states per leaf); arguments as in `_mean_of_holders`."""
 
   def reduce(old, state, leaves, holders):
-    table = lambda parts: jnp.concatenate([_padded(a, (a.shape[0], *old.shape)).reshape(-1, old.size) for a in parts])
+    padded = lambda a, cut: corners.padded(a, (a.shape[0], *old.shape), cut).reshape(-1, old.size)
+    table = lambda groups: jnp.concatenate(list(map(padded, groups, cuts)))
     weight = table(holders)
     new, state = by_number.update(table(leaves), weight, state)
     return jnp.where(jnp.any(weight > 0, 0), new, old.reshape(-1)).reshape(old.shape), state
@@ -200,14 +212,28 @@ def _by_rule(by_number, whole, rows, held, memory):
   return jax.tree.unflatten(structure, [new for new, _ in reduced]), tuple(state for _, state in reduced)
 
 
-def _padded(corner, shape):
-  """A leading corner with zeros behind it, of the given shape."""
-  return jnp.pad(corner, [(0, n - m) for n, m in zip(shape, corner.shape, strict=True)])
+def _all_corners(whole, parts, cuts):
+  """The corner of every group; `parts`: their parameters, of which only the shapes are read."""
+  of = lambda part, cut: jax.tree.map(lambda a, b: corners.corner(a, b.shape, cut), whole, part)
+  return tuple(map(of, parts, cuts))
 
 
-def _corner(whole, part):
-  """The leading corner of `whole` with the shape of `part`."""
-  return whole[tuple(map(slice, part.shape))]
+def _cuts(groups, params, widest, batch_stats, pool) -> list[corners.Blocks]:
+  """How every group's parameters are cut from those of the widest.
+
+  Raises:
+    ValueError: for other trees, more channels somewhere, or channels that do not belong together.
+  """
+  whole, wide = params[widest], groups[widest]
+  for group, part in zip(groups, params, strict=True):
+    _check_related(group, part, wide, whole)
+  cuts = corners.blocks_of(wide.model, whole, params, batch_stats, pool.example[:1])
+  found = []
+  for group, cut in zip(groups, cuts, strict=True):
+    if cut is None:
+      raise ValueError(f'groups: {_unaligned(group.name, wide.name)}')
+    found.append(cut)
+  return found
 
 
 def _check_related(group, part, widest, whole):
@@ -220,6 +246,13 @@ def _check_related(group, part, widest, whole):
       f'groups: {group.name} is not a sub-network of {widest.name}, so heterofl cannot slice it; '
       'use one architecture with several values of rate'
     )
+
+
+def _unaligned(narrow: str, wide: str) -> str:
+  return (
+    f'the first channels of {wide} are no network with the shapes of {narrow}, because a concatenation, split or '
+    'grouped convolution mixes them; use layers that keep channels in order'
+  )
 
 
 def _static_batch_norm(groups, state, data, which):

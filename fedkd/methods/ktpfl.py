@@ -81,14 +81,14 @@ def ktpfl(
     private, index = examples.unshared(data), down.shared['index']
     lessons, many = servers.lessons({**down.own, 'last': down.shared['last']})
     away, loss_fn = distillation.towards(model, data.pool, distance), local.supervised(model, data.pool)
-    passes = None if epochs is None else jnp.clip(t, 1, epochs)
+    passes, before = (None, None) if epochs is None else _passes(t, epochs)
 
     def distill(learner):
       key_distill = jax.random.fold_in(key, 1)
       return local.fit(key_distill, learner, tx, away, lessons, many, digest_batch, None, digest_epochs, t)
 
     def revisit(learner):
-      return local.fit(key, learner, tx, loss_fn, private.index, private.size, batch, steps, passes, t)
+      return local.fit(key, learner, tx, loss_fn, private.index, private.size, batch, steps, passes, t, before=before)
 
     state, info = distillation.distill_and_revisit(state, tx, keep_optimizer, distill, revisit)
     logits = inference.infer(model, local.variables(state['learner']), data.pool.example, index)
@@ -96,3 +96,10 @@ def ktpfl(
 
   server = servers.mixtures(subset, servers.Learning(rho, sharpen, coefficient_loss, order, rate))
   return Method(Client(init, step), server, lambda state, g: local.variables(state.client[g]['learner']))
+
+
+def _passes(t, epochs):
+  """Passes over the own data in round `t`, 1 and then as many as the number of the round up to `epochs`; and in all
+  rounds before it."""
+  ramp = jnp.minimum(t, epochs + 1)
+  return jnp.clip(t, 1, epochs), jnp.minimum(t, 1) + ramp * (ramp - 1) // 2 + (t - ramp) * epochs

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from fedkd import optimizers
 from fedkd.inference import feature_shape
 from fedkd.local import Learner
 from fedkd.models.base import adapted
@@ -73,11 +74,10 @@ def taken_apart(learner: Learner) -> dict[str, Learner]:
 
 def apart(tx: optax.GradientTransformation) -> optax.GradientTransformation:
   """`tx` for every learner of `together` separately: a norm that it clips, or a moment, is that of a single learner."""
-  own = optax.with_extra_args_support(tx)
 
-  def update(grads: PyTree, state: PyTree, params: PyTree = None, **extra):
-    out = {name: own.update(grads[name], state[name], params[name], **extra) for name in grads}
+  def update(grads: PyTree, state: PyTree, params: PyTree = None, *, round: jax.Array | int = 0, **_):
+    out = {name: optimizers.update(tx, grads[name], state[name], params[name], round) for name in grads}
     return {name: updates for name, (updates, _) in out.items()}, {name: after for name, (_, after) in out.items()}
 
-  init = lambda params: {name: tx.init(part) for name, part in params.items()}
+  init = lambda params: {name: optimizers.init(tx, part) for name, part in params.items()}
   return optax.GradientTransformationExtraArgs(init, update)

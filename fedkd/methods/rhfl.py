@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedkd import distillation, examples, inference, local, servers
+from fedkd import distillation, examples, inference, local, losses, servers
 from fedkd.ranges import Count, Positive, Weight, checked
 from fedkd.types import Client, Method
 
@@ -64,7 +64,7 @@ def rhfl(
     private, index = examples.unshared(data), down.shared['index']
     lessons, many = servers.lessons({**down.own, 'last': down.shared['last']})
     # The gradient of the weighted sum of divergences from all others, in one cross-entropy.
-    away = distillation.towards(model, data.pool, optax.softmax_cross_entropy)
+    away = distillation.towards(model, data.pool, losses.cross_entropy)
 
     def loss_fn(params, batch_stats, key, index):
       logits, out, batch_stats = local.forward(model, params, batch_stats, key, data.pool.example[index])

@@ -4,17 +4,20 @@ Good Teacher", 2024.
 Clients predict only those public images that resemble their own; the server drops ambiguous labels.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import optax
 
-from fedkd import aggregate, distillation, examples, inference, local, servers
+from fedkd import aggregate, distillation, examples, inference, local, losses, servers
 from fedkd.errors import check_choice
 from fedkd.methods import selectors
 from fedkd.ranges import Annotated, Count, Fraction, Positive, Range, Ratio, Scale, checked
 from fedkd.types import Client, Masked, Method
 
 Exponent = Annotated[float, Range(least=-2, most=2)]
+DISTILLATION = 2**31 - 4  # of a client's key
 
 
 @checked
@@ -43,6 +46,9 @@ def selective_fd(
   mean where any client sent one and it is unambiguous, its rows and those of the next subset down. Averaged:
   probabilities, by `rule`. Labels of public rows are not used: a client does not train on the rows that it shares.
 
+  A client distils at the beginning of its next update, since then it has the consensus; it is evaluated as after that
+  distillation, by which a round of the authors' code ends, too, and learns from it at the rate of the round before.
+
   A client selects an image where the ratio of the density of its own examples to that of uniform noise is above that of
   a given share of its own examples (`selectors.kulsif`). The authors' demonstration multiplies by the matrix of its
   linear system where the paper solves it.
@@ -54,7 +60,8 @@ def selective_fd(
     epochs: passes over them.
     batch: examples per mini-batch of them.
     digest_steps, digest_batch: of the distillation.
-    known: share of a client's examples that its density is estimated from; the others give the threshold.
+    known: share of a client's examples, drawn at random, that its density is estimated from; the others give the
+      threshold.
     auxiliary: uniform examples in the box of all inputs.
     width: of the Gaussian kernel, in the units of normalised pixels or of features.
     regulariser: exponent of `auxiliary` in the penalty (the demonstration; SCARLET's code has +0.5).
@@ -74,27 +81,53 @@ def selective_fd(
   def init(key, model, data, variables):
     own, rows = examples.unshared(data), examples.public(data).index
     selected = selectors.resembling(key, model, variables, data, own, rows, share=quantile, **selector)
-    return {'learner': distillation.start(variables, tx), 'selected': selected}
+    return {'learner': distillation.start(variables, tx), 'selected': selected, 'distillation': due(key, 0)}
 
-  def step(key, t, model, state, down, data):
-    received, private, index = down.shared, examples.unshared(data), down.shared['index']
-    lessons, many = servers.lessons(received)
-    away = distillation.towards(model, data.pool, optax.softmax_cross_entropy)
-    loss_fn = local.supervised(model, data.pool)
+  def due(key, t):
+    """When and how the consensus of round `t` is distilled, the same in an evaluation and in the next update."""
+    return {'seed': jax.random.bits(jax.random.fold_in(key, DISTILLATION), dtype=jnp.uint32), 'round': jnp.int32(t)}
+
+  def after_distillation(state, model, received, pool, revisit):
+    (lessons, many), how = servers.lessons(received), state['distillation']
+    away = distillation.towards(model, pool, losses.cross_entropy)
 
     def distill(learner):
-      key_distill = jax.random.fold_in(key, 1)
-      return local.fit(key_distill, learner, tx, away, lessons, many, digest_batch, digest_steps, None, t)
+      key = jax.random.key(how['seed'])
+      return local.fit(key, learner, tx, away, lessons, many, digest_batch, digest_steps, None, how['round'])
+
+    return distillation.distill_and_revisit(state['learner'], tx, keep_optimizer, distill, revisit)
+
+  def step(key, t, model, state, down, data):
+    private, index = examples.unshared(data), down.shared['index']
+    loss_fn = local.supervised(model, data.pool)
 
     def revisit(learner):
       return local.fit(key, learner, tx, loss_fn, private.index, private.size, batch, steps, epochs, t)
 
-    learner, info = distillation.distill_and_revisit(state['learner'], tx, keep_optimizer, distill, revisit)
+    learner, info = after_distillation(state, model, down.shared, data.pool, revisit)
     logits = inference.infer(model, local.variables(learner['learner']), data.pool.example, index)
     selected = state['selected'][servers.places(data)[index]]
     up = {'knowledge': Masked(jax.nn.softmax(logits), selected), 'index': Masked(index, selected)}
-    return {**state, 'learner': learner}, up, {**info, 'selected': jnp.mean(selected)}
+    state = {**state, 'learner': learner, 'distillation': due(key, t)}
+    return state, up, {**info, 'selected': jnp.mean(selected)}
+
+  def calibrate(groups, state, data, which):
+    """The clients as after the distillation with which their next update begins."""
+    ids = tuple(jnp.asarray(group.ids) for group in groups)
+    # The same for all, in any round.
+    downs = server.send(jax.random.key(0), jnp.int32(0), groups, state.server, ids, data)
+    nothing = lambda learner: (learner, {'metrics': {'examples': jnp.float32(0)}})
+
+    def distilled(g, own):
+      learner, _ = after_distillation(own, groups[g].model, downs[g].shared, data[g].pool, nothing)
+      return {**own, 'learner': learner}
+
+    clients = list(state.client)
+    for g in which:
+      clients[g] = jax.lax.map(functools.partial(distilled, g), clients[g])
+    return state._replace(client=tuple(clients))
 
   clear = lambda p: 2 * (1 - jnp.max(p, -1)) < ambiguity
   server = servers.consensus(subset, rule, draw=servers.uniform, keep=clear)
-  return Method(Client(init, step), server, lambda state, g: local.variables(state.client[g]['learner']['learner']))
+  variables = lambda state, g: local.variables(state.client[g]['learner']['learner'])
+  return Method(Client(init, step), server, variables, calibrate=calibrate)

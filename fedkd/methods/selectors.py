@@ -6,7 +6,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from fedkd import inference
+from fedkd import inference, local
 from fedkd.errors import check_choice
 from fedkd.types import Data, ExampleIndices
 
@@ -75,24 +75,27 @@ def resembling(
   """bool[N], which of the examples `rows` int32[N] resemble a client's own: whose density ratio is above that of a
   share of its own.
 
-  The ratio compares the first of its own examples with `auxiliary` uniform ones in the box of all inputs; the threshold
-  is the quantile `share` of the ratio over the rest of its own.
+  The ratio compares some of its own examples, drawn at random, with `auxiliary` uniform ones in the box of all inputs;
+  the threshold is the quantile `share` of the ratio over the rest of its own.
 
   Args:
-    key: of the uniform examples.
+    key: of the own examples that are drawn, and of the uniform ones.
     model, variables: whose preprocessing, or with inputs='features' whose features, are used.
     own: the client's examples.
-    known: share of them that is first.
+    known: share of them that is drawn.
     inputs: 'pixels' or 'features'.
     width, regulariser: as in `kulsif`.
   """
   check_choice('inputs', inputs, INPUTS)
   of = lambda index: _inputs(model, variables, data.pool.example, index, inputs)
+  key_known, key_noise = jax.random.split(key)
   count = own.index.shape[0]
+  # Pools are often sorted by class: the first rows would be of one class.
+  own = own._replace(index=own.index[local.shuffle(key_known, count, jnp.asarray(own.size))])
   many = jnp.maximum(jnp.floor(known * own.size + 1e-6).astype(jnp.int32), 1)
   first, place = own.index[: max(1, int(known * count + 1e-6))], jnp.arange(count)
   low, high = _box(model, data.pool.example, of, rows, inputs)
-  noise = low + (high - low) * jax.random.uniform(key, (auxiliary, low.shape[0]))
+  noise = low + (high - low) * jax.random.uniform(key_noise, (auxiliary, low.shape[0]))
   ratio = kulsif(of(first), place[: first.shape[0]] < many, noise, width, regulariser)
   # In blocks: all clients do this at once.
   ratios = lambda index: jax.lax.map(lambda i: ratio(of(i[None]))[0], index, batch_size=BLOCK)

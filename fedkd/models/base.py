@@ -1,6 +1,7 @@
 """The contract of a model, and what surrounds it: preprocessing and augmentation inside the step."""
 
-import inspect
+import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -10,7 +11,9 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from fedkd.checks import blame
+from fedkd.checks.kinds import what_is
 from fedkd.errors import ConfigError
+from fedkd.models import flags
 
 
 class Classifier(nn.Module):
@@ -24,27 +27,45 @@ class Classifier(nn.Module):
 class Adapted(nn.Module):
   """Adapts any other module to the contract.
 
-  It may return logits [B, C] alone or (logits, dict), and its flag for training may be called `train`, `training`,
-  `deterministic` or `use_running_average`, or be missing. With methods `features` and `head` it has features, too.
+  It may return logits [B, C] alone or (logits, dict), and its flag for training may have any of the names of
+  `flags.NAMES`, as an argument or a field, or be missing. With methods `features` and `head` it has features, too;
+  `head` alone runs in evaluation mode.
   """
 
   net: nn.Module
   classes: int
+  through: tuple[str, ...] = dataclasses.field(default=(), repr=False)  # flags in the **kwargs of `net`
 
   def __call__(self, x, train):
-    if has_features(self.net):
+    if has_features(self.net) and (type(self.net).__call__ is Classifier.__call__ or not has_contract(self.net)):
       f = self.features(x, train)
-      return self.head(f), {'features': f}
-    output = self.net(x, **_training(_target(self.net).__call__, train))
-    return output if isinstance(output, tuple) else (output, {})
+      return flags.run(self.net, 'head', train, f, self.through), {'features': f}
+    return _as_pair(flags.run(self.net, '__call__', train, x, self.through), self.net)
 
   def features(self, x, train):
     check_features(self.net)
-    return self.net.features(x, **_training(type(self.net).features, train))
+    return flags.run(self.net, 'features', train, x, self.through)
 
   def head(self, f):
     check_features(self.net)
-    return self.net.head(f)
+    return flags.run(self.net, 'head', False, f, self.through)
+
+
+def _as_pair(output, net) -> tuple:
+  """(logits, dict) of what a module returned.
+
+  Raises:
+    ConfigError: for anything else.
+  """
+  if isinstance(output, jax.Array | np.ndarray):
+    return output, {}
+  if isinstance(output, tuple) and len(output) == 2 and isinstance(output[1], Mapping):
+    return output[0], dict(output[1])
+  several = f' of {", ".join(map(what_is, output))}' if isinstance(output, tuple) else ''
+  raise ConfigError(
+    f'model {blame.name_of(_target(net))} returned {what_is(output)}{several}; let it return logits [B, C], alone or '
+    "as (logits, {'features': f})"
+  )
 
 
 def class_of(net: nn.Module) -> type:
@@ -56,13 +77,6 @@ def class_of(net: nn.Module) -> type:
 
 def _target(net):
   return getattr(net, 'nnx_class', type(net))  # what `nnx.bridge.to_linen` wraps
-
-
-def _training(function, train) -> dict:
-  """The training flag of a function, as a keyword argument; {} if it has none."""
-  names = inspect.signature(function).parameters
-  flags = {'train': train, 'training': train, 'deterministic': not train, 'use_running_average': not train}
-  return next(({name: value} for name, value in flags.items() if name in names), {})
 
 
 def is_linen(model: Any) -> bool:
@@ -91,19 +105,46 @@ def check_features(net: Any) -> None:
     )
 
 
+def has_contract(net: Any) -> bool:
+  """Whether a module has the methods and fields of the contract."""
+  return has_features(net) and hasattr(net, 'classes') and hasattr(net, 'lowering')
+
+
 def adapted(net: nn.Module, x: Any) -> nn.Module:
-  """A module that follows the contract: `net` itself, or `net` in an `Adapted`. `x`: an example [1, ...]."""
-  if isinstance(net, Classifier) or (has_features(net) and hasattr(net, 'classes') and hasattr(net, 'lowering')):
+  """A module that follows the contract: `net` itself, or `net` in an `Adapted`. `x`: an example [1, ...].
+
+  Raises:
+    ConfigError: for a module that raises an error or returns something else than logits.
+  """
+  if has_contract(net) and not flags.is_nnx(net) and _has_agreed_flags(net):
     return net
-  probe = Adapted(net, 0)
-  key = jax.random.key(0)
-  try:
-    logits = jax.eval_shape(lambda: probe.init_with_output({'params': key, 'dropout': key}, x, False)[0][0])
-  except Exception as error:
-    raise ConfigError(blame.raised('model', _target(net), error)) from None
+  through: tuple[str, ...] = ()
+  if flags.takes_any(_target(net).__call__) and not isinstance(net, nn.Sequential):
+    ways = (tuple(flags.NAMES), *((name,) for name in flags.NAMES), ())
+    through = next((way for way in ways if not isinstance(_probe(net, x, way), TypeError)), ())
+  logits = _probe(net, x, through)
+  if isinstance(logits, ConfigError):
+    raise logits
+  if isinstance(logits, Exception):
+    raise ConfigError(blame.raised('model', _target(net), logits)) from None
   if not logits.ndim:
     raise ConfigError(f'model {blame.name_of(_target(net))} returns one number; let it return logits [B, C]')
-  return Adapted(net, logits.shape[-1])
+  return Adapted(net, logits.shape[-1], through)
+
+
+def _has_agreed_flags(net) -> bool:
+  kind = type(net)
+  agreed = flags.is_agreed(kind.features) and flags.is_agreed(kind.__call__)
+  return agreed and not flags.arguments(kind.head, True) and not flags.in_fields(net)
+
+
+def _probe(net, x, through) -> Any:
+  """The shape of the logits of a module, or the error that it raises."""
+  probe, key = Adapted(net, 0, through), jax.random.key(0)
+  try:
+    return jax.eval_shape(lambda: probe.init_with_output({'params': key, 'dropout': key}, x, False)[0][0])
+  except Exception as error:
+    return error
 
 
 class Preprocessed(nn.Module):

@@ -1,51 +1,69 @@
 """Which clients form a group, those with equal models, and what it is called."""
 
-import re
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import flax.linen as nn
+import jax
 import numpy as np
 
+from fedkd.checks.kinds import what_is
 from fedkd.models import base
+from fedkd.models.identity import fields, identity
 from fedkd.types import Group
 
-
-def name_of(model: Any) -> str:
-  """The identity of an architecture, equal in all processes: without the lowering of convolutions and the addresses of
-  functions."""
-  net = model.net.clone(lowering='auto') if hasattr(model.net, 'lowering') else model.net
-  return re.sub(r' at 0x[0-9a-f]+', '', repr(net))
+LONGEST = 60  # characters of a name
 
 
 def group_names(nets: Sequence[nn.Module]) -> list[str]:
   """A name for each of several distinct modules: its class and first tuple of widths, and for duplicates the fields in
   which they differ."""
-  fields = [{k: v for k, v in vars(net).items() if k in net.__dataclass_fields__} for net in nets]
-  label = lambda net, values: ' '.join([type(net).__name__, *_widths(values)])
-  names = [label(net, values) for net, values in zip(nets, fields, strict=True)]
-  texts = [{k: str(v) for k, v in values.items() if k not in ('parent', 'name')} for values in fields]
-  return distinct_names(names, texts)
+  values = [dict(fields(net)) for net in nets]
+  label = lambda net, own: ' '.join([_text(base.class_of(net)), *_widths(own)])
+  names = [label(net, own) for net, own in zip(nets, values, strict=True)]
+  return distinct_names(names, [{k: _text(v) for k, v in own.items() if k != 'name'} for own in values])
 
 
 def distinct_names(names: Sequence[str], fields: Sequence[dict[str, str]]) -> list[str]:
-  """Names of which none is given twice: duplicates with the fields in which they differ, or a number.
+  """Names of which none is given twice: duplicates with the fields in which they differ, or a number. They are one
+  line of at most `LONGEST` characters before that number.
 
   `fields`: of each named thing as text, '' for none.
   """
+  names = [_clipped(name) for name in names]
   out = list(names)
   for name in {name for name in names if names.count(name) > 1}:
     same = [i for i, other in enumerate(names) if other == name]
     differ = [k for k in fields[same[0]] if len({fields[i].get(k) for i in same}) > 1]
     more = [', '.join(f'{k}={fields[i][k]}' for k in differ if fields[i].get(k)) for i in same]
+    told = [_clipped(f'{name} {text}'.strip()) for text in more]
     for number, i in enumerate(same):
-      unique = more.count(more[number]) == 1
-      out[i] = ' '.join(filter(None, (name, more[number], '' if unique else f'({number + 1})')))
+      out[i] = told[number] if told.count(told[number]) == 1 else f'{told[number]} ({number + 1})'
   return out
 
 
-def _widths(fields):
-  widths = next((v for v in fields.values() if isinstance(v, tuple | list) and v), ())
+def _clipped(text) -> str:
+  line = ' '.join(text.split())
+  return line if len(line) <= LONGEST else f'{line[: LONGEST - 3]}...'
+
+
+def _text(value) -> str:
+  """A field's value in a name: its numbers and words, the kind of an array, the name of a function."""
+  if isinstance(value, np.ndarray | jax.Array):
+    return what_is(value)
+  if isinstance(value, tuple | list):
+    return f'({", ".join(map(_text, value))}{"," if len(value) == 1 else ""})'
+  if isinstance(value, Mapping):
+    return f'{{{", ".join(f"{_text(key)}: {_text(held)}" for key, held in value.items())}}}'
+  if isinstance(value, nn.Module):
+    return type(value).__name__
+  return getattr(value, '__name__', str(value))
+
+
+def _widths(values):
+  """The first tuple of numbers or words."""
+  plain = lambda v: isinstance(v, tuple | list) and v and all(isinstance(n, int | float | str) for n in v)
+  widths = next((v for v in values.values() if plain(v)), ())
   return ['-'.join(map(str, widths))] if widths else []
 
 
@@ -77,23 +95,13 @@ def grouped(nets: Sequence[nn.Module], models: Sequence[nn.Module]) -> tuple[Gro
   """The groups, in the order in which their modules appear first.
 
   Args:
-    nets: per client, by which they are compared and named.
+    nets: per client, by whose `identity` clients are grouped and by which groups are named.
     models: what a group holds of them, per client.
   """
-  firsts: list[int] = []
-  member: list[int] = []
+  known = {id(net): identity(net) for net in nets}  # of modules that several clients share, once
+  members: dict[Hashable, list[int]] = {}
   for k, net in enumerate(nets):
-    same = [g for g, first in enumerate(firsts) if type(nets[first]) is type(net) and _same(nets[first], net)]
-    if not same:
-      firsts.append(k)
-    member.append(same[0] if same else len(firsts) - 1)
-  names = group_names([nets[first] for first in firsts])
-  ids = [np.flatnonzero(np.array(member) == g).astype(np.int32) for g in range(len(firsts))]
-  return tuple(Group(name, models[first], clients) for name, first, clients in zip(names, firsts, ids, strict=True))
-
-
-def _same(one: Any, other: Any) -> bool:
-  try:
-    return one is other or bool(one == other)
-  except ValueError:  # a field that is an array
-    return repr(one) == repr(other)
+    members.setdefault(known[id(net)], []).append(k)
+  names = group_names([nets[clients[0]] for clients in members.values()])
+  ids = [np.array(clients, np.int32) for clients in members.values()]
+  return tuple(Group(name, models[clients[0]], clients) for name, clients in zip(names, ids, strict=True))

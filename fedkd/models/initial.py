@@ -10,8 +10,8 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from fedkd.checks import blame
-from fedkd.models import base
-from fedkd.models.groups import name_of
+from fedkd.models import base, laws
+from fedkd.models.identity import name_of
 from fedkd.types import Group
 
 INITIAL = ('equal', 'own')  # what the clients of one architecture start from: equal weights, or each its own
@@ -81,6 +81,7 @@ def check_heads(groups: Sequence[Group], x: jax.Array | np.ndarray, y: np.ndarra
         f'models: {group.name} returns logits {list(logits.shape)} for one example of {group.model.classes} classes; '
         'return [batch, classes]'
       )
+    laws.check_modes(group.name, group.model, x)
   classes = [group.model.classes for group in groups]
   if len(set(classes)) > 1:
     heads = ', '.join(f'{g.name}: {c}' for g, c in zip(groups, classes, strict=True))

@@ -138,7 +138,11 @@ def _student(key, t, net, variables, taught, data, how):
   distance = lambda logits, target: losses.kl_divergence(target, logits)
   loss_fn = distillation.towards(net, Pool(image, ()), distance)
   lessons = jnp.arange(image.shape[0]), target
-  fit = lambda key, learner, steps: local.fit(key, learner, how.tx, loss_fn, lessons, size, how.batch, steps, t=t)
+  on = {'t': t, 'before': t * how.steps}
+
+  def fit(key, learner, steps):
+    return local.fit(key, learner, how.tx, loss_fn, lessons, size, how.batch, steps, **on)
+
   loss_of = lambda sums: jnp.float32(local.report(sums)['distill_loss'])  # also of weights in 64 bits
   first = local.start(variables, how.tx)
   if how.validate == 'none':

@@ -58,13 +58,15 @@ def means_of_others(of: str = 'logits', width: int | None = None, rule: AnyRule 
 
   def send(key, t, groups, state, ids, data):
     valid = state['valid']
-    value = jnp.where(valid[..., None], state['value'], 0)
+    absent = jnp.isneginf(state['value']) & valid[..., None]  # minus infinity, which no difference takes out again
+    value = jnp.where(valid[..., None] & ~absent, state['value'], 0)
     total, count = value.sum(0), valid.sum(0)  # [C, width], [C]
 
     def own(slot):
       client = jnp.maximum(slot, 0)
       others = count - valid[client]  # [m, C]
       means = (total - value[client]) / jnp.maximum(others, 1)[..., None]
+      means = jnp.where(absent.sum(0) > absent[client], -jnp.inf, means)
       return jax.vmap(class_message)(means if by_class is None else state['reduced'][client], others > 0)
 
     return tuple(Download(own=own(slot)) for slot in ids)

@@ -4,7 +4,6 @@ A part is {path: array}, its paths being those of `params` with slashes. Groups 
 names: parts of two groups correspond entry by entry, in the order in which a forward pass reaches them.
 """
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -14,6 +13,7 @@ import jax.numpy as jnp
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from fedkd import inference
+from fedkd.servers.static import Static
 from fedkd.servers.weights import variables_of
 from fedkd.types import Data, Download, Group, PyTree, Server
 
@@ -92,20 +92,12 @@ def layers(model: nn.Module, data: Data) -> list[list[str]]:
   return list(found.values())
 
 
-@jax.tree_util.register_static
-@dataclasses.dataclass(frozen=True)
-class Paths:
-  """The paths of a part in one group: static, so that no program, message or checkpoint sees them."""
-
-  names: tuple[str, ...]
-
-
 class PartState(NamedTuple):
-  """The state of the server of a part, and the part's `Paths` in every group, for `global_part`: a method's
-  `variables` sees a state alone."""
+  """The state of the server of a part, and the part's paths in every group, for `global_part`: a method's `variables`
+  sees a state alone."""
 
   server: PyTree
-  paths: tuple[Paths, ...]
+  paths: tuple[Static, ...]
 
 
 def part(select: Select, server: Server, statistics: bool = False) -> Server:
@@ -119,15 +111,15 @@ def part(select: Select, server: Server, statistics: bool = False) -> Server:
   """
 
   def init(key, groups, variables, data):
-    paths = tuple(Paths(tuple(select(g.model, d))) for g, d in zip(groups, data, strict=True))
-    parts = [tuple(pick(v['params'], p.names).values()) for v, p in zip(variables, paths, strict=True)]
+    paths = tuple(Static(tuple(select(g.model, d))) for g, d in zip(groups, data, strict=True))
+    parts = [tuple(pick(v['params'], p.value).values()) for v, p in zip(variables, paths, strict=True)]
     _check_equal(groups, paths, parts)
     some = lambda v: v['batch_stats'] if statistics else {}
     own = tuple({'params': p, 'batch_stats': some(v)} for v, p in zip(variables, parts, strict=True))
     return PartState(server.init(key, groups, own, data), paths)
 
   def receive(key, t, groups, state, uploads, ids, data):
-    ordered = lambda up, paths: {**up, 'params': tuple(up['params'][path] for path in paths.names)}
+    ordered = lambda up, paths: {**up, 'params': tuple(up['params'][path] for path in paths.value)}
     if 'params' in uploads[0]:
       uploads = tuple(map(ordered, uploads, state.paths))
     after, info = server.receive(key, t, groups, state.server, uploads, ids, data)
@@ -141,7 +133,7 @@ def part(select: Select, server: Server, statistics: bool = False) -> Server:
 
 
 def _named(message, paths):
-  return {**message, 'params': dict(zip(paths.names, message['params'], strict=True))}
+  return {**message, 'params': dict(zip(paths.value, message['params'], strict=True))}
 
 
 def global_part(state: PartState, g: int) -> dict:
@@ -155,6 +147,6 @@ def _check_equal(groups: tuple[Group, ...], paths, parts):
     if of_group != shapes[0]:
       listed = lambda names, sizes: ', '.join(f'{n} {list(s)}' for n, s in zip(names, sizes, strict=True)) or 'nothing'
       raise ValueError(
-        f'groups: what {group.name} shares is {listed(own.names, of_group)}, and {groups[0].name} shares '
-        f'{listed(paths[0].names, shapes[0])}; share layers of equal shapes, or give the models features of one width'
+        f'groups: what {group.name} shares is {listed(own.value, of_group)}, and {groups[0].name} shares '
+        f'{listed(paths[0].value, shapes[0])}; share layers of equal shapes, or give the models features of one width'
       )

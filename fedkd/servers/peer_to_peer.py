@@ -15,10 +15,9 @@ def _everyones(blank, groups):
   return jax.tree.map(lambda a: jnp.broadcast_to(a, (clients(groups), *a.shape)), blank(groups))
 
 
-def _collect(key, t, state, uploads, ids):
+def _collect(key, t, groups, state, uploads, ids, data):
   """The messages of this round, one row per client; those of clients that sent none are invalid, unless no client
   did."""
-  del key, t
   new = jax.tree.map(lambda s: s._replace(valid=jnp.zeros_like(s.valid)), state, is_leaf=is_masked)
   for up, slot in zip(uploads, ids, strict=True):
     new = store_rows(new, slot, up)

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedkd import aggregate, local
+from fedkd import aggregate, local, optimizers
 from fedkd.rows import store_rows
 from fedkd.types import Download, Group, PyTree, Server, clients
 
@@ -44,7 +44,7 @@ def weights(
   stateless = tx is None and not isinstance(rule, aggregate.Rule)  # the state is then the variables themselves
 
   def start(variables):
-    opt = () if tx is None else tx.init(variables['params'])
+    opt = () if tx is None else optimizers.init(tx, variables['params'])
     return variables if stateless else GlobalModel(variables, opt, checked.init(variables))
 
   def init(key, groups, variables, data):

@@ -7,6 +7,7 @@ import pandas as pd
 
 from fedkd import analysis, methods
 from fedkd.analysis import compare, figures, results
+from launch import stale
 from launch.benchmark import budget, cells, ranks
 from launch.benchmark.settings import COMMON, NEVER, PROFILES, SIZES, SUITES, applying, reason, settings
 
@@ -29,7 +30,8 @@ Hyperparameters are chosen on held-out rows of all clients, with one seed, by BU
 method: four learning rates of Adam (RATES), or two of them (MIDDLE) with two values of
 one more hyperparameter. The chosen values then run with all seeds. Differences from `private` are paired over seeds;
 intervals are 95 % Student t. Own rows: the mean over clients of the accuracy on test rows that are distributed as their
-own rows. Megabytes are those of all clients and rounds.
+own rows. Megabytes are those of all clients and rounds. A row is stale where its method has changed since it was run;
+the change is below its table.
 """
 RUN = """```bash
 fedkd benchmark --suite=digits --profile=small   # repeat after an interruption: finished results are not run again
@@ -87,6 +89,7 @@ def section(suite, profile, everything, picture) -> list:
     if name in everything:
       lines += [f'### {suite.capitalize()}, {profile}: {setting.title}', '', _nets(setting), '']
       lines += [analysis.markdown(table(everything[name])), '']
+      lines += [stale.note(everything[name]), ''] if stale.note(everything[name]) else []
       if missing := [method for method in applying(name) if method not in everything[name]]:
         lines += [f'Not run: {", ".join(missing)}.', '']
   minutes = sum(result['seconds'] + sum(t['seconds'] for t in result['tuning']) for s in everything.values()
@@ -109,10 +112,10 @@ def _ranked(everything) -> list:
   if difference >= len(accuracy) - 1:  # not even the first and the last
     return [f'{count} settings are too few for ranks of {len(accuracy)} methods to differ significantly.', '']
   average = ranks.average_ranks(accuracy)
-  best = min(average.values())
+  best, judged = min(average.values()), [each for name, each in everything.items() if name not in ALONE]
   lines = [
     {
-      'method': name,
+      'method': stale.marked(name, *(each[name] for each in judged)),
       'average rank': f'{rank:.2f}',
       'not significantly worse than the best': 'yes' if rank - best < difference else 'no',
     }
@@ -135,6 +138,7 @@ def table(found) -> pd.DataFrame:
   plain = lambda result: {k: v for k, v in result['per_seed'].items() if not k.startswith('worst_client_')}
   frame = compare.table({name: {**plain(found[name]), **found[name]} for name in ordered}, 'private')
   own = [found[name]['per_seed'].get('final_local') for name in ordered]
+  frame['run'] = [stale.marked(name, found[name]) for name in ordered]
   frame.insert(3, 'own rows %', ['-' if v is None else analysis.spread(100 * np.array(v)) for v in own])
   frame['chosen'] = [_choice(found[name]['chosen']) for name in ordered]
   return frame.rename(columns={'run': 'method'}).drop(columns='seconds')

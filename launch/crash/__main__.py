@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 import warnings
 
 SOURCE = pathlib.Path(__file__).parents[2] / 'tests' / 'shim.c'
@@ -141,6 +142,8 @@ def case_of(name, folder, asked, wanted):
     try:
       inside()
       code = 0
+    except Exception:
+      traceback.print_exc()
     finally:
       sys.stdout.flush()
       os._exit(code)

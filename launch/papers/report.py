@@ -18,7 +18,8 @@ from them, those in the reasons too. Accuracies are percent. Ours is the mean ov
 
 `paper` is the published setting; `medium` has the published length with narrow nets; `light` has full nets and rounds,
 but Adam and batches of 64; `small` is for machines without an accelerator, and its accuracies are not to be compared
-with printed ones. Minutes are wall-clock time of training, on cores that were shared with other work.
+with printed ones. Minutes are wall-clock time of training, on cores that were shared with other work. A row is stale
+where its method has changed since it was run, as is said below its table.
 """
 CLAIMS = """## Claims of the papers
 

@@ -7,6 +7,7 @@ from ml_collections import ConfigDict
 from fedkd import analysis
 from fedkd import config as base
 from fedkd.analysis import results
+from launch import stale
 from launch.papers import values
 
 FAR = 5  # points from the printed value that need a sentence
@@ -49,7 +50,7 @@ def notes(id, entry, done) -> list:
     _gain(done) if id.startswith('md-') and 'fedmd' in done else '',
     nets(done) if id.startswith('fv-') else '',
   ]
-  return [*special, _same(done), _leaks(done), _images(done), _missing(entry, done)]
+  return [*special, stale.note(done), _same(done), _leaks(done), _images(done), _missing(entry, done)]
 
 
 def _made(done) -> str:
@@ -65,7 +66,7 @@ def table(entry, profile, done) -> pd.DataFrame:
   lines = []
   for row in entry.rows:
     if row.name in done:
-      result, line = done[row.name], {'method': row.name}
+      result, line = done[row.name], {'method': stale.marked(row.name, done[row.name])}
       for name, metric in entry.metrics.items():
         line[name] = _cell(entry, profile, row, name, values.of(result, metric))
       lines.append({**line, **_common(entry, result)})

@@ -169,14 +169,20 @@ def printed(entry, profile, row, name) -> float | None:
   return float(np.mean(of_paper(entry, profile, value))) if isinstance(value, tuple) and value else value or None
 
 
+def named(everything, profile, expression) -> dict:
+  """{name: its result, or None} of the `id/row` or `id/row:metric` in an expression as `by_seed` takes it."""
+  found = {}
+  for name in expression.split(' - '):
+    id, row = name.partition(':')[0].split('/')
+    found[name] = everything.get((id, profile), {}).get(row)
+  return found
+
+
 def by_seed(everything, profile, expression, metric) -> dict | None:
   """{seed: value} of `id/row` or `id/row:metric`, or of the difference of two; None where a row was not run."""
   each = []
-  for name in expression.split(' - '):
-    name, _, own = name.partition(':')
-    id, row = name.split('/')
-    result = everything.get((id, profile), {}).get(row)
-    values = None if result is None else of(result, own or metric)
+  for name, result in named(everything, profile, expression).items():
+    values = None if result is None else of(result, name.partition(':')[2] or metric)
     if values is None:
       return None
     each.append(dict(zip(result['seeds'], values, strict=True)))

@@ -3,7 +3,7 @@
 import pandas as pd
 
 from fedkd import analysis
-from launch import papers
+from launch import papers, stale
 from launch.papers import values
 
 VERDICTS = ('reproduced', 'smaller than printed', 'not decided', 'contradicted', 'not run')
@@ -22,9 +22,16 @@ def _line(everything, claim) -> dict:
       printed = _printed(claim, profile)
       verdict = _verdict(difference, claim.margin, printed)
       line = {**about, 'printed': _signed(printed), 'ours': analysis.spread(difference), 'verdict': verdict}
-      return {**line, 'profile': profile, 'seeds': len(difference), 'why': values.filled(everything, claim.why)}
+      why = [values.filled(everything, claim.why), _stale(everything, profile, claim.more, claim.less)]
+      return {**line, 'profile': profile, 'seeds': len(difference), 'why': ' '.join(filter(None, why))}
   line = {**about, 'printed': _signed(_printed(claim, 'paper')), 'ours': '-', 'verdict': 'not run'}
   return {**line, 'profile': '-', 'seeds': 0, 'why': ''}
+
+
+def _stale(everything, profile, *expressions) -> str:
+  """Which rows of a difference are stale; '' where none is."""
+  each = [item for expression in expressions for item in values.named(everything, profile, expression).items()]
+  return stale.note({name.partition(':')[0].split('/')[1]: result for name, result in each if stale.changes(result)})
 
 
 def _verdict(difference, margin, printed) -> str:
@@ -69,7 +76,14 @@ def decisions(everything) -> dict:
   for question in papers.questions():
     difference = values.difference(everything, question.profile, question.row, question.beside, question.metric)
     if difference is not None:
-      line = {'change': question.change, 'against': question.beside, 'points': analysis.spread(difference)}
+      change = stale.marked(question.change, *_rows(everything, question))
+      line = {'change': change, 'against': question.beside, 'points': analysis.spread(difference)}
       line |= {'seeds': len(difference), 'run': question.row, 'profile': question.profile}
       lines.setdefault(question.text, []).append(line)
   return {text: pd.DataFrame(own) for text, own in lines.items()}
+
+
+def _rows(everything, question) -> list:
+  """The results that a question is about."""
+  sides = question.row, question.beside
+  return [result for side in sides for result in values.named(everything, question.profile, side).values()]

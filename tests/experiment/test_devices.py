@@ -64,7 +64,8 @@ round.run = lambda *args: made.append('a trace') or traced(*args)
 config = fedhe_digits.get_config('smoke')
 config.groups = ({'model': 'MLP', 'clients': 5, 'hidden': (8,)}, {'model': 'MLP', 'clients': 3, 'hidden': (4,)})
 config.data.clients, config.data.public_share, config.eval_rows = 8, 0.2, 100
-config.optimizer = base.optimizer('sgd', learning_rate=0.05)
+# FedHe's clients keep the state of their optimizer, here with a random key.
+config.optimizer = base.optimizer('noisy_sgd' if name == 'fedhe' else 'sgd', learning_rate=0.05)
 options = {'fedavg': {'per_group': True}, 'fedprox': {'per_group': True}}
 options['felo'] = {'initial': 1, 'epochs': 1, 'feature_align': 'pool'}
 options |= {'fedmd': {'subset': 16, 'digest_batch': 8}, 'heterofl': {'epochs': 1}, 'fedh2l': {'batch': 8}}

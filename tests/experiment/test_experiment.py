@@ -121,10 +121,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_older_one(finished, tmp_path, ca
   shutil.copytree(finished[0], tmp_path / 'run')
   workdir = tmp_path / 'run'
   (workdir / 'summary.json').unlink()
-  data = max((workdir / 'checkpoints' / '6' / 'state').rglob('d/*'), key=lambda p: p.stat().st_size)
-  content = bytearray(data.read_bytes())
-  content[len(content) // 2] ^= 1
-  data.write_bytes(content)
+  runs.damage(workdir / 'checkpoints' / '6')
   again = experiment.run(experiment.read_config(workdir), workdir, show=False)
   assert 'checkpoint 6 is damaged' in capsys.readouterr().err
   assert again['state_sha256'] == finished[1]['state_sha256']

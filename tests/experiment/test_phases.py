@@ -155,10 +155,7 @@ def test_a_wrong_branch_is_refused_and_nothing_is_written(finished, images, init
 
 def test_a_branch_from_a_damaged_phase_is_refused(finished, images, tmp_path):
   shutil.copytree(finished[0], tmp_path / 'fedmd')
-  data = max((tmp_path / 'fedmd' / 'phases' / '0' / 'state').rglob('d/*'), key=lambda p: p.stat().st_size)
-  content = bytearray(data.read_bytes())
-  content[len(content) // 2] ^= 1
-  data.write_bytes(content)
+  runs.damage(tmp_path / 'fedmd' / 'phases' / '0')
   made = config(images, 'agg')
   made.init_from = 'fedmd@0'
   with pytest.raises(ConfigError, match=r'fedmd/phases/0 is damaged \(.*\); restore it, or delete'):

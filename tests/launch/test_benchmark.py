@@ -14,6 +14,7 @@ from fedkd.errors import ConfigError, DivergedError
 from fedkd.experiment import build
 from fedkd.experiment.parts import make_plan
 from fedkd.plan import client_updates
+from launch import stale
 from launch.benchmark import __main__ as command
 from launch.benchmark import budget, cells, page, ranks
 from launch.benchmark.settings import PROFILES, SIZES, SUITES, applying, reason, settings
@@ -212,7 +213,7 @@ def test_unknown_settings_and_methods_are_refused(names, chosen, match):
     cells.cells('digits', 'smoke', names, chosen)
 
 
-def test_the_page_has_ranks_pairs_choices_and_reasons(tmp_path):
+def test_the_page_has_ranks_pairs_choices_and_reasons(tmp_path, monkeypatch):
   """fedavg is 10 points above private in all settings, fedhe 5 below: ranks 1, 2, 3."""
   better = {'private': 0.0, 'fedavg': 0.1, 'fedhe': -0.05}
 
@@ -243,3 +244,11 @@ def test_the_page_has_ranks_pairs_choices_and_reasons(tmp_path):
   assert 'two architectures by turns: weights of different architectures have no mean: `fedavg`, `fedprox`.' in text
   assert text.index('| fedavg | 70') < text.index('| private | 60') < text.index('| fedhe | 55')
   assert (tmp_path / 'page-digits-small.png').stat().st_size > 10_000
+  assert '(stale)' not in text
+  change = stale.Change('fedhe', 'it learns more', ('',), (('alpha', budget.grid('fedhe')[0]['alpha']),))
+  monkeypatch.setattr(stale, 'CHANGES', (change,))
+  page.write(tmp_path, tmp_path / 'page.md')
+  text = (tmp_path / 'page.md').read_text()
+  assert '| fedhe (stale) | 3.00 | no |' in text
+  assert text.count('| fedhe (stale) | 55.00 ±') == text.count('again: fedhe: since then it learns more.') == 3
+  assert '| fedavg | 70.00' in text

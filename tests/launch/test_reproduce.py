@@ -14,7 +14,7 @@ from fedkd import config as configs
 from fedkd import methods, models
 from fedkd.analysis import results
 from fedkd.errors import ConfigError
-from launch import papers, reproduce
+from launch import papers, reproduce, stale
 from launch.papers import fedh2l, fedh2l_tables, messages, plots, report, sections, values, verdicts
 
 REGISTRY = papers.registry()
@@ -215,6 +215,34 @@ def test_the_report_puts_printed_beside_ours_and_judges_the_claims(tmp_path):
   path.write_text(json.dumps(leaky))
   report.write(tmp_path / 'results', tmp_path / 'RESULTS.md', draw=False)
   assert "Early stopping watched test rows, as in the authors' code: fedmd." in (tmp_path / 'RESULTS.md').read_text()
+
+
+def test_rows_whose_method_has_changed_since_are_marked_stale(tmp_path, monkeypatch):
+  """fedmd has changed since commit c made its row; fedprox only with another mu, and since another commit."""
+  changes = [
+    stale.Change('fedmd', 'it distils twice', ('b', 'c')),
+    stale.Change('fedprox', 'it pulls harder', ('c',), (('mu', 1.0),)),
+    stale.Change('fedh2l', 'it does nothing', ('b',)),
+  ]
+  monkeypatch.setattr(stale, 'CHANGES', tuple(changes))
+  for row, method in (('fedmd', {}), ('fedprox', {'mu': 0.1}), ('fedh2l', {}), ('fml', {})):
+    one = fake('h2l-rmnist-a10', row, [0, 1, 2], [0.9, 0.91, 0.92])
+    put(tmp_path / 'results', {**one, 'config': {**one['config'], 'method': {'name': row, **method}}})
+  report.write(tmp_path / 'results', tmp_path / 'RESULTS.md', draw=False)
+  text = (tmp_path / 'RESULTS.md').read_text()
+  assert re.findall(r'\| (\w+) \(stale\) \| 91.00', text) == ['fedmd']
+  note = 'Stale, to be run again: fedmd: since then it distils twice.'
+  assert text.count(note) == 2  # under the claims and under the table
+  judged = verdicts.claims(values.found(tmp_path / 'results')).set_index('claim')
+  assert judged.loc['FedH2L beats FedMD in average ACC, alpha = 10 %', 'why'].endswith(note)
+
+
+def test_every_change_in_the_list_concerns_a_committed_result():
+  paths = pathlib.Path(__file__).parents[2].glob('results/**/*.json')
+  made = [one for one in (json.loads(path.read_text()) for path in paths) if 'commit' in one and 'config' in one]
+  for change in stale.CHANGES:
+    assert change.method in methods.__all__
+    assert any(change.what in stale.changes(one) for one in made), f'{change.method} was run again: delete {change}'
 
 
 def test_a_difference_that_excludes_the_printed_one_is_smaller(tmp_path):

@@ -171,7 +171,7 @@ def test_a_client_is_evaluated_as_its_map_and_the_server_behind_it():
     features = NET.apply(own, image, False)[1]['features']
     behind = SERVER.apply(local.variables(learner), features, False)[0]
     server = {**state, 'learner': learner}
-    return method.predict(*method.deployed(NET, own, server), server, image), behind
+    return method.predict(*method.deployed(NET, own, server, 0), server, image), behind
 
   predicted, behind = both(state)
   assert predicted.shape == (5, CLASSES)

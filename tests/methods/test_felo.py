@@ -46,8 +46,9 @@ def messages(model, side, **how):
   def turn(image):
     data = Data(Pool(image, jnp.zeros(4, jnp.int32)), ExampleIndices(jnp.arange(4), jnp.int32(4), jnp.int32(0)), None)
     variables = {'batch_stats': {}, **model.init(KEY, image, False)}
-    server = method.server.init(KEY, (Group('g', model, np.arange(1)),), (variables,), (data,))
-    down = bound(method.server).send(KEY, 0, server, (jnp.zeros(1, jnp.int32),))[0]
+    groups = (Group('g', model, np.arange(1)),)
+    server = method.server.init(KEY, groups, (variables,), (data,))
+    down = bound(method.server, groups, (data,)).send(KEY, 0, server, (jnp.zeros(1, jnp.int32),))[0]
     state = method.client.init(KEY, model, data, variables)
     return method.client.step(KEY, 0, model, state, down, data)[1], down
 
@@ -244,7 +245,8 @@ def test_the_server_is_its_twin(store, align):
   sent = [min(widths)] * len(widths) if align == 'pool' else widths
   server = felo(**how, feature_align=align, initial=INITIAL).server
   state = server.init(KEY, groups, variables, data)
-  receive, rng = jax.jit(bound(server).receive), np.random.default_rng(0)
+  server = bound(server, groups, data)
+  receive, rng = jax.jit(server.receive), np.random.default_rng(0)
   said, weights = [], list(variables)  # said: (round, group, client, class, feature, logits)
   for t in range(5):
     # Client 0 is never there, in round 1 nobody of the first group.
@@ -264,7 +266,7 @@ def test_the_server_is_its_twin(store, align):
     state, _ = receive(KEY, t, state, uploads, tuple(jnp.array(slots) for slots in ids))
     if t == 1:
       assert_same_bits(state['weights'][0], jax.tree.map(jnp.asarray, before))
-    for g, down in enumerate(bound(server).send(KEY, t + 1, state, tuple(map(jnp.array, ids)))):
+    for g, down in enumerate(server.send(KEY, t + 1, state, tuple(map(jnp.array, ids)))):
       on = t + 1 >= INITIAL
       own, knowledge = down.shared['weights'], down.shared['knowledge']
       assert all(bool(s.valid) == on for s in jax.tree.leaves(own, is_leaf=lambda s: isinstance(s, Masked)))

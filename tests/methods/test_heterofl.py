@@ -276,7 +276,109 @@ def test_calibrate_finds_the_statistics_of_all_training_images_batch_by_batch():
     np.testing.assert_allclose(first[name], expected, rtol=1e-4, atol=1e-5)
 
 
+# Channels that are not the leading part of an axis.
+
+
+class Mixed(Classifier):
+  """A convolution and what `kind` does with its channels, with or without a dense layer behind."""
+
+  kind: str = 'flat'
+  width: int = 6
+  rate: float = 1.0
+  classes: int = CLASSES
+  lowering: str = 'auto'
+
+  def setup(self):
+    self.n = round(self.width * self.rate)
+    self.first = nn.Conv(self.n * (2 if self.kind == 'gated' else 1), (3, 3), bias_init=nn.initializers.normal(0.1))
+    self.second, self.last = nn.Dense(2 * self.n, bias_init=nn.initializers.normal(0.1)), nn.Dense(self.classes)
+
+  def features(self, x, train):
+    x = self.first(x)
+    if self.kind == 'gated':
+      x = x[..., : self.n] * jax.nn.relu(x[..., self.n :])
+    x = jnp.tanh(x)[:, ::2, ::2]
+    if self.kind == 'channels first':
+      x = jnp.moveaxis(x, -1, 1)
+    if self.kind == 'reversed':
+      x = x[..., ::-1]
+    if self.kind in ('pooled', 'gated', 'reversed'):
+      x = x.mean((1, 2))
+    x = x.reshape(len(x), -1)
+    return x if self.kind == 'flat head' else jnp.tanh(self.second(x))
+
+  def head(self, f):
+    return self.last(f)
+
+
+KINDS = ('flat', 'flat head', 'channels first', 'gated', 'pooled')
+
+
+@pytest.mark.parametrize('kind', KINDS)
+@pytest.mark.parametrize('rate', [0.5, 1 / 3])
+def test_a_sub_network_is_the_network_with_zeros_elsewhere(kind, rate):
+  """Zeros wherever an upload of the sub-network alone changes nothing; also the rules by number put it there."""
+  images, nets = pool(4), [preprocessed(Mixed(kind, rate=r)) for r in (1.0, rate)]
+  groups = tuple(Group(f'g{g}', net, np.array([g])) for g, net in enumerate(nets))
+  key, data = jax.random.key(3), tuple(Data(images, None, None) for _ in nets)
+  variables = tuple({'batch_stats': {}, **net.init(key, images.example[:1], False)} for net in nets)
+  ids = jnp.array([-1]), jnp.array([1])
+  for rule in (None, aggregate.median):
+    server = heterofl(rule=rule).server
+    state = jax.jit(lambda server=server: server.init(KEY, groups, variables, data))()
+    known = [Masked(jnp.arange(CLASSES)[None], jnp.full((1, CLASSES), g == 1)) for g in range(2)]
+    moved = [
+      {'params': jax.tree.map(lambda a: a[None] + 1, p), 'label': k}
+      for p, k in zip(state['params'], known, strict=True)
+    ]
+    after = received(server, state, tuple(moved), ids)
+    assert_close(after['params'][1], jax.tree.map(lambda a: a + 1, state['params'][1]))
+    inside = jax.tree.map(lambda new, old: jnp.where(new != old, old, 0), after['params'][0], state['params'][0])
+    logits = [
+      np.asarray(net.apply({'params': p}, images.example[:8], False)[0])
+      for net, p in zip(nets, (inside, state['params'][1]), strict=True)
+    ]
+    assert np.ptp(logits[0]) > 0.1
+    np.testing.assert_allclose(*logits, rtol=1e-4, atol=1e-5)
+
+
+def test_ordered_dropout_cuts_behind_a_flattening():
+  """A step of the smaller network moves exactly the weights that are one with the others at zero."""
+  images, index = pool(4), jnp.arange(6)
+  data = Data(images, ExampleIndices(index, jnp.int32(6), jnp.int32(0)), None)
+  whole, half = (preprocessed(Mixed('flat', rate=rate)) for rate in (1.0, 0.5))
+  params = whole.init(jax.random.key(0), images.example[:1], False)['params']
+  step = heterofl(steps=1, ordered=(0.5, 1.0)).client.step
+  turn = jax.jit(lambda key: step(key, 0, whole, (), Download({'params': params}), data)[1]['params'])
+  second = lambda tree: tree['net']['second']['kernel']
+  moved = next(
+    after for after in map(turn, map(jax.random.key, range(20))) if not (second(after) != second(params)).all()
+  )
+  inside = jax.tree.map(lambda new, old: jnp.where(new != old, new, 0), moved, params)
+  places, channels = 4, 6
+  rows = np.arange(places * channels).reshape(places, channels)[:, :3].ravel()
+  np.testing.assert_array_equal(np.flatnonzero((second(inside) != 0).any(1)), rows)
+  narrow = {
+    'first': jax.tree.map(lambda a: a[..., :3], moved['net']['first']),
+    'second': {'kernel': second(moved)[rows, :6], 'bias': moved['net']['second']['bias'][:6]},
+    'last': {**moved['net']['last'], 'kernel': moved['net']['last']['kernel'][:6]},
+  }
+  logits = (
+    whole.apply({'params': inside}, images.example, False)[0],
+    half.apply({'params': {'net': narrow}}, images.example, False)[0],
+  )
+  np.testing.assert_allclose(*logits, rtol=1e-4, atol=1e-5)
+
+
 # Refusals.
+
+
+def test_channels_in_another_order_are_refused():
+  nets = [Mixed('reversed', rate=rate) for rate in (1.0, 0.5)]
+  with pytest.raises(
+    ValueError, match=r'^groups: the first channels of g0 are no network with the shapes of g1, because'
+  ):
+    problem(heterofl(), nets, [1, 1], plan.synchronous()([1, 1], 1), images=pool(4))
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 
 from fedkd import losses, methods, servers
 from fedkd.methods.rhfl import symmetric
+from fedkd.types import Data, ExampleIndices, Pool
 from helpers import assert_close, assert_same_bits, bound, softmax
 from lone_servers import KEY
 from small_nets import made_with
@@ -46,8 +47,9 @@ def test_without_gains_all_are_alike():
 
 def test_a_client_receives_what_the_others_predict_by_their_weights():
   server, rows = servers.confident(0, beta=0.5), jnp.arange(4)
+  public = ExampleIndices(rows, jnp.int32(4), jnp.int32(-1))
+  server = bound(server, data=(Data(Pool(rows, rows), None, public, public=public),))
   state = {
-    'public': {'index': rows, 'label': rows, 'size': jnp.int32(4)},
     'prediction': jnp.zeros((3, 4, 2)),
     **{name: jnp.zeros(3) for name in ('loss', 'weight')},
     **{name: jnp.zeros(3, bool) for name in ('known', 'heard')},
@@ -55,18 +57,18 @@ def test_a_client_receives_what_the_others_predict_by_their_weights():
   }
   slots, losses_of = (jnp.array([2, -1, 0, 1]),), np.array([[3.0, 0, 1, 2], [1.0, 0, 0.8, 2]])
   p = RANDOM.dirichlet(np.ones(2), (2, 4, 4))
-  assert not np.asarray(bound(server).send(KEY, 0, state, slots)[0].own['consensus'].valid).any()
+  assert not np.asarray(server.send(KEY, 0, state, slots)[0].own['consensus'].valid).any()
   for t in range(2):
     uploads = ({'knowledge': jnp.asarray(p[t], jnp.float32), 'loss': jnp.asarray(losses_of[t], jnp.float32)},)
-    state, _ = bound(server).receive(KEY, t, state, uploads, slots)
+    state, _ = server.receive(KEY, t, state, uploads, slots)
   now, before = losses_of[1][[2, 3, 0]], losses_of[0][[2, 3, 0]]
   weight, of = confidences(now, before), p[1][[2, 3, 0]]
-  found = bound(server).send(KEY, 2, state, (jnp.arange(3),))[0].own['consensus']
+  found = server.send(KEY, 2, state, (jnp.arange(3),))[0].own['consensus']
   assert np.asarray(found.valid).all()
   for i in range(3):
     expected = sum(weight[j] * of[j] for j in range(3) if j != i)
     np.testing.assert_allclose(found.value[i], expected, rtol=1e-5)
-  assert_same_bits(bound(server).receive(KEY, 2, state, uploads, (jnp.full(4, -1),))[0], state)
+  assert_same_bits(server.receive(KEY, 2, state, uploads, (jnp.full(4, -1),))[0], state)
 
 
 def test_one_cross_entropy_has_the_gradient_of_all_divergences():

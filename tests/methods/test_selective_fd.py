@@ -8,7 +8,7 @@ import optax
 import pytest
 from hypothesis import given, settings
 
-from fedkd import methods, models, plan, servers
+from fedkd import methods, models, optimizers, plan, servers
 from fedkd.methods import selectors
 from fedkd.models.base import Preprocessed
 from fedkd.types import Masked
@@ -78,15 +78,28 @@ def test_clients_of_one_class_select_images_of_that_class(inputs):
   rows = np.arange(60, 120)
   for c in range(CLASSES):
     found = np.asarray(resembling(made, c, inputs=inputs)(rows))
-    assert found[label[rows] == c].mean() > 0.5
+    assert found[label[rows] == c].mean() > 0.4
     assert found[label[rows] != c].mean() < 0.2
 
 
 def test_with_the_quantile_0_all_other_own_rows_but_the_least_are_above():
   made = problem(methods.private(SGD), [LINEAR], [2], plan.synchronous()([2], 1), [np.arange(20), np.arange(20, 30)])
   for client, rows in ((0, np.arange(20)), (1, np.arange(20, 30))):
-    others = rows[int(0.3 * len(rows)) :]
-    assert np.asarray(resembling(made, client, share=0.0)(others)).sum() == len(others) - 1
+    found = np.asarray(resembling(made, client, share=0.0)(rows))
+    others = len(rows) - int(0.3 * len(rows))
+    assert others - 1 <= found.sum() < len(rows)  # those that the density is estimated from may be above or below
+
+
+def test_of_a_client_whose_rows_are_sorted_by_class_all_classes_are_known():
+  """The 30 % that its density is estimated from, were they the first of its rows, would be of the first class alone."""
+  label = np.asarray(pool().label)
+  parts = [np.concatenate([np.flatnonzero(label == c)[:20] for c in range(2)])]
+  made = problem(methods.private(SGD), [LINEAR], [1], plan.synchronous()([1], 1), parts)
+  rows = np.arange(60, 120)
+  found = np.asarray(resembling(made, 0)(rows))
+  share = [found[label[rows] == c].mean() for c in range(CLASSES)]
+  assert min(share[:2]) > 0.3
+  assert share[2] < 0.2
 
 
 def test_the_box_of_mnist_is_the_published_one():
@@ -111,8 +124,8 @@ def consensus():
     up = jnp.asarray(p, jnp.float32)
     up = up if votes is None else Masked(up, jnp.asarray(votes))
     ids = (jnp.arange(len(p)),)
-    state = received(server, state, ({'knowledge': up},), ids)
-    return jax.jit(lambda state: bound(server).send(KEY, 1, state, ids)[0].shared)(state)
+    state = received(server, state, ({'knowledge': up},), ids, groups=made.groups, data=made.data)
+    return jax.jit(lambda state: bound(server, made.groups, made.data).send(KEY, 1, state, ids)[0].shared)(state)
 
   return run
 
@@ -163,6 +176,44 @@ def test_the_ledger_counts_what_is_selected_and_kept():
     kept = mine.any(0).sum()
     assert int(report.server['labelled_rows'][0]) == kept
   assert_same_bits(state.client[0]['selected'], made.state.client[0]['selected'])
+
+
+def test_clients_are_evaluated_as_after_the_distillation_of_the_round():
+  """Softmax regression in float64, all six public images in every batch."""
+  made = problem(methods.selective_fd(SGD, **TURN), [LINEAR], [3], plan.synchronous()([3], 1))
+  state, target = made.run()[0], np.random.default_rng(0).dirichlet(np.ones(CLASSES), 6)
+  assert_same_bits(made.ready(made.state).client, made.state.client)  # there is no consensus yet
+  state = with_consensus(state, target)
+  image = np.asarray(made.data[0].pool.example[state.server['last']], float)
+  x = np.concatenate([(image.reshape(6, -1) - 128) / 64, np.ones((6, 1))], 1)
+  before, after = (weights_of(one.client[0]) for one in (state, made.ready(state)))
+  for w, found in zip(before, after, strict=True):
+    for _ in range(TURN['digest_steps']):
+      p = np.exp(x @ w) / np.exp(x @ w).sum(1, keepdims=True)
+      w = w - 0.1 * x.T @ (p - target) / 6
+    np.testing.assert_allclose(found, w, rtol=1e-4, atol=1e-5)
+  assert np.abs(after - before).max() > 1e-3
+
+
+def with_consensus(state, target):
+  return state._replace(server={**state.server, 'consensus': jnp.float32(target), 'on': jnp.ones(len(target), bool)})
+
+
+def weights_of(client):
+  """[n, 1 + inputs, C] of the clients' softmax regressions in float64, the bias last."""
+  dense = client['learner']['learner'].params['net']['output']
+  return np.concatenate([dense['kernel'], dense['bias'][:, None]], 1).astype(float)
+
+
+def test_the_next_update_goes_on_from_the_models_that_were_evaluated():
+  """Bit for bit, with random batches, and at the learning rate of the round before; no row of its own is trained on."""
+  tx = optimizers.scheduled(SGD, lambda t: 1 / (1 + t))
+  method = methods.selective_fd(tx, **{**TURN, 'digest_batch': 2, 'steps': jnp.int32(0)})
+  made = problem(method, [LINEAR], [3], plan.synchronous()([3], 2))
+  state = with_consensus(made.run(1, length=1)[0], np.random.default_rng(0).dirichlet(np.ones(CLASSES), 6))
+  ready, after = made.ready(state), made.run(1, state, 1, length=1)[0]
+  assert_same_bits(ready.client[0]['learner'], after.client[0]['learner'])
+  assert np.abs(weights_of(after.client[0]) - weights_of(state.client[0])).max() > 1e-3
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,57 @@
+"""Numbers that a device does not hold: NaN and infinity, and those beyond the dtype that JAX gives them."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedkd.checks.kinds import as_array, is_integer
+
+
+def examples(field: str, x: Any) -> Any:
+  """Real numbers [N, ...] of a dtype that JAX has, none of them changed but by rounding.
+
+  Raises:
+    ValueError: for other kinds of numbers, NaN, infinity, and what is beyond 32 bits; in one sentence.
+  """
+  x = as_array(field, x, 'examples [N, ...]')
+  if x.ndim < 1 or not x.size:
+    raise ValueError(f'{field} has shape {list(x.shape)}; give examples [N, ...], at least one')
+  if not (is_integer(x.dtype) or x.dtype == bool or jnp.issubdtype(x.dtype, jnp.floating)):
+    real = 'real numbers' if jnp.issubdtype(x.dtype, jnp.complexfloating) else 'numbers, for text integer tokens'
+    raise ValueError(f'{field} is {x.dtype}{list(x.shape)}; give {real}')
+  dtype = _held(x.dtype)
+  if jnp.issubdtype(x.dtype, jnp.floating) or x.dtype.itemsize > dtype.itemsize:  # others fit: they are not looked at
+    in_range(field, x, dtype)
+  return x.astype(dtype, copy=False)
+
+
+def _held(dtype) -> Any:
+  """The dtype that JAX has for another one; NumPy has floats of more than 64 bits."""
+  wide = jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize > 8
+  return jax.dtypes.canonicalize_dtype(np.dtype(np.float64) if wide else dtype)
+
+
+def in_range(field: str, x: Any, dtype: Any) -> None:
+  """Checks that a dtype holds all numbers of an array [N, ...]; those that are traced have no values yet.
+
+  Raises:
+    ValueError: with the first row that has another one, NaN or infinity.
+  """
+  if isinstance(x, jax.core.Tracer):
+    return
+  whole = is_integer(dtype)
+  kind, limits = (int, jnp.iinfo(dtype)) if whole else (float, jnp.finfo(dtype))
+  least, most = kind(limits.min), kind(limits.max)
+  if least <= kind(x.min()) and kind(x.max()) <= most:  # NaN is in no range
+    return
+  x = np.asarray(x)
+  row, *_ = np.argwhere(~((x >= least) & (x <= most)))[0]
+  value = kind(next(v for v in x[row].reshape(-1) if not least <= v <= most))
+  remedy = (
+    'number what occurs from 0, for example by np.unique(x, return_inverse=True)[1]'
+    if whole
+    else 'replace such values or leave out their rows'
+  )
+  raise ValueError(f'{field}[{row}] has {value:.6g}, which {dtype} cannot hold; {remedy}')

@@ -1,0 +1,49 @@
+"""RHFL: three rounds of a twin in NumPy."""
+
+import numpy as np
+import optax
+
+from fedkd import methods, models, plan
+from helpers import CLASSES, problem, softmax
+from twins import OWN, PARTS, RATE, assert_alike, parties
+
+CE, RCE, BETA, SUBSET = 0.3, 0.7, 0.5, 8
+
+
+def symmetric(p, y):
+  """(the losses [B] of probabilities and one-hot labels [B, C], their gradients to the logits)."""
+  log = np.log(np.where(y > 0, 1, 1e-4))
+  losses = -CE * (y * np.log(p)).sum(1) - RCE * (p * log).sum(1)
+  return losses, CE * (p - y) - RCE * p * (log - (p * log).sum(1, keepdims=True))
+
+
+def test_three_rounds_are_those_of_the_twin():
+  method = methods.rhfl(optax.sgd(RATE), SUBSET, 2, SUBSET, epochs=2, batch=12, ce=CE, rce=RCE, beta=BETA)
+  made = problem(method, [models.MLP((), classes=CLASSES)], [3], plan.synchronous()([3], 3), PARTS)
+  _, y, clients = parties(made, lambda client: client['learner'])
+  state, last, weight, predicted, lost = made.state, None, None, None, None
+  for t in range(3):
+    index = np.asarray(state.server['index'])
+    state, report = made.run(1, state, t, length=1)
+    info = {name: np.asarray(values)[0] for name, values in report.info[0].items()}
+    for k, party in enumerate(clients):
+      if t:
+        others = [j for j in range(3) if j != k]
+        target = np.einsum('j,jmc->mc', weight[others], predicted[others])
+        distilled = [party.train(last, target) for _ in range(2)]
+        np.testing.assert_allclose(info['distill_loss'][k], np.mean(distilled), rtol=1e-4)
+      losses = []
+      for _ in range(2):
+        each, slope = symmetric(party.probabilities(OWN[k]), y[OWN[k]])
+        party.descend(OWN[k], slope)
+        losses.append(each.mean())
+      np.testing.assert_allclose(info['loss'][k], np.mean(losses), rtol=1e-4)
+    before, last = lost, index
+    predicted = np.stack([party.probabilities(index) for party in clients])
+    lost = np.array([symmetric(party.probabilities(OWN[k]), y[OWN[k]])[0].mean() for k, party in enumerate(clients)])
+    gain = (before - lost) / lost if t else None
+    weight = softmax(1 / 2 + BETA * gain / gain.sum()) if t else np.full(3, 1 / 2)
+    np.testing.assert_allclose(state.server['prediction'], predicted, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(state.server['loss'], lost, rtol=1e-4)
+    np.testing.assert_allclose(state.server['weight'], weight, rtol=1e-4)
+    assert_alike(state.client[0]['learner'], clients)

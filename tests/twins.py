@@ -1,0 +1,63 @@
+"""Softmax regression in NumPy, float64, whole batches at once: what slow twins of methods train."""
+
+import numpy as np
+
+from helpers import CLASSES, EXAMPLES, row, softmax
+
+RATE = 0.1
+# Of 16, 8 and 4 rows the last 4, 4 and 2 are shared; batches of 12 hold every other row as often.
+PARTS = [np.arange(16), np.arange(40, 48), np.arange(70, 74)]
+OWN = [part[:n] for part, n in zip(PARTS, (12, 4, 2), strict=True)]
+
+
+def numbers_of(learner):
+  """[d + 1, C], the last row the bias: the parameters of a linear net."""
+  dense = learner.params['net']['output']
+  return np.vstack([np.asarray(dense['kernel'], float), np.asarray(dense['bias'], float)[None]])
+
+
+class Party:
+  """A client of one linear layer."""
+
+  def __init__(self, x, learner):
+    self.x, self.w = x, numbers_of(learner)
+
+  def logits(self, rows):
+    return self.x[rows] @ self.w
+
+  def probabilities(self, rows, temperature=1.0):
+    return softmax(self.logits(rows) / temperature)
+
+  def descend(self, rows, slope):
+    """A step of gradient descent along the gradients [B, C] of the rows' own losses, which are averaged."""
+    self.w = self.w - RATE * self.x[rows].T @ slope / len(rows)
+
+  def train(self, rows, target):
+    """A step towards probabilities [B, C]; the cross-entropy before it."""
+    p = self.probabilities(rows)
+    self.descend(rows, p * target.sum(-1, keepdims=True) - target)
+    return -(target * np.log(p)).sum(-1).mean()
+
+
+def parties(made, learner=lambda client: client):
+  """(x [N, d + 1] with a column of ones, labels [N] one-hot, a `Party` per client) of a problem with one group."""
+  image, label = map(np.asarray, made.data[0].pool)
+  x = np.concatenate([(image.reshape(EXAMPLES, -1) - 128.0) / 64, np.ones((EXAMPLES, 1))], 1)
+  count = made.groups[0].ids.shape[0]
+  return x, np.eye(CLASSES)[label], [Party(x, learner(row(made.state.client[0], k))) for k in range(count)]
+
+
+def assert_alike(learners, found):
+  """Whether the stacked learners of a group have the parameters of the parties."""
+  for k, party in enumerate(found):
+    np.testing.assert_allclose(numbers_of(row(learners, k)), party.w, rtol=1e-4, atol=1e-5)
+
+
+def slope_of(loss, z, step=1e-5):
+  """The gradient of a loss to an array, by central differences."""
+  slope = np.zeros_like(z)
+  for at in np.ndindex(z.shape):
+    away = np.zeros_like(z)
+    away[at] = step
+    slope[at] = (loss(z + away) - loss(z - away)) / (2 * step)
+  return slope
