@@ -63,11 +63,13 @@ def cached_consensus(
     check_caches(clients(groups), rows, classes)
     index = drawn(key, public, many, uniform)
     return {
+      'public': public,  # it could be read off the data, but checkpoints of earlier versions could not do without it
       'consensus': jnp.zeros((many, classes)),  # the server's labels of the last rows
       'on': jnp.zeros((), bool),
       'last': index,
       'index': index,
       'rule': checked.init(jnp.zeros((many, classes))),
+      'place': places(data[0]),  # of each row of the pool in the caches
       'cache': jnp.zeros((rows, classes)),
       'since': jnp.full(rows, -1, jnp.int32),  # the round of each entry, -1 without one
       'copies': jnp.full((clients(groups), rows), -1, jnp.int32),  # the round of each client's copy
@@ -84,8 +86,7 @@ def cached_consensus(
     knowledge = jnp.concatenate([up['knowledge'].value for up in uploads])
     reduced, memory = checked.update(knowledge, weight, state['rule'])
     reduced = sharpen(reduced)
-    place = places(data[0])  # of each row of the pool in the caches
-    at, before = place[state['index']], place[state['last']]
+    at, before = (state['place'][state[name]] for name in ('index', 'last'))
     asked, since = requested(state, t, at), state['since'][at]
     fresh, old = since < 0, (since >= 0) & (t - since >= duration + published_off_by_one)
     # Participants now have what there is of the rows that were last when they were sent.
@@ -95,7 +96,7 @@ def cached_consensus(
       'consensus': jnp.where(asked[:, None], reduced, state['cache'][at]),
       'on': jnp.ones((), bool),
       'last': state['index'],
-      'index': drawn(key, *public_rows(data, subset), uniform),
+      'index': drawn(key, state['public'], state['index'].shape[0], uniform),
       'cache': state['cache'].at[at].set(jnp.where(fresh[:, None], reduced, state['cache'][at])),
       'since': state['since'].at[at].set(jnp.where(fresh, t, jnp.where(old, -1, since))),
       'copies': jnp.where(state['on'], have, state['copies']),
@@ -104,8 +105,7 @@ def cached_consensus(
     return {**state, **new, 'rule': memory}, {'requested_rows': jnp.sum(asked)}
 
   def send(key, t, groups, state, ids, data):
-    place = places(data[0])
-    last, index = place[state['last']], place[state['index']]
+    last, index = (state['place'][state[name]] for name in ('last', 'index'))
     since, on = state['since'][last], state['on']
     labels = jnp.where(since[:, None] < 0, state['consensus'], state['cache'][last])
     shared = {

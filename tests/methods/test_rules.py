@@ -88,9 +88,9 @@ def sent(server, state):
   return jax.jit(bound(server, groups, data).send)(KEY, 1, state, IDS)[0]
 
 
-def reduced(server, state, uploads, ids):
+def reduced(server, state, uploads, ids, t=0):
   groups, _, data = parties()
-  return received(server, state, uploads, ids, groups=groups, data=data)
+  return received(server, state, uploads, ids, t, groups, data)
 
 
 FAR = aggregate.centred_clipping(1e6)
