@@ -11,7 +11,7 @@ The entry points: clients from arrays, a method on them, rounds.
   simulation.accuracy(state, x_test, y_test)
 """
 
-from fedkd import aggregate, codecs, ledger, losses, methods, models, optimizers, plan, servers
+from fedkd import aggregate, codecs, ledger, losses, methods, models, optimizers, plan, schedules, servers
 from fedkd.federation import Federation, federation
 from fedkd.round import Report
 from fedkd.simulation import Simulation, SimulationState, simulation
@@ -40,6 +40,7 @@ __all__ = [
   'models',
   'optimizers',
   'plan',
+  'schedules',
   'servers',
   'simulation',
 ]

@@ -4,7 +4,6 @@
 For this process and those that it starts they are modules `configs` and `launch`, which an environment does not get.
 """
 
-import ast
 import importlib
 import os
 import pathlib
@@ -109,7 +108,9 @@ def main(words=None):
 
     print(f'fedkd {fedkd.__version__}')
   elif words[0] in commands:
-    with importlib.import_module('launch.exits').codes():
+    exits = importlib.import_module('launch.exits')
+    with exits.codes():
+      exits.check_once(words[1:])
       commands[words[0]](words[1:])
   else:
     _refuse(f'command {words[0]!r} is unknown; choose one of {", ".join(commands)}')
@@ -130,8 +131,8 @@ def run(words):
     if not path.is_file():
       _refuse(f'config {name!r} is unknown; choose one of {", ".join(names)}, or give the path of a file')
     if any(map(_asks_for_help, words[1:])):
-      print(f'{_docstring(path)}\n\nFields, with the values of {name}{colon}{string}, and what they may be:\n')
-      print(_fields(path, string))
+      about, fields = _docstring(path), _fields(f'{path}{colon}{string}')
+      print(f'{about}\n\nFields, with the values of {name}{colon}{string}, and what they may be:\n\n{fields}')
       return
     words = [f'--config={path}{colon}{string}', *words[1:]]
   module = importlib.import_module('launch.main')
@@ -205,18 +206,12 @@ def _asks_for_help(word) -> bool:
 
 def _docstring(path) -> str:
   """The docstring of a config, without importing it."""
-  return ast.get_docstring(ast.parse(path.read_text())) or 'a config file'
+  return importlib.import_module('fedkd.config.file').docstring(str(path)) or 'a config file'
 
 
-def _fields(path, string) -> str:
-  """The fields of a config file, which is imported for it."""
-  import runpy
-
-  errors, config = importlib.import_module('fedkd.errors'), importlib.import_module('fedkd.config')
-  try:
-    return config.described(runpy.run_path(str(path))['get_config'](string))
-  except errors.ConfigError as error:
-    return _refuse(error)
+def _fields(path) -> str:
+  """The fields of a config file, FILE or FILE:STRING, which is imported for it."""
+  return importlib.import_module('fedkd.config').described(importlib.import_module('fedkd.config.file').load(path))
 
 
 def _refuse(text):

@@ -19,10 +19,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedkd.checks import blame
-from fedkd.checks.kinds import check_is, what_is
+from fedkd.checks.kinds import check_is, short, what_is
 from fedkd.errors import ConfigError
 from fedkd.ranges import Range, Ratio, checked
-from fedkd.types import Client, Download, Known, Masked, Method, PeerMessages, PyTree
+from fedkd.types import Download, Known, Masked, Method, PeerMessages, PyTree
 
 __all__ = [
   'Codec',
@@ -149,6 +149,7 @@ def _check_codec(field, codec):
   for name, returns in (('encode', '(key, row) -> {name: array}'), ('decode', '(parts, width) -> float32[width]')):
     if not callable(function := getattr(codec, name)):
       raise ConfigError(f'{field}.{name} is {what_is(function)}; give a function {returns}')
+  check_is(f'{field}.changes', codec.changes, bool, 'True or False')
 
 
 def _encode(codec, key, row) -> dict:
@@ -159,9 +160,14 @@ def _encode(codec, key, row) -> dict:
   """
   parts = blame.call('encode of codec', codec.encode, key, row)
   arrays = parts.values() if isinstance(parts, dict) else ()
-  if not arrays or not all(isinstance(a, jax.Array | np.ndarray | np.generic | int | float) for a in arrays):
-    found = f'a dict of {", ".join(map(what_is, arrays)) or "nothing"}' if isinstance(parts, dict) else what_is(parts)
-    raise ConfigError(f'encode of codec {_named(codec.encode)} returned {found}; let it return {{name: array}}')
+  fits = all(isinstance(a, jax.Array | np.ndarray | np.generic | int | float) for a in arrays)
+  if not arrays or not fits or not all(isinstance(name, str) for name in parts):
+    found = (
+      f'a dict of {", ".join(f"{short(k)}: {what_is(a)}" for k, a in parts.items()) or "nothing"}'
+      if isinstance(parts, dict)
+      else what_is(parts)
+    )
+    raise ConfigError(f'encode of codec {blame.named(codec.encode)} returned {found}; let it return {{name: array}}')
   return {name: jnp.asarray(a) for name, a in parts.items()}
 
 
@@ -173,12 +179,10 @@ def _decode(codec, parts, width) -> jax.Array:
   """
   row = blame.call('decode of codec', codec.decode, parts, width)
   if not isinstance(row, jax.Array) or row.shape != (width,) or not jnp.issubdtype(row.dtype, jnp.floating):
-    raise ConfigError(f'decode of codec {_named(codec.decode)} returned {what_is(row)}; let it return float32[{width}]')
+    raise ConfigError(
+      f'decode of codec {blame.named(codec.decode)} returned {what_is(row)}; let it return float32[{width}]'
+    )
   return row
-
-
-def _named(function) -> str:
-  return f'{blame.name_of(function)}{blame.place(function)}'
 
 
 def coded(method: Method, up: Codec | None = None, down: Codec | None = None) -> Method:
@@ -219,7 +223,7 @@ def coded(method: Method, up: Codec | None = None, down: Codec | None = None) ->
     return tuple(Download(encoded(down, key, d.shared), to_each(i, d.own)) for d, i in zip(downs, ids, strict=True))
 
   server = method.server._replace(receive=receive, send=send)
-  return method._replace(client=Client(method.client.init, step), server=server)
+  return method._replace(client=method.client._replace(step=step), server=server)
 
 
 _wrapped = lambda leaf: isinstance(leaf, Masked | PeerMessages)

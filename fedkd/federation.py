@@ -11,6 +11,7 @@ from jax.typing import ArrayLike
 
 from fedkd.checks import arguments
 from fedkd.models import base, groups, initial
+from fedkd.summary import summary
 from fedkd.types import Data, ExampleIndices, Group, Pool, PyTree
 
 Indices = Sequence[int] | jax.Array | np.ndarray
@@ -36,6 +37,9 @@ class Federation(NamedTuple):
     shared = self.shared or (None,) * len(self.groups)
     tables = zip(self.private, shared, strict=True)
     return tuple(Data(self.pool, private, self.everyone, given, self.public) for private, given in tables)
+
+  def __repr__(self):
+    return summary(self.groups, self.pool, self._asdict())
 
 
 def federation(

@@ -203,18 +203,18 @@ def cut(path, count) -> str:
   return after
 
 
-def make(workdir):
-  """Makes the run directory.
+def make(folder, field='workdir'):
+  """Makes a directory, that of a run or another.
 
   Raises:
-    ConfigError: if it cannot be made.
+    ConfigError: if it cannot be made; `field` names it.
   """
   try:
-    if not workdir.is_dir():
-      workdir.mkdir(parents=True, exist_ok=True)
-      sync(workdir.parent)
+    if not folder.is_dir():
+      folder.mkdir(parents=True, exist_ok=True)
+      sync(folder.parent)
   except OSError as error:
-    raise ConfigError(f'workdir={workdir} cannot be made ({error.strerror}); choose another') from error
+    raise ConfigError(f'{field}={folder} cannot be made ({error.strerror}); choose another') from error
 
 
 def warn(text):

@@ -64,9 +64,9 @@ def tally(label: jax.Array, **means: jax.Array) -> dict:
 
 
 def report(sums: dict) -> dict:
-  """A client's info from the sums of `fit`: `examples`, and the mean over them of every other metric."""
+  """A client's info from the sums of `fit`: `examples`, and the mean over them of every other metric, NaN of none."""
   metrics = sums['metrics']
-  per = jnp.maximum(metrics['examples'], 1)
+  per = metrics['examples']
   return {name: total if name == 'examples' else total / per for name, total in metrics.items()}
 
 
@@ -121,14 +121,16 @@ def _check_training(batch, steps, epochs):
   for field, value, least in (('batch', batch, 1), ('steps', steps, 0), ('epochs', epochs, 0)):
     if value is not None and not isinstance(value, jax.Array) and value < least:
       raise ValueError(f'{field}={value} must be at least {least}')
-  if _given(steps) == _given(epochs):
-    raise ValueError(
-      f'local training needs steps or epochs, not both: steps={steps}, epochs={epochs}; set one to 0 and the '
-      'other above 0'
+  if given(steps) == given(epochs):
+    said = ', '.join(
+      f'{field}={"traced" if isinstance(value, jax.Array) else value}'
+      for field, value in (('steps', steps), ('epochs', epochs))
     )
+    raise ValueError(f'local training needs steps or epochs, not both: {said}; set one to 0 and the other above 0')
 
 
-def _given(count) -> bool:
+def given(count: int | jax.Array | None) -> bool:
+  """Whether a number of steps or epochs asks for training; neither None nor 0 does."""
   return isinstance(count, jax.Array) or bool(count)  # traced: whether it is 0 will be seen
 
 
@@ -201,12 +203,12 @@ def fit(
   sample = jax.tree.map(lambda leaf: jnp.zeros((batch, *leaf.shape[1:]), leaf.dtype), rows)
   shapes = jax.eval_shape(loss_fn, learner.params, learner.batch_stats, key, sample)[1][1]
   nothing = jax.tree.map(jnp.zeros_like, shapes)
-  each = -(-size // batch) if _given(epochs) else 1  # steps of an epoch
-  in_each_round = epochs if _given(epochs) else steps
+  each = -(-size // batch) if given(epochs) else 1  # steps of an epoch
+  in_each_round = epochs if given(epochs) else steps
   assert in_each_round is not None  # one of both is given
   past = (t * in_each_round if before is None else before) * each
   start = learner._replace(opt=optimizers.advanced(learner.opt, past)), nothing
-  if _given(epochs):
+  if given(epochs):
     return jax.lax.fori_loop(0, epochs, epoch, start)
   after = jax.lax.fori_loop(0, steps, step, start)
   return jax.tree.map(lambda a, b: jnp.where(size > 0, a, b), after, (learner, nothing))

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import optax
 
 from fedkd.checks import blame, returned
+from fedkd.checks.kinds import what_is
 from fedkd.errors import ConfigError
 from fedkd.ranges import Scale, Share, Weight, checked
 from fedkd.schedules import Schedule
@@ -117,9 +118,11 @@ def init(tx: optax.GradientTransformation, params: PyTree) -> PyTree:
   """The state of `tx` before its first step.
 
   Raises:
-    ConfigError: for an error in it, in one sentence.
+    ConfigError: for an error in it, or a state that is no tree of arrays, in one sentence.
   """
-  return blame.call('tx', tx.init, params)
+  state = blame.call('tx', tx.init, params)
+  returned.check_arrays(f'tx {blame.named(tx.init)} returned', 'state', state)
+  return state
 
 
 def update(
@@ -132,13 +135,18 @@ def update(
       updates that are not like the parameters, or for another state than before.
   """
   try:
-    updates, after = optax.with_extra_args_support(tx).update(grads, state, params, round=t)
+    pair = optax.with_extra_args_support(tx).update(grads, state, params, round=t)
   except ConfigError:
     raise
   except Exception as error:
-    remedy = f'; {EXTRA}' if isinstance(error, TypeError) else ''
+    remedy = f'; {EXTRA}' if isinstance(error, TypeError | AttributeError) else ''
     raise ConfigError(blame.raised('tx', tx.update, error) + remedy) from error
-  who = f'tx {blame.name_of(tx.update)}{blame.place(tx.update)} returned'
+  who = f'tx {blame.named(tx.update)} returned'
+  if not isinstance(pair, tuple) or len(pair) != 2:
+    raise ConfigError(f'{who} {what_is(pair)}; let it return (updates, state)')
+  updates, after = pair
+  for what, tree in zip(('updates', 'state'), pair, strict=True):
+    returned.check_arrays(who, what, tree)
   returned.check_like(f'{who} updates', params, updates, 'let them be like the parameters', dtypes=False)
   returned.check_like(f'{who} a state', state, after, 'let its init and update agree')
   return updates, after
@@ -155,10 +163,31 @@ def advanced(state: PyTree, steps: jax.Array | int) -> PyTree:
   A schedule's state is nothing but a `count`: of those that optax's optimizers take in place of a learning rate, and of
   `inject_hyperparams`. One inside `optax.MultiSteps` is left alone: it counts every k-th step, and no state says k.
   """
-  is_schedule = lambda node: getattr(node, '_fields', ()) == ('count',)
-  stops = lambda node: is_schedule(node) or isinstance(node, optax.MultiStepsState)
-  later = lambda node: node._replace(count=jnp.maximum(node.count, steps)) if is_schedule(node) else node
+  stops = lambda node: _is_schedule(node) or isinstance(node, optax.MultiStepsState)
+  later = lambda node: node._replace(count=jnp.maximum(node.count, steps)) if _is_schedule(node) else node
   return jax.tree.map(later, state, is_leaf=stops)
+
+
+def _is_schedule(node) -> bool:
+  return getattr(node, '_fields', ()) == ('count',)
+
+
+def restarted(tx: optax.GradientTransformation) -> optax.GradientTransformation:
+  """`tx` as if every step had an optimizer of its own: without moments, so that a step of Adam is about the learning
+  rate times the sign of the gradient.
+
+  What is no memory of gradients goes on: schedules, random keys, and the batches that `optax.MultiSteps` collects.
+  """
+
+  def goes_on(node):
+    is_key = isinstance(node, jax.Array) and jnp.issubdtype(node.dtype, jax.dtypes.prng_key)
+    return is_key or _is_schedule(node) or isinstance(node, optax.MultiStepsState | optax.AddNoiseState)
+
+  def step(grads, state, params=None, *, round=0, **_):
+    fresh = jax.tree.map(lambda new, old: old if goes_on(new) else new, init(tx, params), state, is_leaf=goes_on)
+    return update(tx, grads, fresh, params, round)
+
+  return optax.GradientTransformationExtraArgs(tx.init, step)
 
 
 class ServerMoments(NamedTuple):

@@ -1,7 +1,8 @@
 """Ranges of hyperparameters, declared in the signature of their factory: `batch: Positive = 50, alpha: Weight = 1.0`.
 
 `checked` makes a factory refuse other values, with the name and the range; configs check the same annotations, and
-`--help` of a config prints them. Traced values, arrays and functions are let through. Optimizers and modules it looks
+`--help` of a config prints them. An array without axes is the number it holds. Traced values and functions are let
+through, and arrays where no single number is asked for. Optimizers and modules it looks
 at by their annotation, too: configs have blocks in their place.
 """
 
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import Annotated, Any, NamedTuple
 
 import flax.linen as nn
+import jax
 import numpy as np
 import optax
 
@@ -53,7 +55,8 @@ Factory = typing.TypeVar('Factory', bound=Callable)
 
 
 def checked(factory: Factory) -> Factory:
-  """`factory`, which refuses arguments outside the ranges of its annotations, and what is no optimizer or module.
+  """`factory`, which refuses arguments outside the ranges of its annotations, and what is no optimizer or module; where
+  one of `steps` and `epochs` is given, the default of the other does not count.
 
   Raises:
     ConfigError: by the factory, in one sentence with the name, the value and the range or remedy.
@@ -63,13 +66,24 @@ def checked(factory: Factory) -> Factory:
   @functools.wraps(factory)
   def make(*args, **values):
     annotations = annotations_of(factory)
-    given = signature.bind(*args, **values).arguments
+    given = signature.bind(*args, **values)
     for look in (check, check_object):  # numbers first
-      for name, value in given.items():
+      for name, value in given.arguments.items():
         look(name, value, annotations.get(name, Any))
-    return factory(*args, **values)
+    given.arguments.update({name: _number(value) for name, value in given.arguments.items()})
+    return factory(*given.args, **given.kwargs, **_turned_off(signature, given.arguments))
 
   return typing.cast(Factory, make)
+
+
+def _turned_off(signature, given) -> dict[str, None]:
+  """The other way to say how long local training is, which has a default that would contradict the one given."""
+  for named, other in (('steps', 'epochs'), ('epochs', 'steps')):
+    if {named, other} <= signature.parameters.keys() and other not in given:
+      value = given.get(named)
+      if value is not None and (hasattr(value, 'dtype') or value):
+        return {other: None}
+  return {}
 
 
 @functools.cache
@@ -87,11 +101,14 @@ def check(field: str, value: Any, annotation: Any) -> None:
   Raises:
     ConfigError: in one sentence with field, value and range.
   """
-  if isinstance(value, np.generic):
-    value = value.item()
-  if hasattr(value, 'dtype') or callable(value):  # traced or an array; a schedule or a rule
+  if isinstance(value, jax.core.Tracer) or callable(value):  # known later only; a schedule or a rule
     return
   options = _options(annotation)
+  value = _number(value)
+  if isinstance(value, np.ndarray | jax.Array):
+    if all(_kind(option) or option is type(None) for option in options):
+      raise ConfigError(f'{field} is {what_is(value)}; it must be {describe(annotation)}')
+    return
   if all(_kind(option) is None for option in options) or any(_fits(value, option) for option in options):
     return
   if len(options) == 1 and typing.get_origin(options[0]) is tuple and isinstance(value, tuple | list):
@@ -99,6 +116,13 @@ def check(field: str, value: Any, annotation: Any) -> None:
       check(f'{field}[{i}]', entry, of_entry)
   words = describe(annotation)
   raise ConfigError(f'{field}={short(value)} must be {words}{_limit(value, words)}')
+
+
+def _number(value):
+  """What an array without axes holds, as a Python object; everything else as it is."""
+  known = isinstance(value, np.generic | np.ndarray | jax.Array) and not isinstance(value, jax.core.Tracer)
+  holds = known and not value.ndim and not jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)
+  return value.item() if holds else value
 
 
 def check_object(field: str, value: Any, annotation: Any) -> None:

@@ -172,9 +172,9 @@ def simulation(
     models=models,
   )
   try:
-    jax.eval_shape(
-      lambda key: made.round(made.init(key)), jax.random.key(0, impl=kinds.THREEFRY)
-    )  # incompatible parts fail here
+    key = jax.random.key(0, impl=kinds.THREEFRY)
+    after, _ = jax.eval_shape(lambda key: made.round(made.init(key)), key)  # incompatible parts fail here
+    kinds.check_generators('a state of this method or of its optimizer', after)
   except Exception as error:
     if told := returned.misfit(method, [class_of(group.model) for group in groups], error):
       raise ConfigError(told) from None  # without JAX's frames and notes, of which there are fifty lines
@@ -215,7 +215,7 @@ def first_clients(key: jax.Array, method: Method, federation: Federation, variab
   def of_group(group, data, variables):
     def one(row, initial):
       of_client = round.of_client(data, row)
-      key = jax.random.fold_in(key_client, of_client.private.id)
+      key = key_client if method.client.alike else jax.random.fold_in(key_client, of_client.private.id)
       return method.client.init(key, group.model, of_client, initial)
 
     rows, given = data.private.size.shape[0], jax.tree.leaves(variables)[0].shape[0]

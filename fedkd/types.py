@@ -127,10 +127,15 @@ class ClientStep(Protocol):
 
 
 class Client(NamedTuple):
-  """What one client does. The round maps both functions over the clients of a group."""
+  """What one client does. The round maps both functions over the clients of a group.
+
+  `alike`: whether `init` gets the same key for every client, so that what it draws from it is equal where shapes are,
+  instead of a key of the client's own.
+  """
 
   init: ClientInit
   step: ClientStep
+  alike: bool = False
 
 
 class ServerInit(Protocol):

@@ -8,6 +8,7 @@ Student t; below three seeds the range is given instead. Writes table.csv, table
 JSON per method, to be committed, to --results.
 """
 
+import contextlib
 import pathlib
 
 from absl import app, flags
@@ -32,9 +33,35 @@ def write_results(paths, folder):
   names = [one['method'] for one in every]
   if twice := {name for name in names if names.count(name) > 1}:
     raise ConfigError(f'results={folder}: two runs of {sorted(twice)[0]} would be one file; give them one by one')
-  files.make(folder)
+  files.make(folder, 'results')
   for one in every:
     files.write_json(folder / f'{one["method"]}.json', one)
+
+
+def write_table(frame, paths, out):
+  """The table, and the figures of the runs {label: path}."""
+  frame.to_csv(out / 'table.csv', index=False)
+  (out / 'table.md').write_text(analysis.markdown(frame) + '\n')
+  frames = {label: analysis.read(path) for label, path in paths.items()}
+  analysis.save(analysis.curves(frames), out / 'accuracy_rounds.png')
+  analysis.save(analysis.curves(frames, 'turns', 'client updates'), out / 'accuracy_turns.png')
+  analysis.save(analysis.megabytes(frames), out / 'accuracy_megabytes.png')
+
+
+@contextlib.contextmanager
+def folder_of(flag):
+  """The directory that a flag names, made; None without one.
+
+  Raises:
+    ConfigError: if it cannot be made, or what is written into it meanwhile cannot.
+  """
+  folder = flag.value and pathlib.Path(flag.value)
+  if folder:
+    files.make(folder, flag.name)
+  try:
+    yield folder
+  except OSError as error:
+    raise ConfigError(f'{flag.name}={folder}: {error.filename} cannot be written ({error.strerror})') from error
 
 
 def main(argv):
@@ -45,19 +72,13 @@ def main(argv):
     paths = compare.labelled([*argv[1:], *([_REFERENCE.value] if _REFERENCE.value else [])])
     runs = {label: results.summary(path) for label, path in paths.items()}
     reference = _REFERENCE.value and pathlib.Path(_REFERENCE.value).absolute()
-    frame = compare.table(runs, next((label for label, path in paths.items() if path == reference), None))
-    print(frame.to_string(index=False))
-    if _RESULTS.value:
-      write_results(paths.values(), pathlib.Path(_RESULTS.value))
-    if _OUT.value:
-      out = pathlib.Path(_OUT.value)
-      files.make(out)
-      frame.to_csv(out / 'table.csv', index=False)
-      (out / 'table.md').write_text(analysis.markdown(frame) + '\n')
-      frames = {label: analysis.read(path) for label, path in paths.items()}
-      analysis.save(analysis.curves(frames), out / 'accuracy_rounds.png')
-      analysis.save(analysis.curves(frames, 'turns', 'client updates'), out / 'accuracy_turns.png')
-      analysis.save(analysis.megabytes(frames), out / 'accuracy_megabytes.png')
+    with folder_of(_RESULTS) as folder, folder_of(_OUT) as out:  # before the table, which takes a while
+      frame = compare.table(runs, next((label for label, path in paths.items() if path == reference), None))
+      print(frame.to_string(index=False))
+      if folder:
+        write_results(paths.values(), folder)
+      if out:
+        write_table(frame, paths, out)
 
 
 if __name__ == '__main__':

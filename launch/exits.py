@@ -1,15 +1,18 @@
 """Exit codes: an error of fedkd ends a program with one sentence and a code."""
 
 import contextlib
+import errno
 import os
+import re
 import sys
 
 from fedkd import errors
 
 
 def refuse(error, code=2):
-  """Ends the program with one sentence."""
-  print(f'fedkd: {error}', file=sys.stderr, flush=True)
+  """Ends the program with one sentence, in which nothing is longer than a line or two, such as a name that is wrong."""
+  text = re.sub(r'\S{400,}', lambda word: f'{word[0][:80]}... ({len(word[0])} characters)', str(error))
+  print(f'fedkd: {text}', file=sys.stderr, flush=True)
   if 'jax' in sys.modules and sys.modules['jax'].distributed.is_initialized():
     os._exit(code)  # JAX would wait for the other hosts to shut down
   sys.exit(code)
@@ -31,6 +34,24 @@ def codes():
     refuse(error, 3)
   except errors.StoppedError as error:
     refuse(error, 128 + error.signum)
+  except OSError as error:
+    if error.errno != errno.ENAMETOOLONG:
+      raise
+    refuse(f'{error.filename} cannot be the name of a file (it is too long); shorten it')
+
+
+def check_once(words):
+  """Checks that no flag is given twice, nor both `--flag` and `--noflag`: the last would count, without a word.
+
+  Raises:
+    ConfigError: with both.
+  """
+  given = {}
+  for word in words:
+    if flag := re.match(r'--?(?:no)?([a-z][^=]*)', word, re.DOTALL):
+      if flag[1] in given:
+        raise errors.ConfigError(f'{given[flag[1]]} and {word} are one flag; give it once')
+      given[flag[1]] = word
 
 
 def parse(argv) -> list:

@@ -1,6 +1,7 @@
 """Codecs: what is received, what is counted, and a coded round of FedAvg by a NumPy twin."""
 
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -206,3 +207,75 @@ def test_changes_without_a_base_are_refused():
     codecs.coded(method, down=codecs.quantised(changes=True))
   with pytest.raises(ValueError, match='nothing in an upload has a counterpart in a download'):
     codecs.encoded(codecs.top_k(changes=True), KEY, MESSAGE, {})
+
+
+halves = lambda key, row: {'half': row.astype(jnp.float16)}
+whole = lambda parts, width: parts['half'].astype(jnp.float32)
+METHOD = methods.fedavg(optax.sgd(0.1))
+
+
+def test_a_codec_of_ones_own_is_received_as_it_says():
+  row = MESSAGE['knowledge'].value
+  received = through(codecs.Codec(halves, whole))['knowledge'].value
+  np.testing.assert_array_equal(received, np.asarray(row, np.float16).astype(np.float32))
+
+
+@pytest.mark.parametrize(
+  ('wrong', 'sentence'),
+  [
+    ({'up': codecs.quantised}, r'^up is the function quantised, not called; give a codec such as'),
+    ({'down': 'quantised'}, r"^down is 'quantised', a str; give a codec such as"),
+    ({'up': codecs.Codec}, r'^up is the class Codec, not called; give a codec such as'),
+    ({'up': (halves, whole)}, r'^up is a tuple; give a codec such as'),
+    ({'up': False}, r'^up is False, a bool; give a codec such as'),
+    ({'up': codecs.Codec(None, whole)}, r'^up.encode is None; give a function \(key, row\) -> {name: array}$'),
+    (
+      {'up': codecs.Codec(halves, 'x')},
+      r"^up.decode is 'x', a str; give a function \(parts, width\) -> float32\[width\]$",
+    ),
+    ({'up': codecs.Codec(halves, whole, 'yes')}, r"^up.changes is 'yes', a str; give True or False$"),
+    ({'method': methods.fedavg}, r'^method is the function fedavg, not called; give a method such as'),
+  ],
+)
+def test_what_is_no_codec_is_refused_at_once(wrong, sentence):
+  with pytest.raises(ValueError, match=sentence):
+    codecs.coded(**{'method': METHOD, **wrong})
+
+
+@pytest.mark.parametrize(
+  ('encode', 'decode', 'sentence'),
+  [
+    (lambda key, row: None, whole, r'^encode of .* returned None; let it return {name: array}$'),
+    (lambda key, row: row, whole, r'^encode of .* returned float32\[35\]; let it return'),
+    (lambda key, row: {}, whole, r'^encode of .* returned a dict of nothing; let it return'),
+    (lambda key, row: {'a': None}, whole, r"^encode of .* returned a dict of 'a': None; let it return"),
+    (lambda key, row: {'a': {'b': row}}, whole, r"^encode of .* returned a dict of 'a': a dict; let it return"),
+    (
+      lambda key, row: {1: row[:1], 'a': row[:1]},
+      whole,
+      r"returned a dict of 1: float32\[1\], 'a': float32\[1\]; let it",
+    ),
+    (lambda key, row: 1 / 0, whole, r'^encode of codec .*test_codecs.py, line \d+: .* raised ZeroDivisionError: div'),
+    (lambda key: key, whole, r'^encode of codec .* raised TypeError: .* takes 1 positional argument but 2 were given$'),
+    (halves, lambda parts, width: None, r'^decode of .* returned None; let it return float32\[35\]$'),
+    (halves, lambda parts, width: jnp.zeros(width + 1), r'returned float32\[36\]; let it return float32\[35\]$'),
+    (halves, lambda parts, width: jnp.zeros((1, width)), r'returned float32\[1, 35\]; let it return float32\[35\]$'),
+    (halves, lambda parts, width: jnp.zeros(width, int), r'returned int32\[35\]; let it return float32\[35\]$'),
+    (halves, lambda parts, width: parts['no'], r"^decode of codec .* raised KeyError: 'no'$"),
+  ],
+)
+def test_a_codec_that_returns_something_else_is_refused_in_one_sentence(encode, decode, sentence):
+  codec, message = codecs.Codec(encode, decode), {'kernel': MESSAGE['params']['kernel']}
+  with pytest.raises(ValueError, match='codec') as refused:
+    jax.eval_shape(lambda: codecs.decoded(codec, codecs.encoded(codec, KEY, message)))
+  assert re.search(sentence, str(refused.value))  # without the notes that JAX adds
+  assert '\n' not in str(refused.value)
+
+
+def test_coded_messages_are_not_coded_again():
+  twice = codecs.coded(codecs.coded(METHOD, codecs.float16()), codecs.quantised())
+  federation = fedkd.federation(X, Y, ROWS, [fedkd.models.MLP((), classes=SHAPE[1])] * 3)
+  with pytest.raises(
+    ValueError, match=r'^the messages of this method are coded already; give coded one codec up and one'
+  ):
+    fedkd.simulation(twice, federation)

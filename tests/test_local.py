@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from jax.flatten_util import ravel_pytree
 
-from fedkd import examples, inference, local, models
+from fedkd import examples, inference, local, models, ranges
 from fedkd.types import Data, ExampleIndices
 from helpers import assert_close, assert_same_bits, pool, preprocessed
 
@@ -125,6 +125,37 @@ def test_training_that_would_be_none_is_refused(batch, how, match):
     record(5, batch, **how)
 
 
+@ranges.checked
+def in_passes(epochs: ranges.Count | None = 10, steps: ranges.Count | None = None):
+  return epochs, steps
+
+
+@pytest.mark.parametrize(
+  ('how', 'expected'),
+  [
+    ({}, (10, None)),
+    ({'steps': 2}, (None, 2)),
+    ({'steps': 2, 'epochs': 0}, (0, 2)),
+    ({'steps': 2, 'epochs': 3}, (3, 2)),  # refused by `fit`
+    ({'steps': 0}, (10, 0)),
+    ({'steps': None}, (10, None)),
+    ({'epochs': 0}, (0, None)),
+    ({'epochs': 3}, (3, None)),
+    ({'steps': jnp.int32(2)}, (None, 2)),
+  ],
+)
+def test_steps_alone_are_instead_of_the_passes_by_default(how, expected):
+  assert in_passes(**how) == expected
+
+
+def test_both_are_refused_without_the_insides_of_a_trace():
+  with pytest.raises(
+    ValueError, match=r'^local training needs .*, not both: steps=2, epochs=traced; set one to 0'
+  ) as no:
+    jax.jit(lambda epochs: local.fit(KEY, LEARNER, TX, recorder, jnp.arange(WIDTH), 5, 8, 2, epochs))(3)
+  assert 'Tracer' not in str(no.value)
+
+
 @pytest.mark.parametrize('how', [{'steps': 3}, {'epochs': 2}])
 def test_zero_is_not_given_like_none(how):
   def traced(**how):
@@ -183,7 +214,9 @@ def test_report_divides_by_the_examples_and_survives_none():
   info = local.report(jax.tree.map(lambda *a: sum(a), *tally))
   assert {k: float(v) for k, v in info.items()} == {'examples': 12, 'loss': 2, 'distill_loss': 1}
   nothing = local.report(jax.tree.map(jnp.zeros_like, tally[0]))
-  assert {k: float(v) for k, v in nothing.items()} == {'examples': 0, 'loss': 0, 'distill_loss': 0}
+  np.testing.assert_equal(
+    {k: float(v) for k, v in nothing.items()}, {'examples': 0, 'loss': np.nan, 'distill_loss': np.nan}
+  )
 
 
 def test_forward_trains_batch_norm_and_gives_features():

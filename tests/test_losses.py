@@ -124,3 +124,61 @@ def test_masked_kl_without_knowledge_is_zero_with_zero_gradient(direction, hole)
   value, gradient = loss(OUTPUT, jnp.full(3, hole), jnp.array(False), direction)
   assert value == 0
   np.testing.assert_array_equal(gradient, 0)
+
+
+# Classes that a model masks with logits of minus infinity.
+
+MASK = jnp.array([-jnp.inf])
+VALID = jnp.array(True)
+MEANS = {  # over the classes, the masked ones among them
+  'masked_squared_error': lambda output, target: masked_squared_error(output, target, VALID),
+  'mae': losses.mae,
+  'mse': losses.mse,
+}
+SUMS = {
+  'kl': lambda output, target: losses.kl(output, target, 2.0),
+  'kl_divergence': lambda output, target: kl_divergence(jax.nn.softmax(target), output),
+  'cross_entropy': lambda output, target: losses.cross_entropy(output, jax.nn.softmax(target)),
+  'server': lambda output, target: losses.masked_kl(output, target, VALID, 'server'),
+  'client': lambda output, target: losses.masked_kl(output, target, VALID, 'client'),
+}
+
+
+@pytest.mark.parametrize('name', MEANS | SUMS)
+def test_a_class_that_both_sides_mask_adds_nothing_to_value_and_gradient(name):
+  loss, share = (MEANS | SUMS)[name], 3 / 4 if name in MEANS else 1.0
+  value, gradient = jax.value_and_grad(loss)(jnp.append(OUTPUT, MASK), jnp.append(TARGET, MASK))
+  expected, slope = jax.value_and_grad(loss)(OUTPUT, TARGET)
+  assert value == pytest.approx(share * float(expected), rel=1e-5)
+  np.testing.assert_allclose(gradient[:3], share * np.asarray(slope), rtol=1e-4, atol=1e-6)
+  assert gradient[3] == 0
+
+
+@pytest.mark.parametrize('name', MEANS)
+@pytest.mark.parametrize('side', [0, 1])
+def test_a_class_that_one_side_masks_adds_nothing_to_a_distance(name, side):
+  ends = [(MASK, jnp.array([0.7])), (jnp.array([0.7]), MASK)][side]
+  pair = [jnp.append(vector, end) for vector, end in zip((OUTPUT, TARGET), ends, strict=True)]
+  value, gradient = jax.value_and_grad(MEANS[name])(*pair)
+  assert value == pytest.approx(3 / 4 * float(MEANS[name](OUTPUT, TARGET)), rel=1e-5)
+  assert gradient[3] == 0
+
+
+@pytest.mark.parametrize('name', SUMS)
+@pytest.mark.parametrize('side', [0, 1])
+def test_a_class_that_one_side_masks_leaves_a_divergence_finite(name, side):
+  ends = [(MASK, jnp.array([0.7])), (jnp.array([0.7]), MASK)][side]
+  value, gradient = jax.value_and_grad(SUMS[name])(*map(jnp.append, (OUTPUT, TARGET), ends))
+  assert np.isfinite(value)
+  assert np.isfinite(gradient).all()
+  if name != 'client' and side == 0:  # the sum of the teacher's other classes, by hand
+    t = 2.0 if name == 'kl' else 1.0
+    p, q = distribution(jnp.append(TARGET, 0.7) / t)[:3], distribution(OUTPUT / t)
+    entropy = 0 if name == 'cross_entropy' else (p * np.log(p)).sum()
+    assert value == pytest.approx(t**2 * (entropy - (p * np.log(q)).sum()), rel=1e-5)
+
+
+def test_sums_per_class_are_masked_where_the_model_masks():
+  member = jnp.array([[1.0, 0], [0, 1], [0, 1]])
+  output = jnp.array([[1.0, -jnp.inf], [2.0, -jnp.inf], [3.0, -jnp.inf]])
+  np.testing.assert_array_equal(losses.class_sums(member, output), [[1.0, -np.inf], [5.0, -np.inf]])

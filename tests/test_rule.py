@@ -83,6 +83,21 @@ SENTENCES = {
     ARRAY,
     rf'<lambda>{AT} returned int32, expected float32; numbers would be cut off$',
   ),
+  'a function': (
+    lambda rows, weight: jnp.sum,
+    ARRAY,
+    rf'<lambda>{AT} returned the function sum, not called in its tree; let it be a pytree of arrays$',
+  ),
+  'a rule': (
+    lambda rows, weight: unreduced,
+    TREE,
+    rf'<lambda>{AT} returned the function unreduced, not called in its t',
+  ),
+  'a name': (
+    lambda rows, weight: {'params': {'w': 'mean'}, 'bias': 0.0},
+    TREE,
+    r"returned 'mean', a str at \['params'\]",
+  ),
   'lambda': (lambda rows, weight: rows, ARRAY, rf'^rule {HERE}:<lambda>{AT} returned \[3, 5\], expected \[5\]$'),
 }
 

@@ -127,7 +127,9 @@ def test_every_method_runs_through_the_door(name):
   state, report = simulation.run(before, rounds=2)
   assert int(state.round) == 2
   assert sum(int((ids >= 0).sum()) for ids in report.ids) == 2 * CLIENTS
-  assert np.isfinite(np.concatenate([np.asarray(info['loss']).ravel() for info in report.info])[CLIENTS:]).all()
+  loss, examples = (np.concatenate([np.asarray(info[k]).ravel() for info in report.info]) for k in ('loss', 'examples'))
+  assert (np.isfinite(loss) == (examples > 0)).all()  # a mean over no examples is undefined
+  assert (examples > 0).sum() >= CLIENTS
   accuracy = simulation.accuracy(state, x[HELD], y[HELD])
   assert accuracy.shape == (CLIENTS,)
   if alone := {'head', 'large'} & {name for name, _ in method.predictions}:  # what a client deploys is its network
@@ -585,6 +587,16 @@ WRONG = {
   ),
   'a seed as a key': (lambda: SIMULATION.init(0), r'^key is 0, an int; give one key, jax.random.key\(0\)'),
   'several keys': (lambda: SIMULATION.init(jax.random.split(KEY)), r'^key is key<fry>\[2\]; give one key.*jax.vmap'),
+  'a generator whose bits change': (
+    lambda: SIMULATION.init(jax.random.key(0, impl='rbg')),
+    r'^key has random bits of the kind rbg, which change with the number of clients .*; give jax.random.key\(0, impl=',
+  ),
+  'an optimizer of such a generator': (
+    lambda: fedkd.simulation(
+      methods.private(optax.noisy_sgd(0.1, key=jax.random.key(0, impl='unsafe_rbg'))), federation([NET])
+    ),
+    r'^a state of this method or of its optimizer has random bits of the kind key<urbg>, which change',
+  ),
   'a fraction of a client': (lambda: SIMULATION.model(START, 1.5), r'^client=1.5 is unknown; .* has clients 0 to 3'),
   'a label without an output': (
     lambda: SIMULATION.accuracy(START, X, Y + 1),

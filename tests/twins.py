@@ -17,7 +17,9 @@ def numbers_of(learner):
 
 
 class Party:
-  """A client of one linear layer."""
+  """A client of one linear layer, trained with `momentum`."""
+
+  momentum, trace = 0.0, 0.0
 
   def __init__(self, x, learner):
     self.x, self.w = x, numbers_of(learner)
@@ -30,7 +32,12 @@ class Party:
 
   def descend(self, rows, slope):
     """A step of gradient descent along the gradients [B, C] of the rows' own losses, which are averaged."""
-    self.w = self.w - RATE * self.x[rows].T @ slope / len(rows)
+    self.trace = self.momentum * self.trace + self.x[rows].T @ slope / len(rows)
+    self.w = self.w - RATE * self.trace
+
+  def restart(self, momentum=0.0):
+    """A new optimizer."""
+    self.momentum, self.trace = momentum, 0.0
 
   def train(self, rows, target):
     """A step towards probabilities [B, C]; the cross-entropy before it."""

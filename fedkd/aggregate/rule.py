@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from fedkd.checks import blame
+from fedkd.checks.returned import check_arrays
 from fedkd.errors import ConfigError
 from fedkd.types import PyTree
 
@@ -114,6 +115,8 @@ def _returned(rule, update, *args):
     raise ConfigError(f'{_named(rule, error)} raised {type(error).__name__}: {reason}') from error
   if not (isinstance(returned, tuple) and len(returned) == 2):
     raise ConfigError(f'{_named(rule)} does not return a pair; let it return (tree, state)')
+  for what, tree in zip(('tree', 'state'), returned, strict=True):
+    check_arrays(f'{_named(rule)} returned', what, tree)
   return returned
 
 

@@ -57,6 +57,11 @@ def place(function: Any, error: BaseException | None = None) -> str:
   return f' ({file.rpartition("/")[2]}, line {code.co_firstlineno})' if code else ''
 
 
+def named(function: Any) -> str:
+  """'module:name (file.py, line 12)'."""
+  return f'{name_of(function)}{place(function)}'
+
+
 def call(what: str, function: Callable, *args: Any, **values: Any) -> Any:
   """What a function returns.
 

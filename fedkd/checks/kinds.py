@@ -52,14 +52,25 @@ def check_key(key: Any) -> None:
   typed = jnp.issubdtype(dtype, jax.dtypes.prng_key)
   if not (typed or dtype == np.uint32) or len(shape) != (not typed):
     raise ValueError(f'key is {what_is(key)}; {remedy}')
-  kind = jax.config.values['jax_default_prng_impl'] if not typed else str(jax.random.key_impl(key))
-  if 'rbg' in kind:
-    raise ValueError(
-      f'key has random bits of the kind {kind}, which change with the number of clients that are mapped at once; give '
-      f"jax.random.key(0, impl='{THREEFRY}')"
-    )
+  check_generator('key', jax.config.values['jax_default_prng_impl'] if not typed else str(jax.random.key_impl(key)))
   if not typed and shape != (2,):
     raise ValueError(f'key is {what_is(key)}; {remedy}')
+
+
+def check_generators(field: str, tree: Any) -> None:
+  """Checks that the random bits of the typed keys in a tree do not depend on what is mapped."""
+  for leaf in jax.tree.leaves(tree):
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+      check_generator(field, str(leaf.dtype))
+
+
+def check_generator(field: str, kind: str) -> None:
+  """Checks that random bits of a kind do not depend on what is mapped."""
+  if 'rbg' in kind:
+    raise ValueError(
+      f'{field} has random bits of the kind {kind}, which change with the number of clients that are mapped at once; '
+      f"give jax.random.key(0, impl='{THREEFRY}')"
+    )
 
 
 def as_array(field: str, value: Any, remedy: str) -> Any:

@@ -19,11 +19,11 @@ def of_step(step: Callable, group: str, returned: Any) -> tuple:
   Raises:
     ConfigError: for anything else.
   """
-  who = f'Client.step {_named(step)} returned'
+  who = f'Client.step {blame.named(step)} returned'
   _check_tuple(who, returned, 3, '(state, upload, info)')
   _check_dict(who, returned[2])
   for what, tree in zip(('state', 'upload', 'info'), returned, strict=True):
-    _check_arrays(f'{who} for a client of {group}', what, tree)
+    check_arrays(f'{who} for a client of {group}', what, tree)
   return returned
 
 
@@ -33,11 +33,11 @@ def of_receive(receive: Callable, before: Any, returned: Any) -> tuple:
   Raises:
     ConfigError: for anything else.
   """
-  who = f'Server.receive {_named(receive)} returned'
+  who = f'Server.receive {blame.named(receive)} returned'
   _check_tuple(who, returned, 2, '(state, info)')
   _check_dict(who, returned[1])
   for what, tree in zip(('state', 'info'), returned, strict=True):
-    _check_arrays(who, what, tree)
+    check_arrays(who, what, tree)
   check_state(who, before, returned[0], 'Server.init and Server.receive')
   return returned
 
@@ -48,14 +48,14 @@ def of_send(send: Callable, kind: Any, slots: tuple, returned: Any) -> tuple:
   Raises:
     ConfigError: for anything else.
   """
-  who, remedy = f'Server.send {_named(send)} returned', 'let it return a tuple with a Download per group'
+  who, remedy = f'Server.send {blame.named(send)} returned', 'let it return a tuple with a Download per group'
   if not isinstance(returned, tuple | list) or isinstance(returned, kind) or len(returned) != len(slots):
     many = f' of {len(returned)}' if isinstance(returned, tuple | list) else ''
     raise ConfigError(f'{who} {what_is(returned)}{many} for {len(slots)} groups; {remedy}')
   for g, (down, count) in enumerate(zip(returned, slots, strict=True)):
     if not isinstance(down, kind):
       raise ConfigError(f'{who} {what_is(down)} for group {g}; {remedy}')
-    _check_arrays(who, f'Download for group {g}', down)
+    check_arrays(who, f'Download for group {g}', down)
     for path, leaf in jax.tree_util.tree_leaves_with_path(down.own):
       if np.shape(leaf)[:1] != (count,):
         raise ConfigError(
@@ -115,17 +115,13 @@ def misfit(method: Any, modules: Sequence[type], error: Exception) -> str | None
       return blame.raised(what, function, error)
   if not isinstance(error, ValueError):
     return None
-  named = ', '.join(f'{what} {_named(function)}' for what, function in foreign.items())
+  named = ', '.join(f'{what} {blame.named(function)}' for what, function in foreign.items())
   return f'{named}: a round fails with {text}' if named else text
 
 
 def named_step(step: Callable, group: str) -> str:
   """How a sentence about the state of a client begins."""
-  return f'Client.step {_named(step)} returned for a client of {group}'
-
-
-def _named(function) -> str:
-  return f'{blame.name_of(function)}{blame.place(function)}'
+  return f'Client.step {blame.named(step)} returned for a client of {group}'
 
 
 def _shape(leaf) -> str:
@@ -145,7 +141,12 @@ def _check_dict(who, info):
     raise ConfigError(f'{who} {what_is(info)} as info; let it be a dict of scalars, or {{}}')
 
 
-def _check_arrays(who, what, tree):
+def check_arrays(who: str, what: str, tree: Any) -> None:
+  """Checks that the leaves of a tree are arrays or numbers.
+
+  Raises:
+    ConfigError: for the first that is not.
+  """
   for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
     if not isinstance(leaf, jax.Array | np.ndarray | np.generic | int | float) or np.dtype(object) == getattr(
       leaf, 'dtype', None

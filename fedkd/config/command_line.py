@@ -5,7 +5,6 @@
 whatever order the flags are typed.
 """
 
-import pathlib
 import re
 from collections.abc import Sequence
 
@@ -13,6 +12,7 @@ from absl import flags
 from ml_collections import ConfigDict, config_flags
 from ml_collections.config_flags.config_flags import ConfigFileFlagParser
 
+from fedkd.config import file
 from fedkd.config.choices import KINDS, label
 from fedkd.config.groups import spread
 from fedkd.config.strings import choose, number
@@ -27,10 +27,7 @@ class Parser(ConfigFileFlagParser):
     self.argv = []  # the whole command line; `ml_collections` reads this list too
 
   def parse(self, path):
-    file = path.partition(':')[0]
-    if not pathlib.Path(file).is_file():
-      raise ConfigError(f'config={path} names no file {file}; give one such as configs/quickstart.py:smoke')
-    return prepare(super().parse(path), overrides(self.argv)).lock()
+    return prepare(file.load(path), overrides(self.argv)).lock()
 
 
 def define(flag_values: flags.FlagValues = flags.FLAGS) -> flags.FlagHolder:

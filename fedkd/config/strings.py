@@ -23,21 +23,23 @@ def parse(arg: str | None, profiles: tuple[str, ...] = ('paper', 'small', 'smoke
     ConfigDict with `profile`, every choice, and `optimizer`, '' for the file's own (see `finish`).
 
   Raises:
-    ConfigError: for any other word.
+    ConfigError: for any other word, and for a second word on one thing.
   """
   choices = {**choices, 'optimizer': ''}
   words = {key: known for key, known in choices.items() if isinstance(known, tuple)}
   out = ConfigDict({'profile': profiles[0], **choices, **{key: known[0] for key, known in words.items()}})
+  said: dict[str, str] = {}
   for word in filter(None, (arg or '').split(',')):
     key, equals, value = word.partition('=')
     if not equals and key in profiles:
-      out.profile = key
-    elif equals and key in choices:
-      out[key] = value
-    else:
+      key, value = 'profile', key
+    elif not equals or key not in choices:
       raise ConfigError(
         f'config string has {word!r}; use a profile ({", ".join(profiles)}) or {", ".join(f"{k}=..." for k in choices)}'
       )
+    if key in said:
+      raise ConfigError(f'config string has {said[key]!r} and {word!r}; give one of them, once')
+    said[key], out[key] = word, value
   for key, known in words.items():
     if out[key] not in known:
       raise ConfigError(f'{key}={out[key]!r} is unknown; choose one of {", ".join(filter(None, known))}')

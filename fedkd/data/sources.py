@@ -15,7 +15,6 @@ from fedkd.errors import ConfigError
 
 SPLITS = ('train', 'test')
 MNIST_5K_TRAIN = 400  # per class, of 500
-MOST_CLASSES = 2**16
 
 
 class Source(NamedTuple):
@@ -66,7 +65,7 @@ def load(
     ConfigError: if there is no such set, or its images or labels do not fit, or a class to keep is not in it.
   """
   arrays, names, origins = _read(name, directory, label, size, angles, limit)
-  _check(name, arrays)
+  _check(name, arrays, names)
   return _source(name, _keep(name, arrays, names, keep), names, origins)
 
 
@@ -249,7 +248,7 @@ def _shorten(labels, most=10) -> str:
   return ', '.join(map(str, labels[:most])) + (f', ... ({len(labels)} in all)' if len(labels) > most else '')
 
 
-def _check(name, arrays):
+def _check(name, arrays, names):
   splits = [split for split in SPLITS if f'x_{split}' in arrays]
   for split in splits:
     x, y = arrays[f'x_{split}'], arrays[f'y_{split}']
@@ -261,11 +260,14 @@ def _check(name, arrays):
       raise ConfigError(
         f'data.name={name}: y_{split} is {y.dtype}{list(y.shape)}; give integers [{len(x)}], one per image'
       )
-    if len(y) and not 0 <= y.min() <= y.max() < MOST_CLASSES:
+    if len(y) and names is not None and not 0 <= y.min() <= y.max() < len(names):
       raise ConfigError(
-        f'data.name={name}: y_{split} has labels from {y.min()} to {y.max()}; number the classes from 0, below '
-        f'{MOST_CLASSES}'
+        f'data.name={name}: y_{split} has labels from {y.min()} to {y.max()} for {len(names)} class names; number the '
+        f'classes from 0 to {len(names) - 1}'
       )
+    if len(y) and y.max() > np.iinfo(np.int64).max:
+      raise ConfigError(f'data.name={name}: y_{split} has the label {y.max()}; give integers of 64 bits with a sign')
+    arrays[f'y_{split}'] = y.astype(np.int64, copy=False)  # NumPy compares others with these as floats
     if not x.size:
       raise ConfigError(
         f'data.name={name}: x_{split} has shape {list(x.shape)}, without pixels; give at least one image'

@@ -15,13 +15,17 @@ def check_workdir(workdir):
   """Checks that a run directory can be one, before anything is read or made.
 
   Raises:
-    ConfigError: for an empty name, one that no file system takes, or a path that is not a directory.
+    ConfigError: for an empty name, one that no file system or checkpoint takes, or a path that is not a directory.
   """
   path = pathlib.Path(workdir)
   try:
     is_other = path.exists() and not path.is_dir()
   except OSError as error:  # a name too long
     raise ConfigError(f'workdir={str(workdir)[:60]}... is not available ({error.strerror}); shorten it') from error
+  try:
+    str(workdir).encode()
+  except UnicodeEncodeError as error:  # checkpoints cannot be written there
+    raise ConfigError(f'workdir={str(workdir)!a} is not UTF-8; give a name such as runs/try') from error
   if not str(workdir) or '\0' in str(workdir) or is_other:
     raise ConfigError(f"workdir={str(workdir)!r} is not a directory; give one such as runs/try, '.' for this one")
 

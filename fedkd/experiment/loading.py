@@ -12,6 +12,7 @@ from ml_collections import ConfigDict
 from fedkd import config as configs
 from fedkd import files
 from fedkd.analysis import results
+from fedkd.checks.kinds import THREEFRY
 from fedkd.errors import ConfigError
 from fedkd.experiment import checkpoint, hosts
 from fedkd.experiment.build import build
@@ -61,7 +62,8 @@ def load(
   config = read_config(workdir, trust)
   if not 0 <= client < config.data.clients:
     raise ConfigError(f'client={client} is unknown; the run has clients 0 to {config.data.clients - 1}')
-  return _models(workdir, config, [client], seed)[0]
+  with jax.default_prng_impl(THREEFRY):
+    return _models(workdir, config, [client], seed)[0]
 
 
 def load_all(
@@ -69,7 +71,8 @@ def load_all(
 ) -> tuple[tuple[nn.Module, dict], ...]:
   """The models of all clients, in the order of their numbers, each as `load` gives it; the data are read once."""
   config = read_config(workdir, trust)
-  return _models(workdir, config, range(config.data.clients), seed)
+  with jax.default_prng_impl(THREEFRY):
+    return _models(workdir, config, range(config.data.clients), seed)
 
 
 def _models(workdir, config, clients, seed) -> tuple:

@@ -12,7 +12,7 @@ from fedkd.data import own_test, partition, skews, sources, split
 from fedkd.errors import ConfigError
 from fedkd.experiment.groups import OPTIMIZER_FIELDS
 from fedkd.plan import Plan
-from fedkd.types import Client, Method
+from fedkd.types import Method
 
 PARTITIONS = configs.functions(partition) | configs.functions(skews) | configs.functions(own_test)
 GIVEN = ('labels', 'clients', 'seed')  # what every partition is passed
@@ -195,7 +195,7 @@ def _with_optimizers(method, groups, made) -> Method:
   of = lambda model: next(one for group, one in zip(groups, made, strict=True) if group.model is model).client
   init = lambda key, model, *rest: of(model).init(key, model, *rest)
   step = lambda key, t, model, *rest: of(model).step(key, t, model, *rest)
-  return method._replace(client=Client(init, step))
+  return method._replace(client=method.client._replace(init=init, step=step))
 
 
 def make_optimizer(config, rounds: int, entry=None) -> optax.GradientTransformation:

@@ -15,6 +15,7 @@ from ml_collections import ConfigDict
 from fedkd import analysis, files
 from fedkd import config as configs
 from fedkd.analysis import results
+from fedkd.checks.kinds import THREEFRY
 from fedkd.data import partition, sources
 from fedkd.errors import ConfigError, StoppedError, StoreError
 from fedkd.experiment import checkpoint, checks, client_store, devices, hosts, lock, loop, progress, warm_start
@@ -48,7 +49,7 @@ def run(config: ConfigDict, workdir: str | os.PathLike, show: bool = True) -> di
   checks.check_workdir(workdir)
   configs.check(config)
   devices.request(config.devices)  # before the first collective operation
-  with hosts.together(), hosts.writing_to(workdir) as own_workdir:
+  with jax.default_prng_impl(THREEFRY), hosts.together(), hosts.writing_to(workdir) as own_workdir:
     plain = configs.to_json(config)
     hosts.check_agreement(lambda: {**configs.flatten(plain), 'the code': hosts.code(plain)})
     return _run(config, own_workdir, pathlib.Path(workdir).parent, hosts.is_primary() and show)

@@ -103,7 +103,7 @@ def training(parts, phase, state, limit) -> dict:
   pick = lambda rows: rows[subset(len(rows), share)]
   lists = [[pick(split.private[c]) for c in clients] for split in parts.splits]
   correct, rows = _correct(parts, phase, state, source.train_image, source.train_label, lists)
-  own = lambda correct: np.diagonal(correct, axis1=1, axis2=2) / np.maximum(rows, 1)
+  own = lambda correct: np.diagonal(correct, axis1=1, axis2=2) / rows
   return _by_name(correct, lambda correct: _mean('accuracy_train', own(correct)))
 
 

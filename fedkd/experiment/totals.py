@@ -64,14 +64,15 @@ def add(totals, report, count, seconds) -> dict:
   new['turns'] = (np.asarray(totals['turns']) + sum(s.sum((1, 2)) for s in slots)).tolist()
   for name, both in infos.items():
     new['means'][name] = (np.asarray(totals['means'].get(name, 0.0)) + both).tolist()
-  participants = np.maximum(sum(s[:, count - 1].sum(-1) for s in slots), 1)
+  participants = sum(s[:, count - 1].sum(-1) for s in slots)
   for way in ('up', 'down'):
     counted = _counts(getattr(report, way))
     sums = {kind: a[:, :, :count].sum(-1) for kind, a in counted.items()}
     new[way] = {kind: (np.asarray(totals[way].get(kind, 0)) + a).tolist() for kind, a in sums.items()}
     last = sum(a[:, :, count - 1] for a in counted.values()) + np.zeros((2, len(new['examples'])))
     for unit, values in zip(('numbers', 'bytes'), last, strict=True):
-      new['last'][f'{unit}_{way}_per_client'] = (values / participants).tolist()
+      each = zip(values.tolist(), participants.tolist(), strict=True)
+      new['last'][f'{unit}_{way}_per_client'] = [value / many if many else None for value, many in each]
   for name, values in report.server.items():
     of_seeds = np.asarray(values)[:, count - 1].astype(float).tolist()
     new['last'][name] = [None if np.isnan(value) else value for value in of_seeds]
@@ -85,11 +86,12 @@ def total(totals, way) -> np.ndarray:
 
 def first_bad_loss(report, count):
   """(seed index, round of the segment, clients, loss of the first of them) of the first round with losses that are not
-  finite, or None."""
+  finite, or None. A client that trained on nothing has none."""
   found = []
   for ids, info in zip(report.ids, report.info, strict=True):
     if 'loss' in info:
-      for s, t, slot in np.argwhere(~np.isfinite(np.asarray(info['loss'])[:, :count])):
+      trained = np.asarray(info['examples']) > 0 if 'examples' in info else True
+      for s, t, slot in np.argwhere((~np.isfinite(np.asarray(info['loss'])) & trained)[:, :count]):
         found.append((t, int(np.asarray(ids)[s, t, slot]), s, float(info['loss'][s, t, slot])))
   if not found:
     return None

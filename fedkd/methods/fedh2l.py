@@ -93,7 +93,7 @@ def fedh2l(
       key, teacher, weight = inputs
       # A pass for each teacher's batch, so that BatchNorm sees one domain at a time.
       grad, (batch_stats, info) = lesson(model, data, learner, key, teacher)
-      add = lambda total, new: total + jnp.where(weight > 0, weight * new, 0)
+      add = lambda total, new: total + jnp.where(weight > 0, weight * new, 0).astype(total.dtype)
       keep = lambda new, old: jnp.where(weight > 0, new, old)
       learner = learner._replace(batch_stats=jax.tree.map(keep, batch_stats, learner.batch_stats))
       return (jax.tree.map(add, grads, grad), learner, jax.tree.map(add, sums, info)), None

@@ -38,8 +38,9 @@ def fedmrl(
 
   Learned: every client's own model and projection, and the common model on the server. Sent: the common model's weights
   and statistics both ways, and n_k up. Averaged: those, weighted by n_k; the authors' code keeps the last client's
-  model instead of a mean. Clients predict from the fused features by their own head ('mix_large', the paper) or the
-  common model's ('mix_small'), or by either model alone ('large', 'small'); every evaluation reports all four.
+  model instead of a mean. Projections of one shape start equal. Clients predict from the fused features by their own
+  head ('mix_large', the paper) or the common model's ('mix_small'), or by either model alone ('large', 'small'); every
+  evaluation reports all four.
 
   Args:
     tx: optax optimizer, separate for each model and the projection.
@@ -98,7 +99,7 @@ def fedmrl(
   ways = {way: _by(way, common, small) for way in WAYS}
   others = tuple((way, predict) for way, predict in ways.items() if way != inference)
   server = _checked_widths(common, pair.common(common, servers.weights(rule)))
-  return Method(Client(init, step), server, variables, ways[inference], predictions=others)
+  return Method(Client(init, step, alike=True), server, variables, ways[inference], predictions=others)
 
 
 def fused(model: nn.Module, net: nn.Module, variables: dict, narrow: jax.Array, wide: jax.Array) -> tuple:

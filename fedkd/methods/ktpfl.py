@@ -24,7 +24,7 @@ def ktpfl(
   subset: Count = 5000,
   digest_epochs: Positive = 1,
   digest_batch: Positive = 256,
-  epochs: Positive | None = 10,
+  epochs: Count | None = 10,
   steps: Count | None = None,
   batch: Positive = 16,
   temperature: Scale = 10.0,
@@ -81,7 +81,7 @@ def ktpfl(
     private, index = examples.unshared(data), down.shared['index']
     lessons, many = servers.lessons({**down.own, 'last': down.shared['last']})
     away, loss_fn = distillation.towards(model, data.pool, distance), local.supervised(model, data.pool)
-    passes, before = (None, None) if epochs is None else _passes(t, epochs)
+    passes, before = _passes(t, epochs) if local.given(epochs) else (None, None)
 
     def distill(learner):
       key_distill = jax.random.fold_in(key, 1)

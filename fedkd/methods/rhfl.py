@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedkd import distillation, examples, inference, local, losses, servers
+from fedkd import distillation, examples, inference, local, losses, optimizers, servers
 from fedkd.ranges import Count, Positive, Weight, checked
 from fedkd.types import Client, Method
 
@@ -27,6 +27,7 @@ def rhfl(
   ce: Weight = 0.1,
   rce: Weight = 1.0,
   beta: Weight = 0.5,
+  restart: bool = True,
   keep_optimizer: bool = False,
 ) -> Method:
   """Predictions of public images, weighted by the confidence in each client, and a loss that tolerates wrong labels.
@@ -50,11 +51,15 @@ def rhfl(
       traced.
     beta: coefficient of a client's share of all gains, in its weight (`servers.confidences`); 0 weights all equally.
       May be traced.
+    restart: whether every batch of the distillation has an optimizer of its own, as in the authors' code, in which a
+      step of Adam there is about the learning rate times the sign of the gradient.
     keep_optimizer: whether the two optimizer states persist across rounds; else they are fresh in each.
 
   Raises:
     ValueError: without public rows, or with fewer than `subset` of them.
   """
+
+  digest_tx = optimizers.restarted(tx) if restart else tx
 
   def init(key, model, data, variables):
     del key, model, data
@@ -73,7 +78,7 @@ def rhfl(
 
     def distill(learner):
       key_distill = jax.random.fold_in(key, 1)
-      return local.fit(key_distill, learner, tx, away, lessons, many, digest_batch, None, digest_epochs, t)
+      return local.fit(key_distill, learner, digest_tx, away, lessons, many, digest_batch, None, digest_epochs, t)
 
     def revisit(learner):
       return local.fit(key, learner, tx, loss_fn, private.index, private.size, batch, steps, epochs, t)

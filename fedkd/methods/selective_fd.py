@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import optax
 
 from fedkd import aggregate, distillation, examples, inference, local, losses, servers
+from fedkd.checks.kinds import THREEFRY
 from fedkd.errors import check_choice
 from fedkd.methods import selectors
 from fedkd.ranges import Annotated, Count, Fraction, Positive, Range, Ratio, Scale, checked
@@ -92,7 +93,7 @@ def selective_fd(
     away = distillation.towards(model, pool, losses.cross_entropy)
 
     def distill(learner):
-      key = jax.random.key(how['seed'])
+      key = jax.random.key(how['seed'], impl=THREEFRY)
       return local.fit(key, learner, tx, away, lessons, many, digest_batch, digest_steps, None, how['round'])
 
     return distillation.distill_and_revisit(state['learner'], tx, keep_optimizer, distill, revisit)

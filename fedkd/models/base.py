@@ -57,11 +57,10 @@ def _as_pair(output, net) -> tuple:
   Raises:
     ConfigError: for anything else.
   """
-  if isinstance(output, jax.Array | np.ndarray):
-    return output, {}
-  if isinstance(output, tuple) and len(output) == 2 and isinstance(output[1], Mapping):
-    return output[0], dict(output[1])
-  several = f' of {", ".join(map(what_is, output))}' if isinstance(output, tuple) else ''
+  logits, *more = output if isinstance(output, tuple) and output else (output,)
+  if isinstance(logits, jax.Array | np.ndarray) and (not more or (len(more) == 1 and isinstance(more[0], Mapping))):
+    return logits, dict(*more)
+  several = f' of {", ".join(map(what_is, output))}' if isinstance(output, tuple) and output else ''
   raise ConfigError(
     f'model {blame.name_of(_target(net))} returned {what_is(output)}{several}; let it return logits [B, C], alone or '
     "as (logits, {'features': f})"

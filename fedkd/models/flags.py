@@ -9,6 +9,8 @@ import flax.linen as nn
 import flax.nnx as nnx
 import jax
 
+from fedkd.checks.kinds import THREEFRY
+
 # Its names, and the value of each in training.
 NAMES = dict.fromkeys(('train', 'training', 'is_training', 'is_train', 'train_mode'), True)
 NAMES |= dict.fromkeys(('deterministic', 'use_running_average', 'inference', 'inference_mode', 'is_inference'), False)
@@ -35,7 +37,7 @@ def _with_streams(make: Callable) -> Callable:
   def made(*args, **values):
     rngs = values.get('rngs')
     if rngs is not None and 'default' not in rngs:
-      rngs.default = nnx.RngStream(jax.random.key(0), tag='default')
+      rngs.default = nnx.RngStream(jax.random.key(0, impl=THREEFRY), tag='default')
     return make(*args, **values)
 
   made.with_streams = True

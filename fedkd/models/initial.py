@@ -14,6 +14,7 @@ from fedkd.models import base, laws
 from fedkd.models.identity import name_of
 from fedkd.types import Group
 
+NO_UNITS = 'a layer has no units, or the model no classes; give each width, and `classes`, at least 1'
 INITIAL = ('equal', 'own')  # what the clients of one architecture start from: equal weights, or each its own
 
 
@@ -67,20 +68,22 @@ def check_heads(groups: Sequence[Group], x: jax.Array | np.ndarray, y: np.ndarra
   example = jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
   for group in groups:
     try:
-      logits = jax.eval_shape(lambda group=group: _first_pass(jax.random.key(0), group.model, example)[0])
+      logits, variables = jax.eval_shape(lambda group=group: _first_pass(jax.random.key(0), group.model, example))
     except Exception as error:
       net = base.class_of(group.model)
-      if not isinstance(error, TypeError | ValueError) and not blame.is_foreign(net):
+      if not isinstance(error, TypeError | ValueError | ZeroDivisionError) and not blame.is_foreign(net):
         raise
       line = blame.place(net, error) if blame.is_foreign(net) else ''
+      reason = NO_UNITS if isinstance(error, ZeroDivisionError) else str(error).splitlines()[0]
       raise ValueError(
-        f'models: {group.name} cannot take examples {x.dtype}{list(x.shape[1:])}{line}: {str(error).splitlines()[0]}'
+        f'models: {group.name} cannot take examples {x.dtype}{list(x.shape[1:])}{line}: {reason}'
       ) from None
     if logits.ndim != 2 or logits.shape[1] != group.model.classes:
       raise ValueError(
         f'models: {group.name} returns logits {list(logits.shape)} for one example of {group.model.classes} classes; '
         'return [batch, classes]'
       )
+    _check_differentiable(group.name, logits, variables.get('params', {}))
     laws.check_modes(group.name, group.model, x)
   classes = [group.model.classes for group in groups]
   if len(set(classes)) > 1:
@@ -90,3 +93,20 @@ def check_heads(groups: Sequence[Group], x: jax.Array | np.ndarray, y: np.ndarra
     raise ValueError(
       f'y has the label {int(y.max())}, but the models have {classes[0]} classes; give them at least {int(y.max()) + 1}'
     )
+
+
+def _check_differentiable(name, logits, params):
+  """Checks that a model has parameters, and that gradients reach them: they and the logits are real numbers."""
+  if not jnp.issubdtype(logits.dtype, jnp.floating):
+    raise ValueError(f'models: {name} returns logits {logits.dtype}; return real numbers: logits.astype(jnp.float32)')
+  leaves = jax.tree_util.tree_leaves_with_path(params)
+  if not leaves:
+    raise ValueError(
+      f'models: {name} has no parameters, so there is nothing to train; give it a layer such as nn.Dense'
+    )
+  for path, leaf in leaves:
+    if not jnp.issubdtype(leaf.dtype, jnp.floating):
+      raise ValueError(
+        f'models: {name} has parameters {leaf.dtype} ({jax.tree_util.keystr(path, simple=True, separator="/")}), which '
+        'gradients cannot train; give them a dtype of real numbers, and hold other constants as fields'
+      )

@@ -131,16 +131,18 @@ def _check_evaluation(who, model, variables, x):
   try:
     with jax.ensure_compile_time_eval():
       program, drawn = jax.jit(forward, compiler_options=cheap), _drawn(variables)
-      whole, alone = (np.asarray(program(drawn, rows)[0], np.float32) for rows in (x, x[np.zeros(ROWS, int)]))
+      whole, alone = (np.asarray(program(drawn, rows), np.float32) for rows in (x, x[np.zeros(ROWS, int)]))
   except flax.errors.InvalidRngError:
     draws['any'] = True
   except flax.errors.ModifyScopeVariableError:
-    whole, alone = np.zeros(1), np.ones(1)
+    whole, alone = np.zeros((ROWS, 1)), np.ones((ROWS, 1))
   except Exception as error:
     raise ConfigError(blame.raised('model', base.class_of(model), error)) from None
   if any(draws.values()):
     raise ConfigError(f'{who} draws random numbers in evaluation; {REMEDY.format(DROPOUT)}')
-  if not np.allclose(whole, alone, rtol=1e-3, atol=1e-3 * np.abs(alone).max(), equal_nan=True):
+  if len(whole) != ROWS:
+    raise ConfigError(f'{who} returns logits {list(whole.shape)} for {ROWS} examples; return [batch, classes]')
+  if not np.allclose(whole[0], alone[0], rtol=1e-3, atol=1e-3 * np.abs(alone[0]).max(), equal_nan=True):
     raise ConfigError(
       f'{who} gives an example other logits in evaluation when the rest of the batch changes; '
       + REMEDY.format(STATISTICS)

@@ -64,10 +64,10 @@ def _amounts(upload, weighted) -> jax.Array:
 
 
 def age(t: jax.Array, since: jax.Array, count: jax.Array) -> jax.Array:
-  """Rounds since upload, averaged over the entries kept of a class and then over the non-empty classes."""
+  """Rounds since upload, averaged over the entries kept of a class and then over the non-empty classes; NaN without."""
   known = count > 0
   age = jnp.where(known, t - since / jnp.maximum(count, 1), 0)
-  return jnp.sum(age) / jnp.maximum(jnp.sum(known), 1)
+  return jnp.sum(age) / jnp.sum(known)
 
 
 def unless_empty(ids: tuple, new: PyTree, old: PyTree) -> PyTree:

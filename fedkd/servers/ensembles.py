@@ -123,7 +123,8 @@ def _ensemble(nets, uploads, weights, image, targets):
 
     def vote(total, slot, net=net):
       variables, w = slot
-      say = lambda: of(inference.infer(net, variables, image, jnp.arange(image.shape[0])))
+      logits = lambda: inference.infer(net, variables, image, jnp.arange(image.shape[0]))
+      say = lambda: of(logits().astype(total.dtype))  # of a net that computes in half precision, too
       return total + w * jax.lax.cond(w > 0, say, lambda: jnp.zeros_like(total)), None
 
     total = jax.lax.scan(vote, total, (_variables(up), weight))[0]

@@ -59,11 +59,11 @@ def compress(tree: PyTree, threshold: jax.Array | float) -> PyTree:
     if array.ndim < 2:
       return array
     matrix = array.reshape(-1, array.shape[-1])
-    u, s, v = _decomposed(matrix)
+    u, s, v = _decomposed(matrix.astype(jnp.promote_types(matrix.dtype, jnp.float32)))
     r = rank(s, threshold)
     fewer = r * (sum(matrix.shape) + 1) < matrix.size
     sent = (jnp.arange(len(s)) < r) & fewer
-    kept = lambda part: Masked(jnp.where(sent.reshape(-1, *[1] * (part.ndim - 1)), part, 0), sent)
+    kept = lambda part: Masked(jnp.where(sent.reshape(-1, *[1] * (part.ndim - 1)), part, 0).astype(array.dtype), sent)
     return LowRank(*map(kept, (u, s, v)), Masked(array, ~fewer))
 
   return jax.tree.map(one, tree)

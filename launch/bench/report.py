@@ -19,7 +19,9 @@ import flax
 import jax
 
 import fedkd
+from fedkd.errors import ConfigError
 from fedkd.experiment import provenance
+from launch import exits
 
 
 def compare(rows):
@@ -78,6 +80,19 @@ def overview(result):
       cells.append('-' if best is None else _cell(best))
     lines.append(cells)
   return markdown(('case', *kinds.values()), lines)
+
+
+def overview_of(path):
+  """The overview of a file.
+
+  Raises:
+    ConfigError: if `launch.bench` has not written it.
+  """
+  try:
+    return overview(json.loads(path.read_bytes()))
+  except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+    reason = error.strerror if isinstance(error, OSError) else f'{type(error).__name__}: {error}'
+    raise ConfigError(f'file={path} is no benchmark ({reason}); give what fedkd bench --json=FILE wrote') from error
 
 
 def markdown(head, lines):
@@ -212,7 +227,8 @@ def main():
   """Prints the overview of a file."""
   flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   flags.add_argument('file', type=pathlib.Path, help='what launch.bench wrote')
-  print(overview(json.loads(flags.parse_args().file.read_text())))
+  with exits.codes():
+    print(overview_of(flags.parse_args().file))
 
 
 if __name__ == '__main__':

@@ -143,6 +143,8 @@ def test_the_first_bad_loss_is_the_earliest_round_then_the_lowest_client():
   report = Report(ids, tuple({'loss': a} for a in loss), (), (), {})
   assert totals.first_bad_loss(report, 3) == (0, 1, [2], np.inf)
   assert totals.first_bad_loss(report, 1) is None
+  untrained = tuple({**info, 'examples': np.where(np.isfinite(info['loss']), 1, 0)} for info in report.info)
+  assert totals.first_bad_loss(report._replace(info=untrained), 3) is None  # on nothing there is no loss
 
 
 def test_means_are_over_the_turns_that_have_a_value():

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 from absl import flags
 
+from fedkd import cli
 from fedkd import config as base
 from fedkd.config import command_line
 from fedkd.errors import ConfigError
@@ -92,8 +93,23 @@ def test_other_numbers_of_clients_share_the_models(read, clients):
     (('--config.rounds.x=1',), r'^rounds has no fields, so that --config.rounds.x names nothing$'),
     (('--config.rounds=ten',), r"--config.rounds=ten: .*'ten'"),
     (('--config.data.clients=0',), r"^clients='0'|^data.clients='0' is not a whole number of at least 1"),
-    (('--config=configs/none.py',), r'^config=configs/none.py names no file configs/none.py; give one such as'),
+    (
+      ('--config=configs/none.py',),
+      r'^config=configs/none.py names no file configs/none.py \(No such file or directory\); give one',
+    ),
     (('--config=configs/fedhe_digits.py:metod=3',), r"^config string has 'metod=3'; use a profile"),
+    (
+      ('--config=configs/fedhe_digits.py:smoke,smoke',),
+      r"^config string has 'smoke' and 'smoke'; give one of them, once$",
+    ),
+    (
+      ('--config=configs/fedhe_digits.py:small,smoke',),
+      r"^config string has 'small' and 'smoke'; give one of them, once$",
+    ),
+    (
+      ('--config=configs/fedhe_digits.py:method=a,smoke,method=b',),
+      r"^config string has 'method=a' and 'method=b'; give one of them, once$",
+    ),
     (('--config=configs/fedhe_digits.py:clients=x',), r"^clients='x' is not a whole number of at least 1"),
     (('--config=configs/fedhe_digits.py:optimizer=adamm',), r"^optimizer.name='adamm' is unknown; choose one of ada"),
   ],
@@ -102,6 +118,42 @@ def test_what_cannot_be_is_refused_in_one_sentence(read, words, match):
   with pytest.raises(ConfigError, match=match) as refused:
     read(*([] if words[0].startswith('--config=') else [QUICK]), *words)
   assert '\n' not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+  ('content', 'sentence'),
+  [
+    (b'hello world', ' is no Python (line 1: invalid syntax)'),
+    (b'ok = 1\n\x00', ' is no Python (source code string cannot contain null bytes)'),
+    (b'ok = 1\n"\xff"', " is no Python (line 2: (unicode error) 'utf-8' codec can't decode byte 0xff"),
+    (b'-' * 50_000 + b'1', ' is no Python (MemoryError)'),
+    (b'', ' has no function get_config'),
+    (b'get_config = 3', ' has no function get_config'),
+    (b'\nimport nosuchmodule', ", line 2: raises ModuleNotFoundError: No module named 'nosuchmodule'"),
+    (b'raise KeyError("a\\nb")', ", line 1: raises KeyError: 'a\\nb'"),
+    (b'import sys\nsys.exit(3)', ', line 2: raises SystemExit: 3'),
+    (
+      b'def get_config(arg):\n  return arg.a',
+      ", line 2: get_config('small') raises AttributeError: 'str' object has no",
+    ),
+    (b'def get_config():\n  return 1', ": get_config('small') raises TypeError: get_config() takes 0 positional"),
+    (b'def get_config(arg):\n  return 3', ': get_config returned 3, an int; let it return a ConfigDict'),
+    (b'def get_config(arg):\n  pass', ': get_config returned None; let it return a ConfigDict'),
+  ],
+)
+def test_a_file_that_makes_no_config_is_refused_in_one_sentence(tmp_path, capsys, content, sentence):
+  """Where it is run, and where its fields are asked for."""
+  path = tmp_path / 'mine.py'
+  path.write_bytes(content)
+  values = flags.FlagValues()
+  command_line.define(values)
+  with pytest.raises(ConfigError) as refused:
+    command_line.parse(['main', f'--config={path}:small'], values)
+  assert str(refused.value).startswith(f'config={path}{sentence}')
+  assert '\n' not in str(refused.value)
+  with pytest.raises(SystemExit, match='2'):
+    cli.main(['run', f'{path}:small', '--help'])
+  assert capsys.readouterr() == ('', f'fedkd: {refused.value}\n')
 
 
 def test_tuples_switches_and_whole_blocks_are_read_as_before(read):

@@ -41,8 +41,8 @@ def header(shape, dtype='|u1') -> bytes:
 
 
 FILES = {
-  'huge label': (lambda p: npz(p, y_train=np.array([10**12, 1, 2, 0, 1, 2])), r'y_train has labels from 0 to 10{12};'),
-  'negative label': (lambda p: npz(p, y_test=np.array([-1] * 6)), r'y_test has labels from -1 to -1; number the'),
+  'huge label': (lambda p: npz(p, y_train=np.array([2**63, 1, 2, 0, 1, 2], np.uint64)), r'y_train has the label 92233'),
+  'unknown label': (lambda p: npz(p, y_test=np.array([-1] * 6)), r'test label -1 has no training example'),
   'no array': (lambda p: with_member(p, 'x_train', b'text'), r'cannot be read \(.*\); give a file of x_train'),
   'object array': (lambda p: npz(p, x_train=np.array([{}], object)), r'says object\[1\], which its'),
   'terabyte': (lambda p: with_member(p, 'x_train.npy', header((10**6, 1000, 1000))), r'which its \d+ bytes do not'),

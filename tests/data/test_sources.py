@@ -700,3 +700,16 @@ def test_real_emnist_letters_are_counted_and_upright(real):
   c = source.train_image[source.train_label == 2, ..., 0].mean(0)
   assert c[11:17, :11].sum() > 3 * c[11:17, 17:].sum()
   assert c[:11, 11:17].sum() < 2 * c[17:, 11:17].sum()
+
+
+@pytest.mark.parametrize(
+  ('dtype', 'labels'),
+  [('i8', (-5, 3, 10**12)), ('>i4', (-5, 3, 2**31 - 1)), ('u8', (7, 2**62, 2**62 + 1)), ('u1', (0, 7, 255))],
+)
+def test_labels_of_a_file_may_be_any_integers(dtype, labels, tmp_path):
+  order, image = np.array([0, 2, 1, 0, 2, 1]), random_images(6, 4, 4)
+  label = np.array(labels, dtype)[order]
+  np.savez(tmp_path / 'a.npz', x_train=image, y_train=label, x_test=image, y_test=label)
+  source = sources.load(f'npz:{tmp_path}/a.npz')
+  np.testing.assert_array_equal([source.train_label, source.test_label], [order, order])
+  assert source.class_names == tuple(map(str, labels))

@@ -66,6 +66,14 @@ def test_keys_on_disk_are_those_in_memory(images, finished, tmp_path):
   jax.tree.map(np.testing.assert_array_equal, *models)
 
 
+def test_random_bits_are_those_of_one_generator_whatever_the_default_is(images, finished, tmp_path):
+  """Those of the others change with the number of clients that are mapped at once."""
+  with jax.default_prng_impl('unsafe_rbg'):
+    assert experiment.run(config_of(images), tmp_path, show=False)['state_sha256'] == finished[1]['state_sha256']
+    _, variables = experiment.load(tmp_path, 3, 1, trust=True)
+  jax.tree.map(np.testing.assert_array_equal, variables, experiment.load(finished[0], 3, 1, trust=True)[1])
+
+
 def test_every_client_and_seed_has_kept_its_own_keys(images, finished):
   """As the state of the last round holds them: the method's key was split, the optimizer's drawn from."""
   parts = build.build(config_of(images))

@@ -113,7 +113,7 @@ def test_the_command_line_says_so_too(monkeypatch, request, word, match):
     command_line.parse(['main', '--config=configs/fedhe_digits.py:smoke', word], values)
 
 
-@pytest.mark.parametrize('workdir', ['', 'x' * 300, 'a\0b', __file__])
+@pytest.mark.parametrize('workdir', ['', 'x' * 300, 'a\0b', 'a\udcff', __file__])
 def test_a_work_directory_that_cannot_be_one(images, workdir):
   with pytest.raises(ConfigError, match=r'^workdir=.*; (give|shorten) ') as refused:
     experiment.run(runs.config(images), workdir, show=False)

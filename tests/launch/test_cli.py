@@ -8,12 +8,15 @@ import subprocess
 import sys
 import sysconfig
 
+import pandas as pd
 import pytest
+from absl import flags
+from absl.testing import flagsaver
 
 from fedkd import cli
 from fedkd.experiment import provenance
 from helpers import cases
-from launch import data
+from launch import compare, data
 
 ROOT = pathlib.Path(__file__).parents[2]
 TINY = """
@@ -82,6 +85,68 @@ def test_a_mistake_is_one_sentence_and_code_2(words, sentence, tmp_path):
   assert said.count('\n') == 1
   assert code == 2
   assert not list(tmp_path.iterdir())
+
+
+LONG = 'x' * 10_000
+
+
+@pytest.mark.parametrize(
+  ('words', 'sentence'),
+  [
+    (['run', LONG], f'{LONG[:80]}... (10000 characters) cannot be the name of a file (it is too long); shorten it'),
+    (['run', '\udcff', '--help'], r"config '\udcff' is unknown; choose one of fedgen, "),
+    (['run', 'quickstart:huge', '--help'], "config string has 'huge'; use a profile"),
+    (
+      ['run', 'quickstart', '--config.rounds=3', '--config.rounds', '4'],
+      '--config.rounds=3 and --config.rounds are one',
+    ),
+    (
+      ['run', 'quickstart', '--config.data.flip', '--noconfig.data.flip'],
+      '--config.data.flip and --noconfig.data.flip',
+    ),
+    (['compare', 'a', '--out=a', '--out=b'], '--out=a and --out=b are one flag; give it once'),
+    (['bench', '--suite=cpu', '--suite=gpu'], '--suite=cpu and --suite=gpu are one flag; give it once'),
+    (
+      ['bench', 'report', 'none'],
+      'file=none is no benchmark (No such file or directory); give what fedkd bench --json',
+    ),
+    (['bench', 'report', '.'], 'file=. is no benchmark (Is a directory)'),
+    (['bench', 'report', 'cut'], 'file=cut is no benchmark (JSONDecodeError: Expecting value'),
+    (['bench', 'report', 'other'], "file=other is no benchmark (KeyError: 'rows')"),
+    (['bench', 'report', 'list'], 'file=list is no benchmark (TypeError: '),
+    (['bench', 'report', 'bytes'], 'file=bytes is no benchmark (JSONDecodeError: '),
+    (['bench', 'report', LONG], 'file=xxxx'),
+  ],
+)
+def test_a_mistake_in_a_name_or_a_flag_is_one_sentence(words, sentence, tmp_path, monkeypatch, capsys):
+  for name, content in [('cut', b'{"rows": ['), ('other', b'{}'), ('list', b'[1]'), ('bytes', b'\xff\xfe')]:
+    (tmp_path / name).write_bytes(content)
+  monkeypatch.chdir(tmp_path)
+  monkeypatch.setattr(sys, 'argv', ['fedkd'])
+  with pytest.raises(SystemExit, match='2'):
+    cli.main(words)
+  out, said = capsys.readouterr()
+  assert said.startswith(f'fedkd: {sentence}')
+  assert (out, said.count('\n')) == ('', 1)
+  assert len(said) < 500
+
+
+def test_where_a_comparison_goes_is_checked_before_it_is_made(tmp_path, monkeypatch, capsys):
+  flags.FLAGS.mark_as_parsed()
+  (tmp_path / 'file').touch()
+  (tmp_path / 'out' / 'table.csv').mkdir(parents=True)
+  monkeypatch.setattr(compare.results, 'summary', lambda path: {})
+  monkeypatch.setattr(compare.compare, 'table', lambda runs, reference: pytest.fail('a table'))
+  for flag in ('out', 'results'):
+    with flagsaver.flagsaver(**{flag: str(tmp_path / 'file')}), pytest.raises(SystemExit, match='2'):
+      compare.main(['fedkd', 'a'])
+    file = tmp_path / 'file'
+    assert capsys.readouterr() == ('', f'fedkd: {flag}={file} cannot be made (File exists); choose another\n')
+  monkeypatch.setattr(compare.compare, 'table', lambda runs, reference: pd.DataFrame())
+  with flagsaver.flagsaver(out=str(tmp_path / 'out')), pytest.raises(SystemExit, match='2'):
+    compare.main(['fedkd', 'a'])
+  out = tmp_path / 'out'
+  assert capsys.readouterr().err == f'fedkd: out={out}: {out}/table.csv cannot be written (Is a directory)\n'
 
 
 @pytest.mark.slow

@@ -1,5 +1,7 @@
 """FCCL: the cross-correlation of outputs over a batch."""
 
+import inspect
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -38,3 +40,10 @@ def test_a_class_without_variance_has_a_finite_gradient_and_targets_have_none():
 def test_correlations_over_one_example_are_refused():
   with pytest.raises(ValueError, match=r'digest_batch=1 must be .*at least 2'):
     methods.fccl(optax.sgd(0.1), digest_batch=1)
+
+
+def test_the_defaults_are_the_authors():
+  """Their settings for OfficeHome, but for one pass over public images; not those of RHFL."""
+  defaults = {name: field.default for name, field in inspect.signature(methods.fccl).parameters.items()}
+  fields = ('subset', 'digest_epochs', 'digest_batch', 'epochs', 'batch', 'off_diagonal', 'restart')
+  assert [defaults[field] for field in fields] == [5000, 1, 512, 6, 512, 0.0051, True]

@@ -80,6 +80,26 @@ def test_a_round_is_that_of_the_twin(targets, start):
     assert loss > 1e-5
 
 
+class Half(models.MLP):
+  """Its logits are in half precision."""
+
+  def head(self, f):
+    return super().head(f).astype(jnp.float16)
+
+
+@pytest.mark.parametrize('targets', ['avg_logits', 'avg_probs'])
+def test_teachers_with_logits_in_half_precision_are_those_of_single(targets):
+  image, weight = jax.random.normal(jax.random.key(1), (9, 4)), jnp.array([1.0, 0.0, 1.0])
+  first = jax.vmap(lambda key: LINEAR.init(key, image, False))(jax.random.split(jax.random.key(0), 3))
+  uploads = {**first, 'batch_stats': {}}
+  half, single = (
+    ensembles._ensemble([net], [uploads], [weight], image, targets) for net in (Half((), classes=CLASSES), LINEAR)
+  )
+  assert half.dtype == jnp.float32
+  np.testing.assert_allclose(half, single, atol=2e-3)
+  np.testing.assert_allclose(half.sum(-1), 1, atol=1e-6)
+
+
 @pytest.mark.slow
 def test_students_of_all_architectures_learn_from_the_same_teachers():
   apart = []

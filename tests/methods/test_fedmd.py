@@ -85,7 +85,7 @@ def test_identical_parties_are_a_fixed_point(loss, monkeypatch):
   one = row(made.state.client[0], 0)['learner']
   logits = inference.infer(made.groups[0].model, local.variables(one), made.data[0].pool.example, state.server['last'])
   np.testing.assert_allclose(state.server['consensus'], logits, rtol=1e-4, atol=1e-4)
-  assert np.abs(report.info[0]['distill_loss']).max() < 1e-5
+  assert np.abs(report.info[0]['distill_loss'][1:]).max() < 1e-5  # nothing is digested in the first round
   if loss != 'mae':  # whose gradient jumps where rounding decides the sign
     assert_close(state.client[0]['learner'].params, made.state.client[0]['learner'].params, atol=1e-4)
 

@@ -6,9 +6,10 @@ import numpy as np
 import optax
 import pytest
 
-from fedkd import inference, ledger, methods, models, plan
+from fedkd import codecs, inference, ledger, methods, models, plan
+from fedkd.experiment.parts import _with_optimizers
 from fedkd.methods.fedmrl import WAYS
-from helpers import assert_close, preprocessed, problem, softmax
+from helpers import assert_close, assert_same_bits, preprocessed, problem, softmax
 from small_nets import NARROW, NET, PARTS, Normed, in_vectors, made_with
 
 SGD = optax.sgd(0.1)
@@ -101,6 +102,17 @@ def test_the_common_model_of_a_prediction_is_the_clients_own_or_the_servers():
   own = jax.tree.map(lambda a: a[0], state.client[0]['common'])
   assert_close(ours['small'], preprocessed(NARROW).apply(own, image, False)[0])
   assert np.abs(ours['small'] - theirs['small']).max() > 1e-3
+
+
+def test_projections_start_from_one():
+  """Whatever a client's number and own model, where shapes are equal; drawn by the run's key."""
+  nets, plans = (NET, models.MLP((7, 5), classes=3)), plan.synchronous()([2, 1], 1)
+  made = [problem(methods.fedmrl(SGD, NARROW), nets, [2, 1], plans, PARTS, seed=seed) for seed in (0, 1)]
+  (one, other), (seeded, _) = ([own['link'].params['Dense_0']['kernel'] for own in m.state.client] for m in made)
+  assert_same_bits((one[0], one[0]), (one[1], other[0]))
+  assert np.abs(one[0] - seeded[0]).max() > 0.01
+  assert codecs.coded(made[0].method, up=codecs.quantised(8)).client.alike
+  assert _with_optimizers(made[0].method, made[0].groups, [m.method for m in made]).client.alike
 
 
 @pytest.mark.parametrize('first', WAYS)

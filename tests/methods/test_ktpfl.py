@@ -132,8 +132,9 @@ def test_four_rounds_are_those_of_the_twin(order):
 
 
 @pytest.mark.slow
-def test_mini_batches_instead_of_passes_are_as_many_in_every_round():
-  made = made_with(methods.ktpfl(SGD, **{**TURN, 'epochs': None, 'steps': 1}))
+@pytest.mark.parametrize('how', [{'steps': 1}, {'steps': 1, 'epochs': 0}, {'steps': 1, 'epochs': None}])
+def test_mini_batches_instead_of_passes_are_as_many_in_every_round(how):
+  made = made_with(methods.ktpfl(SGD, **{name: value for name, value in TURN.items() if name != 'epochs'}, **how))
   state = made.state
   for t in range(3):
     state, report = made.run(1, state, t, length=1)

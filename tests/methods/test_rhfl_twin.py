@@ -2,12 +2,13 @@
 
 import numpy as np
 import optax
+import pytest
 
 from fedkd import methods, models, plan
 from helpers import CLASSES, problem, softmax
 from twins import OWN, PARTS, RATE, assert_alike, parties
 
-CE, RCE, BETA, SUBSET = 0.3, 0.7, 0.5, 8
+CE, RCE, BETA, SUBSET, MOMENTUM = 0.3, 0.7, 0.5, 8, 0.9
 
 
 def symmetric(p, y):
@@ -17,8 +18,11 @@ def symmetric(p, y):
   return losses, CE * (p - y) - RCE * p * (log - (p * log).sum(1, keepdims=True))
 
 
-def test_three_rounds_are_those_of_the_twin():
-  method = methods.rhfl(optax.sgd(RATE), SUBSET, 2, SUBSET, epochs=2, batch=12, ce=CE, rce=RCE, beta=BETA)
+@pytest.mark.parametrize('restart', [True, False])
+def test_three_rounds_are_those_of_the_twin(restart):
+  """With momentum, which a public batch has none of where each begins with an optimizer of its own."""
+  tx, weights = optax.sgd(RATE, MOMENTUM), {'ce': CE, 'rce': RCE, 'beta': BETA}
+  method = methods.rhfl(tx, SUBSET, 2, SUBSET, epochs=2, batch=12, restart=restart, **weights)
   made = problem(method, [models.MLP((), classes=CLASSES)], [3], plan.synchronous()([3], 3), PARTS)
   _, y, clients = parties(made, lambda client: client['learner'])
   state, last, weight, predicted, lost = made.state, None, None, None, None
@@ -30,9 +34,11 @@ def test_three_rounds_are_those_of_the_twin():
       if t:
         others = [j for j in range(3) if j != k]
         target = np.einsum('j,jmc->mc', weight[others], predicted[others])
+        party.restart(momentum=0 if restart else MOMENTUM)
         distilled = [party.train(last, target) for _ in range(2)]
         np.testing.assert_allclose(info['distill_loss'][k], np.mean(distilled), rtol=1e-4)
       losses = []
+      party.restart(MOMENTUM)
       for _ in range(2):
         each, slope = symmetric(party.probabilities(OWN[k]), y[OWN[k]])
         party.descend(OWN[k], slope)
