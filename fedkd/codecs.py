@@ -213,11 +213,12 @@ def coded(method: Method, up: Codec | None = None, down: Codec | None = None) ->
     bases = _bases(received) if up.changes else None
     return state, encoded(up, jax.random.fold_in(key, UP), upload, bases), info
 
-  def receive(key, t, state, uploads, ids):
-    return method.server.receive(key, t, state, tuple(decoded(up, upload, True) for upload in uploads), ids)
+  def receive(key, t, groups, state, uploads, ids, data):
+    decode = tuple(decoded(up, upload, True) for upload in uploads)
+    return method.server.receive(key, t, groups, state, decode, ids, data)
 
-  def send(key, t, state, ids):
-    downs, key = method.server.send(key, t, state, ids), jax.random.fold_in(key, DOWN)
+  def send(key, t, groups, state, ids, data):
+    downs, key = method.server.send(key, t, groups, state, ids, data), jax.random.fold_in(key, DOWN)
     to_each = jax.vmap(lambda id, own: encoded(down, jax.random.fold_in(key, id), own))
     return tuple(Download(encoded(down, key, d.shared), to_each(i, d.own)) for d, i in zip(downs, ids, strict=True))
 

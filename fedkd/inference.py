@@ -110,7 +110,7 @@ def correct_predictions(
     chosen = jnp.zeros(1, jnp.int32) if one_for_all else jnp.asarray(rows[g], jnp.int32)
 
     def one(row):
-      model, own = method.deployed(group.model, jax.tree.map(lambda a: a[row], variables), state.server)
+      model, own = method.deployed(group.model, jax.tree.map(lambda a: a[row], variables), state.server, g)
       return is_correct(model, predict, own, state.server, x, y, batch)
 
     shape = (len(rows[g]), len(y))
@@ -150,7 +150,7 @@ def correct_of_clients(
   return jax.tree.map(lambda *correct: jnp.concatenate(correct)[order], *of_groups)
 
 
-def feature_shape(model: nn.Module, variables: dict, pool: Pool) -> tuple[int, ...]:
+def feature_shape(model: nn.Module, pool: Pool) -> tuple[int, ...]:
   """The shape of the features of one example; from shapes alone.
 
   Raises:
@@ -158,7 +158,8 @@ def feature_shape(model: nn.Module, variables: dict, pool: Pool) -> tuple[int, .
   """
   check_features(model)
   example = jax.ShapeDtypeStruct((1, *pool.example.shape[1:]), pool.example.dtype)
-  return jax.eval_shape(lambda v, x: model.apply(v, x, False)[1]['features'], variables, example).shape[1:]
+  features = lambda x: model.init_with_output(jax.random.key(0), x, False)[0][1]['features']
+  return jax.eval_shape(features, example).shape[1:]
 
 
 def inference_batch() -> int:
@@ -224,5 +225,5 @@ def model_of(method: Method, groups: Sequence[Group], state: State, client: int)
   g = next(g for g, group in enumerate(groups) if client in group.ids)
   variables = method.variables(state, g)
   row = list(groups[g].ids).index(client) if jax.tree.leaves(variables)[0].shape[0] > 1 else 0
-  model, own = method.deployed(groups[g].model, jax.tree.map(lambda a: a[row], variables), state.server)
+  model, own = method.deployed(groups[g].model, jax.tree.map(lambda a: a[row], variables), state.server, g)
   return model, of_model(own)

@@ -109,15 +109,15 @@ def spread(down, slots) -> Download:
   return Download(jax.tree.map(lambda a: jnp.broadcast_to(a, (slots, *a.shape)), down.shared), down.own)
 
 
-def _sent(method, key, t, server, ids) -> tuple:
+def _sent(method, key, t, groups, server, ids, data) -> tuple:
   """What the server sends, a `Download` per group."""
   slots = tuple(of_group.shape[0] for of_group in ids)
-  return returned.of_send(method.server.send, Download, slots, method.server.send(key, t, server, ids))
+  return returned.of_send(method.server.send, Download, slots, method.server.send(key, t, groups, server, ids, data))
 
 
-def fill_inbox(key, method, groups, server):
+def fill_inbox(key, method, groups, server, data):
   """The inbox of a stale plan before round 0: everyone has downloaded once."""
-  downs = _sent(method, key, jnp.int32(0), server, tuple(jnp.asarray(g.ids) for g in groups))
+  downs = _sent(method, key, jnp.int32(0), groups, server, tuple(jnp.asarray(g.ids) for g in groups), data)
   return tuple(spread(down, len(g.ids)) for g, down in zip(groups, downs, strict=True))
 
 
@@ -140,7 +140,7 @@ def round(key, t, method: Method, groups, state: State, data, participants, clie
   """
   key_send, key_client, key_receive = jax.random.split(jax.random.fold_in(key, t), 3)
   ids = tuple(slot_ids(d, w) for d, w in zip(data, participants, strict=True))
-  downs = _sent(method, key_send, t, state.server, ids) if state.inbox is None else state.inbox
+  downs = _sent(method, key_send, t, groups, state.server, ids, data) if state.inbox is None else state.inbox
   clients, outs = [], []
   for g, group in enumerate(groups):
     if state.inbox is None:
@@ -158,11 +158,11 @@ def round(key, t, method: Method, groups, state: State, data, participants, clie
     clients.append(client)
     outs.append(out)
   uploads, infos, counts_up, counts_down = zip(*outs, strict=True)
-  received = method.server.receive(key_receive, t, state.server, uploads, ids)
+  received = method.server.receive(key_receive, t, groups, state.server, uploads, ids, data)
   server, server_info = returned.of_receive(method.server.receive, state.server, received)
   inbox = state.inbox
   if inbox is not None:
-    downs = _sent(method, key_send, t + 1, server, ids)
+    downs = _sent(method, key_send, t + 1, groups, server, ids, data)
     inbox = tuple(_deliver(box, down, rows) for box, down, rows in zip(inbox, downs, participants, strict=True))
   return State(tuple(clients), server, inbox), Report(ids, infos, counts_up, counts_down, server_info)
 

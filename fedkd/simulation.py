@@ -202,8 +202,10 @@ def initial_state(
     )
   states = first_clients(key, method, federation, variables)
   server = first_server(key, method, federation, variables)
-  inbox = round.fill_inbox(jax.random.split(key, 3)[2], method, federation.groups, server) if stale else None
-  return State(states, server, inbox)
+  if not stale:
+    return State(states, server)
+  key_inbox = jax.random.split(key, 3)[2]
+  return State(states, server, round.fill_inbox(key_inbox, method, federation.groups, server, federation.data()))
 
 
 def first_clients(key: jax.Array, method: Method, federation: Federation, variables: Sequence[dict]) -> tuple:

@@ -96,15 +96,6 @@ class Known(NamedTuple):
   value: PyTree
 
 
-class FromData(NamedTuple):
-  """A part of a server's state that `Server.init` makes of the data or its key alone, and that nothing changes.
-
-  Checkpoints leave it out. `value` is () there.
-  """
-
-  value: PyTree
-
-
 class State(NamedTuple):
   """What methods and servers keep between rounds. `inbox` (stale plans only) holds each client's last download."""
 
@@ -160,22 +151,38 @@ class ServerInit(Protocol):
 
 
 class ServerReceive(Protocol):
-  """(key, t, state, uploads, ids) -> (state, info).
+  """(key, t, groups, state, uploads, ids, data) -> (state, info).
 
   Per group `uploads[g]` has leaves [m, ...] and `ids[g]` int32[m] holds global client numbers, -1 for an empty slot,
-  whose upload is zeros; m may be 0.
+  whose upload is zeros; m may be 0. `groups` and `data` are those of `ServerInit`, except that `private` and `shared`
+  of `data` hold only the clients in memory where the others are on disk.
   """
 
   def __call__(
-    self, key: jax.Array, t: jax.Array, state: PyTree, uploads: tuple[PyTree, ...], ids: tuple[jax.Array, ...], /
+    self,
+    key: jax.Array,
+    t: jax.Array,
+    groups: tuple[Group, ...],
+    state: PyTree,
+    uploads: tuple[PyTree, ...],
+    ids: tuple[jax.Array, ...],
+    data: tuple[Data, ...],
+    /,
   ) -> tuple[PyTree, dict]: ...
 
 
 class ServerSend(Protocol):
-  """(key, t, state, ids) -> a `Download` per group."""
+  """(key, t, groups, state, ids, data) -> a `Download` per group; arguments as of `ServerReceive`."""
 
   def __call__(
-    self, key: jax.Array, t: jax.Array, state: PyTree, ids: tuple[jax.Array, ...], /
+    self,
+    key: jax.Array,
+    t: jax.Array,
+    groups: tuple[Group, ...],
+    state: PyTree,
+    ids: tuple[jax.Array, ...],
+    data: tuple[Data, ...],
+    /,
   ) -> tuple[Download, ...]: ...
 
 
@@ -203,10 +210,10 @@ class Variables(Protocol):
 
 
 class Deployed(Protocol):
-  """(model, variables, server_state) -> (module, variables): what a client would use, where that is not its own model
-  alone."""
+  """(model, variables, server_state, g) -> (module, variables): what a client of group g would use, where that is not
+  its own model alone."""
 
-  def __call__(self, model: nn.Module, variables: dict, server_state: PyTree, /) -> tuple[nn.Module, dict]: ...
+  def __call__(self, model: nn.Module, variables: dict, server_state: PyTree, g: int, /) -> tuple[nn.Module, dict]: ...
 
 
 class Predict(Protocol):
@@ -229,9 +236,9 @@ def of_model(variables: dict) -> dict:
   return {name: variables[name] for name in ('params', 'batch_stats') if name in variables}
 
 
-def own_model(model: nn.Module, variables: dict, server_state: PyTree) -> tuple[nn.Module, dict]:
+def own_model(model: nn.Module, variables: dict, server_state: PyTree, g: int) -> tuple[nn.Module, dict]:
   """The default `Method.deployed`: the client's own model."""
-  del server_state
+  del server_state, g
   return model, variables
 
 

@@ -47,6 +47,11 @@ class Problem(NamedTuple):
     participants = tuple(jnp.asarray(w) for w in self.plan.participants)
     return lambda state, start, count: jitted(state, self.data, self.key, participants, start, count)
 
+  @property
+  def server(self):
+    """The method's server, `bound` to this problem."""
+    return bound(self.method.server, self.groups, self.data)
+
   def ready(self, state):
     """The state that one may look at (`Method.calibrate`)."""
     return (
@@ -62,6 +67,15 @@ class Problem(NamedTuple):
     rows = [np.arange(len(g.ids)) for g in self.groups]
     correct = jax.jit(lambda state: inference.correct_predictions(self.method, self.groups, state, image, label, rows))
     return np.concatenate(correct(state)).mean(-1)
+
+
+def bound(server, groups=(), data=()):
+  """A server whose `receive` and `send` know their groups and data: (key, t, state, uploads, ids), (key, t, state,
+  ids)."""
+  return server._replace(
+    receive=lambda key, t, state, uploads, ids: server.receive(key, t, groups, state, uploads, ids, data),
+    send=lambda key, t, state, ids: server.send(key, t, groups, state, ids, data),
+  )
 
 
 def pool(side=6, classes=CLASSES, seed=0) -> Pool:

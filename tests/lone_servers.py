@@ -6,6 +6,7 @@ import numpy as np
 
 from fedkd import servers
 from fedkd.types import Group
+from helpers import bound
 
 KEY = jax.random.key(0)
 ONE = (jnp.array([0]),)
@@ -29,8 +30,8 @@ def uploads_of(value, valid=None, count=None):
   return jax.vmap(servers.class_message)(value, valid, None if count is None else jnp.asarray(count))
 
 
-def received(server, state, uploads, ids=ONE, t=0):
-  return jax.jit(server.receive)(KEY, t, state, uploads, ids)[0]
+def received(server, state, uploads, ids=ONE, t=0, groups=(), data=()):
+  return jax.jit(bound(server, groups, data).receive)(KEY, t, state, uploads, ids)[0]
 
 
 def weights(value):

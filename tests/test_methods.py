@@ -91,9 +91,10 @@ def method_of(name):
   """The method of a row, its server noting whether all that it receives and sends is finite."""
   method = getattr(methods, name.split()[0])(**TABLE[name][0])
 
-  def receive(key, t, state, uploads, ids):
-    new, info = method.server.receive(key, t, state, uploads, ids)
-    messages = [a for a in jax.tree.leaves((uploads, method.server.send(key, t, new, ids))) if a.dtype.kind == 'f']
+  def receive(key, t, groups, state, uploads, ids, data):
+    new, info = method.server.receive(key, t, groups, state, uploads, ids, data)
+    sent = method.server.send(key, t, groups, new, ids, data)
+    messages = [a for a in jax.tree.leaves((uploads, sent)) if a.dtype.kind == 'f']
     return new, {**info, 'finite': jnp.array([jnp.isfinite(a).all() for a in messages]).all()}
 
   return method._replace(server=method.server._replace(receive=receive))

@@ -200,13 +200,13 @@ def counter() -> Method:
     told = jnp.stack([down.shared['count'], down.own['count'][0]])
     return {'told': told, 'turns': state['turns'] + 1}, {'id': data.private.id}, {'told': told}
 
-  def receive(key, t, state, uploads, ids):
+  def receive(key, t, groups, state, uploads, ids, data):
     spoke = sum(jnp.sum(i >= 0, dtype=jnp.int32) for i in ids)
     for up, i in zip(uploads, ids, strict=True):
       state = {**state, 'honest': state['honest'] & jnp.all(up['id'] == jnp.where(i >= 0, i, 0))}
     return {**state, 'heard': state['heard'] + spoke}, {'heard': state['heard'] + spoke}
 
-  def send(key, t, state, ids):
+  def send(key, t, groups, state, ids, data):
     own = lambda i: {'count': jnp.where(i >= 0, 100 * i, -7)[:, None] + state['heard']}
     return tuple(Download({'count': state['heard']}, own(i)) for i in ids)
 

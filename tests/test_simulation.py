@@ -689,11 +689,11 @@ MISFITS = {
   ),
   'an error': (stepping(broken), rf"^Client.step {LINE}raised KeyError: 'count'"),
   'receive without info': (
-    serving(receive=lambda *args: args[2]),
+    serving(receive=lambda *args: args[3]),
     rf'^Server.receive {LINE}returned float32\[2\]; let it return \(state, info\)',
   ),
   'another state of the server': (
-    serving(receive=lambda *args: (args[2].astype(int)[:1], {})),
+    serving(receive=lambda *args: (args[3].astype(int)[:1], {})),
     rf'^Server.receive {LINE}returned a state with int32\[1\] at its root, and it had float32\[2\]; let Server.init',
   ),
   'no downloads': (

@@ -135,13 +135,41 @@ def read(opened, step, like):
   import orbax.checkpoint as ocp
 
   found = opened.restore(step, args=ocp.args.Composite(digest=ocp.args.JsonRestore()))
-  leaves = [np.zeros(s.shape, s.dtype) for s in jax.tree.leaves(like)]
-  tree = opened.restore(step, args=ocp.args.Composite(state=ocp.args.StandardRestore(_flat(leaves)))).state
-  leaves = [np.asarray(tree.get(f'{i:05d}', leaf)) for i, leaf in enumerate(leaves)]
-  state, notes = jax.tree.unflatten(jax.tree.structure(like), leaves), dict(found.digest['notes'])
-  if _seal(state, notes) != found.digest['sha256'] or notes.pop('step', step) != step:
+  wanted = [np.zeros(s.shape, s.dtype) for s in jax.tree.leaves(like)]
+  stored = opened.item_metadata(step).state
+  more = stored is not None and len(stored) > len(_flat(wanted))  # of a version whose states had more in them
+  target = [np.zeros(s.shape, s.dtype) for _, s in sorted(stored.items())] if more else wanted
+  tree = opened.restore(step, args=ocp.args.Composite(state=ocp.args.StandardRestore(_flat(target)))).state
+  leaves = [np.asarray(tree.get(f'{i:05d}', leaf)) for i, leaf in enumerate(target)]
+  as_state = lambda leaves: jax.tree.unflatten(jax.tree.structure(like), leaves)
+  notes = dict(found.digest['notes'])
+  if _seal(leaves if more else as_state(leaves), notes) != found.digest['sha256'] or notes.pop('step', step) != step:
     raise ValueError('its contents do not match their checksum')
-  return state, notes
+  return as_state(_still_wanted(leaves, wanted) if more else leaves), notes
+
+
+def _still_wanted(stored, wanted) -> list:
+  """Those of the stored leaves that correspond to the wanted ones, in their order, if only one choice fits.
+
+  Servers of earlier versions kept in their states what they now read off the data.
+  """
+
+  def places(stored, wanted):
+    found, at = [], 0
+    for leaf in wanted:
+      while stored[at].shape != leaf.shape or stored[at].dtype != leaf.dtype:
+        at += 1
+      found.append(at)
+      at += 1
+    return found
+
+  try:
+    first, last = places(stored, wanted), places(stored[::-1], wanted[::-1])
+  except IndexError:
+    raise ValueError('it holds the state of another method') from None
+  if first != [len(stored) - 1 - at for at in reversed(last)]:
+    raise ValueError('it was written by an earlier version, and which of its arrays are which cannot be told')
+  return [stored[at] for at in first]
 
 
 def reason_of(error) -> str:

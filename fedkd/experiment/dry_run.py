@@ -6,8 +6,10 @@ import optax
 
 from fedkd import ledger
 from fedkd.experiment.build import build, owned
+from fedkd.experiment.programs import rows_of
+from fedkd.federation import Federation
 from fedkd.round import of_client
-from fedkd.types import Data, Download
+from fedkd.types import Download
 
 
 def _size(tree) -> int:
@@ -23,17 +25,17 @@ def messages(parts, g):
   """(up, down): shapes of what one client of group g sends and receives in a round of the last phase."""
   phase, group, federation = parts.phases[-1], parts.groups[g], parts.federation
   of_seed = lambda tree: jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape[1:], s.dtype), tree)
-  own = (federation.private[g], federation.everyone, federation.shared and federation.shared[g], federation.public)
-  data = Data(federation.pool, *of_seed(own))
   state, key, t = of_seed(phase.state), jax.eval_shape(jax.random.key, 0), jax.ShapeDtypeStruct((), np.int32)
   ids = tuple(jax.ShapeDtypeStruct((1,), np.int32) for _ in parts.groups)
-  down = jax.eval_shape(phase.method.server.send, key, t, state.server, ids)[g]
+  every = Federation(parts.groups, federation.pool, *of_seed(rows_of(federation))).data()
+  send = lambda key, t, server, ids, data: phase.method.server.send(key, t, parts.groups, server, ids, data)
+  down = jax.eval_shape(send, key, t, state.server, ids, every)[g]
 
   def step(key, t, state, shared, own, data):
     client, own = jax.tree.map(lambda a: a[0], (state, own))
     return phase.method.client.step(key, t, group.model, client, Download(shared, own), of_client(data, 0))[1]
 
-  up = jax.eval_shape(step, key, t, state.client[g], down.shared, down.own, data)
+  up = jax.eval_shape(step, key, t, state.client[g], down.shared, down.own, every[g])
   return up, Download(down.shared, of_seed(down.own))
 
 

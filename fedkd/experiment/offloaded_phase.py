@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedkd import inference, round
-from fedkd.experiment import checkpoint, client_store, from_data, key_data
+from fedkd.experiment import checkpoint, client_store, key_data
 from fedkd.experiment.phase import MOST_ROUNDS
 from fedkd.experiment.programs import Inputs, Task, clients_per_vmap, program, rows_of
 from fedkd.federation import Federation
@@ -74,7 +74,6 @@ class Programs(NamedTuple):
   a record, whose entries in the state are ignored. Keys come and go as `KeyData`, except in what `ready` returns."""
 
   server: Callable  # Inputs -> the server's state before the first round
-  from_data: Callable  # Inputs -> what no checkpoint holds
   clients: Callable  # Inputs -> the clients' states before their first update, per group
   work: Callable  # (Inputs, State) -> (State, Report) after a window
   ready: Callable  # (Inputs, State) -> State whose models may be evaluated
@@ -118,7 +117,6 @@ def _programs(method, groups, evaluated, before, options, window) -> Programs:
 
   return Programs(
     program(server, options),
-    program(from_data.maker(method, groups, before), options),
     program(clients, options),
     program(work, options, donate_argnums=1),
     program(ready, options),
@@ -220,11 +218,10 @@ class OffloadedPhase(NamedTuple):
     raise ValueError('a run with a client_store has one phase, which hands nothing over')
 
   def pack(self, state) -> State:
-    return from_data.without(self.states.keep(state))
+    return self.states.keep(state)
 
   def unpack(self, saved) -> State:
-    made = lambda: key_data.unwrapped(self.programs.from_data(self.inputs._replace(variables=())))
-    return from_data.completed(self.states.resume(saved), made)
+    return self.states.resume(saved)
 
   def checksum(self, state) -> str:
     """Of all states, wherever their records are; the records enter by their CRCs."""
@@ -262,7 +259,7 @@ def make(task: Task, folder) -> OffloadedPhase:
   like = [jax.tree.map(lambda s: jax.ShapeDtypeStruct((s.shape[0], *s.shape[2:]), s.dtype), c) for c in clients]
   records = [client_store.Records(pathlib.Path(folder) / f'group{g}', each) for g, each in enumerate(like)]
   tables = tuple(client_store.blank(len(g.ids)) for g in groups)
-  saved = jax.eval_shape(lambda: State(jax.tree.map(jnp.asarray, tables), from_data.without(server)))
+  saved = jax.eval_shape(lambda: State(jax.tree.map(jnp.asarray, tables), server))
   return one._replace(states=ClientStates(records, like), saved=saved)
 
 

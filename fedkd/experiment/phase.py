@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from fedkd import inference, round, sharding
-from fedkd.experiment import checkpoint, early_stopping, from_data, hosts, key_data
+from fedkd.experiment import checkpoint, early_stopping, hosts, key_data
 from fedkd.experiment.programs import PER_SEED, Inputs, Task, clients_per_vmap, program, rows_of
 from fedkd.local import Learner
 from fedkd.plan import Plan
@@ -99,7 +99,6 @@ class Programs(NamedTuple):
   ready: Callable  # (Inputs, State) -> State
   handover: Callable  # (Inputs, State) -> variables
   cut: Callable  # State -> State `without_padding`
-  from_data: Callable  # Inputs -> what no checkpoint holds
   gather: Callable  # an array of several hosts -> the same, whole, on each
 
 
@@ -141,7 +140,7 @@ class PhaseInMemory(NamedTuple):
     return self.programs.handover(self.inputs, state)
 
   def pack(self, state) -> State:
-    return self._gathered(from_data.without(self.programs.cut(state)))
+    return self._gathered(self.programs.cut(state))
 
   def _gathered(self, state) -> State:
     state = key_data.unwrapped(state)
@@ -151,10 +150,9 @@ class PhaseInMemory(NamedTuple):
     return jax.tree.map(lambda a: np.asarray(self.programs.gather(a)), state)
 
   def unpack(self, saved) -> State:
-    whole = from_data.completed(saved, lambda: self.programs.from_data(self.inputs))
     if not self.places:
-      return key_data.wrapped(whole)
-    whole, like = key_data.unwrapped(whole), jax.eval_shape(key_data.unwrapped, self.state)
+      return key_data.wrapped(saved)
+    whole, like = key_data.unwrapped(saved), jax.eval_shape(key_data.unwrapped, self.state)
     return key_data.wrapped(_laid_out(padded(whole, like), self.places))
 
   def checksum(self, state) -> str:
@@ -252,7 +250,6 @@ def make(task: Task, mesh=None, stops: bool = False) -> PhaseInMemory:
     program(calibrate, options, **to(lie)),
     program(handover, options, **gathered),
     jax.jit(functools.partial(without_padding, groups)) if mesh else lambda state: state,
-    program(from_data.maker(method, groups, before), options),
     jax.jit(lambda a: a, **gathered),
   )
   inputs = Inputs(federation.pool, keys, rows_of(federation))
@@ -263,5 +260,5 @@ def make(task: Task, mesh=None, stops: bool = False) -> PhaseInMemory:
   # Traces a whole round: incompatible parts fail here, not after minutes of compilation.
   first = _placed(jax.eval_shape(one.init, before), one.places)
   state = jax.eval_shape(lambda state: one.run(state, 0, 0)[0], first)
-  saved = jax.eval_shape(lambda state: key_data.unwrapped(from_data.without(programs.cut(state))), state)
+  saved = jax.eval_shape(lambda state: key_data.unwrapped(programs.cut(state)), state)
   return one._replace(state=state, saved=saved)

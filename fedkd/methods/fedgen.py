@@ -14,7 +14,7 @@ from fedkd.methods.lg_fedavg import part_of, selected, with_part, with_part_in_e
 from fedkd.models.generator import NOISE
 from fedkd.ranges import Count, Positive, Ratio, Scale, Weight, checked
 from fedkd.servers import parts
-from fedkd.servers.feature_generator import DRAWS, Generating, draw, feature_generator, net_of
+from fedkd.servers.feature_generator import DRAWS, Generating, draw, feature_generator, generator_of
 from fedkd.types import Client, Method
 
 ENSEMBLES = ('losses', 'logits')
@@ -93,7 +93,7 @@ def fedgen(
 
   def step(key, t, model, learner, down, data):
     received, known, made = down.shared['weights'], down.shared['label'], down.shared['generator']
-    net, some = net_of(known, made), jnp.any(known)
+    net, some = generator_of(model, data, hidden), jnp.any(known)
     weights = [jnp.where(some & (w > 0), jnp.maximum(LEAST, w * decay**t), 0) for w in (alpha, beta)]
 
     def loss_fn(params, carried, key, index):

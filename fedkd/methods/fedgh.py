@@ -82,8 +82,7 @@ def trained_head(epochs: int, batch: int, rate: float) -> Server:
     del params, value, label, valid
     return lambda params, value, label: local.cross_entropy(parts.linear(params, value), label)
 
-  def send(key, t, state, ids):
-    del key, t
+  def send(key, t, groups, state, ids, data):
     return tuple(Download(shared={'params': state['params'], 'batch_stats': {}}) for _ in ids)
 
   return parts.part(parts.linear_head, trained_table(first, loss, send, optax.sgd(rate), epochs, batch))

@@ -92,7 +92,7 @@ def fedgkt(
 
   net = lambda classes: GKTServer(server, tuple(server_blocks), server_width, classes)
 
-  def deployed(model, variables, server_state):
+  def deployed(model, variables, server_state, g):
     halves = {'client': variables, 'server': local.variables(server_state['learner'])}
     kinds = ('params', 'batch_stats')
     return GKTModel(model, net(model.classes)), {k: {part: v[k] for part, v in halves.items()} for k in kinds}
@@ -105,7 +105,7 @@ def _continuation(tx, net, batch, temperature, epochs, alpha) -> Server:
   """A large network that trains on everybody's maps, and the logits it gave them in its last pass."""
 
   def init(key, groups, variables, data):
-    maps = [inference.feature_shape(g.model, v, d.pool) for g, v, d in zip(groups, variables, data, strict=True)]
+    maps = [inference.feature_shape(g.model, d.pool) for g, d in zip(groups, data, strict=True)]
     for group, shape in zip(groups, maps, strict=True):
       if len(shape) != 3:
         raise ValueError(f'groups: {group.name} has no feature map that fedgkt could send; use GKTClient')
@@ -119,7 +119,7 @@ def _continuation(tx, net, batch, temperature, epochs, alpha) -> Server:
       'known': tuple(jnp.zeros((many, n), bool) for n in places),
     }
 
-  def receive(key, t, state, uploads, ids):
+  def receive(key, t, groups, state, uploads, ids, data):
     flat = lambda pick: jnp.concatenate([a.reshape(-1, *a.shape[2:]) for a in map(pick, uploads)])
     maps, label = flat(lambda up: up['map'].value), flat(lambda up: up['label'].value)
     theirs, valid = flat(lambda up: up['logits'].value), flat(lambda up: up['map'].valid)
@@ -153,8 +153,7 @@ def _continuation(tx, net, batch, temperature, epochs, alpha) -> Server:
       'server_loss': local.report(sums)['server_loss']
     }
 
-  def send(key, t, state, ids):
-    del key, t
+  def send(key, t, groups, state, ids, data):
     own = lambda g, slot: Masked(state['logits'][g][slot], state['known'][g][slot])
     return tuple(Download(own=own(g, jnp.maximum(slot, 0))) for g, slot in enumerate(ids))
 

@@ -149,7 +149,7 @@ def by_prototypes(server: Server, own: bool = False) -> Predict:
   def predict(model, variables, server_state, x):
     logits, out = model.apply(of_model(variables), x, False)
     nobody = (jnp.zeros(0, jnp.int32),)
-    known = server.send(jax.random.key(0), jnp.int32(0), server_state, nobody)[0].shared['knowledge']
+    known = server.send(jax.random.key(0), jnp.int32(0), (), server_state, nobody, ())[0].shared['knowledge']
     valid = known.valid & (variables['classes'] > 0) if own else known.valid
     return nearest(out['features'], known.value, valid, logits)
 

@@ -63,7 +63,7 @@ def trained_prototypes(tau: float, epochs: int, batch: int, rate: float) -> Serv
   """Prototypes of all classes from a generator; arguments as in `fedtgp`."""
 
   def first(key, groups, variables, data):
-    width = vector_width('features', None, groups, variables, data)
+    width = vector_width('features', None, groups, data)
     return {'params': PrototypeGenerator(groups[0].model.classes, width).init(key)['params']}
 
   def generated(params):
@@ -73,8 +73,7 @@ def trained_prototypes(tau: float, epochs: int, batch: int, rate: float) -> Serv
     delta = margin(value, label, valid, len(generated(params)), tau)
     return lambda params, value, label: contrast(value, label, generated(params), delta)
 
-  def send(key, t, state, ids):
-    del key, t
+  def send(key, t, groups, state, ids, data):
     prototypes = generated(state['params'])
     message = servers.class_message(prototypes, jnp.broadcast_to(state['trained'], prototypes.shape[:1]))
     return tuple(Download(shared=message) for _ in ids)

@@ -13,6 +13,7 @@ import optax
 from fedkd import aggregate, examples, inference, local, servers
 from fedkd.ranges import Count, Positive, Ratio, checked
 from fedkd.servers import corners
+from fedkd.servers.static import Static
 from fedkd.types import Client, Download, Masked, Method, Server
 
 
@@ -139,21 +140,20 @@ def _corners(rule) -> Server:
     model, pool = groups[0].model, data[0].pool
     statistics = variables[widest]['batch_stats']
     cuts = _cuts(groups, params, widest, statistics, pool)
-    f = jnp.zeros((1, *inference.feature_shape(model, variables[0], pool)))
+    f = jnp.zeros((1, *inference.feature_shape(model, pool)))
     head = jax.eval_shape(lambda f: model.init(key, f, method='head'), f)['params']
     in_head = {path for path, _ in jax.tree_util.tree_flatten_with_path(head)[0]}
     return {
       'params': _all_corners(whole, params, cuts),
       'batch_stats': tuple(v['batch_stats'] for v in variables),
       'head': jax.tree_util.tree_map_with_path(lambda path, _: jnp.asarray(path in in_head), whole),
-      'cuts': tuple(map(corners.static, cuts)),
+      'cuts': tuple(Static(tuple(cut.items())) for cut in cuts),
       'rule': () if rule is None else tuple(by_number.init(jnp.ravel(leaf)) for leaf in jax.tree.leaves(whole)),
     }
 
-  def receive(key, t, state, uploads, ids):
-    del key, t
+  def receive(key, t, groups, state, uploads, ids, data):
     whole, memory = state['params'][_widest(state['params'])], state['rule']
-    cuts = list(map(corners.blocks_in, state['cuts']))
+    cuts = [dict(cut.value) for cut in state['cuts']]
     rows = [up['params'] for up in uploads]
     held = [_holders(up, slots, state['head']) for up, slots in zip(uploads, ids, strict=True)]
     if rule is None:
@@ -162,9 +162,10 @@ def _corners(rule) -> Server:
       whole, memory = _by_rule(by_number, whole, rows, held, cuts, memory)
     return {**state, 'params': _all_corners(whole, state['params'], cuts), 'rule': memory}, {}
 
-  return Server(
-    init, receive, lambda key, t, state, ids: tuple(Download(shared={'params': part}) for part in state['params'])
-  )
+  def send(key, t, groups, state, ids, data):
+    return tuple(Download(shared={'params': part}) for part in state['params'])
+
+  return Server(init, receive, send)
 
 
 def _holders(upload, slots, head):

@@ -86,15 +86,15 @@ def part_of(learner: local.Learner, received: dict) -> dict:
   return {'params': parts.pick(learner.params, received['params']), 'batch_stats': statistics}
 
 
-def selected(share: str, model, variables, data) -> list[str]:
+def selected(share: str, model, data) -> list[str]:
   """The paths of the parameters that `share` names, as in `lg_fedavg`.
 
   Raises:
     ValueError: for a number of layers, or a name, that the model does not have.
   """
   if share in ('none', 'head'):
-    return parts.head(model, variables, data) if share == 'head' else []
-  layers, name = parts.layers(model, variables, data), type(model.net).__name__
+    return parts.head(model, data) if share == 'head' else []
+  layers, name = parts.layers(model, data), type(model.net).__name__
   paths = list(itertools.chain(*layers))
   if share == 'all':
     return paths

@@ -29,7 +29,7 @@ def width(model: nn.Module, variables: dict, data: Data) -> int:
   Raises:
     ValueError: for a model without features, or whose features are not vectors.
   """
-  shape = feature_shape(model, variables, data.pool)
+  shape = feature_shape(model, data.pool)
   if len(shape) != 1:
     raise ValueError(
       f'models: the features of {type(model.net).__name__} have shape {shape}, not [width]; choose another'

@@ -115,7 +115,8 @@ def selective_fd(
   def calibrate(groups, state, data, which):
     """The clients as after the distillation with which their next update begins."""
     ids = tuple(jnp.asarray(group.ids) for group in groups)
-    downs = server.send(jax.random.key(0), jnp.int32(0), state.server, ids)  # the same for all, in any round
+    # The same for all, in any round.
+    downs = server.send(jax.random.key(0), jnp.int32(0), groups, state.server, ids, data)
     nothing = lambda learner: (learner, {'metrics': {'examples': jnp.float32(0)}})
 
     def distilled(g, own):

@@ -201,8 +201,7 @@ def generator(
     row = jax.nn.one_hot(label, classes).T * held
     return local.variables(learner), {**info, 'cvae_active': active_units(mean, row, jnp.sum(held))}
 
-  def receive(key, t, state, uploads, ids):
-    del ids
+  def receive(key, t, groups, state, uploads, ids, data):
     buffer = servers.push(state['store'], t, uploads)
     material = state['store'] if lag else buffer
     # For the next round. A function of the round alone: under vmap over seeds, both branches would run if seeds
@@ -216,8 +215,7 @@ def generator(
     metrics = {name: jnp.where(jnp.any(known), value, jnp.nan) for name, value in info.items()}  # none before the first
     return new, {**metrics, 'cvae_trained': due & jnp.any(known), 'knowledge_age': servers.buffer_age(t, buffer)}
 
-  def send(key, t, state, ids):
-    del t
+  def send(key, t, groups, state, ids, data):
     classes = state['store']['value'].shape[0]
     z = jax.random.normal(key, (classes, latent or width))
     drawn = net(classes).apply(state['cvae'], z, jnp.arange(classes), method='decode')

@@ -65,15 +65,13 @@ def buffered_class_means(limit: int, of: str = 'logits', width: int | None = Non
 
   def init(key, groups, variables, data):
     del key
-    return class_buffer(groups[0].model.classes, limit, vector_width(of, width, groups, variables, data))
+    return class_buffer(groups[0].model.classes, limit, vector_width(of, width, groups, data))
 
-  def receive(key, t, state, uploads, ids):
-    del key, ids
+  def receive(key, t, groups, state, uploads, ids, data):
     state = push(state, t, uploads)
     return state, {'known_classes': jnp.sum(state['count'] > 0), 'knowledge_age': buffer_age(t, state)}
 
-  def send(key, t, state, ids):
-    del key, t
+  def send(key, t, groups, state, ids, data):
     held = stored(state)
     means = jnp.sum(jnp.where(held[..., None], state['value'], 0), 1) / jnp.maximum(jnp.sum(held, 1), 1)[:, None]
     return tuple(Download(shared=class_message(means, state['count'] > 0)) for _ in ids)

@@ -61,9 +61,9 @@ def cached_consensus(
     public, many = public_rows(data, subset)
     rows, classes = public['index'].shape[0], groups[0].model.classes
     check_caches(clients(groups), rows, classes)
-    index = drawn(key, public, uniform, many)
+    index = drawn(key, public, many, uniform)
     return {
-      'public': public,
+      'public': public,  # it could be read off the data, but checkpoints of earlier versions could not do without it
       'consensus': jnp.zeros((many, classes)),  # the server's labels of the last rows
       'on': jnp.zeros((), bool),
       'last': index,
@@ -78,7 +78,7 @@ def cached_consensus(
   def requested(state, t, at):
     return (state['since'][at] < 0) | (t - state['since'][at] >= duration)
 
-  def receive(key, t, state, uploads, ids):
+  def receive(key, t, groups, state, uploads, ids, data):
     every = jnp.concatenate(ids)
     if not every.shape[0]:
       return state, {}
@@ -96,7 +96,7 @@ def cached_consensus(
       'consensus': jnp.where(asked[:, None], reduced, state['cache'][at]),
       'on': jnp.ones((), bool),
       'last': state['index'],
-      'index': drawn(key, state['public'], uniform, state['index'].shape[0]),
+      'index': drawn(key, state['public'], state['index'].shape[0], uniform),
       'cache': state['cache'].at[at].set(jnp.where(fresh[:, None], reduced, state['cache'][at])),
       'since': state['since'].at[at].set(jnp.where(fresh, t, jnp.where(old, -1, since))),
       'copies': jnp.where(state['on'], have, state['copies']),
@@ -104,8 +104,7 @@ def cached_consensus(
     new = unless_empty(ids, new, {name: state[name] for name in new})
     return {**state, **new, 'rule': memory}, {'requested_rows': jnp.sum(asked)}
 
-  def send(key, t, state, ids):
-    del key
+  def send(key, t, groups, state, ids, data):
     last, index = (state['place'][state[name]] for name in ('last', 'index'))
     since, on = state['since'][last], state['on']
     labels = jnp.where(since[:, None] < 0, state['consensus'], state['cache'][last])

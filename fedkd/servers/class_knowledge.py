@@ -27,28 +27,26 @@ def class_message(value: jax.Array, valid: jax.Array, count: jax.Array | None = 
   return message if count is None else {**message, 'count': Masked(count.astype(jnp.int32), valid)}
 
 
-def feature_width(group: Group, variables: dict, data: Data) -> int:
-  """Numbers in the feature vector that a group's model computes for one example; its variables and `Data`.
+def feature_width(group: Group, data: Data) -> int:
+  """Feature dimension of a group's model.
 
   Raises:
     ValueError: for a model whose features are not vectors.
   """
-  shape = inference.feature_shape(group.model, variables, data.pool)
+  shape = inference.feature_shape(group.model, data.pool)
   if len(shape) != 1:
     raise ValueError(f'groups: the features of {group.name} have shape {shape}, not [width]; choose another model')
   return shape[0]
 
 
-def vector_width(
-  of: str, width: int | None, groups: Sequence[Group], variables: Sequence[dict], data: Sequence[Data]
-) -> int:
+def vector_width(of: str, width: int | None, groups: Sequence[Group], data: Sequence[Data]) -> int:
   """Numbers per vector that a server of logits or features keeps; arguments as in `class_means` and `Server.init`."""
   check_choice('of', of, ('logits', 'features'))
   if width is not None:
     return width
   if of == 'logits':
     return groups[0].model.classes
-  widths = [feature_width(*group) for group in zip(groups, variables, data, strict=True)]
+  widths = [feature_width(*group) for group in zip(groups, data, strict=True)]
   if len(set(widths)) > 1:
     listed = ', '.join(f'{g.name}: {w}' for g, w in zip(groups, widths, strict=True))
     raise ValueError(f"of='features' but the groups' features differ in width ({listed}); give them a projection")
@@ -109,7 +107,7 @@ def class_means(
     del key
     classes, many = groups[0].model.classes, clients(groups)
     return {
-      'sum': jnp.zeros((classes, vector_width(of, width, groups, variables, data))),
+      'sum': jnp.zeros((classes, vector_width(of, width, groups, data))),
       'count': jnp.zeros(classes, jnp.int32),
       'since': jnp.zeros(classes),  # sum of the rounds of upload
       'turns': jnp.int32(0),
@@ -117,8 +115,7 @@ def class_means(
       'refresh_every': jnp.int32(refresh_every * many),
     }
 
-  def receive(key, t, state, uploads, ids):
-    del key
+  def receive(key, t, groups, state, uploads, ids, data):
     # All groups in one sum: sums per group would round differently for another grouping of the same clients.
     value = jnp.concatenate([up['knowledge'].value for up in uploads])
     amount = jnp.concatenate([_amounts(up, weighted) for up in uploads])  # [m, C]
@@ -135,8 +132,7 @@ def class_means(
     new = unless_empty(ids, new, state) if per_round else new
     return new, {'known_classes': jnp.sum(new['count'] > 0), 'knowledge_age': age(t, new['since'], new['count'])}
 
-  def send(key, t, state, ids):
-    del key, t
+  def send(key, t, groups, state, ids, data):
     known = (state['count'] > 0) & (state['turns'] >= state['cold_start'])
     means = state['sum'] / jnp.maximum(state['count'], 1)[:, None]
     return tuple(Download(shared=class_message(means, known)) for _ in ids)
@@ -164,7 +160,7 @@ def latest_class_knowledge(
   def init(key, groups, variables, data):
     del key
     classes, many = groups[0].model.classes, clients(groups)
-    blank = jnp.zeros((classes, vector_width(of, width, groups, variables, data)))
+    blank = jnp.zeros((classes, vector_width(of, width, groups, data)))
     return {
       'latest': jnp.zeros((many, *blank.shape)),
       'valid': jnp.zeros((many, classes), bool),
@@ -179,8 +175,7 @@ def latest_class_knowledge(
     weight = jnp.where(state['valid'], state['count'], 0) if weighted else state['valid']
     return by_class.update(state['latest'], weight.astype(jnp.float32), state['rule'])
 
-  def receive(key, t, state, uploads, ids):
-    del key
+  def receive(key, t, groups, state, uploads, ids, data):
     rule_state = reduce(state)[1]
     latest, valid, count = state['latest'], state['valid'], state['count']
     valid = unless_empty(ids, jnp.zeros_like(valid), valid) if per_round else valid
@@ -203,8 +198,7 @@ def latest_class_knowledge(
     new = {'latest': latest, 'valid': valid, 'count': count, 'since': since, 'turns': turns}
     return {**state, **new, 'rule': unless_empty(ids, rule_state, state['rule'])}, info
 
-  def send(key, t, state, ids):
-    del key, t
+  def send(key, t, groups, state, ids, data):
     known = jnp.any(state['valid'], 0) & (state['turns'] >= state['cold_start'])
     # A rule's result is undefined for a class that no client has uploaded; +inf there must not reach a client.
     message = class_message(jnp.where(known[:, None], reduce(state)[0], 0), known)

@@ -40,9 +40,8 @@ def mixtures(subset: int, how: Learning) -> Server:
   def init(key, groups, variables, data):
     del variables
     public, many = public_rows(data, subset)
-    count, index = clients(groups), drawn(key, public, uniform, many)
+    count, index = clients(groups), drawn(key, public, many, uniform)
     return {
-      'public': public,
       'prediction': jnp.zeros((count, many, groups[0].model.classes)),
       'coefficient': jnp.full((count, count), 1 / count),
       'mixing': jnp.full((count, count), 1 / count),  # those of the targets
@@ -52,8 +51,7 @@ def mixtures(subset: int, how: Learning) -> Server:
       'index': index,
     }
 
-  def receive(key, t, state, uploads, ids):
-    del t
+  def receive(key, t, groups, state, uploads, ids, data):
     every = jnp.concatenate(ids)
     if not every.shape[0]:
       return state, {}
@@ -70,13 +68,12 @@ def mixtures(subset: int, how: Learning) -> Server:
       'on': jnp.ones((), bool),
       'heard': heard,
       'last': state['index'],
-      'index': drawn(key, state['public'], uniform, state['index'].shape[0]),
+      'index': drawn(key, *public_rows(data, subset), uniform),
     }
     new = unless_empty(ids, new, {name: state[name] for name in new})
     return {**state, **new}, {'coefficient_spread': jnp.std(new['coefficient'])}
 
-  def send(key, t, state, ids):
-    del key, t
+  def send(key, t, groups, state, ids, data):
     every = jnp.concatenate(ids)
     missed = jnp.any((every >= 0) & ~state['heard'][every])
     shared = {'last': {'index': Masked(state['last'], state['on'] & missed)}, 'index': state['index']}

@@ -16,17 +16,17 @@ def join(**servers: Server) -> Server:
     keys = jax.random.split(key, len(servers))
     return {n: s.init(k, groups, variables, data) for k, (n, s) in zip(keys, servers.items(), strict=True)}
 
-  def receive(key, t, state, uploads, ids):
+  def receive(key, t, groups, state, uploads, ids, data):
     keys = jax.random.split(key, len(servers))
     out = {
-      name: part.receive(k, t, state[name], tuple(up[name] for up in uploads), ids)
+      name: part.receive(k, t, groups, state[name], tuple(up[name] for up in uploads), ids, data)
       for k, (name, part) in zip(keys, servers.items(), strict=True)
     }
     return {name: new for name, (new, _) in out.items()}, {k: v for _, info in out.values() for k, v in info.items()}
 
-  def send(key, t, state, ids):
+  def send(key, t, groups, state, ids, data):
     keys = jax.random.split(key, len(servers))
-    downs = {n: s.send(k, t, state[n], ids) for k, (n, s) in zip(keys, servers.items(), strict=True)}
+    downs = {n: s.send(k, t, groups, state[n], ids, data) for k, (n, s) in zip(keys, servers.items(), strict=True)}
     return tuple(
       Download(
         {name: down[g].shared for name, down in downs.items()}, {name: down[g].own for name, down in downs.items()}
@@ -40,10 +40,10 @@ def join(**servers: Server) -> Server:
 def after(start: int, server: Server) -> Server:
   """`server`, sending nothing in the rounds before `start`: every leaf becomes a `Masked`, invalid until then."""
 
-  def send(key, t, state, ids):
+  def send(key, t, groups, state, ids, data):
     def late(leaf):
       return Masked(leaf.value, leaf.valid & (t >= start)) if is_masked(leaf) else Masked(leaf, jnp.asarray(t >= start))
 
-    return jax.tree.map(late, server.send(key, t, state, ids), is_leaf=is_masked)
+    return jax.tree.map(late, server.send(key, t, groups, state, ids, data), is_leaf=is_masked)
 
   return server._replace(send=send)

@@ -44,9 +44,8 @@ def confident(subset: int, beta: float) -> Server:
   def init(key, groups, variables, data):
     del variables
     public, many = public_rows(data, subset)
-    count, index = clients(groups), drawn(key, public, uniform, many)
+    count, index = clients(groups), drawn(key, public, many, uniform)
     return {
-      'public': public,
       'prediction': jnp.zeros((count, many, groups[0].model.classes)),
       'loss': jnp.zeros(count),
       'known': jnp.zeros(count, bool),  # whose loss there is
@@ -57,8 +56,7 @@ def confident(subset: int, beta: float) -> Server:
       'index': index,
     }
 
-  def receive(key, t, state, uploads, ids):
-    del t
+  def receive(key, t, groups, state, uploads, ids, data):
     every = jnp.concatenate(ids)
     if not every.shape[0]:
       return state, {}
@@ -72,13 +70,12 @@ def confident(subset: int, beta: float) -> Server:
       'on': jnp.ones((), bool),
       'heard': heard,
       'last': state['index'],
-      'index': drawn(key, state['public'], uniform, state['index'].shape[0]),
+      'index': drawn(key, *public_rows(data, subset), uniform),
     }
     new = {**state, **unless_empty(ids, new, {name: state[name] for name in new})}
     return new, {'confidence_spread': jnp.std(new['weight'])}
 
-  def send(key, t, state, ids):
-    del key, t
+  def send(key, t, groups, state, ids, data):
     every = jnp.concatenate(ids)
     missed = jnp.any((every >= 0) & ~state['heard'][every])
     shared = {'last': {'index': Masked(state['last'], state['on'] & missed)}, 'index': state['index']}

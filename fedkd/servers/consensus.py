@@ -59,7 +59,7 @@ def public_rows(data: Sequence[Data], subset: int) -> tuple[dict, int]:
   return {'index': rows.index, 'label': data[0].pool.label[rows.index], 'size': rows.size}, subset or available
 
 
-def drawn(key: jax.Array, public: dict, draw: Draw, many: int) -> jax.Array:
+def drawn(key: jax.Array, public: dict, many: int, draw: Draw) -> jax.Array:
   """int32[many], rows of the pool, drawn from those of `public_rows`."""
   return public['index'][draw(key, public['label'], public['size'], many)]
 
@@ -115,9 +115,8 @@ def consensus(
     public, many = public_rows(data, subset)
     if len(weights) not in (0, clients(groups)):
       raise ValueError(f'weights has {len(weights)} entries for {clients(groups)} clients; give one each, or ()')
-    index, blank = drawn(key, public, draw, many), jnp.zeros((many, groups[0].model.classes))
+    index, blank = drawn(key, public, many, draw), jnp.zeros((many, groups[0].model.classes))
     return {
-      'public': public,
       'consensus': blank,
       'on': jnp.zeros(() if keep is None else many, bool),  # whether there is a consensus yet, of which rows
       'heard': jnp.zeros(clients(groups), bool),  # who took part when its rows were sent
@@ -126,8 +125,7 @@ def consensus(
       'rule': checked.init(blank),
     }
 
-  def receive(key, t, state, uploads, ids):
-    del t
+  def receive(key, t, groups, state, uploads, ids, data):
     every = jnp.concatenate(ids)
     if not every.shape[0]:
       return state, {}
@@ -148,15 +146,14 @@ def consensus(
       'on': on,
       'heard': have_heard(state['heard'], every),
       'last': state['index'],
-      'index': drawn(key, state['public'], draw, state['index'].shape[0]),
+      'index': drawn(key, *public_rows(data, subset), draw),
     }
     some = jnp.any(weight > 0)
     new = {name: jnp.where(some, value, state[name]) for name, value in new.items()}
     info = {} if keep is None else {'labelled_rows': jnp.sum(new['on'])}
     return {**state, **new, 'rule': memory}, info
 
-  def send(key, t, state, ids):
-    del key, t
+  def send(key, t, groups, state, ids, data):
     every = jnp.concatenate(ids)
     # Who took part last round knows the rows of the consensus, but not which of them were kept.
     missed = jnp.any((every >= 0) & ~state['heard'][every]) if keep is None else True

@@ -13,8 +13,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedkd.servers.parts import static as static_words
-from fedkd.servers.parts import words_of
 from fedkd.types import PyTree
 
 Blocks = dict[tuple[int, int], int]  # (length in the wide net, in the narrow one) -> blocks, where that is not 1
@@ -31,16 +29,6 @@ def padded(part: jax.Array, shape: tuple[int, ...], blocks: Blocks) -> jax.Array
   """An array of this `shape` with `part` where `corner` takes it from, and zeros elsewhere."""
   unfolded, cut = _unfolded(shape, part.shape, blocks)
   return jnp.pad(part.reshape(cut), [(0, n - m) for n, m in zip(unfolded, cut, strict=True)]).reshape(shape)
-
-
-def static(blocks: Blocks) -> tuple:
-  """Blocks in a state, without a leaf (`parts.static`)."""
-  return static_words([' '.join(map(str, (*pair, count))) for pair, count in blocks.items()])
-
-
-def blocks_in(words: tuple) -> Blocks:
-  """The blocks of `static`."""
-  return {(wide, narrow): count for wide, narrow, count in (map(int, word.split()) for word in words_of(words))}
 
 
 def _unfolded(whole, part, blocks):

@@ -8,9 +8,9 @@ import numpy as np
 import optax
 
 from fedkd import distillation, examples, inference, local, losses
-from fedkd.servers.students import images, module_of, modules
+from fedkd.servers.students import images
 from fedkd.servers.weights import variables_of, with_variables
-from fedkd.types import FromData, Pool, Server
+from fedkd.types import Pool, Server
 
 CHECK = 100  # steps between two looks at the validation accuracy
 CHANCE = 1.2  # times the accuracy of guessing: a model below is dropped
@@ -35,45 +35,38 @@ class Distillation(NamedTuple):
 def distilled(server: Server, how: Distillation) -> Server:
   """`server`, the `weights` of every architecture, whose averages then learn from all uploaded models.
 
-  Its state is {'weights': that of `server`, ...}; what is sent is what `server` sends. An architecture that no client
+  Its state is {'weights': that of `server`}; what is sent is what `server` sends. An architecture that no client
   trained keeps its weights.
   """
 
   def init(key, groups, variables, data):
-    state = {'weights': server.init(key, groups, variables, data), 'models': modules(groups)}
-    if how.data == 'noise':
-      state['image'] = FromData(_noise(jax.random.fold_in(key, 1), data[0].pool.example))
-    else:
-      state |= {'image': images(data), 'size': examples.public(data[0]).size}
-    if how.validate == 'public':
-      rows = examples.public(data[0])
-      label = jnp.where(examples.owned(rows), data[0].pool.label[rows.index], -1)  # -1: nothing is correct
-      state |= {'label': label} if 'size' in state else {'label': label, 'labelled': images(data)}
-    return state
+    return {'weights': server.init(key, groups, variables, data)}
 
-  def receive(key, t, state, uploads, ids):
+  def receive(key, t, groups, state, uploads, ids, data):
     if not sum(slot.shape[0] for slot in ids):
       return state, {}
-    nets = [module_of(node) for node in state['models']]
+    nets = [group.model for group in groups]
     present = [(slot >= 0).astype(jnp.float32) for slot in ids]
     teaching, averaged = present, present
     if how.drop_worst:
       correct = [
-        jax.lax.map(lambda up, net=net: _accuracy(net, up, state), _variables(up))
+        jax.lax.map(lambda up, net=net: _accuracy(net, up, data), _variables(up))
         for net, up in zip(nets, uploads, strict=True)
       ]
       averaged, teaching = _kept(correct, present, nets[0].classes)
     both = zip(uploads, averaged, strict=True)
     counted = tuple({**up, 'count': up['count'] * keep.astype(jnp.int32)} for up, keep in both)
-    weights, info = server.receive(key, t, state['weights'], counted, ids)
+    weights, info = server.receive(key, t, groups, state['weights'], counted, ids, data)
     if not how.steps:
       return {**state, 'weights': weights}, info
-    target = _ensemble(nets, uploads, teaching, state['image'].value, how.targets)
+    image = _noise(data[0].pool.example) if how.data == 'noise' else images(data)
+    size = jnp.asarray(NOISE if how.data == 'noise' else examples.public(data[0]).size)
+    target = _ensemble(nets, uploads, teaching, image, how.targets)
     from_which = weights if how.start == 'average' else state['weights']
     new, lost = [], []
     for g, (net, here) in enumerate(zip(nets, present, strict=True)):
       first = variables_of(from_which, g)
-      train = lambda net=net, first=first: _student(key, t, net, first, state, target, how)
+      train = lambda net=net, first=first: _student(key, t, net, first, (image, target, size), data, how)
       heard = jnp.any(here > 0)
       after, loss = jax.lax.cond(heard, train, lambda first=first: (first, jnp.float32(0)))
       new.append(with_variables(weights[g], after))
@@ -81,11 +74,15 @@ def distilled(server: Server, how: Distillation) -> Server:
     info['server_distill_loss'] = jnp.nanmean(jnp.stack(lost))
     return {**state, 'weights': tuple(new)}, info
 
-  return Server(init, receive, lambda key, t, state, ids: server.send(key, t, state['weights'], ids))
+  def send(key, t, groups, state, ids, data):
+    return server.send(key, t, groups, state['weights'], ids, data)
+
+  return Server(init, receive, send)
 
 
-def _noise(key, example):
-  shape = (NOISE, *example.shape[1:])
+def _noise(example):
+  """Images of noise like `example`, the same in every round."""
+  key, shape = jax.random.key(0), (NOISE, *example.shape[1:])
   if example.dtype == jnp.uint8:
     return jax.random.randint(key, shape, 0, 256).astype(jnp.uint8)
   return jax.random.normal(key, shape).astype(example.dtype)
@@ -95,11 +92,11 @@ def _variables(upload) -> dict:
   return {kind: upload[kind] for kind in ('params', 'batch_stats')}
 
 
-def _accuracy(net, variables, state):
-  """Accuracy on the labelled rows that the server has."""
-  image = state.get('labelled', state['image']).value
-  logits = inference.infer(net, variables, image, jnp.arange(image.shape[0]))
-  return jnp.sum(jnp.argmax(logits, -1) == state['label']) / jnp.maximum(jnp.sum(state['label'] >= 0), 1)
+def _accuracy(net, variables, data):
+  """Accuracy on the public rows, whose labels the server has."""
+  rows, pool = examples.public(data[0]), data[0].pool
+  correct = jnp.argmax(inference.infer(net, variables, pool.example, rows.index), -1) == pool.label[rows.index]
+  return jnp.sum(correct & examples.owned(rows)) / jnp.maximum(rows.size, 1)
 
 
 def _kept(accuracy, present, classes) -> tuple:
@@ -135,12 +132,13 @@ def _ensemble(nets, uploads, weights, image, targets):
   return jax.nn.softmax(mean) if targets == 'avg_logits' else mean
 
 
-def _student(key, t, net, variables, state, target, how):
-  """(variables, mean loss) after distillation; the best on validation where there is one."""
+def _student(key, t, net, variables, taught, data, how):
+  """(variables, mean loss) after distillation; the best on validation where there is one. `taught`: (images, targets,
+  how many of them)."""
+  image, target, size = taught
   distance = lambda logits, target: losses.kl_divergence(target, logits)
-  loss_fn = distillation.towards(net, Pool(state['image'].value, ()), distance)
-  lessons = jnp.arange(state['image'].value.shape[0]), target
-  size = jnp.asarray(state.get('size', lessons[0].shape[0]))
+  loss_fn = distillation.towards(net, Pool(image, ()), distance)
+  lessons = jnp.arange(image.shape[0]), target
   on = {'t': t, 'before': t * how.steps}
 
   def fit(key, learner, steps):
@@ -156,7 +154,7 @@ def _student(key, t, net, variables, state, target, how):
     done, learner, best, accuracy, at, _ = carry
     many = jnp.minimum(CHECK, how.steps - done)
     learner, sums = fit(jax.random.fold_in(key, done), learner, many)
-    done, now = done + many, _accuracy(net, local.variables(learner), state)
+    done, now = done + many, _accuracy(net, local.variables(learner), data)
     best = jax.tree.map(lambda a, b: jnp.where(now > accuracy, a, b), local.variables(learner), best)
     better = jnp.where(now > accuracy, done, at)
     return done, learner, best, jnp.maximum(now, accuracy), better, loss_of(sums)

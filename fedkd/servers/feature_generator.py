@@ -2,15 +2,16 @@
 
 from typing import NamedTuple
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
 
-from fedkd import local
+from fedkd import inference, local
 from fedkd.aggregate import total
 from fedkd.models.generator import NOISE, FeatureGenerator
 from fedkd.servers import parts
-from fedkd.types import Download, PyTree, Server, of_model
+from fedkd.types import Data, Download, PyTree, Server, of_model
 
 DRAWS = {'uniform': jax.random.uniform, 'normal': jax.random.normal}
 
@@ -28,18 +29,16 @@ class Generating(NamedTuple):
 
 
 class GeneratorState(NamedTuple):
-  """Weights, the generator, the classes that any client has, bool[C], and the paths of the heads in every group."""
+  """Weights, the generator, and the classes that any client has, bool[C]."""
 
   weights: PyTree
   generator: dict  # the fields of a `local.Learner`
   known: jax.Array
-  heads: tuple
 
 
-def net_of(known: jax.Array, variables: PyTree) -> FeatureGenerator:
-  """The generator with such variables, for the number of classes in `known`."""
-  inner, outer = (variables['params'][f'TorchDense_{i}']['Dense_0']['kernel'] for i in range(2))
-  return FeatureGenerator(outer.shape[1], known.shape[0], inner.shape[1])
+def generator_of(model: nn.Module, data: Data, hidden: int) -> FeatureGenerator:
+  """The generator of a model's features; `hidden`: its width."""
+  return FeatureGenerator(inference.feature_shape(model, data.pool)[0], model.classes, hidden)
 
 
 def draw(key: jax.Array, known: jax.Array, count: int) -> jax.Array:
@@ -79,30 +78,29 @@ def feature_generator(shared: Server, how: Generating) -> Server:
   Uploads are {'weights': what `shared` takes, 'label': one more than the examples of each class that a client has seen,
   int[C]}. Downloads are {'weights', 'generator': its variables, 'label': the known classes, bool[C]}.
   """
+  heads_of = lambda groups, data: [parts.linear_head(g.model, d) for g, d in zip(groups, data, strict=True)]
   weighted = lambda counts, slot: jnp.where((slot >= 0)[:, None], counts, 0).astype(jnp.float32)
 
   def init(key, groups, variables, data):
     key_weights, key_net = jax.random.split(key)
-    heads = [parts.linear_head(g.model, v, d) for g, v, d in zip(groups, variables, data, strict=True)]
-    kernel = next(a for a in parts.pick(variables[0]['params'], heads[0]).values() if a.ndim == 2)
-    net = FeatureGenerator(*kernel.shape, how.hidden)
+    heads_of(groups, data)
+    net = generator_of(groups[0].model, data[0], how.hidden)
     first = net.init(key_net, jnp.zeros((1, NOISE)), jnp.zeros(1, jnp.int32), False)
-    known = jnp.zeros(kernel.shape[1], bool)
+    known = jnp.zeros(net.classes, bool)
     own = shared.init(key_weights, groups, variables, data)
-    return GeneratorState(own, local.start(first, how.tx)._asdict(), known, tuple(map(parts.static, heads)))
+    return GeneratorState(own, local.start(first, how.tx)._asdict(), known)
 
-  def receive(key, t, state, uploads, ids):
+  def receive(key, t, groups, state, uploads, ids, data):
     weights = tuple(up['weights'] for up in uploads)
-    after, info = shared.receive(key, t, state.weights, weights, ids)
+    after, info = shared.receive(key, t, groups, state.weights, weights, ids, data)
     of_groups = [
-      tuple(up['params'][path] for path in parts.words_of(paths))
-      for up, paths in zip(weights, state.heads, strict=True)
+      tuple(up['params'][path] for path in paths) for up, paths in zip(weights, heads_of(groups, data), strict=True)
     ]
     heads = jax.tree.map(lambda *a: jnp.concatenate(a), *of_groups)
     counts = jnp.concatenate([weighted(up['label'], slot) for up, slot in zip(uploads, ids, strict=True)])
     share = counts / jnp.maximum(total(lambda n: n, counts), 1)
     held = jnp.any(counts > 1, 0)
-    net = net_of(state.known, state.generator)
+    net = generator_of(groups[0].model, data[0], how.hidden)
 
     def loss_fn(params, batch_stats, key, rows):
       key_label, key_noise = jax.random.split(key)
@@ -118,10 +116,10 @@ def feature_generator(shared: Server, how: Generating) -> Server:
     learner = local.Learner(**state.generator)
     learner, sums = local.fit(key, learner, how.tx, loss_fn, rows, size, how.batch, steps=how.steps, t=t)
     found = {name: jnp.where(some, value, jnp.nan) for name, value in local.report(sums).items() if name != 'examples'}
-    return GeneratorState(after, learner._asdict(), state.known | held, state.heads), {**info, **found}
+    return GeneratorState(after, learner._asdict(), state.known | held), {**info, **found}
 
-  def send(key, t, state, ids):
-    downs = shared.send(key, t, state.weights, ids)
+  def send(key, t, groups, state, ids, data):
+    downs = shared.send(key, t, groups, state.weights, ids, data)
     also = {'generator': of_model(state.generator), 'label': state.known}
     return tuple(Download(shared={'weights': down.shared, **also}) for down in downs)
 

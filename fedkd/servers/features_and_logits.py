@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import jax
-import jax.numpy as jnp
 
 from fedkd.aggregate import AnyRule, mean
 from fedkd.errors import check_choice
@@ -40,43 +39,43 @@ def features_and_logits(
 def _knowledge(logits, features, feature_align) -> Server:
   """Messages {'features': Masked, 'logits': Masked, 'label': Masked}, widths of features by group."""
 
-  def init(key, groups, variables, data):
-    computed = [feature_width(*group) for group in zip(groups, variables, data, strict=True)]
+  def widths(groups, data):
+    """Width of the features that every group sends."""
+    computed = [feature_width(*group) for group in zip(groups, data, strict=True)]
     sent = [min(computed)] * len(computed) if feature_align == 'pool' else computed
     _check_widths(groups, computed, sent, feature_align)
+    return sent
+
+  def init(key, groups, variables, data):
+    sent = widths(groups, data)
     key_logits, key_features = jax.random.split(key)
     return {
       'logits': logits.init(key_logits, groups, variables, data),
       'features': {str(w): features(width=w).init(key_features, groups, variables, data) for w in set(sent)},
-      'width': tuple(jnp.zeros(w) for w in sent),  # only the shapes are read
     }
 
-  def widths(state):
-    """(Width of every group's features, the distinct ones in the order of the state's leaves.)
-
-    Widths must be static, which the shapes of a state are and its numbers are not; checkpoints have these leaves.
-    """
-    return [str(len(vector)) for vector in state['width']], sorted(state['features'])
-
-  def receive(key, t, state, uploads, ids):
-    sent, distinct = widths(state)
+  def receive(key, t, groups, state, uploads, ids, data):
+    sent, distinct = [str(w) for w in widths(groups, data)], sorted(state['features'])
     part = lambda g, name: {'knowledge': uploads[g][name], 'label': uploads[g]['label']}
     key_logits, *keys = jax.random.split(key, 1 + len(distinct))
-    new, info = logits.receive(key_logits, t, state['logits'], tuple(part(g, 'logits') for g in range(len(ids))), ids)
+    of_logits = tuple(part(g, 'logits') for g in range(len(ids)))
+    new, info = logits.receive(key_logits, t, groups, state['logits'], of_logits, ids, data)
     learned = {}
     for key_features, width in zip(keys, distinct, strict=True):
       of = [g for g, sent_width in enumerate(sent) if sent_width == width]
-      some, slots = tuple(part(g, 'features') for g in of), tuple(ids[g] for g in of)
-      server = features(width=int(width))
-      learned[width], metrics = server.receive(key_features, t, state['features'][width], some, slots)
+      some = tuple(part(g, 'features') for g in of)
+      who, slots, seen = (tuple(every[g] for g in of) for every in (groups, ids, data))
+      receive_some = features(width=int(width)).receive
+      learned[width], metrics = receive_some(key_features, t, who, state['features'][width], some, slots, seen)
       suffix = f'_{width}' if len(distinct) > 1 else ''
       info = {**{FEATURE_METRICS.get(name, name) + suffix: value for name, value in metrics.items()}, **info}
     return {**state, 'logits': new, 'features': learned}, info
 
-  def send(key, t, state, ids):
-    sent, distinct = widths(state)
-    of_logits = logits.send(key, t, state['logits'], ids)[0].shared
-    of_features = {w: features(width=int(w)).send(key, t, state['features'][w], ids)[0].shared for w in distinct}
+  def send(key, t, groups, state, ids, data):
+    sent, distinct = [str(w) for w in widths(groups, data)], sorted(state['features'])
+    of_logits = logits.send(key, t, groups, state['logits'], ids, data)[0].shared
+    send_some = lambda w: features(width=int(w)).send(key, t, groups, state['features'][w], ids, data)[0].shared
+    of_features = {w: send_some(w) for w in distinct}
     message = lambda g: {
       'features': of_features[sent[g]]['knowledge'],
       'logits': of_logits['knowledge'],

@@ -31,7 +31,7 @@ def means_of_others(of: str = 'logits', width: int | None = None, rule: AnyRule 
   def init(key, groups, variables, data):
     del key
     many, classes = clients(groups), groups[0].model.classes
-    blank = jnp.zeros((many, classes, vector_width(of, width, groups, variables, data)))
+    blank = jnp.zeros((many, classes, vector_width(of, width, groups, data)))
     state = {'value': blank, 'valid': jnp.zeros((many, classes), bool)}
     return state if by_class is None else {**state, 'reduced': blank, 'rule': jax.vmap(by_class.init)(blank)}
 
@@ -46,8 +46,7 @@ def means_of_others(of: str = 'logits', width: int | None = None, rule: AnyRule 
 
     return jax.lax.map(of, (jnp.arange(len(valid)), memory))
 
-  def receive(key, t, state, uploads, ids):
-    del key, t
+  def receive(key, t, groups, state, uploads, ids, data):
     value, valid = jnp.zeros_like(state['value']), jnp.zeros_like(state['valid'])
     for up, slot in zip(uploads, ids, strict=True):
       value, valid = store_rows((value, valid), slot, tuple(up['knowledge']))
@@ -57,8 +56,7 @@ def means_of_others(of: str = 'logits', width: int | None = None, rule: AnyRule 
     new = unless_empty(ids, new, state)
     return new, {'known_classes': jnp.sum(jnp.any(new['valid'], 0))}
 
-  def send(key, t, state, ids):
-    del key, t
+  def send(key, t, groups, state, ids, data):
     valid = state['valid']
     absent = jnp.isneginf(state['value']) & valid[..., None]  # minus infinity, which no difference takes out again
     value = jnp.where(valid[..., None] & ~absent, state['value'], 0)

@@ -130,8 +130,7 @@ def updates(squeeze: Callable[[PyTree, jax.Array], PyTree], rule: aggregate.AnyR
     present = jnp.zeros(clients(groups), bool)
     return UpdatesState(variables[0], squeeze(zeros, jnp.int32(0)), jnp.int32(0), present, checked.init(zeros))
 
-  def receive(key, t, state, uploads, ids):
-    del key
+  def receive(key, t, groups, state, uploads, ids, data):
     joined = jax.tree.map(lambda *a: jnp.concatenate(a), *uploads)
     slot = jnp.concatenate(ids)
     weight = jnp.where(slot >= 0, joined['count'], 0).astype(jnp.float32)
@@ -144,8 +143,7 @@ def updates(squeeze: Callable[[PyTree, jax.Array], PyTree], rule: aggregate.AnyR
     new = UpdatesState(after, update, state.version + 1, present, memory)
     return jax.tree.map(lambda n, o: jnp.where(some, n, o), new, state), {}
 
-  def send(key, t, state, ids):
-    del key, t
+  def send(key, t, groups, state, ids, data):
 
     def own(slot):
       present = state.present[jnp.maximum(slot, 0)]

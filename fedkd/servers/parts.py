@@ -13,11 +13,11 @@ import jax.numpy as jnp
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from fedkd import inference
+from fedkd.servers.static import Static
 from fedkd.servers.weights import variables_of
 from fedkd.types import Data, Download, Group, PyTree, Server
 
-# (model, its variables, `Data`) -> paths
-Select = Callable[[nn.Module, dict, Data], Sequence[str]]
+Select = Callable[[nn.Module, Data], Sequence[str]]  # (model, `Data`) -> paths
 
 
 def pick(params: PyTree, paths) -> dict[str, jax.Array]:
@@ -37,39 +37,44 @@ def put_in_each(params: PyTree, part: dict[str, jax.Array]) -> PyTree:
   return put(params, {path: jnp.broadcast_to(leaf, (rows, *leaf.shape)) for path, leaf in part.items()})
 
 
-def _reached(model: nn.Module, x, method: str | None = None) -> list[str]:
-  """Paths of the parameters in the order in which a forward pass reaches them; from shapes alone."""
-  paths: list[str] = []
+def _reached(model: nn.Module, x, method: str | None = None) -> dict[str, int]:
+  """{path: axes} of the parameters in the order in which a forward pass reaches them; from shapes alone."""
+  axes: dict[str, int] = {}
 
   def init(x):
     args = (x,) if method else (x, False)
-    paths.extend(flatten_dict(model.init(jax.random.key(0), *args, method=method)['params'], sep='/'))
+    params = flatten_dict(model.init(jax.random.key(0), *args, method=method)['params'], sep='/')
+    axes.update({path: leaf.ndim for path, leaf in params.items()})
 
   jax.eval_shape(init, x)
-  return paths
+  return axes
 
 
-def head(model: nn.Module, variables: dict, data: Data) -> list[str]:
+def _head(model, data) -> dict[str, int]:
+  shape = inference.feature_shape(model, data.pool)
+  return _reached(model, jax.ShapeDtypeStruct((1, *shape), jnp.float32), 'head')
+
+
+def head(model: nn.Module, data: Data) -> list[str]:
   """The paths of a model's head.
 
   Raises:
     ValueError: for a model that returns logits alone.
   """
-  shape = inference.feature_shape(model, variables, data.pool)
-  return _reached(model, jax.ShapeDtypeStruct((1, *shape), jnp.float32), 'head')
+  return list(_head(model, data))
 
 
-def linear_head(model: nn.Module, variables: dict, data: Data) -> list[str]:
+def linear_head(model: nn.Module, data: Data) -> list[str]:
   """As `head`, for methods that apply heads without their models.
 
   Raises:
     ValueError: also for a head that is not a single linear layer.
   """
-  paths = head(model, variables, data)
-  if sorted(leaf.ndim for leaf in pick(variables['params'], paths).values()) not in ([2], [1, 2]):
+  axes = _head(model, data)
+  if sorted(axes.values()) not in ([2], [1, 2]):
     name = type(model.net).__name__
-    raise ValueError(f'models: the head of {name} has {", ".join(paths)}; this method needs one linear layer')
-  return paths
+    raise ValueError(f'models: the head of {name} has {", ".join(axes)}; this method needs one linear layer')
+  return list(axes)
 
 
 def linear(head: Sequence[jax.Array], feature: jax.Array) -> jax.Array:
@@ -78,9 +83,8 @@ def linear(head: Sequence[jax.Array], feature: jax.Array) -> jax.Array:
   return feature @ kernel + sum(leaf for leaf in head if leaf.ndim == 1)
 
 
-def layers(model: nn.Module, variables: dict, data: Data) -> list[list[str]]:
+def layers(model: nn.Module, data: Data) -> list[list[str]]:
   """The paths of every layer with parameters of its own, layers in the order in which a forward pass reaches them."""
-  del variables
   example = data.pool.example
   found: dict[str, list[str]] = {}
   for path in _reached(model, jax.ShapeDtypeStruct((1, *example.shape[1:]), example.dtype)):
@@ -88,21 +92,12 @@ def layers(model: nn.Module, variables: dict, data: Data) -> list[list[str]]:
   return list(found.values())
 
 
-def static(words: Sequence[str]) -> tuple[dict, ...]:
-  """Words in a state: keys without a leaf, which no program, message or checkpoint sees."""
-  return tuple({word: ()} for word in words)
-
-
-def words_of(tree: tuple[dict, ...]) -> list[str]:
-  """The words of `static`."""
-  return [next(iter(word)) for word in tree]
-
-
 class PartState(NamedTuple):
-  """The state of the server of a part, and the part's paths in every group (`static`)."""
+  """The state of the server of a part, and the part's paths in every group, for `global_part`: a method's `variables`
+  sees a state alone."""
 
   server: PyTree
-  paths: tuple
+  paths: tuple[Static, ...]
 
 
 def part(select: Select, server: Server, statistics: bool = False) -> Server:
@@ -116,29 +111,29 @@ def part(select: Select, server: Server, statistics: bool = False) -> Server:
   """
 
   def init(key, groups, variables, data):
-    paths = tuple(list(select(g.model, v, d)) for g, v, d in zip(groups, variables, data, strict=True))
-    parts = [tuple(pick(v['params'], p).values()) for v, p in zip(variables, paths, strict=True)]
+    paths = tuple(Static(tuple(select(g.model, d))) for g, d in zip(groups, data, strict=True))
+    parts = [tuple(pick(v['params'], p.value).values()) for v, p in zip(variables, paths, strict=True)]
     _check_equal(groups, paths, parts)
     some = lambda v: v['batch_stats'] if statistics else {}
     own = tuple({'params': p, 'batch_stats': some(v)} for v, p in zip(variables, parts, strict=True))
-    return PartState(server.init(key, groups, own, data), tuple(map(static, paths)))
+    return PartState(server.init(key, groups, own, data), paths)
 
-  def receive(key, t, state, uploads, ids):
-    ordered = lambda up, paths: {**up, 'params': tuple(up['params'][path] for path in words_of(paths))}
+  def receive(key, t, groups, state, uploads, ids, data):
+    ordered = lambda up, paths: {**up, 'params': tuple(up['params'][path] for path in paths.value)}
     if 'params' in uploads[0]:
       uploads = tuple(map(ordered, uploads, state.paths))
-    after, info = server.receive(key, t, state.server, uploads, ids)
+    after, info = server.receive(key, t, groups, state.server, uploads, ids, data)
     return state._replace(server=after), info
 
-  def send(key, t, state, ids):
-    downs = server.send(key, t, state.server, ids)
+  def send(key, t, groups, state, ids, data):
+    downs = server.send(key, t, groups, state.server, ids, data)
     return tuple(Download(shared=_named(down.shared, paths)) for down, paths in zip(downs, state.paths, strict=True))
 
   return Server(init, receive, send)
 
 
 def _named(message, paths):
-  return {**message, 'params': dict(zip(words_of(paths), message['params'], strict=True))}
+  return {**message, 'params': dict(zip(paths.value, message['params'], strict=True))}
 
 
 def global_part(state: PartState, g: int) -> dict:
@@ -152,6 +147,6 @@ def _check_equal(groups: tuple[Group, ...], paths, parts):
     if of_group != shapes[0]:
       listed = lambda names, sizes: ', '.join(f'{n} {list(s)}' for n, s in zip(names, sizes, strict=True)) or 'nothing'
       raise ValueError(
-        f'groups: what {group.name} shares is {listed(own, of_group)}, and {groups[0].name} shares '
-        f'{listed(paths[0], shapes[0])}; share layers of equal shapes, or give the models features of one width'
+        f'groups: what {group.name} shares is {listed(own.value, of_group)}, and {groups[0].name} shares '
+        f'{listed(paths[0].value, shapes[0])}; share layers of equal shapes, or give the models features of one width'
       )

@@ -15,10 +15,9 @@ def _everyones(blank, groups):
   return jax.tree.map(lambda a: jnp.broadcast_to(a, (clients(groups), *a.shape)), blank(groups))
 
 
-def _collect(key, t, state, uploads, ids):
+def _collect(key, t, groups, state, uploads, ids, data):
   """The messages of this round, one row per client; those of clients that sent none are invalid, unless no client
   did."""
-  del key, t
   new = jax.tree.map(lambda s: s._replace(valid=jnp.zeros_like(s.valid)), state, is_leaf=is_masked)
   for up, slot in zip(uploads, ids, strict=True):
     new = store_rows(new, slot, up)
@@ -32,8 +31,7 @@ def router(blank: Callable[[tuple], PyTree]) -> Server:
     blank: groups -> the empty message of one client, a pytree of `Masked` with scalar `valid`.
   """
 
-  def send(key, t, state, ids):
-    del key, t
+  def send(key, t, groups, state, ids, data):
     return tuple(Download(shared=jax.tree.map(lambda s: PeerMessages(*s), state, is_leaf=is_masked)) for _ in ids)
 
   return Server(lambda key, groups, variables, data: _everyones(blank, groups), _collect, send)
@@ -43,8 +41,7 @@ def pairs(blank: Callable[[tuple], PyTree]) -> Server:
   """Every client receives the message of one partner, by a matching drawn uniformly each round; with an odd
   number of clients one has no partner. `blank` as in `router`."""
 
-  def send(key, t, state, ids):
-    del t
+  def send(key, t, groups, state, ids, data):
     count = jax.tree.leaves(state)[0].shape[0]
     order = jax.random.permutation(key, count)
     even = count // 2 * 2

@@ -32,8 +32,8 @@ def trained_table(
   def init(key, groups, variables, data):
     return {**first(key, groups, variables, data), 'trained': jnp.bool_(False)}
 
-  def receive(key, t, state, uploads, ids):
-    del ids  # an empty slot has no valid class
+  def receive(key, t, groups, state, uploads, ids, data):
+    # An empty slot has no valid class.
     pick = lambda of: jnp.concatenate([of(up).reshape(-1, *of(up).shape[2:]) for up in uploads])
     value, valid = pick(lambda up: up['knowledge'].value), pick(lambda up: up['knowledge'].valid)
     label, many = pick(lambda up: up['label'].value), jnp.sum(valid)

@@ -67,14 +67,12 @@ def weights(
     kept = jax.tree.map(lambda n, o: jnp.where(jnp.any(weight > 0), n, o).astype(o.dtype), new, old)
     return kept.variables if stateless else kept
 
-  def receive(key, t, state, uploads, ids):
-    del key
+  def receive(key, t, groups, state, uploads, ids, data):
     if per_group:
       return tuple(step(t, *group) for group in zip(state, uploads, ids, strict=True)), {}
     return step(t, state, jax.tree.map(lambda *a: jnp.concatenate(a), *uploads), jnp.concatenate(ids)), {}
 
-  def send(key, t, state, ids):
-    del key, t
+  def send(key, t, groups, state, ids, data):
     return tuple(Download(shared=variables_of(state, g)) for g in range(len(ids)))
 
   return Server(init, receive, send)
@@ -128,15 +126,18 @@ def with_uploads(server: Server) -> Server:
     state = server.init(key, groups, variables, data)
     return WithUploads(state, of_all(variables_of(state, 0), clients(groups)))
 
-  def receive(key, t, state, uploads, ids):
+  def receive(key, t, groups, state, uploads, ids, data):
     many = jax.tree.leaves(state.uploads)[0].shape[0]
     kept = of_all(variables_of(state.server, 0), many)
     for up, slot in zip(uploads, ids, strict=True):
       kept = store_rows(kept, slot, {k: up[k] for k in kept})
-    after, info = server.receive(key, t, state.server, uploads, ids)
+    after, info = server.receive(key, t, groups, state.server, uploads, ids, data)
     return WithUploads(after, kept), info
 
-  return Server(init, receive, lambda key, t, state, ids: server.send(key, t, state.server, ids))
+  def send(key, t, groups, state, ids, data):
+    return server.send(key, t, groups, state.server, ids, data)
+
+  return Server(init, receive, send)
 
 
 def global_model(state: PyTree, g: int) -> PyTree:
@@ -158,6 +159,6 @@ def silent() -> Server:
   """A server that neither sends nor keeps anything."""
   return Server(
     lambda key, groups, variables, data: (),
-    lambda key, t, state, uploads, ids: ((), {}),
-    lambda key, t, state, ids: tuple(Download() for _ in ids),
+    lambda key, t, groups, state, uploads, ids, data: ((), {}),
+    lambda key, t, groups, state, ids, data: tuple(Download() for _ in ids),
   )

@@ -64,7 +64,7 @@ def prepare(case, net, config):
 
   check_memory(case.clients, jax.eval_shape(init).client)
   state = jax.jit(init)()
-  (down,) = method.server.send(key, jnp.int32(0), state.server, (ids,))
+  (down,) = method.server.send(key, jnp.int32(0), federation.groups, state.server, (ids,), federation.data())
   width, slots = chunk_of(case, config), case.clients // config.devices
 
   def updates(state, key, pool, private, everyone, shared, participants):

@@ -39,7 +39,8 @@ def sent(method, net, shape, classes, **given) -> dict:
   state = jax.eval_shape(start, jax.random.key(0))
 
   def up(client, server):
-    (down,) = method.server.send(jax.random.key(0), jnp.int32(1), server, (jnp.arange(CLIENTS),))
+    everybody = (jnp.arange(CLIENTS),)
+    (down,) = method.server.send(jax.random.key(0), jnp.int32(1), made.groups, server, everybody, made.data())
     own = jax.tree.map(lambda a: a[0], (client, down.own))
     seen = Download(down.shared, own[1])
     return method.client.step(jax.random.key(0), jnp.int32(1), group.model, own[0], seen, of_client(data, 0))[1]

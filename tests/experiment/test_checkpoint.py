@@ -106,3 +106,33 @@ def test_damaged_words_about_a_checkpoint_are_named_and_can_be_deleted(tmp_path,
     path.unlink()
   step, state, _ = restore(tmp_path, [])
   assert (step, checkpoint.checksum(state)) == (4, checkpoint.checksum(states(4)))
+
+
+EARLIER = {'a': jnp.arange(6.0), 'public': jnp.arange(5), 'rows': jnp.arange(4) + 9, 'size': jnp.int32(3)}
+
+
+@pytest.mark.parametrize(
+  ('now', 'message'),
+  [
+    (('a', 'rows'), ''),
+    (('a', 'public', 'size'), ''),
+    (('rows', 'size'), ''),
+    (('a', 'twin'), 'was written by an earlier version, and which of its arrays are which cannot be told'),
+    (('a', 'other'), 'holds the state of another method'),
+    (('size', 'size2'), 'holds the state of another method'),
+  ],
+)
+def test_what_a_state_no_longer_has_is_left_out(tmp_path, now, message):
+  """Of a checkpoint of an earlier version, by shapes and dtypes alone, if they leave no choice."""
+  stored = {**EARLIER, 'twins': jnp.arange(5) + 20} if 'twin' in now else EARLIER
+  like = {'twin': jnp.zeros(5, int), 'other': jnp.zeros(7), 'size2': jnp.int32(0)}
+  with checkpoint.manager(tmp_path) as saved:
+    checkpoint.save(saved, 1, stored, NOTES)
+    read = lambda: checkpoint.read(saved, 1, {name: {**EARLIER, **like}[name] for name in now})
+    if message:
+      with pytest.raises(ValueError, match=message):
+        read()
+      return
+    state, notes = read()
+  assert notes == NOTES
+  assert {name: leaf.tolist() for name, leaf in state.items()} == {name: EARLIER[name].tolist() for name in now}

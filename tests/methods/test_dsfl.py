@@ -96,7 +96,7 @@ def test_three_rounds_are_those_of_the_twin(aggregation):
     loss = np.mean([server.train(last, target) + (target * np.log(target)).sum(-1).mean() for _ in range(2)])
     np.testing.assert_allclose(report.server['server_distill_loss'][0], loss, rtol=1e-3)
   own = row(made.method.variables(state, 0), 0)
-  _, used = made.method.deployed(made.groups[0].model, own, state.server)
+  _, used = made.method.deployed(made.groups[0].model, own, state.server, 0)
   dense = used['params']['net']['output']
   np.testing.assert_allclose(np.vstack([dense['kernel'], dense['bias'][None]]), server.w, rtol=1e-3, atol=1e-5)
   ((name, predict),) = made.method.predictions

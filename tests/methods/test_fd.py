@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from fedkd import ledger, methods, models, plan, servers
-from helpers import assert_close, assert_same_bits, problem, softmax
+from helpers import assert_close, assert_same_bits, bound, problem, softmax
 from lone_servers import KEY, groups_of, received, uploads_of
 
 NET = models.MLP((), classes=3)
@@ -45,7 +45,7 @@ def sent(clients, valid=VALID, ids=None):
   slots = (jnp.arange(clients),)
   state = received(server, state, (uploads_of(UPLOADS[:clients], valid[:clients]),), slots)
   asking = slots if ids is None else (jnp.asarray(ids),)
-  message = jax.jit(lambda state: server.send(KEY, 1, state, asking)[0].own)(state)
+  message = jax.jit(lambda state: bound(server).send(KEY, 1, state, asking)[0].own)(state)
   assert_same_bits(message['knowledge'].valid, message['label'].valid)
   return np.asarray(message['knowledge'].value), np.asarray(message['knowledge'].valid)
 
@@ -75,12 +75,12 @@ def test_who_was_absent_receives_the_mean_of_all_and_uploads_last_a_round():
   server = servers.means_of_others()
   state = server.init(KEY, groups_of(3), (), ())
   slots = (jnp.arange(3),)
-  state, _ = server.receive(KEY, 0, state, (uploads_of(UPLOADS),), slots)
-  nobody, info = server.receive(KEY, 1, state, (uploads_of(UPLOADS[:1]),), (jnp.array([-1]),))
+  state, _ = bound(server).receive(KEY, 0, state, (uploads_of(UPLOADS),), slots)
+  nobody, info = bound(server).receive(KEY, 1, state, (uploads_of(UPLOADS[:1]),), (jnp.array([-1]),))
   assert_same_bits(nobody, state)
   assert info['known_classes'] == 2
-  state, _ = server.receive(KEY, 2, state, (uploads_of(UPLOADS[:1]),), (jnp.array([1]),))
-  found = server.send(KEY, 3, state, slots)[0].own['knowledge'].valid
+  state, _ = bound(server).receive(KEY, 2, state, (uploads_of(UPLOADS[:1]),), (jnp.array([1]),))
+  found = bound(server).send(KEY, 3, state, slots)[0].own['knowledge'].valid
   np.testing.assert_array_equal(np.asarray(found).all(1), [True, False, True])
 
 

@@ -7,7 +7,7 @@ import pytest
 from fedkd import aggregate, local, methods, models, plan, servers
 from fedkd.methods.fedavg import with_statistics
 from fedkd.types import Client, Method, State
-from helpers import assert_close, assert_same_bits, pool, problem, row, split
+from helpers import assert_close, assert_same_bits, bound, pool, problem, row, split
 from lone_servers import KEY, groups_of, weights
 from small_nets import made_with
 
@@ -46,13 +46,13 @@ def test_ones_own_statistics_neither_travel_nor_are_averaged():
   global_model = lambda state, g: servers.global_model(state.server, g)
   made = with_statistics(Method(Client(lambda *_: (), more), servers.weights(), global_model), 'own')
   server = made.server.init(KEY, groups_of(2), (weights(1.0),), ())
-  down, ids = made.server.send(KEY, 0, server, (jnp.arange(2),))[0], (jnp.arange(2),)
+  down, ids = bound(made.server).send(KEY, 0, server, (jnp.arange(2),))[0], (jnp.arange(2),)
   assert not down.shared['batch_stats']
   first = [made.client.init(KEY, None, None, {**weights(1.0), 'batch_stats': {'mean': jnp.float32(m)}}) for m in (5, 7)]
   turns = [made.client.step(KEY, 0, None, state, down, jnp.int32(n)) for state, n in zip(first, (1, 3), strict=True)]
   states, uploads = (jax.tree.map(lambda *a: jnp.stack(a), *part) for part in list(zip(*turns, strict=True))[:2])
   assert not uploads['batch_stats']
-  server, _ = made.server.receive(KEY, 0, server, (uploads,), ids)
+  server, _ = bound(made.server).receive(KEY, 0, server, (uploads,), ids)
   expected = {'params': {'w': np.full(2, 2.0)}, 'batch_stats': {'mean': np.array([6.0, 8.0])}}
   assert_close(made.variables(State((states,), server), 0), expected)
 

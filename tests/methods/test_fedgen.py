@@ -96,7 +96,7 @@ def test_one_step_of_the_generator_is_that_of_a_twin_in_numpy(ensemble, monkeypa
   counts = np.array([[5, 1, 3], [2, 1, 1], [9, 9, 9]])
   uploads, kernel, bias = uploads_for(made, counts)
   key, slots = jax.random.key(5), jnp.array([0, 1, -1])  # the third slot is empty: class 1 has nobody
-  state, info = made.method.server.receive(key, jnp.int32(0), made.state.server, (uploads,), (slots,))
+  state, info = made.server.receive(key, jnp.int32(0), made.state.server, (uploads,), (slots,))
   assert np.asarray(state.known).tolist() == [True, False, True]
   # What `local.fit` and the loss draw.
   key_label, key_noise = jax.random.split(jax.random.split(jax.random.fold_in(key, 0))[1])

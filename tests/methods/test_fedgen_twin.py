@@ -63,7 +63,7 @@ def batches(rows):
 def test_a_client_update_is_that_of_the_twin(made, update, t):
   """Before there is a generator, and in round 2, where the last step is without what it generates."""
   server = (made.run()[0] if t else made.state).server
-  down = made.method.server.send(KEY, t, server, (jnp.arange(2),))[0]
+  down = made.server.send(KEY, t, server, (jnp.arange(2),))[0]
   x, y, _ = parties(made)
   known, head = np.asarray(down.shared['label']), down.shared['weights']['params']
   np.testing.assert_array_equal(known, [t > 0, False, t > 0])

@@ -18,7 +18,7 @@ TURN = {'epochs': 1, 'batch': 4}
 
 def head_of(made, state, g=0):
   """{'kernel', 'bias'} of the server's head."""
-  down = made.method.server.send(made.key, 0, state.server, ((),) * len(made.groups))[g].shared['params']
+  down = made.server.send(made.key, 0, state.server, ((),) * len(made.groups))[g].shared['params']
   return {path.rpartition('/')[2]: np.asarray(leaf) for path, leaf in down.items()}
 
 
@@ -45,7 +45,7 @@ def test_one_upload_is_one_step_from_the_head(size):
   p = size * np.random.default_rng(0).normal(size=5).astype(np.float32)
   value = np.zeros((1, 3, 5), np.float32)
   value[0, 1] = p
-  after, _ = made.method.server.receive(KEY, 0, state, (uploads_of(value, [[False, True, False]]),), (jnp.array([0]),))
+  after, _ = made.server.receive(KEY, 0, state, (uploads_of(value, [[False, True, False]]),), (jnp.array([0]),))
   head = head_of(made, made.state._replace(server=after))
   share = np.array([-1 / 3, 2 / 3, -1 / 3])
   np.testing.assert_allclose(head['kernel'], 0.2 * np.outer(p, share), rtol=1e-5, atol=1e-7)

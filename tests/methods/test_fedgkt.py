@@ -12,7 +12,7 @@ from fedkd import ledger, local, losses, methods, models
 from fedkd.models.base import Preprocessed
 from fedkd.models.gkt import GKTServer
 from fedkd.types import Data, Download, ExampleIndices, Group, Masked, Pool
-from helpers import CLASSES, assert_close, pool, preprocessed
+from helpers import CLASSES, assert_close, bound, pool, preprocessed
 from lone_servers import KEY, received
 
 CHANNELS, SIDE = 4, 2
@@ -50,7 +50,7 @@ def exchange():
   data = tuple(Data(images, ExampleIndices(jnp.zeros((2, n), jnp.int32), None, None), None) for n in PLACES)
   variables = (shapes(NET, images),) * 2
   state = jax.jit(lambda: method.server.init(KEY, groups, variables, data))()
-  return method, state, jax.jit(method.server.receive)
+  return method, state, jax.jit(bound(method.server).receive)
 
 
 def maps_of(client, t):
@@ -89,7 +89,7 @@ def answers(t, clients):
 def assert_known(state, expected):
   """Every client gets the logits of its own examples, in order, and knows of no others."""
   server = exchange()[0].server
-  for g, down in enumerate(server.send(KEY, 0, state, (jnp.array([1, 0, -1]), jnp.array([3, 2, -1])))):
+  for g, down in enumerate(bound(server).send(KEY, 0, state, (jnp.array([1, 0, -1]), jnp.array([3, 2, -1])))):
     assert down.shared == ()
     for client, value, known in zip([2 * g + 1, 2 * g], down.own.value, down.own.valid, strict=False):
       size = SIZES[client] if client in expected else 0
@@ -171,7 +171,7 @@ def test_a_client_is_evaluated_as_its_map_and_the_server_behind_it():
     features = NET.apply(own, image, False)[1]['features']
     behind = SERVER.apply(local.variables(learner), features, False)[0]
     server = {**state, 'learner': learner}
-    return method.predict(*method.deployed(NET, own, server), server, image), behind
+    return method.predict(*method.deployed(NET, own, server, 0), server, image), behind
 
   predicted, behind = both(state)
   assert predicted.shape == (5, CLASSES)
@@ -221,7 +221,7 @@ def test_2500_examples_are_41_million_numbers_up_and_25000_down():
       None,
     )
     server = {'logits': (jnp.zeros((1, rows, 10)),), 'known': (jnp.zeros((1, rows), bool),)}
-    down = method.server.send(KEY, 0, server, (jnp.zeros(1, jnp.int32),))[0]
+    down = bound(method.server).send(KEY, 0, server, (jnp.zeros(1, jnp.int32),))[0]
     down = down._replace(own=jax.tree.map(lambda a: a[0], down.own))
     learner = method.client.init(KEY, model, data, model.init(KEY, image, False))
     return method.client.step(KEY, 0, model, learner, down, data)[1], down

@@ -14,6 +14,7 @@ from helpers import (
   GIVEN,
   assert_close,
   assert_same_bits,
+  bound,
   cases,
   pool,
   preprocessed,
@@ -277,7 +278,7 @@ def test_payloads_of_the_paper(batch, classes, knowledge):
     data = Data(Pool(image, label), rows, rows, rows._replace(size=jnp.int32(30)), rows)
     groups = (type('Group', (), {'model': model, 'ids': np.arange(4), 'name': 'g'}),)
     server = method.server.init(jax.random.key(0), groups, (), (data,))
-    down = method.server.send(jax.random.key(0), 0, server, (jnp.arange(4),))[0]
+    down = bound(method.server).send(jax.random.key(0), 0, server, (jnp.arange(4),))[0]
     variables = {'batch_stats': {}, **model.init(jax.random.key(0), image[:1], False)}
     state = method.client.init(jax.random.key(0), model, data, variables)
     return method.client.step(jax.random.key(0), 0, model, state, down, data)[1], down

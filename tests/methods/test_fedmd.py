@@ -262,7 +262,7 @@ def test_a_rule_reduces_the_logits_of_the_clients_with_weight():
   made = made_with(fedmd(rule=aggregate.median, weights=(1.0, 2.0, 1.0, 0.0)), [4], rounds=1)
   logits = np.random.default_rng(0).normal(size=(4, SUBSET, CLASSES)).astype(np.float32)
   logits[3] = np.nan  # has no weight
-  receive = jax.jit(made.method.server.receive)
+  receive = jax.jit(made.server.receive)
   state, _ = receive(made.key, 0, made.state.server, ({'knowledge': jnp.asarray(logits)},), (jnp.arange(4),))
   np.testing.assert_allclose(state['consensus'], np.median(logits[:3], 0), rtol=1e-6)
 

@@ -9,7 +9,7 @@ import pytest
 from fedkd import analysis, inference, ledger, methods, models, plan
 from fedkd.methods.fedproto import nearest
 from fedkd.types import State
-from helpers import assert_same_bits, problem, softmax
+from helpers import assert_same_bits, bound, problem, softmax
 from lone_servers import KEY, uploads_of
 from small_nets import NET, PARTS, in_vectors, made_with
 
@@ -68,7 +68,7 @@ def test_three_rounds_are_those_of_a_twin_in_numpy(average):
     np.testing.assert_allclose(net['output']['bias'][k], c, rtol=1e-4, atol=1e-5)
   np.testing.assert_allclose(np.ravel(report.info[0]['loss']), losses, rtol=1e-4)
   assert np.asarray(report.info[0]['distance'])[1:].min() > 1e-3  # it mattered
-  sent = made.method.server.send(KEY, 3, state.server, ((),))[0].shared['knowledge']
+  sent = made.server.send(KEY, 3, state.server, ((),))[0].shared['knowledge']
   np.testing.assert_allclose(sent.value, [known[c] for c in range(3)], rtol=1e-4)
   # C_k (d + 1) numbers up, C_known (d + 1) down from the second round on; counts are one more up.
   numbers = lambda counts: sum(n for n, _ in ledger.total(counts).values())
@@ -105,7 +105,7 @@ def test_one_client_receives_its_own_prototypes(memory):
   made = made_with(methods.fedproto(SGD, memory=memory), 1, 1)
   state = made.state.server
   value = np.random.default_rng(0).normal(size=(1, 3, WIDTH)).astype(np.float32)
-  receive, send = jax.jit(server.receive), jax.jit(server.send)
+  receive, send = jax.jit(bound(server).receive), jax.jit(bound(server).send)
   state, _ = receive(KEY, 0, state, (uploads_of(value, [[True, False, True]]),), (jnp.array([0]),))
   sent = send(KEY, 1, state, ((),))[0].shared['knowledge']
   assert sent.valid.tolist() == [True, False, True]

@@ -70,7 +70,7 @@ def test_at_its_own_prototype_the_loss_is_known():
 
 def sent(made, state):
   """The message of the server, a leaf a round."""
-  return made.method.server.send(made.key, 0, state.server, ((),))[0].shared['knowledge']
+  return made.server.send(made.key, 0, state.server, ((),))[0].shared['knowledge']
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from helpers import (
   EXAMPLES,
   assert_close,
   assert_same_bits,
+  bound,
   cases,
   pool,
   preprocessed,
@@ -45,8 +46,9 @@ def messages(model, side, **how):
   def turn(image):
     data = Data(Pool(image, jnp.zeros(4, jnp.int32)), ExampleIndices(jnp.arange(4), jnp.int32(4), jnp.int32(0)), None)
     variables = {'batch_stats': {}, **model.init(KEY, image, False)}
-    server = method.server.init(KEY, (Group('g', model, np.arange(1)),), (variables,), (data,))
-    down = method.server.send(KEY, 0, server, (jnp.zeros(1, jnp.int32),))[0]
+    groups = (Group('g', model, np.arange(1)),)
+    server = method.server.init(KEY, groups, (variables,), (data,))
+    down = bound(method.server, groups, (data,)).send(KEY, 0, server, (jnp.zeros(1, jnp.int32),))[0]
     state = method.client.init(KEY, model, data, variables)
     return method.client.step(KEY, 0, model, state, down, data)[1], down
 
@@ -243,6 +245,7 @@ def test_the_server_is_its_twin(store, align):
   sent = [min(widths)] * len(widths) if align == 'pool' else widths
   server = felo(**how, feature_align=align, initial=INITIAL).server
   state = server.init(KEY, groups, variables, data)
+  server = bound(server, groups, data)
   receive, rng = jax.jit(server.receive), np.random.default_rng(0)
   said, weights = [], list(variables)  # said: (round, group, client, class, feature, logits)
   for t in range(5):
@@ -399,7 +402,7 @@ def test_felo_is_its_twin(direction, reduction, equal_weights):
   for client in range(3):
     for got, expected in zip(net(row(state.client[0], client)['params']['net']), twin.own[client], strict=True):
       np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
-  means = made.method.server.send(KEY, ROUNDS, state.server, (jnp.arange(3),))[0].shared['knowledge']
+  means = made.server.send(KEY, ROUNDS, state.server, (jnp.arange(3),))[0].shared['knowledge']
   np.testing.assert_array_equal(means['logits'].valid, [True, True, True, False])
   for c in range(3):
     np.testing.assert_allclose(means['features'].value[c], np.mean(twin.said[c][0], 0), rtol=1e-4, atol=1e-5)

@@ -111,7 +111,7 @@ def test_clients_may_count_alike():
     made = made_with(methods.fml(SGD, NARROW, equal_weights=equal, **TURN), rounds=1)
     one = jax.tree.map(lambda a: a[2], (made.state.client[0], made.data[0].private))
     data = made.data[0]._replace(private=one[1], shared=None)
-    down = made.method.server.send(made.key, 0, made.state.server, (jnp.arange(3),))[0]
+    down = made.server.send(made.key, 0, made.state.server, (jnp.arange(3),))[0]
     step = made.method.client.step
     up = jax.jit(
       lambda down=down, data=data, one=one, step=step, made=made: step(

@@ -12,7 +12,7 @@ import pytest
 from fedkd import aggregate, methods, models, plan
 from fedkd.models.base import Classifier
 from fedkd.types import Data, Download, ExampleIndices, Group, Masked, State
-from helpers import CLASSES, assert_close, assert_same_bits, cases, pool, preprocessed, problem
+from helpers import CLASSES, assert_close, assert_same_bits, bound, cases, pool, preprocessed, problem
 from lone_servers import KEY, received
 
 SGD, STEPS, BATCH = optax.sgd(0.1, momentum=0.9), 2, 6
@@ -49,7 +49,7 @@ def test_groups_begin_with_corners_of_the_widest_wherever_it_stands():
   assert_corners(state['params'])
   backward = corners(WIDTHS[::-1])[1]['params']
   assert_corners(backward[::-1])
-  for part, down in zip(state['params'], server.send(KEY, 0, state, ((),) * 3), strict=True):
+  for part, down in zip(state['params'], bound(server).send(KEY, 0, state, ((),) * 3), strict=True):
     assert_same_bits(down.shared, {'params': part})
 
 
@@ -96,7 +96,7 @@ def test_corners_that_come_back_as_they_were_sent_change_nothing():
   ids = tuple(jnp.array(slots, jnp.int32) for slots in IDS['all there'])
   known = Masked(jnp.tile(jnp.arange(CLASSES), (2, 1)), jnp.ones((2, CLASSES), bool))
   back = lambda down: {'params': jax.tree.map(lambda a: jnp.stack([a, a]), down.shared['params']), 'label': known}
-  new = received(server, state, tuple(map(back, server.send(KEY, 0, state, ids))), ids)
+  new = received(server, state, tuple(map(back, bound(server).send(KEY, 0, state, ids))), ids)
   assert_close(new['params'], state['params'], rtol=1e-6)
 
 
@@ -238,7 +238,7 @@ def test_absent_classes_get_no_gradient_where_they_are_masked(masked):
   made = problem(heterofl(masked=masked), [NET], [1], plan.synchronous()([1], 1), parts)
   model, data = made.groups[0].model, jax.tree.map(lambda a: a, made.data[0])
   mine = jax.tree.map(lambda a: a[0], data.private)
-  down = made.method.server.send(KEY, 0, made.state.server, ((),))[0]
+  down = made.server.send(KEY, 0, made.state.server, ((),))[0]
   _, up, _ = jax.jit(lambda: made.method.client.step(KEY, 0, model, (), down, data._replace(private=mine)))()
   np.testing.assert_array_equal(up['label'].valid, [True, True, False])
   before, after = (tree['net']['output'] for tree in (down.shared['params'], up['params']))

@@ -138,7 +138,7 @@ def test_four_rounds_are_those_of_the_twin(order):
     targets = np.einsum('ij,jmc->imc', c if order == 'before' else old, p)
     np.testing.assert_allclose(state.server['prediction'], p, rtol=1e-3, atol=1e-5)
     np.testing.assert_allclose(state.server['coefficient'], c, rtol=2e-3)
-    sent = made.method.server.send(made.key, t + 1, state.server, (jnp.arange(3),))[0].own['consensus']
+    sent = made.server.send(made.key, t + 1, state.server, (jnp.arange(3),))[0].own['consensus']
     np.testing.assert_allclose(sent.value, targets, rtol=1e-3, atol=1e-5)
   for k, party in enumerate(parties):
     dense = row(state.client[0], k)['learner'].params['net']['output']
@@ -160,7 +160,7 @@ def test_of_rows_of_one_a_client_hears_itself():
   made = made_with(methods.ktpfl(SGD, **TURN), rounds=1)
   state, _ = made.run()
   server = {**state.server, 'mixing': jnp.eye(3)}
-  sent = made.method.server.send(made.key, 1, server, (jnp.arange(3),))[0].own['consensus']
+  sent = made.server.send(made.key, 1, server, (jnp.arange(3),))[0].own['consensus']
   np.testing.assert_allclose(sent.value, state.server['prediction'], rtol=1e-6)
 
 
@@ -174,7 +174,7 @@ def test_who_was_away_keeps_its_row_and_is_in_nobodys_mixture():
   np.testing.assert_array_equal(new[2], old[2])
   np.testing.assert_allclose(new[:2, 2], old[:2, 2], rtol=1e-6)
   np.testing.assert_allclose(new.sum(1), 1, rtol=1e-6)
-  down = made.method.server.send(made.key, 2, state.server, (jnp.array([2]),))[0]
+  down = made.server.send(made.key, 2, state.server, (jnp.array([2]),))[0]
   share = new[2, :2] / new[2, :2].sum()
   expected = np.einsum('j,jmc->mc', share, state.server['prediction'][:2])
   assert_close(down.own['consensus'].value[0], expected)

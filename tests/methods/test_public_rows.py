@@ -49,7 +49,7 @@ def base(name):
 def models_of(made, state):
   """Per client, the variables of the model that it uses."""
   deployed = [
-    jax.vmap(lambda v, model=group.model: made.method.deployed(model, v, state.server)[1])(
+    jax.vmap(lambda v, model=group.model, g=g: made.method.deployed(model, v, state.server, g)[1])(
       made.method.variables(state, g)
     )
     for g, group in enumerate(made.groups)

@@ -8,7 +8,8 @@ import pytest
 
 from fedkd import losses, methods, servers
 from fedkd.methods.rhfl import symmetric
-from helpers import assert_close, assert_same_bits, softmax
+from fedkd.types import Data, ExampleIndices, Pool
+from helpers import assert_close, assert_same_bits, bound, softmax
 from lone_servers import KEY
 from small_nets import made_with
 
@@ -46,8 +47,9 @@ def test_without_gains_all_are_alike():
 
 def test_a_client_receives_what_the_others_predict_by_their_weights():
   server, rows = servers.confident(0, beta=0.5), jnp.arange(4)
+  public = ExampleIndices(rows, jnp.int32(4), jnp.int32(-1))
+  server = bound(server, data=(Data(Pool(rows, rows), None, public, public=public),))
   state = {
-    'public': {'index': rows, 'label': rows, 'size': jnp.int32(4)},
     'prediction': jnp.zeros((3, 4, 2)),
     **{name: jnp.zeros(3) for name in ('loss', 'weight')},
     **{name: jnp.zeros(3, bool) for name in ('known', 'heard')},

@@ -15,7 +15,7 @@ from fedkd import aggregate, methods, plan, servers
 from fedkd.config import choices
 from fedkd.servers.low_rank import compress, expand, updates
 from fedkd.types import Masked
-from helpers import CLASSES, assert_close, assert_same_bits, problem, softmax
+from helpers import CLASSES, assert_close, assert_same_bits, bound, problem, softmax
 from lone_servers import KEY, groups_of, received, uploads_of
 from small_nets import NARROW, NET, PARTS
 
@@ -84,7 +84,13 @@ def started(server):
 
 
 def sent(server, state):
-  return jax.jit(server.send)(KEY, 1, state, IDS)[0]
+  groups, _, data = parties()
+  return jax.jit(bound(server, groups, data).send)(KEY, 1, state, IDS)[0]
+
+
+def reduced(server, state, uploads, ids, t=0):
+  groups, _, data = parties()
+  return received(server, state, uploads, ids, t, groups, data)
 
 
 FAR = aggregate.centred_clipping(1e6)
@@ -119,9 +125,9 @@ def test_weights_are_what_the_rule_makes_of_them(name, which):
   rows = jax.tree.map(lambda a: RANDOM.normal(size=(3, *a.shape)).astype(np.float32), first)
   up = {**rows, 'count': COUNT}
   up = up if place is None else {place: up, **jax.tree.map(lambda a: jnp.stack([a] * 3), others)}
-  after = received(server, state, (up,), IDS)
+  after = reduced(server, state, (up,), IDS)
   assert_close(of(sent(server, after).shared), jax.tree.map(lambda a: expected(a, COUNT), rows), atol=1e-5)
-  assert_same_bits(of(sent(server, received(server, state, (up,), NOBODY)).shared), first)
+  assert_same_bits(of(sent(server, reduced(server, state, (up,), NOBODY)).shared), first)
 
 
 @pytest.mark.parametrize('start', ['average', pytest.param('previous', marks=pytest.mark.slow)])
@@ -133,7 +139,7 @@ def test_an_average_by_a_rule_with_memory_learns_from_the_ensemble(start):
   found = {}
   for name, rule in (('mean', aggregate.mean), ('memory', FAR)):
     server = methods.feddf(SGD, rule=rule, **how).server
-    state = received(server, started(server), ({**rows, 'count': COUNT},), IDS)
+    state = reduced(server, started(server), ({**rows, 'count': COUNT},), IDS)
     found[name] = sent(server, state).shared
   assert_close(found['memory'], found['mean'], rtol=1e-4, atol=1e-5)
   mean = jax.tree.map(lambda a: np.average(a, 0, COUNT), rows)
@@ -158,7 +164,7 @@ def test_predictions_are_reduced_before_they_are_sharpened(name):
   how, sharpened = PUBLIC[name]
   server = getattr(methods, name)(SGD, subset=SUBSET, rule=aggregate.median, **how).server
   up = ({'knowledge': Masked(jnp.asarray(P), jnp.ones((3, SUBSET), bool)) if name == 'scarlet' else jnp.asarray(P)},)
-  down = sent(server, received(server, started(server), up, IDS))
+  down = sent(server, reduced(server, started(server), up, IDS))
   found = down.own['consensus'] if name == 'scarlet' else down.shared['consensus']
   assert np.asarray(found.valid).all()
   np.testing.assert_allclose(found.value, np.broadcast_to(sharpened(np.median(P, 0)), found.value.shape), rtol=1e-5)
@@ -170,7 +176,7 @@ def test_selective_predictions_are_reduced_row_by_row(rule, expected):
   server = methods.selective_fd(SGD, subset=SUBSET, rule=rule).server
   votes = np.array([[True, True, False, False], [True, False, False, True], [True, True, False, True]])
   up = {'knowledge': Masked(jnp.where(votes[..., None], P, jnp.nan), jnp.asarray(votes))}
-  found = sent(server, received(server, started(server), (up,), IDS)).shared['consensus']
+  found = sent(server, reduced(server, started(server), (up,), IDS)).shared['consensus']
   np.testing.assert_array_equal(found.valid, votes.any(0))
   for i in range(SUBSET):
     rows = P[votes[:, i], i]
@@ -199,7 +205,7 @@ def test_everybody_receives_what_the_rule_makes_of_the_others(rule, expected):
   server = methods.fd(SGD, rule=rule).server
   state = server.init(KEY, groups_of(3, classes=CLASSES), (), ())
   value = RANDOM.normal(size=(3, CLASSES, CLASSES)).astype(np.float32)
-  state = received(server, state, knowledge(value), IDS)
+  state = reduced(server, state, knowledge(value), IDS)
   for _ in range(2):
     found = sent(server, state).own['knowledge']
     for k in range(3):
@@ -208,7 +214,7 @@ def test_everybody_receives_what_the_rule_makes_of_the_others(rule, expected):
         assert bool(found.valid[k, c]) == bool(others)
         wanted = expected(others, np.ones(len(others))) if others else np.zeros(CLASSES)
         np.testing.assert_allclose(found.value[k, c], wanted, rtol=1e-5, atol=1e-6)
-    state = received(server, state, knowledge(value), NOBODY)  # changes nothing
+    state = reduced(server, state, knowledge(value), NOBODY)  # changes nothing
 
 
 KEEPERS = {
@@ -236,7 +242,7 @@ def test_classes_are_reduced_by_the_rule(name):
     value, amount = RANDOM.normal(size=(3, CLASSES, width)).astype(np.float32), counts + 10 * t
     ids = (jnp.array([k if k in who else -1 for k in range(3)]),)
     valid = VALID & np.isin(np.arange(3), who)[:, None]
-    state = received(server, state, knowledge(value, valid, amount if 'counts' in name else None), ids, t)
+    state = reduced(server, state, knowledge(value, valid, amount if 'counts' in name else None), ids, t)
     seen = seen if name == 'fedproto latest' else []
     seen = [one for one in seen if one[0] not in who or not valid[one[:2]]]
     seen += [(k, c, value[k, c], amount[k, c]) for k in who for c in range(CLASSES) if valid[k, c]]
@@ -247,7 +253,7 @@ def test_classes_are_reduced_by_the_rule(name):
       wanted = sum(v for v, _ in rows) * max(n for _, n in rows) if rows else np.zeros(width)
       np.testing.assert_allclose(found.value[c], wanted, rtol=1e-5, atol=1e-5)
   nothing = knowledge(np.zeros_like(value), np.zeros_like(VALID), amount if 'counts' in name else None)
-  assert_same_bits(sent(server, received(server, state, nothing, NOBODY, 2)).shared['knowledge'], found)
+  assert_same_bits(sent(server, reduced(server, state, nothing, NOBODY, 2)).shared['knowledge'], found)
 
 
 @pytest.mark.parametrize('name', ['fd others', 'fd round', 'fedproto round', 'fedproto counts'])
@@ -261,7 +267,7 @@ def test_the_mean_as_a_rule_is_the_default_to_rounding(name):
     server = make(SGD, rule=rule, **how).server
     state = started(server)
     for t in range(2):
-      state = received(server, state, knowledge(value[t], VALID, counts if 'counts' in name else None), IDS, t)
+      state = reduced(server, state, knowledge(value[t], VALID, counts if 'counts' in name else None), IDS, t)
     found.append(sent(server, state))
   assert_close(found[1], found[0], rtol=1e-5, atol=1e-6)
 
@@ -280,10 +286,10 @@ def test_changes_are_reduced_by_the_rule_and_squeezed_again(rule, expected, thre
   message = jax.jit(jax.vmap(lambda tree: squeeze(tree, 0)))(changes)
   arrived = jax.vmap(expand)(message)['params']
   up = {'update': message, 'count': COUNT, 'index': jnp.zeros(3, jnp.int32)}
-  after = received(server, state, (up,), IDS)
+  after = reduced(server, state, (up,), IDS)
   change = expand(squeeze({'params': jnp.asarray(expected(arrived, COUNT))}, 0))['params']
   np.testing.assert_allclose(after.variables['params'], first['params'] + change, atol=1e-5)
-  assert_same_bits(received(server, after, (up,), NOBODY), after)
+  assert_same_bits(reduced(server, after, (up,), NOBODY), after)
 
 
 def test_fedkd_passes_its_rule_on():
@@ -291,6 +297,6 @@ def test_fedkd_passes_its_rule_on():
   state = started(server)
   rows = jax.tree.map(lambda a: RANDOM.normal(size=(3, *a.shape)).astype(np.float32), state.variables)
   up = {'update': rows, 'count': COUNT, 'index': jnp.zeros(3, jnp.int32)}
-  after = received(server, state, (up,), IDS)
+  after = reduced(server, state, (up,), IDS)
   expected = jax.tree.map(lambda old, a: old + np.median(a, 0), state.variables, rows)
   assert_close(after.variables, expected, atol=1e-5)

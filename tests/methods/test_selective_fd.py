@@ -12,7 +12,7 @@ from fedkd import methods, models, optimizers, plan, servers
 from fedkd.methods import selectors
 from fedkd.models.base import Preprocessed
 from fedkd.types import Masked
-from helpers import CLASSES, assert_same_bits, pool, problem
+from helpers import CLASSES, assert_same_bits, bound, pool, problem
 from lone_servers import KEY, received
 
 LINEAR = models.MLP((), classes=CLASSES)
@@ -124,8 +124,8 @@ def consensus():
     up = jnp.asarray(p, jnp.float32)
     up = up if votes is None else Masked(up, jnp.asarray(votes))
     ids = (jnp.arange(len(p)),)
-    state = received(server, state, ({'knowledge': up},), ids)
-    return jax.jit(lambda state: server.send(KEY, 1, state, ids)[0].shared)(state)
+    state = received(server, state, ({'knowledge': up},), ids, groups=made.groups, data=made.data)
+    return jax.jit(lambda state: bound(server, made.groups, made.data).send(KEY, 1, state, ids)[0].shared)(state)
 
   return run
 

@@ -13,7 +13,7 @@ import pytest
 from fedkd import aggregate, methods, models, servers, types
 from fedkd.methods.velo import LOSSES, code, elbo, generator, scaled
 from fedkd.types import Masked
-from helpers import assert_close, assert_same_bits, pool, preprocessed
+from helpers import assert_close, assert_same_bits, bound, pool, preprocessed
 from lone_servers import KEY, groups_of, uploads_of
 
 CLASSES, WIDTH, INITIAL = 3, 4, 2
@@ -27,7 +27,7 @@ PLAIN = {'latent': 0, 'vae_loss': 'elbo', 'variance': 1.0, 'relu': False, 'width
 def compiled(interval=1, lag=0):
   """(server, its compiled `receive`)."""
   server = generator(50, INITIAL, interval, lag, epochs=2, batch=4, rate=1e-2, **PLAIN)
-  return server, jax.jit(server.receive)
+  return server, jax.jit(bound(server).receive)
 
 
 def uploads(t):
@@ -48,7 +48,7 @@ def history(interval=1):
 
 def features(server, key, state, ids=SLOTS):
   """[Sent] per group."""
-  return [down.shared['knowledge'] for down in server.send(key, 0, state, ids)]
+  return [down.shared['knowledge'] for down in bound(server).send(key, 0, state, ids)]
 
 
 def moved(old, new):
@@ -66,7 +66,7 @@ def test_one_feature_per_class_for_all_clients_of_a_round_and_another_in_the_nex
   (later,) = features(server, keys[1], state)
   assert (np.asarray(later.value[:2]) != np.asarray(first[0].value[:2])).all()
   np.testing.assert_array_equal(first[0].valid, [True, True, False])  # nobody has class 2
-  assert server.send(keys[0], 0, state, SLOTS)[0].own == ()
+  assert bound(server).send(keys[0], 0, state, SLOTS)[0].own == ()
 
 
 @pytest.mark.parametrize('interval', [pytest.param(1, marks=pytest.mark.slow), 3])
@@ -185,11 +185,11 @@ def test_it_draws_from_the_gaussian_of_each_class(scale, variance, share, active
     'since': jnp.zeros((CLASSES, places)),
   }
   nothing = jax.tree.map(jnp.zeros_like, uploads(0))
-  state, info = jax.jit(server.receive)(KEY, jnp.int32(0), {**state, 'store': buffer}, nothing, SLOTS)
+  state, info = jax.jit(bound(server).receive)(KEY, jnp.int32(0), {**state, 'store': buffer}, nothing, SLOTS)
   assert bool(info['cvae_trained'])
   assert int(info['cvae_active']) == active
   assert (float(info['cvae_kl']) < 0.1) == (not active)
-  draw = jax.jit(jax.vmap(lambda key: server.send(key, 1, state, SLOTS)[0].shared['knowledge']))
+  draw = jax.jit(jax.vmap(lambda key: bound(server).send(key, 1, state, SLOTS)[0].shared['knowledge']))
   drawn = draw(jax.random.split(KEY, 2000))
   np.testing.assert_array_equal(drawn.valid, np.tile([True, True, False], (2000, 1)))
   for c in range(2):
@@ -265,8 +265,8 @@ def test_a_knowledge_rule_reduces_the_latest_logits():
   knowledge['label'] = Masked(jnp.tile(jnp.arange(CLASSES), (3, 1)), valid)
   rows = jax.tree.map(lambda a: jnp.stack([a, a, a]), variables)
   uploads = ({'weights': {**rows, 'count': jnp.ones(3, jnp.int32)}, 'knowledge': knowledge},)
-  state, info = jax.jit(server.receive)(KEY, jnp.int32(0), state, uploads, (jnp.arange(3),))
-  down = server.send(KEY, jnp.int32(1), state, (jnp.arange(3),))[0].shared['knowledge']
+  state, info = jax.jit(bound(server).receive)(KEY, jnp.int32(0), state, uploads, (jnp.arange(3),))
+  down = bound(server).send(KEY, jnp.int32(1), state, (jnp.arange(3),))[0].shared['knowledge']
   np.testing.assert_allclose(down['logits'].value, np.median(logits, 0), rtol=1e-6)
   assert set(info) == {
     'known_classes',

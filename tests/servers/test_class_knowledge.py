@@ -13,12 +13,12 @@ from hypothesis import given
 
 from fedkd import aggregate, ledger, models, servers, types
 from fedkd.types import Masked
-from helpers import assert_same_bits, pool, preprocessed
+from helpers import assert_same_bits, bound, pool, preprocessed
 from lone_servers import KEY, ONE, groups_of, received, uploads_of
 
 
 def published(server, state):
-  message = jax.jit(server.send)(KEY, 0, state, ONE)[0].shared
+  message = jax.jit(bound(server).send)(KEY, 0, state, ONE)[0].shared
   assert_same_bits(message['knowledge'].valid, message['label'].valid)
   return np.asarray(message['knowledge'].value), np.asarray(message['knowledge'].valid)
 
@@ -116,7 +116,7 @@ def test_knowledge_does_not_depend_on_the_grouping(make):
   value = np.random.default_rng(0).normal(size=(6, 2, 2))
   valid = np.random.default_rng(1).random((6, 2)) < 0.7
   server = make()
-  receive = jax.jit(server.receive)
+  receive = jax.jit(bound(server).receive)
 
   def after(*sizes):
     cuts = np.cumsum([0, *sizes])
@@ -180,7 +180,7 @@ AGES = {
 def test_knowledge_age_is_the_mean_over_what_is_kept_and_then_over_classes(server, kept):
   rounds_of = [0, 1, 4], [1, 3]  # rounds in which the one client uploaded class 0, class 1
   state = server.init(KEY, groups_of(1), (), ())
-  receive = jax.jit(server.receive)
+  receive = jax.jit(bound(server).receive)
   for t in range(6):
     valid = np.array([[t in rounds_of[0], t in rounds_of[1]]])
     state, info = receive(KEY, t, state, (uploads_of(np.ones((1, 2, 2)), valid),), ONE)
@@ -194,7 +194,7 @@ def test_a_refresh_keeps_the_age():
   server = servers.class_means(refresh_every=2)
   state = server.init(KEY, groups_of(1), (), ())
   for t, age in enumerate([0, 0.5, 0.75]):  # the two of the first rounds count as one from then on
-    state, info = server.receive(KEY, t, state, (uploads_of(np.ones((1, 2, 2))),), ONE)
+    state, info = bound(server).receive(KEY, t, state, (uploads_of(np.ones((1, 2, 2))),), ONE)
     assert float(info['knowledge_age']) == pytest.approx(age)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from fedkd import servers
 from fedkd.types import Download, Masked
-from helpers import assert_same_bits
+from helpers import assert_same_bits, bound
 from lone_servers import KEY, ONE, groups_of, received, uploads_of, weights
 
 
@@ -20,11 +20,11 @@ def test_join_gives_each_key_its_own_server():
   knowledge = (uploads_of(np.ones((1, 2, 2))), uploads_of(np.full((1, 2, 2), 3.0)))
   models = tuple({**weights([[v]]), 'count': jnp.array([2])} for v in (5.0, 6.0))
   uploads = tuple({'classes': k, 'weights': w} for k, w in zip(knowledge, models, strict=True))
-  state, info = server.receive(KEY, 0, state, uploads, ids)
+  state, info = bound(server).receive(KEY, 0, state, uploads, ids)
   assert_same_bits(state['classes'], received(store, store.init(KEY, groups, old, ()), knowledge, ids))
   assert_same_bits(state['weights'], received(mean, old, models, ids))
   assert int(info['known_classes']) == 2
-  downs = server.send(KEY, 0, state, ids)
+  downs = bound(server).send(KEY, 0, state, ids)
   for g, down in enumerate(downs):
     assert isinstance(down.shared['classes']['knowledge'], Masked)
     assert_same_bits(down.shared['weights'], state['weights'][g])
@@ -33,8 +33,8 @@ def test_join_gives_each_key_its_own_server():
 def test_silent_sends_nothing():
   server = servers.silent()
   assert server.init(KEY, groups_of(1, 1), (), ()) == ()
-  assert server.receive(KEY, 0, (), ({}, {}), ONE * 2) == ((), {})
-  assert server.send(KEY, 0, (), ONE * 2) == (Download(), Download())
+  assert bound(server).receive(KEY, 0, (), ({}, {}), ONE * 2) == ((), {})
+  assert bound(server).send(KEY, 0, (), ONE * 2) == (Download(), Download())
 
 
 @pytest.mark.parametrize('start', [0, 2])
@@ -54,8 +54,8 @@ def test_after_is_silence_before_the_start(start):
   )  # it hears from the first round
   for t in range(4):
     on = np.array(t >= start)
-    expected = plain.send(KEY, t, state, ONE)[0].shared
-    (down,) = late.send(KEY, jnp.int32(t), state, ONE)
+    expected = bound(plain).send(KEY, t, state, ONE)[0].shared
+    (down,) = bound(late).send(KEY, jnp.int32(t), state, ONE)
     assert down.own == {'classes': (), 'weights': ()}
     for name in ('knowledge', 'label'):  # was a `Masked` and stays one
       got, full = down.shared['classes'][name], expected['classes'][name]

@@ -9,7 +9,7 @@ from hypothesis import given
 
 from fedkd import servers
 from fedkd.types import Masked, PeerMessages
-from helpers import assert_same_bits
+from helpers import assert_same_bits, bound
 from lone_servers import KEY, groups_of, received
 
 SILENT = jnp.zeros((), bool)
@@ -34,7 +34,7 @@ def test_router_sends_all_messages_of_the_last_round_to_every_client():
   server = servers.router(NOTHING)
   state = conversation(server, [1, -1], [4, 2, -1])
   ids = (jnp.array([0]), jnp.array([2, 3]))
-  for down in server.send(KEY, 0, state, ids):
+  for down in bound(server).send(KEY, 0, state, ids):
     assert down.own == ()
     assert isinstance(down.shared['word'], PeerMessages)
     np.testing.assert_array_equal(down.shared['number'].valid, [False, True, True, False, True])
@@ -45,7 +45,7 @@ def test_router_sends_all_messages_of_the_last_round_to_every_client():
   # A message lasts one round.
   state = received(server, state, (spoken([0]), spoken([3])), (jnp.array([0]), jnp.array([3])))
   np.testing.assert_array_equal(
-    server.send(KEY, 1, state, ids)[0].shared['word'].valid, [True, False, False, True, False]
+    bound(server).send(KEY, 1, state, ids)[0].shared['word'].valid, [True, False, False, True, False]
   )
 
 
@@ -54,11 +54,11 @@ def test_peers_without_a_message_are_invalid(make):
   server, ids = make(NOTHING), (jnp.array([0, 1]), jnp.array([2, 3, 4]))
   state = conversation(server, *ids)
   state = received(server, state, tuple(spoken(i, i < 0) for i in ids), ids)
-  for down in server.send(KEY, 0, state, ids):
+  for down in bound(server).send(KEY, 0, state, ids):
     assert not any(leaf.valid.any() for leaf in (down.shared or down.own).values())
 
 
-send_pairs = jax.jit(servers.pairs(NOTHING).send)
+send_pairs = jax.jit(bound(servers.pairs(NOTHING)).send)
 
 
 @given(st.integers(0, 2**31 - 1), st.sampled_from([(2, 3), (1, 3), (1, 0), (1, 1)]))
@@ -79,14 +79,14 @@ def test_pairs_are_a_matching(seed, sizes):
 def test_pairs_are_random_and_do_not_depend_on_the_slots():
   server = servers.pairs(NOTHING)
   state = conversation(server, [0, 1], [2, 3, 4])
-  send = jax.jit(lambda key, a, b: server.send(key, 0, state, (a, b)))
+  send = jax.jit(lambda key, a, b: bound(server).send(key, 0, state, (a, b)))
   met = np.zeros((5, 5), int)
   everyone = jnp.array([0, 1]), jnp.array([2, 3, 4])
   for seed in range(60):
     downs = send(jax.random.key(seed), *everyone)
     met[np.arange(5), np.concatenate([down.own['number'].value for down in downs]).astype(int)] += 1
   assert (met > 0).all()
-  some = server.send(jax.random.key(59), 0, state, (jnp.array([-1, 1]), jnp.array([4])))
+  some = bound(server).send(jax.random.key(59), 0, state, (jnp.array([-1, 1]), jnp.array([4])))
   assert_same_bits(some[0].own['word'].value[1], downs[0].own['word'].value[1])
   assert_same_bits(some[1].own['word'].value[0], downs[1].own['word'].value[2])
 
@@ -94,6 +94,6 @@ def test_pairs_are_random_and_do_not_depend_on_the_slots():
 def test_a_partner_without_a_message_is_invalid():
   server = servers.pairs(NOTHING)
   state = conversation(server, [0], [-1], sizes=(1, 1))
-  downs = server.send(KEY, 0, state, (jnp.array([0]), jnp.array([1])))
+  downs = bound(server).send(KEY, 0, state, (jnp.array([0]), jnp.array([1])))
   assert not downs[0].own['number'].valid[0]
   assert downs[1].own['number'].valid[0]

@@ -10,7 +10,7 @@ import pytest
 
 from fedkd import aggregate, optimizers, servers
 from fedkd.types import Download
-from helpers import assert_close, assert_same_bits
+from helpers import assert_close, assert_same_bits, bound
 from lone_servers import KEY, groups_of, received, weights
 
 RULES = {
@@ -34,7 +34,7 @@ def test_per_group_keeps_the_old_without_uploads(name):
   ids = (jnp.array([-1, -1]), jnp.array([2, -1]), jnp.zeros(0, jnp.int32))
   state = received(server, state, uploads, ids)
   assert_same_bits(state, (old[0], weights([7.0]), old[2]))
-  assert_same_bits(server.send(KEY, 0, state, ids), tuple(Download(shared=s) for s in state))
+  assert_same_bits(bound(server).send(KEY, 0, state, ids), tuple(Download(shared=s) for s in state))
 
 
 @every_rule
@@ -84,7 +84,7 @@ def rounds_of_uploads(seed=0):
 def run(server, uploads, x):
   """The server's parameters after every round."""
   state, found = server.init(KEY, groups_of(3), (weights(x),), ()), []
-  receive = jax.jit(lambda t, state, up: server.receive(KEY, t, state, (up,), (jnp.arange(3),))[0])
+  receive = jax.jit(lambda t, state, up: bound(server).receive(KEY, t, state, (up,), (jnp.arange(3),))[0])
   for t, values in enumerate(uploads):
     state = receive(t, state, {**weights(values), 'count': jnp.asarray(COUNTS)})
     variables = jax.tree.map(lambda a: a[0], servers.global_model(state, 0))
@@ -190,6 +190,6 @@ def test_the_global_model_is_what_is_sent(per_group, tx, rule):
   uploads = tuple({**weights([[v]]), 'count': jnp.ones(1, jnp.int32)} for v in (2.0, 4.0))
   ids = (jnp.array([0]), jnp.array([1]))
   state = received(server, state, uploads, ids)
-  downs = server.send(KEY, 1, state, ids)
+  downs = bound(server).send(KEY, 1, state, ids)
   for g, down in enumerate(downs):
     assert_same_bits(servers.global_model(state, g), servers.as_rows(down.shared))
