@@ -9,6 +9,7 @@ kept in `--results`, a line of JSON each, and made once; `--again` repeats those
 are not tried. Exits with 1 if there are survivors.
 """
 
+import argparse
 import collections
 import importlib.util
 import json
@@ -21,8 +22,6 @@ import sys
 import time
 from typing import NamedTuple
 
-from absl import app, flags
-
 from launch import mutants
 from launch.equivalent import EQUIVALENT
 
@@ -31,15 +30,6 @@ EVERY = ('test_methods', 'test_rules', 'test_simulation')  # tests of all method
 PASSED = (0, 5)  # codes of pytest: all passed; there were none
 SECONDS = 600  # for one mutant and one set of tests, so that an endless loop is noticed
 OUTCOMES = ('killed', 'equivalent', 'survived')
-
-_ONLY = flags.DEFINE_list('only', [], 'Names of files, without .py, or of their folders; default: all.')
-_MATCH = flags.DEFINE_string('match', '', 'A regular expression in the names of the mutants, as --list prints them.')
-_KINDS = flags.DEFINE_list('kinds', [*mutants.KINDS, mutants.SWAP], 'Kinds of mutants.')
-_LIST = flags.DEFINE_bool('list', False, 'Print the mutants, and try none.')
-_AGAIN = flags.DEFINE_bool('again', False, 'Try those that survived once more.')
-_STAGES = flags.DEFINE_integer('stages', 4, 'How many of the sets of tests of `tests_of` are tried.')
-_RESULTS = flags.DEFINE_string('results', 'runs/mutants.jsonl', 'What was tried, a line each.')
-_ROOT = flags.DEFINE_string('root', str(pathlib.Path(__file__).parents[1]), 'The checkout.')
 
 
 class Trial(NamedTuple):
@@ -199,48 +189,65 @@ def table(outcomes: dict[str, str]) -> str:
   return '\n'.join(lines)
 
 
-def main(argv):
+def parsed() -> argparse.Namespace:
+  """The command line."""
+  words = lambda text: text.split(',')
+  parser = argparse.ArgumentParser('python -m launch.mutate', description=__doc__.partition('\n')[0])
+  parser.add_argument('--only', type=words, default=[], help='names of files, without .py, or of their folders; or all')
+  parser.add_argument(
+    '--match', default='', help='a regular expression in the names of the mutants, as --list has them'
+  )
+  parser.add_argument('--kinds', type=words, default=[*mutants.KINDS, mutants.SWAP], help='kinds of mutants')
+  parser.add_argument('--list', action='store_true', help='print the mutants, and try none')
+  parser.add_argument('--again', action='store_true', help='try those that survived once more')
+  parser.add_argument('--stages', type=int, default=4, help='how many of the sets of tests are tried')
+  parser.add_argument('--results', default='runs/mutants.jsonl', help='what was tried, a line each')
+  parser.add_argument('--root', default=str(pathlib.Path(__file__).parents[1]), help='the checkout')
+  return parser.parse_args()
+
+
+def main():
   """Prints each mutant with its outcome, and the table."""
-  del argv
-  root, store = pathlib.Path(_ROOT.value).resolve(), pathlib.Path(_RESULTS.value).absolute()
+  asked = parsed()
+  root, store = pathlib.Path(asked.root).resolve(), pathlib.Path(asked.results).absolute()
   store.parent.mkdir(parents=True, exist_ok=True)
   known = {line['key']: line for line in map(json.loads, store.read_text().splitlines())} if store.exists() else {}
   paths = [path for pattern in FILES for path in sorted((root / 'fedkd').glob(pattern))]
-  of_path = {path: _asked(path, root) for path in paths}
-  if _LIST.value:
+  of_path = {path: _chosen(path, root, asked) for path in paths}
+  if asked.list:
     print(
       *(f'{mutant.kind:<10}{mutant.line:>4} {key}' for of in of_path.values() for key, mutant in of.items()), sep='\n'
     )
     return
   prepare(paths, root)
   for path, found in of_path.items():
-    tests = Tests(path, root, _STAGES.value)
-    for key in (key for key in found if _is_new(key, known)):
+    tests = Tests(path, root, asked.stages)
+    for key in (key for key in found if _is_new(key, known, asked.again)):
       line = {'key': key, 'kind': found[key].kind, 'line': found[key].line, **tests.outcome(found[key])}
       known[key] = line
       with store.open('a') as file:
         file.write(json.dumps(line) + '\n')
       print(f'{line["outcome"]:<9}{line["seconds"]:>6} s {line["line"]:>4} {key} {line["by"]}', flush=True)
-  asked = [key for found in of_path.values() for key in found if key in known or key in EQUIVALENT]
-  outcomes = {key: 'equivalent' if key in EQUIVALENT else known[key]['outcome'] for key in asked}
+  told = [key for found in of_path.values() for key in found if key in known or key in EQUIVALENT]
+  outcomes = {key: 'equivalent' if key in EQUIVALENT else known[key]['outcome'] for key in told}
   print(table(outcomes))
   sys.exit('survived' in outcomes.values())
 
 
-def _asked(path, root) -> dict[str, mutants.Mutant]:
+def _chosen(path, root, asked) -> dict[str, mutants.Mutant]:
   """The mutants of a file that the command line asks for, by name."""
   names = {path.stem, path.relative_to(root / 'fedkd').parts[0]}
-  if _ONLY.value and not names & set(_ONLY.value):
+  if asked.only and not names & set(asked.only):
     return {}
-  found = named(path, root, tuple(_KINDS.value))
-  return {key: mutant for key, mutant in found.items() if re.search(_MATCH.value, key)}
+  found = named(path, root, tuple(asked.kinds))
+  return {key: mutant for key, mutant in found.items() if re.search(asked.match, key)}
 
 
-def _is_new(key, known) -> bool:
+def _is_new(key, known, again) -> bool:
   """Whether a mutant is to be tried."""
-  again = _AGAIN.value and known.get(key, {}).get('outcome') == 'survived'
+  again = again and known.get(key, {}).get('outcome') == 'survived'
   return key not in EQUIVALENT and (key not in known or again)
 
 
 if __name__ == '__main__':
-  app.run(main)
+  main()
