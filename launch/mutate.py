@@ -195,7 +195,7 @@ def parsed() -> argparse.Namespace:
   parser = argparse.ArgumentParser('python -m launch.mutate', description=__doc__.partition('\n')[0])
   parser.add_argument('--only', type=words, default=[], help='names of files, without .py, or of their folders; or all')
   parser.add_argument(
-    '--match', default='', help='a regular expression in the names of the mutants, as --list has them'
+    '--match', default='', help='a regular expression in the names that --list prints'
   )
   parser.add_argument('--kinds', type=words, default=[*mutants.KINDS, mutants.SWAP], help='kinds of mutants')
   parser.add_argument('--list', action='store_true', help='print the mutants, and try none')
