@@ -66,6 +66,7 @@ def method(name, zoo):
   special = {
     'fedhe': {'count_offset': 0.0},  # as the authors' code; Eq. 8 prints 1
     'fedavg': {'keep_optimizer': True, 'per_group': zoo != 'homo'},
+    'fedgh': {'batch': 32, 'server_epochs': 1, 'server_batch': 1},  # the paper's
     'fedgen': {'share': 'all' if zoo == 'homo' else 'head'},
     **{name: {'common': COMMON} for name in ('fml', 'fedkd', 'fedmrl')},
   }

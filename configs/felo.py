@@ -136,7 +136,7 @@ def _heterofl(config, setting):
       {**group, 'clients': size, 'first': sum(sizes[:i])}
       for i, (group, size) in enumerate(zip(config.groups, sizes, strict=True))
     )
-  config.method = base.method('heterofl', **setting.training)
+  config.method = base.method('heterofl', **setting.training, masked=True)
 
 
 def _fedavg(config, setting):

@@ -194,9 +194,7 @@ def parsed() -> argparse.Namespace:
   words = lambda text: text.split(',')
   parser = argparse.ArgumentParser('python -m launch.mutate', description=__doc__.partition('\n')[0])
   parser.add_argument('--only', type=words, default=[], help='names of files, without .py, or of their folders; or all')
-  parser.add_argument(
-    '--match', default='', help='a regular expression in the names that --list prints'
-  )
+  parser.add_argument('--match', default='', help='a regular expression in the names that --list prints')
   parser.add_argument('--kinds', type=words, default=[*mutants.KINDS, mutants.SWAP], help='kinds of mutants')
   parser.add_argument('--list', action='store_true', help='print the mutants, and try none')
   parser.add_argument('--again', action='store_true', help='try those that survived once more')

@@ -22,9 +22,9 @@ def fedgh(
   tx: optax.GradientTransformation,
   epochs: Count | None = 1,
   steps: Count | None = None,
-  batch: Positive = 32,
-  server_epochs: Count = 1,
-  server_batch: Positive = 1,
+  batch: Positive = 10,
+  server_epochs: Count = 100,
+  server_batch: Positive = 10,
   server_rate: Scale = 0.01,
   head: str = 'own',
 ) -> Method:
@@ -33,14 +33,18 @@ def fedgh(
   Learned: every client's own body, and one linear head on the server. Sent: the mean feature vector per own class after
   training, and the class numbers, up; the head down. Averaged: nothing.
 
+  The defaults are HtFLlib's. The paper's Algorithm 1 takes one step for every upload: server_epochs=1, server_batch=1.
+  The authors' code trains with epochs=30, batch=512 and, since on the server it steps the optimizer of a client, never
+  changes the head: server_epochs=0.
+
   Args:
     tx: optax optimizer, fresh in every client update.
     epochs: passes over the client's data per client update; or
     steps: mini-batches.
     batch: examples per mini-batch.
     server_epochs, server_batch, server_rate: of the head: passes over the uploads of a round, in a random order,
-      uploads per step, and learning rate of plain SGD; HtFLlib has 100 passes in steps of 10. With 0 passes the head
-      stays as it was initialised: the authors' code does that, since it steps the optimizer of a client instead.
+      uploads per step, and learning rate of plain SGD (0.01 in all three). With 0 passes the head stays as it was
+      initialised.
     head: with which head `accuracy` is measured: a client's 'own' after its training (the code), or the server's newest
       ('global'); the other is `accuracy_global_head` or `accuracy_own_head`.
 

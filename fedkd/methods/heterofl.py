@@ -23,16 +23,16 @@ def heterofl(
   epochs: Count | None = 5,
   steps: Count | None = None,
   batch: Positive = 10,
-  masked: bool = True,
+  masked: bool | None = None,
   rule: aggregate.AnyRule | None = None,
   ordered: tuple[Ratio, ...] = (),
 ) -> Method:
   """Sub-networks of one network, averaged where they overlap.
 
   Learned: the parameters of the widest network, on the server. Sent: the corner of them that a client trains, both
-  ways, and its class numbers up. Averaged: every parameter over the clients that hold it, in the head only
-  over those that also have the class; BatchNorm statistics are not: before an evaluation they are recomputed from all
-  training images ("static BatchNorm").
+  ways, and its class numbers (with `ordered` n_k) up. Averaged: every parameter over the clients that hold it, in the
+  head only over those that also have the class; with `ordered` over all that hold it, weighted by n_k. BatchNorm
+  statistics are not: before an evaluation they are recomputed from all training images ("static BatchNorm").
 
   A group's models must have parameters that are leading corners of those of the widest group; behind the flattening of
   maps, where a dense layer's inputs are blocks of channels, the corners of each block. With a plan that moves clients
@@ -43,19 +43,22 @@ def heterofl(
     epochs: passes over the client's data per client update; or
     steps: mini-batches.
     batch: examples per mini-batch.
-    masked: whether a client's loss ignores classes of which it has no example: their logits are set to 0.
-    rule: None for the paper's mean; an aggregation rule instead reduces every number by itself (rows [m], with weight 1
-      for the clients that hold it), since different numbers may have different holders. A rule that takes the norm of
-      whole uploads, such as `aggregate.centred_clipping`, therefore takes it of single numbers here; and it needs all
-      uploads at the size of the widest network at once.
+    masked: whether a client's loss ignores classes of which it has no example: their logits are set to 0. None: as the
+      authors of each, HeteroFL does, FjORD (`ordered`) does not.
+    rule: None for the paper's mean; an aggregation rule instead reduces every number by itself (rows [m], with weight
+      1, or n_k with `ordered`, for the clients that hold it), since different numbers may have different holders. A
+      rule that takes the norm of whole uploads, such as `aggregate.centred_clipping`, therefore takes it of single
+      numbers here; and it needs all uploads at the size of the widest network at once.
     ordered: rates of sub-networks for FjORD's ordered dropout: every step trains the client's own network or one of
-      those below its `rate`, with equal probability. FjORD weights clients by their examples and keeps BatchNorm
-      statistics per rate; its self-distillation is not here.
+      those below its `rate`, with equal probability. The loss and the mean are then those of Flower's FjORD: plain
+      cross-entropy, and the mean by n_k over all clients that hold a number, whatever their classes. FjORD keeps
+      BatchNorm statistics per rate; here they are HeteroFL's, and its self-distillation is missing.
 
   Raises:
     ValueError: at init, for groups that are not sub-networks of the widest; in the first round, for `ordered` with
       models that have no `rate`, or whose smaller ones are not sub-networks.
   """
+  masked = not ordered if masked is None else masked
 
   def step(key, t, model, state, down, data):
     private, pool = data.private, data.pool
@@ -73,7 +76,8 @@ def heterofl(
     loss_fn = _ordered_dropout(model, ordered, pool, loss_fn_of) if ordered else loss_fn_of(model)
     learner, sums = local.fit(key, learner, tx, loss_fn, private.index, private.size, batch, steps, epochs, t)
     label = Masked(jnp.arange(model.classes, dtype=jnp.int32), present)
-    return state, {'params': learner.params, 'label': label}, local.report(sums)
+    weight = {'count': private.size} if ordered else {'label': label}
+    return state, {'params': learner.params, **weight}, local.report(sums)
 
   def variables(state, g):
     return servers.as_rows({name: state.server[name][g] for name in ('params', 'batch_stats')})
@@ -169,8 +173,14 @@ def _corners(rule) -> Server:
 
 
 def _holders(upload, slots, head):
-  """Which rows of a group's upload hold each number: 1 or 0, leaves [m, ...] like those of its parameters."""
+  """The weight of a group's uploads for each number, leaves [m, ...] like those of its parameters.
+
+  That is n_k where they say it (FjORD); else 1, or in the `head` 0 for the classes that a client does not have.
+  """
   weight = (slots >= 0).astype(jnp.float32)
+  if 'count' in upload:
+    weight *= upload['count']
+    return jax.tree.map(lambda a: jnp.broadcast_to(weight.reshape(-1, *[1] * (a.ndim - 1)), a.shape), upload['params'])
   classes = upload['label'].valid * weight[:, None]  # [m, C]
 
   def held(leaf, in_head):
@@ -183,7 +193,8 @@ def _holders(upload, slots, head):
 
 
 def _mean_of_holders(whole, rows, held, cuts):
-  """Every number's mean over the rows that hold it; `whole` where none does. `rows`, `held`: trees per group."""
+  """Every number's mean over the rows that hold it; `whole` where none does. `rows`, `held`: trees per group,
+  the latter of weights."""
   sums, holders = jax.tree.map(jnp.zeros_like, whole), jax.tree.map(jnp.zeros_like, whole)
   for group, holds, cut in zip(rows, held, cuts, strict=True):
     # Padding, not `at[corner].add`, which would be a scatter.

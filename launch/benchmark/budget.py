@@ -91,6 +91,7 @@ def _special(name, method, size) -> dict:
     'fedhe': {'count_offset': 0.0},  # as the authors' code
     'feddf': {'server_steps': 5 * size.steps, 'server_batch': 2 * size.batch},
     'fedgen': {'share': 'head' if name == 'architectures' else 'all', 'generated': size.batch},
+    'fedgh': {'server_epochs': 1, 'server_batch': 1},  # as in the paper
     'fccl': {'intra': 0.0},  # no phase comes before
     'fedproto': {'memory': 'latest' if name in ('partial', 'asynchronous') else 'round'},
     'fedtgp': {'server_epochs': 20},

@@ -38,7 +38,7 @@ def test_without_passes_the_head_never_changes_and_one_client_is_private_that_re
 
 @pytest.mark.parametrize('size', [1.0, 0.0])
 def test_one_upload_is_one_step_from_the_head(size):
-  made = made_with(methods.fedgh(SGD, server_rate=0.2, **TURN), clients=1)
+  made = made_with(methods.fedgh(SGD, server_epochs=1, server_batch=1, server_rate=0.2, **TURN), clients=1)
   state = made.state.server
   blank = jax.tree.map(jnp.zeros_like, state.server['params'])
   state = state._replace(server={**state.server, 'params': blank})

@@ -1,6 +1,7 @@
 """HeteroFL: corners of one network, their mean by a slow twin, masked classes, static BatchNorm."""
 
 import functools
+import itertools
 
 import flax.linen as nn
 import jax
@@ -246,6 +247,51 @@ def test_absent_classes_get_no_gradient_where_they_are_masked(masked):
     (np.asarray(before[name])[..., c] == np.asarray(after[name])[..., c]).all() for name in before for c in (0, 2)
   ]
   assert same == [False, masked] * 2
+
+
+def test_ordered_dropout_learns_every_class_as_fjord():
+  """Flower's FjORD has plain cross-entropy: classes that a client lacks have a gradient. It sends n_k."""
+  images, index = pool(2), jnp.arange(12)
+  index = index[np.asarray(images.label)[:12] < 2]
+  data = Data(images, ExampleIndices(index, jnp.int32(len(index)), jnp.int32(0)), None)
+  model = preprocessed(Cut())
+  params = model.init(jax.random.key(0), images.example[:1], False)['params']
+
+  def after(**how):
+    step = heterofl(steps=1, batch=len(index), **how).client.step
+    return jax.jit(lambda: step(KEY, 0, model, (), Download({'params': params}), data)[1])()
+
+  ordered = after(ordered=(1.0,))
+  assert_close(ordered['params'], after(masked=False)['params'])
+  bias = lambda up: float(up['params']['net']['last']['bias'][2])
+  assert bias(ordered) != 0.0 == bias(after())
+  assert (set(ordered), int(ordered['count'])) == ({'params', 'count'}, len(index))
+  assert bias(after(ordered=(1.0,), masked=True)) == 0.0
+
+
+def test_all_that_hold_a_number_of_fjord_are_averaged_by_their_examples():
+  """In the head, too, whatever their classes."""
+  server, state, _ = corners()
+  ids, count = IDS['an empty slot'], ([9, 1], [2, 9], [3, 4])
+  random = np.random.default_rng(0)
+  uploads = [{'params': up['params']} for up in uploads_of(random, state['params'], ids, {})]
+  up = tuple({**up, 'count': jnp.array(n)} for up, n in zip(uploads, count, strict=True))
+  new = received(server, state, up, tuple(jnp.array(slots) for slots in ids))
+  assert_corners(new['params'])
+  for layer, name in itertools.product(('layers_0', 'output'), ('kernel', 'bias')):
+    of = lambda tree, layer=layer, name=name: np.asarray(tree['net'][layer][name], float)
+    expected, rows = of(state['params'][0]), [of(up['params']) for up in uploads]
+    for at in np.ndindex(*expected.shape):
+      held = [
+        (values[(m, *at)], count[g][m])
+        for g, values in enumerate(rows)
+        for m in range(2)
+        if ids[g][m] >= 0 and all(i < n for i, n in zip(at, values.shape[1:], strict=True))
+      ]
+      if held:
+        value, weight = zip(*held, strict=True)
+        expected[at] = np.average(value, weights=weight)
+    np.testing.assert_allclose(of(new['params'][0]), expected, rtol=1e-5, atol=1e-6)
 
 
 # Static BatchNorm.
