@@ -17,7 +17,8 @@ MODULES = (
   *('fedkd.local', 'fedkd.losses', 'fedkd.optimizers', 'fedkd.schedules', 'fedkd.examples', 'fedkd.inference'),
   *('fedkd.aggregate', 'fedkd.aggregate.rule', 'fedkd.servers', 'fedkd.methods', 'fedkd.models', 'fedkd.config'),
   *('fedkd.distillation', 'fedkd.methods.selectors', 'fedkd.experiment', 'fedkd.analysis', 'fedkd.data.sources'),
-  *('fedkd.data.partition', 'fedkd.data.own_test', 'fedkd.data.skews', 'fedkd.data.catalogue'),
+  *('fedkd.data.splits.partition', 'fedkd.data.splits.personal_splits', 'fedkd.data.splits.skews'),
+  'fedkd.data.catalogue',
 )
 ALONE = {'private', 'ind', 'agg', 'pooled'}  # reference rows, shown with every method
 TABLES = {'private': {'private', 'ind'}, 'agg': {'agg', 'pooled'}}  # names in RESULTS.md, where they differ

@@ -20,8 +20,8 @@ import numpy as np
 
 from fedkd.checks import blame
 from fedkd.checks.kinds import check_is, short, what_is
+from fedkd.checks.ranges import Range, Ratio, checked
 from fedkd.errors import ConfigError
-from fedkd.ranges import Range, Ratio, checked
 from fedkd.types import Download, Known, Masked, Method, PeerMessages, PyTree
 
 __all__ = [

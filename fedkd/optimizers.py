@@ -11,8 +11,8 @@ import optax
 
 from fedkd.checks import blame, returned
 from fedkd.checks.kinds import what_is
+from fedkd.checks.ranges import Scale, Share, Weight, checked
 from fedkd.errors import ConfigError
-from fedkd.ranges import Scale, Share, Weight, checked
 from fedkd.schedules import Schedule
 from fedkd.types import PyTree
 

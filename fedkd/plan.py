@@ -16,7 +16,7 @@ import numpy as np
 
 from fedkd.checks import blame
 from fedkd.checks.kinds import what_is
-from fedkd.ranges import Range, Ratio, Seed, Weight, checked
+from fedkd.checks.ranges import Range, Ratio, Seed, Weight, checked
 from fedkd.types import Group
 
 __all__ = ['asynchronous', 'dynamic', 'sampled', 'synchronous']

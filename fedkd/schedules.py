@@ -9,7 +9,7 @@ from collections.abc import Callable
 import jax.numpy as jnp
 import optax
 
-from fedkd.ranges import Count, Fraction, Positive, Weight, checked
+from fedkd.checks.ranges import Count, Fraction, Positive, Weight, checked
 
 __all__ = ['constant', 'cosine', 'step', 'warmup_cosine']
 

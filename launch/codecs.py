@@ -20,7 +20,8 @@ from absl import app, flags
 import fedkd
 from fedkd import codecs, files, ledger, methods
 from fedkd.analysis.figures import COLOURS, MARKERS, logarithmic
-from fedkd.data import partition, sources
+from fedkd.data import sources
+from fedkd.data.splits import partition
 
 WHICH = flags.DEFINE_list('methods', None, 'Of these four, those to run again; all by default. The figure has all.')
 OUT = flags.DEFINE_string('out', 'results/codecs', 'Where the results and the figure go.')

@@ -143,14 +143,14 @@ def _state() -> dict:
 
 def _assert_same(found, wanted):
   """Bit by bit."""
-  from fedkd.experiment import checkpoint
+  from fedkd.experiment.storage import checkpoint
 
   if checkpoint.checksum(found) != checkpoint.checksum(wanted):
     raise AssertionError('a state came back that nobody saved')
 
 
 def _checkpoints(folder):
-  from fedkd.experiment import checkpoint
+  from fedkd.experiment.storage import checkpoint
 
   directory = folder / 'checkpoints'
   with checkpoint.manager(directory) as saved:
@@ -170,7 +170,7 @@ def _checkpoints(folder):
 def _warm_starts(folder):
   from fedkd import config as configs
   from fedkd import files
-  from fedkd.experiment import warm_start
+  from fedkd.experiment.storage import warm_start
 
   config = configs.default()
   config.data.clients, config.groups = 2, ({'model': 'MLP', 'clients': 2},)
@@ -187,7 +187,7 @@ def _warm_starts(folder):
 
 def _client_store(folder):
   from fedkd.errors import ConfigError, StoreError
-  from fedkd.experiment import client_store
+  from fedkd.experiment.storage import client_store
 
   directory, config = folder / 'store', {'seeds': [0]}
   client_store.claim(directory, config, folder)

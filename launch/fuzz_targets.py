@@ -188,7 +188,7 @@ def overrides(folder):
 
   from fedkd import config as configs
   from fedkd.config import command_line
-  from fedkd.experiment import checks, groups, parts
+  from fedkd.experiment.build import checks, from_config, groups
 
   np.savez(folder / 'data.npz', **_arrays(**{k: np.tile(v, (40, *[1] * (v.ndim - 1))) for k, v in _arrays().items()}))
   (folder / 'tiny.py').write_text(
@@ -222,16 +222,16 @@ def overrides(folder):
     command_line.parse(['fuzz', *words], values)
     config = holder.value
     configs.check(config)
-    source = parts.load_data(config)
+    source = from_config.load_data(config)
     made = groups.make_groups(config, source)
-    blocks = parts.make_blocks(config)
+    blocks = from_config.make_blocks(config)
     for block in blocks:
-      parts.make_method(block, config, made)
+      from_config.make_method(block, config, made)
     checks.check_batches(blocks, source)
-    splits = [parts.make_split(config, source, seed) for seed in config.seeds]
+    splits = [from_config.make_split(config, source, seed) for seed in config.seeds]
     for block in blocks:
       checks.make_early_stop(block, True, config, source, splits)
-    parts.make_plan(config.plan, [len(group.ids) for group in made], min(config.rounds, 100))
+    from_config.make_plan(config.plan, [len(group.ids) for group in made], min(config.rounds, 100))
 
   return target
 
@@ -239,7 +239,7 @@ def overrides(folder):
 def stored(folder):
   """A config.json of which fields are replaced, or the bytes changed."""
   from fedkd import config as configs
-  from fedkd.experiment.loading import read_config
+  from fedkd.experiment.storage.loading import read_config
 
   plain = configs.to_json(configs.default())
   run = folder / 'run'

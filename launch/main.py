@@ -53,7 +53,8 @@ def main(argv):
   import jax
 
   from fedkd import experiment
-  from fedkd.experiment import devices, dry_run, hosts
+  from fedkd.experiment import dry_run
+  from fedkd.experiment.hosts import devices, hosts
 
   collect_less_garbage()
   with exits.codes():

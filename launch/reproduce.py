@@ -137,14 +137,14 @@ def run(name, profile, seeds, rows, workdir, out):
 def keep_features(rows, runs, out):
   """Writes features.json: two principal components of the first client's features of all test rows, first seed."""
   from fedkd import analysis, experiment
-  from fedkd.experiment import build
+  from fedkd.experiment.build import assembly
 
   path = out / 'features.json'
   if not rows or path.exists() or not all((runs / row / 'summary.json').exists() for row in rows):
     return
   config = experiment.read_config(runs / rows[0])
-  source = build.load_data(config)
-  split = build.make_split(config, source, config.seeds[0])
+  source = assembly.load_data(config)
+  split = assembly.make_split(config, source, config.seeds[0])
   test = np.concatenate(split.test)
   points = {}
   for row in rows:
@@ -158,11 +158,12 @@ def keep_features(rows, runs, out):
 def check(name, profile, seeds):
   """Builds every row and prints what a client sends; nothing is compiled."""
   from fedkd import ledger
-  from fedkd.experiment import build, dry_run
+  from fedkd.experiment import dry_run
+  from fedkd.experiment.build import assembly
 
   for row in experiment_of(name).rows:
     config = config_of(row, profile, seeds)
-    parts = build.build(config, dry=True)
+    parts = assembly.build(config, dry=True)
     up, down = dry_run.messages(parts, 0)
     print(f'{name} {row.name}: up {ledger.capacity(up)}, down {ledger.capacity(down)}', flush=True)
 

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 
 import fedkd
 from fedkd import methods, models, plan
-from fedkd.data import own_test, partition, skews
+from fedkd.data.splits import partition, personal_splits, skews
 from fedkd.errors import ConfigError
 from helpers import assert_same_bits
 
@@ -296,7 +296,7 @@ def test_a_domain_without_held_out_rows_has_no_accuracy():
 
 GAPS = np.array([0, 2, 5, 7, 9, 11])
 OWNED, TESTED, ORIGIN = np.arange(600) % 6, np.arange(300) % 6, (np.arange(600) // 7) % 4
-PARTITIONS = {name: getattr(module, name) for module in (partition, own_test, skews) for name in module.__all__}
+PARTITIONS = {name: getattr(module, name) for module in (partition, personal_splits, skews) for name in module.__all__}
 NARROW = [dtype for dtype in INTEGERS if dtype != np.int64]
 
 

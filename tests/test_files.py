@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from fedkd import files
 from fedkd.analysis import figures
 from fedkd.errors import ConfigError
-from fedkd.experiment import lock
+from fedkd.experiment.storage import lock
 
 VALUE = {'rounds': 3, 'seeds': [0, 1], 'state_sha256': 'a' * 64}
 ROWS = [{'phase': 0, 'round': at, 'accuracy': [0.1 * at], 'seconds': 0.5 + at} for at in (0, 2, 4)]

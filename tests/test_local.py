@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from jax.flatten_util import ravel_pytree
 
-from fedkd import examples, inference, local, models, ranges
+from fedkd import examples, inference, local, models
+from fedkd.checks import ranges
 from fedkd.types import Data, ExampleIndices
 from helpers import assert_close, assert_same_bits, pool, preprocessed
 

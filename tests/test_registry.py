@@ -6,7 +6,8 @@ import pytest
 
 from fedkd import config as configs
 from fedkd import ledger
-from fedkd.experiment import build, dry_run
+from fedkd.experiment import dry_run
+from fedkd.experiment.build import assembly
 from launch import papers, reproduce
 
 ROWS = [(name, row) for name, entry in papers.registry().items() for row in entry.rows]
@@ -18,7 +19,7 @@ SEEN = set()
 def assert_builds(row):
   """A whole round in shapes; nothing is compiled."""
   config = reproduce.config_of(row, 'smoke')
-  parts = build.build(config, dry=True)
+  parts = assembly.build(config, dry=True)
   up, down = (ledger.capacity(message) for message in dry_run.messages(parts, 0))
   silent = config.method.name in ('private', 'agg')
   assert bool(up) != silent

@@ -15,7 +15,7 @@ import pytest
 import fedkd
 import runs
 from fedkd import aggregate, codecs, experiment, methods, models, plan
-from fedkd.experiment import build
+from fedkd.experiment.build import assembly
 from fedkd.types import Download, apply_model
 from helpers import assert_close, assert_same_bits, cases
 
@@ -162,7 +162,7 @@ def test_a_notebook_and_a_run_directory_end_alike(tmp_path, initial):
   config.groups = ({'model': 'MLP', 'clients': 4, 'hidden': (8,)},)
   config.data.normalise, config.initial = 'mean_image', initial
   summary = experiment.run(config, tmp_path / 'run', show=False)
-  parts = build.build(config, dry=True)
+  parts = assembly.build(config, dry=True)
   source, split = parts.source, parts.splits[0]
   nets = [g.model.net for g in parts.groups for _ in g.ids]
   made = fedkd.federation(source.train_image, source.train_label, split.private, nets, validation=split.validation[0])

@@ -15,7 +15,7 @@ from fedkd.aggregate.rule import AnyRule as AnyRule
 from fedkd.aggregate.rule import Rule
 from fedkd.aggregate.rule import as_rule as as_rule
 from fedkd.aggregate.rule import mapped as mapped
-from fedkd.ranges import Positive, Scale, Share, checked
+from fedkd.checks.ranges import Positive, Scale, Share, checked
 from fedkd.types import PyTree
 
 __all__ = ['mean', 'median', 'trimmed_mean']  # what a config may name

@@ -5,8 +5,7 @@ import re
 
 from ml_collections import ConfigDict
 
-from fedkd import ranges
-from fedkd.checks import kinds
+from fedkd.checks import kinds, ranges
 from fedkd.config.choices import KINDS, block, factory
 from fedkd.config.defaults import RANGES, default
 from fedkd.config.stored import check_stored

@@ -12,9 +12,10 @@ from typing import Annotated, Any, NamedTuple
 import optax
 from ml_collections import ConfigDict, config_dict
 
-from fedkd import aggregate, codecs, losses, methods, models, ranges, schedules
+from fedkd import aggregate, codecs, losses, methods, models, schedules
 from fedkd import plan as plans
-from fedkd.checks import blame, kinds
+from fedkd.checks import blame, kinds, ranges
+from fedkd.checks.ranges import Fraction, Range, Share, Weight
 from fedkd.config.lookup import (
   called_with,
   check_call,
@@ -28,7 +29,6 @@ from fedkd.config.lookup import (
 )
 from fedkd.config.trees import freeze, to_json
 from fedkd.errors import ConfigError, check_known
-from fedkd.ranges import Fraction, Range, Share, Weight
 from fedkd.types import Method
 
 OPTAX = (

@@ -2,8 +2,8 @@
 
 from ml_collections import ConfigDict, config_dict
 
+from fedkd.checks.ranges import Annotated, Count, Positive, Range, Ratio, Seed, Share, Weight
 from fedkd.config import choices
-from fedkd.ranges import Annotated, Count, Positive, Range, Ratio, Seed, Share, Weight
 
 RANGES = {
   'milestones': tuple[Count, ...],
@@ -82,8 +82,8 @@ def default() -> ConfigDict:
   config.data.rows = 0  # training images to use, a random choice; 0: all
   config.data.public = ''  # a second data set, public to all clients
   config.data.public_rows = 0  # of it, 0: all
-  # iid, contiguous, dirichlet, shards, by_origin, few, few_by_origin, writers, those of `fedkd.data.own_test` and
-  # `fedkd.data.skews`, or a function
+  # iid, contiguous, dirichlet, shards, by_origin, few, few_by_origin, writers, those of `personal_splits` and `skews`,
+  # all in `fedkd.data.splits`, or a function
   config.data.partition = function('iid')
   config.data.concentration = 0.5  # of the Dirichlet partition
   config.data.per_class = 3  # rows of each class and client in `few` and `few_by_origin`

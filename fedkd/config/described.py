@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from ml_collections import ConfigDict
 
-from fedkd import models, ranges
+from fedkd import models
+from fedkd.checks import ranges
 from fedkd.config.checks import WORDS
 from fedkd.config.choices import KINDS, allowed, factory
 from fedkd.config.defaults import RANGES

@@ -12,8 +12,8 @@ import flax.linen as nn
 import optax
 
 from fedkd.checks.kinds import short
+from fedkd.checks.ranges import plain
 from fedkd.errors import ConfigError
-from fedkd.ranges import plain
 
 
 def functions(module: types.ModuleType) -> dict[str, Callable]:

@@ -8,7 +8,7 @@ from fedkd.errors import ConfigError
 # Where names are factories, rules, losses and models, none of which touches files.
 OWN = (
   *('aggregate', 'codecs', 'losses', 'methods', 'models', 'optimizers', 'plan', 'schedules'),
-  *('data.own_test', 'data.partition', 'data.skews', 'data.split', 'data.transforms'),
+  *('data.splits', 'data.transforms'),
 )
 READERS = ('fedkd.models.pretrained',)
 TEXT = ('name', 'init_from', 'client_store')  # fields of a config that are never looked up as code

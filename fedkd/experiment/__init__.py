@@ -9,9 +9,9 @@ from typing import Any
 
 _HOMES = {
   'run': 'runner',
-  'load': 'loading',
-  'load_all': 'loading',
-  'read_config': 'loading',
+  'load': 'storage.loading',
+  'load_all': 'storage.loading',
+  'read_config': 'storage.loading',
   'environment': 'provenance',
 }
 

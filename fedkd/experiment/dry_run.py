@@ -5,7 +5,7 @@ import numpy as np
 import optax
 
 from fedkd import ledger
-from fedkd.experiment.build import build, owned
+from fedkd.experiment.build.assembly import build, owned
 from fedkd.experiment.programs import rows_of
 from fedkd.federation import Federation
 from fedkd.round import of_client

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedkd.ranges import Positive, Share
+from fedkd.checks.ranges import Positive, Share
 
 WATCH = ('validation_accuracy', 'accuracy', 'accuracy_public')
 

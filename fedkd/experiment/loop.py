@@ -14,9 +14,11 @@ import numpy as np
 from fedkd import files
 from fedkd.config import to_json
 from fedkd.errors import DivergedError, StoppedError
-from fedkd.experiment import checkpoint, early_stopping, hosts, progress, scoring, warm_up
+from fedkd.experiment import early_stopping, progress, scoring, warm_up
 from fedkd.experiment import totals as running
-from fedkd.experiment.build import Experiment
+from fedkd.experiment.build.assembly import Experiment
+from fedkd.experiment.hosts import hosts
+from fedkd.experiment.storage import checkpoint
 from fedkd.local import Learner
 
 SEGMENT_SECONDS = 10  # of work between two looks at the signals and the clock

@@ -15,9 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedkd import inference, round
-from fedkd.experiment import checkpoint, client_store, key_data
 from fedkd.experiment.phase import MOST_ROUNDS
 from fedkd.experiment.programs import Inputs, Task, clients_per_vmap, program, rows_of
+from fedkd.experiment.storage import checkpoint, client_store, key_data
 from fedkd.federation import Federation
 from fedkd.plan import Plan
 from fedkd.simulation import calibrated, first_clients, first_server

@@ -9,8 +9,10 @@ import jax
 import numpy as np
 
 from fedkd import inference, round, sharding
-from fedkd.experiment import checkpoint, early_stopping, hosts, key_data
+from fedkd.experiment import early_stopping
+from fedkd.experiment.hosts import hosts
 from fedkd.experiment.programs import PER_SEED, Inputs, Task, clients_per_vmap, program, rows_of
+from fedkd.experiment.storage import checkpoint, key_data
 from fedkd.local import Learner
 from fedkd.plan import Plan
 from fedkd.simulation import calibrated, initial_state

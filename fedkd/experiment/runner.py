@@ -16,13 +16,17 @@ from fedkd import analysis, files
 from fedkd import config as configs
 from fedkd.analysis import results
 from fedkd.checks.kinds import THREEFRY
-from fedkd.data import partition, sources
+from fedkd.data import sources
+from fedkd.data.splits import partition
 from fedkd.errors import ConfigError, StoppedError, StoreError
-from fedkd.experiment import checkpoint, checks, client_store, devices, hosts, lock, loop, progress, warm_start
+from fedkd.experiment import loop, progress
 from fedkd.experiment import totals as running
-from fedkd.experiment.build import build, owned
-from fedkd.experiment.loading import evaluated, phase_at, restore
+from fedkd.experiment.build import checks
+from fedkd.experiment.build.assembly import build, owned
+from fedkd.experiment.hosts import devices, hosts
 from fedkd.experiment.provenance import environment, use_compilation_cache
+from fedkd.experiment.storage import checkpoint, client_store, lock, warm_start
+from fedkd.experiment.storage.loading import evaluated, phase_at, restore
 
 
 def run(config: ConfigDict, workdir: str | os.PathLike, show: bool = True) -> dict:

@@ -9,9 +9,9 @@ import jax
 import optax
 
 from fedkd import aggregate, distillation, examples, local, losses, servers
+from fedkd.checks.ranges import Count, Positive, Scale, Weight, checked
 from fedkd.errors import check_choice
 from fedkd.inference import infer
-from fedkd.ranges import Count, Positive, Scale, Weight, checked
 from fedkd.types import Client, Method, apply_model
 
 INFERENCE = ('server', 'own')

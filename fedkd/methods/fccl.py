@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import optax
 
 from fedkd import aggregate, distillation, examples, inference, local, losses, optimizers, servers
+from fedkd.checks.ranges import Count, Positive, Range, Scale, Weight, checked
 from fedkd.models import base
-from fedkd.ranges import Count, Positive, Range, Scale, Weight, checked
 from fedkd.types import Client, Method
 
 Batch = Annotated[int, Range(least=2)]

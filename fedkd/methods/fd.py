@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import optax
 
 from fedkd import aggregate, local, losses, servers
+from fedkd.checks.ranges import Count, Positive, Weight, checked
 from fedkd.errors import check_choice
 from fedkd.methods.lg_fedavg import part_of, selected, with_part, with_part_in_each
-from fedkd.ranges import Count, Positive, Weight, checked
-from fedkd.servers import parts
+from fedkd.servers import layer_subset
 from fedkd.types import Client, Method
 
 KNOWLEDGE = ('probabilities', 'logits')
@@ -122,7 +122,7 @@ def fd(
   def variables(state, g):
     if share == 'all':
       return servers.global_model(state.server['weights'], g)
-    return with_part_in_each(own(state, g), parts.global_part(state.server['weights'], g))
+    return with_part_in_each(own(state, g), layer_subset.global_part(state.server['weights'], g))
 
   return Method(Client(init, step), servers.join(knowledge=server, weights=averaged), variables)
 

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import optax
 
 from fedkd import aggregate, local, optimizers, servers
+from fedkd.checks.ranges import Count, Positive, checked
 from fedkd.errors import check_choice
-from fedkd.ranges import Count, Positive, checked
 from fedkd.types import Client, Method, Server, State
 
 STATISTICS = ('averaged', 'own')

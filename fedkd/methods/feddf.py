@@ -7,9 +7,9 @@ FedAvg within each architecture, after which the server distils all models that 
 import optax
 
 from fedkd import aggregate, local, servers
+from fedkd.checks.ranges import Count, Positive, Scale, Weight, checked
 from fedkd.errors import check_choice
 from fedkd.methods.fedavg import averaging
-from fedkd.ranges import Count, Positive, Scale, Weight, checked
 from fedkd.types import Method
 
 TARGETS = ('avg_logits', 'avg_probs', 'avg_losses')

@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import optax
 
 from fedkd import aggregate, local, losses, optimizers, servers
+from fedkd.checks.ranges import Count, Positive, Ratio, Scale, Weight, checked
 from fedkd.errors import check_choice
 from fedkd.methods.lg_fedavg import part_of, selected, with_part, with_part_in_each
 from fedkd.models.generator import NOISE
-from fedkd.ranges import Count, Positive, Ratio, Scale, Weight, checked
-from fedkd.servers import parts
+from fedkd.servers import layer_subset
 from fedkd.servers.feature_generator import DRAWS, Generating, draw, feature_generator, generator_of
 from fedkd.types import Client, Method
 
@@ -126,9 +126,9 @@ def fedgen(
     return learner, up, local.report(sums)
 
   def variables(state, g):
-    return with_part_in_each(local.variables(state.client[g]), parts.global_part(state.server.weights, g))
+    return with_part_in_each(local.variables(state.client[g]), layer_subset.global_part(state.server.weights, g))
 
   adam = optimizers.scheduled(optimizers.adam(server_rate, WEIGHT_DECAY), lambda t: server_decay**t)
   how = Generating(adam, server_steps, server_batch, hidden, noise, ensemble, eta)
-  shared = parts.part(lambda *model: selected(share, *model), servers.weights(rule))
+  shared = layer_subset.part(lambda *model: selected(share, *model), servers.weights(rule))
   return Method(Client(init, step), feature_generator(shared, how), variables)

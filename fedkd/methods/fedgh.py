@@ -7,10 +7,10 @@ Clients send class-mean features; the server trains one head on them, with which
 import optax
 
 from fedkd import inference, local, servers
+from fedkd.checks.ranges import Count, Positive, Scale, checked
 from fedkd.errors import check_choice
 from fedkd.methods.lg_fedavg import with_part
-from fedkd.ranges import Count, Positive, Scale, checked
-from fedkd.servers import parts
+from fedkd.servers import layer_subset
 from fedkd.servers.trained_table import trained_table
 from fedkd.types import Client, Download, Method, Server, apply_model, of_model
 
@@ -66,7 +66,7 @@ def fedgh(
 
   def by_global(model, variables, server_state, x):
     features = model.apply(of_model(variables), x, False)[1]['features']
-    return parts.linear(server_state.server['params'], features)
+    return layer_subset.linear(server_state.server['params'], features)
 
   ways = {'own': apply_model, 'global': by_global}
   others = tuple((f'{name}_head', way) for name, way in ways.items() if name != head)
@@ -84,9 +84,9 @@ def trained_head(epochs: int, batch: int, rate: float) -> Server:
 
   def loss(params, value, label, valid):
     del params, value, label, valid
-    return lambda params, value, label: local.cross_entropy(parts.linear(params, value), label)
+    return lambda params, value, label: local.cross_entropy(layer_subset.linear(params, value), label)
 
   def send(key, t, groups, state, ids, data):
     return tuple(Download(shared={'params': state['params'], 'batch_stats': {}}) for _ in ids)
 
-  return parts.part(parts.linear_head, trained_table(first, loss, send, optax.sgd(rate), epochs, batch))
+  return layer_subset.part(layer_subset.linear_head, trained_table(first, loss, send, optax.sgd(rate), epochs, batch))

@@ -12,10 +12,10 @@ import numpy as np
 import optax
 
 from fedkd import examples, inference, local
+from fedkd.checks.ranges import Count, Positive, Scale, Weight, checked
 from fedkd.losses import kl
 from fedkd.models.base import is_augmented
 from fedkd.models.gkt import GKTModel, GKTServer
-from fedkd.ranges import Count, Positive, Scale, Weight, checked
 from fedkd.rows import store_rows
 from fedkd.types import Client, Download, Masked, Method, Server, clients
 

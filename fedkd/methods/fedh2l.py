@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import optax
 
 from fedkd import examples, local, servers
+from fedkd.checks.ranges import Positive, checked
 from fedkd.errors import check_choice
 from fedkd.losses import kl_divergence
 from fedkd.methods import projection
-from fedkd.ranges import Positive, checked
 from fedkd.types import Client, Masked, Method, PeerMessages
 
 PROJECTIONS = {'qp': projection.qp, 'none': projection.none, 'pcgrad': projection.pcgrad, 'joint': projection.pcgrad}

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import optax
 
 from fedkd import aggregate, local, servers
+from fedkd.checks.ranges import Count, Positive, Weight, checked
 from fedkd.losses import class_sums, masked_squared_error
-from fedkd.ranges import Count, Positive, Weight, checked
 from fedkd.types import Client, Method
 
 

@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import optax
 
 from fedkd import aggregate, local, losses
+from fedkd.checks.ranges import Count, Fraction, Positive, checked
 from fedkd.errors import check_choice
 from fedkd.methods import pair
 from fedkd.models.torch_layers import torch_kernel
-from fedkd.ranges import Count, Fraction, Positive, checked
 from fedkd.servers import low_rank
 from fedkd.types import Client, Method
 

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import optax
 
 from fedkd import aggregate, distillation, examples, inference, local, losses, servers
+from fedkd.checks.ranges import Count, Positive, Scale, Weight, checked
 from fedkd.errors import check_choice
-from fedkd.ranges import Count, Positive, Scale, Weight, checked
 from fedkd.types import Client, Method
 
 LOSSES = {'mae': losses.mae, 'mse': losses.mse, 'kl': losses.kl}

@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import optax
 
 from fedkd import aggregate, local, servers
+from fedkd.checks.ranges import Count, Positive, checked
 from fedkd.errors import check_choice
 from fedkd.methods import pair
 from fedkd.models.torch_layers import TorchDense
-from fedkd.ranges import Count, Positive, checked
 from fedkd.types import Client, Method, Server, of_model
 
 SMALL = ('own', 'global')

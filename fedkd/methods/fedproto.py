@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import optax
 
 from fedkd import aggregate, examples, inference, local, servers
+from fedkd.checks.ranges import Count, Positive, Weight, checked
 from fedkd.errors import check_choice
 from fedkd.losses import masked_squared_error
-from fedkd.ranges import Count, Positive, Weight, checked
 from fedkd.types import Client, Method, Predict, Server, State, apply_model, of_model
 
 AVERAGES = ('uniform', 'counts')

@@ -4,8 +4,8 @@ import jax
 import optax
 
 from fedkd import aggregate, local, servers
+from fedkd.checks.ranges import Count, Positive, Weight, checked
 from fedkd.methods.fedavg import averaging, with_statistics
-from fedkd.ranges import Count, Positive, Weight, checked
 from fedkd.types import Method
 
 

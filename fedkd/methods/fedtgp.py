@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import optax
 
 from fedkd import aggregate, local, servers
+from fedkd.checks.ranges import Count, Positive, Scale, Weight, checked
 from fedkd.errors import check_choice
 from fedkd.methods.fedproto import INFERENCES, by_prototypes, client_of, predicting
 from fedkd.models.prototypes import PrototypeGenerator
-from fedkd.ranges import Count, Positive, Scale, Weight, checked
 from fedkd.servers.class_knowledge import vector_width
 from fedkd.servers.trained_table import trained_table
 from fedkd.types import Download, Method, Server

@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import optax
 
 from fedkd import aggregate, local, servers
+from fedkd.checks.ranges import Count, Positive, Weight, checked
 from fedkd.errors import check_choice
 from fedkd.losses import KL_DIRECTIONS, class_sums, masked_kl, masked_squared_error
-from fedkd.ranges import Count, Positive, Weight, checked
 from fedkd.servers import features_and_logits
 from fedkd.types import Client, Masked, Method, Server, is_masked
 

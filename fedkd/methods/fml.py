@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import optax
 
 from fedkd import aggregate, local, losses, servers
+from fedkd.checks.ranges import Count, Fraction, Positive, checked
 from fedkd.errors import check_choice
 from fedkd.methods import pair
-from fedkd.ranges import Count, Fraction, Positive, checked
 from fedkd.types import Client, Method
 
 MUTUAL = ('paper', 'htfllib')

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import optax
 
 from fedkd import aggregate, examples, inference, local, servers
-from fedkd.ranges import Count, Positive, Ratio, checked
+from fedkd.checks.ranges import Count, Positive, Ratio, checked
 from fedkd.servers import corners
 from fedkd.servers.static import Static
 from fedkd.types import Client, Download, Masked, Method, Server

@@ -10,8 +10,8 @@ import re
 import optax
 
 from fedkd import aggregate, local, servers
-from fedkd.ranges import Count, Positive, checked
-from fedkd.servers import parts
+from fedkd.checks.ranges import Count, Positive, checked
+from fedkd.servers import layer_subset
 from fedkd.types import Client, Method, State
 
 
@@ -59,31 +59,32 @@ def lg_fedavg(
     return learner, {**part_of(learner, received), 'count': private.size}, local.report(sums)
 
   def variables(state: State, g: int) -> dict:
-    received = parts.global_part(state.server, g)
+    received = layer_subset.global_part(state.server, g)
     if received['batch_stats']:
-      return servers.as_rows({**received, 'params': parts.put({}, received['params'])})
+      return servers.as_rows({**received, 'params': layer_subset.put({}, received['params'])})
     return with_part_in_each(local.variables(state.client[g]), received)
 
   select = lambda *model: selected(share, *model)
-  return Method(Client(init, step), parts.part(select, servers.weights(rule), share == 'all'), variables)
+  return Method(Client(init, step), layer_subset.part(select, servers.weights(rule), share == 'all'), variables)
 
 
 def with_part(learner: local.Learner, received: dict) -> local.Learner:
   """A learner with the part of the weights that it received, {'params': {path: array}, 'batch_stats'}."""
   return learner._replace(
-    params=parts.put(learner.params, received['params']), batch_stats=received['batch_stats'] or learner.batch_stats
+    params=layer_subset.put(learner.params, received['params']),
+    batch_stats=received['batch_stats'] or learner.batch_stats,
   )
 
 
 def with_part_in_each(variables: dict, received: dict) -> dict:
   """Stacked variables of clients with the server's part of the weights in all of them."""
-  return {**variables, 'params': parts.put_in_each(variables['params'], received['params'])}
+  return {**variables, 'params': layer_subset.put_in_each(variables['params'], received['params'])}
 
 
 def part_of(learner: local.Learner, received: dict) -> dict:
   """The part of a learner that corresponds to what it received."""
   statistics = learner.batch_stats if received['batch_stats'] else {}
-  return {'params': parts.pick(learner.params, received['params']), 'batch_stats': statistics}
+  return {'params': layer_subset.pick(learner.params, received['params']), 'batch_stats': statistics}
 
 
 def selected(share: str, model, data) -> list[str]:
@@ -93,8 +94,8 @@ def selected(share: str, model, data) -> list[str]:
     ValueError: for a number of layers, or a name, that the model does not have.
   """
   if share in ('none', 'head'):
-    return parts.head(model, data) if share == 'head' else []
-  layers, name = parts.layers(model, data), type(model.net).__name__
+    return layer_subset.head(model, data) if share == 'head' else []
+  layers, name = layer_subset.layers(model, data), type(model.net).__name__
   paths = list(itertools.chain(*layers))
   if share == 'all':
     return paths

@@ -7,8 +7,8 @@ trains on all clients' data, with the same number of steps.
 import optax
 
 from fedkd import examples, local
+from fedkd.checks.ranges import Count, Positive, checked
 from fedkd.errors import check_choice
-from fedkd.ranges import Count, Positive, checked
 from fedkd.servers import silent
 from fedkd.types import Client, Method
 

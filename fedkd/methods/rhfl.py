@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import optax
 
 from fedkd import distillation, examples, inference, local, losses, optimizers, servers
-from fedkd.ranges import Count, Positive, Weight, checked
+from fedkd.checks.ranges import Count, Positive, Weight, checked
 from fedkd.types import Client, Method
 
 LEAST = 1e-4  # what a label gives to every other class

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import optax
 
 from fedkd import aggregate, examples, local, servers
+from fedkd.checks.ranges import Count, Positive, Weight, checked
 from fedkd.methods.dsfl import dsfl, evaluated
-from fedkd.ranges import Count, Positive, Weight, checked
 from fedkd.types import Client, Download, Masked, Method
 
 

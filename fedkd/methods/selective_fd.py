@@ -12,9 +12,9 @@ import optax
 
 from fedkd import aggregate, distillation, examples, inference, local, losses, servers
 from fedkd.checks.kinds import THREEFRY
+from fedkd.checks.ranges import Annotated, Count, Fraction, Positive, Range, Ratio, Scale, checked
 from fedkd.errors import check_choice
 from fedkd.methods import selectors
-from fedkd.ranges import Annotated, Count, Fraction, Positive, Range, Ratio, Scale, checked
 from fedkd.types import Client, Masked, Method
 
 Exponent = Annotated[float, Range(least=-2, most=2)]

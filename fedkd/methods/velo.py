@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import optax
 
 from fedkd import aggregate, local, servers
+from fedkd.checks.ranges import Count, Positive, Range, Weight, checked
 from fedkd.errors import check_choice
 from fedkd.methods.felo import UPLOADS, client_of
 from fedkd.models.cvae import CVAE
-from fedkd.ranges import Count, Positive, Range, Weight, checked
 from fedkd.servers import features_and_logits
 from fedkd.types import Download, Method, Server
 

@@ -5,10 +5,10 @@ For 224 pixels; smaller images, down to 63, through the adaptive average pool.
 
 import jax
 
+from fedkd.checks.ranges import Scale, Share
 from fedkd.models.base import Classifier
 from fedkd.models.layers import Dropout, adaptive_average_pool, check_map_size, flatten
 from fedkd.models.torch_layers import TorchDense, max_pool_3x3, scaled, square_conv, torch_bias, torch_kernel
-from fedkd.ranges import Scale, Share
 
 # torchvision's index, channels, kernel, stride, padding, a max pool after it.
 CONVS = (

@@ -8,10 +8,10 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from fedkd.checks.ranges import Share, Weight
 from fedkd.errors import check_choice
 from fedkd.models.base import Classifier
 from fedkd.models.layers import BatchNorm, Conv, Dropout, average_pool, average_pool_same, flatten
-from fedkd.ranges import Share, Weight
 
 INITIALISERS = {'lecun_normal': nn.initializers.lecun_normal, 'glorot_uniform': nn.initializers.glorot_uniform}
 

@@ -3,10 +3,10 @@ classes."""
 
 import jax
 
+from fedkd.checks.ranges import Positive
 from fedkd.models.base import Classifier
 from fedkd.models.layers import Conv, flatten
 from fedkd.models.torch_layers import TorchDense, norm, torch_bias, torch_kernel
-from fedkd.ranges import Positive
 
 
 class FedGenCNN(Classifier):

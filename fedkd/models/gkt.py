@@ -4,10 +4,10 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from fedkd.checks.ranges import Positive, Scale
 from fedkd.errors import check_choice
 from fedkd.models.base import Classifier
 from fedkd.models.torch_layers import TorchDense, norm, run_stages, scaled, square_conv, stage
-from fedkd.ranges import Positive, Scale
 
 # Blocks per stage, and the channels of the first; each further stage doubles them.
 SERVERS = {'resnet55': ((6, 6, 6), 16), 'resnet50': ((3, 4, 6, 3), 64)}

@@ -3,9 +3,9 @@
 import flax.linen as nn
 import jax
 
+from fedkd.checks.ranges import Positive
 from fedkd.models.base import Classifier
 from fedkd.models.layers import flatten
-from fedkd.ranges import Positive
 
 
 class MLP(Classifier):

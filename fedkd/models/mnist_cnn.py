@@ -2,10 +2,10 @@
 
 import jax
 
+from fedkd.checks.ranges import Positive, Share
 from fedkd.models.base import Classifier
 from fedkd.models.layers import Conv, Dropout, flatten, max_pool
 from fedkd.models.torch_layers import TorchDense, torch_bias, torch_kernel
-from fedkd.ranges import Positive, Share
 
 
 class MnistCNN(Classifier):

@@ -7,10 +7,10 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from fedkd.checks.ranges import Scale, Share
 from fedkd.models.base import Classifier
 from fedkd.models.layers import Dropout, materialize
 from fedkd.models.torch_layers import kaiming, norm, scaled, square_conv
-from fedkd.ranges import Scale, Share
 
 # Expansion, channels, blocks, stride of the first.
 STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))

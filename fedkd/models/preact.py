@@ -6,9 +6,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from fedkd.checks.ranges import Positive, Ratio, Scale
 from fedkd.models.base import Classifier
 from fedkd.models.torch_layers import TorchDense, norm, run_stages, scaled, square_conv, torch_kernel
-from fedkd.ranges import Positive, Ratio, Scale
 
 
 class _Norm(nn.Module):

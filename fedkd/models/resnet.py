@@ -8,6 +8,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from fedkd.checks.ranges import Count, Positive, Scale
 from fedkd.errors import check_choice
 from fedkd.models.base import Classifier
 from fedkd.models.torch_layers import (
@@ -20,7 +21,6 @@ from fedkd.models.torch_layers import (
   stage,
   torch_kernel,
 )
-from fedkd.ranges import Count, Positive, Scale
 
 
 class ResNet(Classifier):

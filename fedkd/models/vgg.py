@@ -6,10 +6,10 @@ For 224 pixels; smaller images, down to 32, through the adaptive average pool.
 import flax.linen as nn
 import jax
 
+from fedkd.checks.ranges import Scale, Share
 from fedkd.models.base import Classifier
 from fedkd.models.layers import Dropout, adaptive_average_pool, flatten, max_pool
 from fedkd.models.torch_layers import scaled, square_conv
-from fedkd.ranges import Scale, Share
 
 # torchvision's index, channels, a max pool after it.
 CONVS = (

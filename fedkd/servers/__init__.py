@@ -3,14 +3,14 @@
 from fedkd.servers.buffers import buffer_age, buffered_class_means, class_buffer, push, stored
 from fedkd.servers.cached_consensus import DISCARD, STORE, cached_consensus
 from fedkd.servers.class_knowledge import class_means, class_message, feature_width, latest_class_knowledge
-from fedkd.servers.coefficients import Learning, mixtures
 from fedkd.servers.combine import after, join
-from fedkd.servers.confidence import confidences, confident
+from fedkd.servers.confidence_weights import confidences, confident
 from fedkd.servers.consensus import consensus, lessons, places, stratified, uniform
-from fedkd.servers.ensembles import Distillation, distilled
+from fedkd.servers.ensemble_distillation import Distillation, distilled
 from fedkd.servers.features_and_logits import features_and_logits
-from fedkd.servers.leave_one_out import means_of_others
-from fedkd.servers.parts import part
+from fedkd.servers.layer_subset import part
+from fedkd.servers.means_of_others import means_of_others
+from fedkd.servers.mixtures import Learning, mixtures
 from fedkd.servers.peer_to_peer import pairs, router
 from fedkd.servers.sharpening import era, power, sharpening
 from fedkd.servers.students import student_of, students

@@ -10,7 +10,7 @@ import optax
 from fedkd import inference, local
 from fedkd.aggregate import total
 from fedkd.models.generator import NOISE, FeatureGenerator
-from fedkd.servers import parts
+from fedkd.servers import layer_subset
 from fedkd.types import Data, Download, PyTree, Server, of_model
 
 DRAWS = {'uniform': jax.random.uniform, 'normal': jax.random.normal}
@@ -57,7 +57,7 @@ def ensemble_loss(heads: tuple, share: jax.Array, feature: jax.Array, label: jax
 
   def one(head, share):
     teaches = jnp.any(share > 0)
-    logits = parts.linear(jax.tree.map(lambda a: jnp.where(teaches, a, 0), head), feature)
+    logits = layer_subset.linear(jax.tree.map(lambda a: jnp.where(teaches, a, 0), head), feature)
     ce = optax.softmax_cross_entropy_with_integer_labels(logits, label)
     return jnp.mean(share[label] * ce), logits, teaches.astype(jnp.float32)
 
@@ -73,12 +73,12 @@ def diversity(noise: jax.Array, feature: jax.Array) -> jax.Array:
 
 
 def feature_generator(shared: Server, how: Generating) -> Server:
-  """`shared`, a server of weights (`parts.part`), and a generator that is trained on the heads of every round.
+  """`shared`, a server of weights (`layer_subset.part`), and a generator that is trained on the heads of every round.
 
   Uploads are {'weights': what `shared` takes, 'label': one more than the examples of each class that a client has seen,
   int[C]}. Downloads are {'weights', 'generator': its variables, 'label': the known classes, bool[C]}.
   """
-  heads_of = lambda groups, data: [parts.linear_head(g.model, d) for g, d in zip(groups, data, strict=True)]
+  heads_of = lambda groups, data: [layer_subset.linear_head(g.model, d) for g, d in zip(groups, data, strict=True)]
   weighted = lambda counts, slot: jnp.where((slot >= 0)[:, None], counts, 0).astype(jnp.float32)
 
   def init(key, groups, variables, data):

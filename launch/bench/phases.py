@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedkd import plan
-from fedkd.experiment import build, phase
+from fedkd.experiment import phase
+from fedkd.experiment.build import assembly
 from fedkd.experiment.programs import ExecutionOptions, Task
 from launch.bench import parts
 from launch.bench.clock import CAP, COMPILING, deadline, timed_in_time
@@ -28,7 +29,7 @@ def compiled(case, config, seeds, plan, length):
   of_seeds = federation._replace(private=each(federation.private), everyone=each(federation.everyone))
   cheap = {'xla_backend_optimization_level': 0} if jax.default_backend() == 'cpu' else None  # as `build`
   example = jax.ShapeDtypeStruct(case.shape, np.uint8)
-  variables = build.initial_variables(build.initialisers(federation.groups, example, cheap), seeds)
+  variables = assembly.initial_variables(assembly.initialisers(federation.groups, example, cheap), seeds)
   options = ExecutionOptions('vmap' if config.seed_axis == 'vmap' else 'map', 0, length, 100)
   keys = jnp.stack([jax.random.key(seed) for seed in seeds])
   everybody = np.arange(case.clients * len(case.nets))

@@ -6,7 +6,7 @@ import signal
 import socket
 import time
 
-from fedkd.experiment import hosts
+from fedkd.experiment.hosts import hosts
 from launch.crash import trial
 
 

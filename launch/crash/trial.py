@@ -17,7 +17,8 @@ from typing import NamedTuple
 from fedkd import config as configs
 from fedkd import experiment, files
 from fedkd.analysis import figures, frames
-from fedkd.experiment import loading, runner
+from fedkd.experiment import runner
+from fedkd.experiment.storage import loading
 from launch import exits
 from launch.crash import cases
 

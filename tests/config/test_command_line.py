@@ -12,7 +12,7 @@ from fedkd import cli
 from fedkd import config as base
 from fedkd.config import command_line
 from fedkd.errors import ConfigError
-from fedkd.experiment import build
+from fedkd.experiment.build import assembly
 from fedkd.types import Method
 
 QUICK = '--config=configs/fedhe_digits.py:smoke'
@@ -192,7 +192,7 @@ def test_the_commands_of_the_page_on_configs_make_configs(read, request):
   assert len(found) == 14
   for config in found:
     base.check(config)
-    build.make_method(build.make_blocks(config)[-1], config, ())
+    assembly.make_method(assembly.make_blocks(config)[-1], config, ())
   assert [c.schedule.name for c in found].count('warmup_cosine') == 1
 
 
@@ -205,9 +205,9 @@ def test_a_methods_own_arguments_may_be_called_rounds_and_early_stop(read):
   """FedKD's `rounds` was silently dropped: results were made with its default."""
   words = [f'--config.method.name={__name__}:named_as_a_phase_is', '--config.method.rounds=9']
   config = read(QUICK, *words, '--config.method.early_stop=5', '--config.rounds=4')
-  (block,) = build.make_blocks(config)
+  (block,) = assembly.make_blocks(config)
   assert (block.rounds, block.early_stop.watch) == (4, '')
-  assert build.make_method(block, config, ()).server.got == (9, 5)
+  assert assembly.make_method(block, config, ()).server.got == (9, 5)
 
 
 def test_the_python_of_the_page_on_configs_makes_its_groups(request, monkeypatch):
@@ -220,6 +220,6 @@ def test_the_python_of_the_page_on_configs_makes_its_groups(request, monkeypatch
   base.check(config)
   assert [entry['clients'] for entry in base.entries(config)] == [2, 2, 3]
   assert base.to_json(config)['method']['rule'] == 'page:halves'
-  source = build.load_data(config)
-  groups = build.make_groups(config, source)
+  source = assembly.load_data(config)
+  groups = assembly.make_groups(config, source)
   assert [group.name for group in groups] == ['LeNet', 'MLP 128', 'TwoConv 8-16']

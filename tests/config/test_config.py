@@ -12,7 +12,7 @@ from fedkd import aggregate, losses, methods, models, optimizers
 from fedkd import config as base
 from fedkd.data import sources
 from fedkd.errors import ConfigError
-from fedkd.experiment import build
+from fedkd.experiment.build import assembly
 from fedkd.types import Method
 
 
@@ -182,7 +182,7 @@ def test_mistakes_in_a_group_are_refused_with_its_place(entry, match):
   config.groups = ({'model': 'MLP', 'clients': 1}, entry)
   image, label = np.zeros((2, 8, 8, 1), np.uint8), np.arange(2, dtype=np.int32)
   with pytest.raises(ConfigError, match=match):
-    build.make_groups(config, sources.Source('tiny', image, label, image, label, 2, ('0', '1')))
+    assembly.make_groups(config, sources.Source('tiny', image, label, image, label, 2, ('0', '1')))
 
 
 def test_differences_ignore_run_fields_and_growing_rounds():

@@ -4,7 +4,8 @@ import pathlib
 import pytest
 from PIL import Image
 
-from fedkd.data import partition, sources, split
+from fedkd.data import sources
+from fedkd.data.splits import partition, split
 from fedkd.errors import ConfigError
 
 DOMAINS = ('art', 'photo', 'sketch')

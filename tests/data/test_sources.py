@@ -8,7 +8,8 @@ import pytest
 from PIL import Image
 from scipy.io import savemat
 
-from fedkd.data import cache, partition, sources, tfds
+from fedkd.data import cache, sources, tfds
+from fedkd.data.splits import partition
 from fedkd.errors import ConfigError
 
 needs_tfds = pytest.mark.skipif(

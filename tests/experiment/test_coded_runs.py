@@ -3,7 +3,8 @@
 import runs
 from fedkd import config as configs
 from fedkd import experiment, ledger
-from fedkd.experiment import build, dry_run
+from fedkd.experiment import dry_run
+from fedkd.experiment.build import assembly
 
 
 def with_codecs(images):
@@ -23,7 +24,7 @@ def test_a_coded_run_counts_its_bytes(tmp_path):
   summary = experiment.run(with_codecs(images), tmp_path / 'run', show=False)
   assert summary['ledger']['up']['weights']['bytes'] == [2 * 4 * UP]
   assert summary['ledger']['down']['weights']['bytes'] == [2 * 4 * 2 * (BIAS + KERNEL + HEAD_BIAS + HEAD)]
-  up, _ = dry_run.messages(build.build(with_codecs(images), dry=True), 0)
+  up, _ = dry_run.messages(assembly.build(with_codecs(images), dry=True), 0)
   assert ledger.capacity(up)['weights'][1] == UP
 
 

@@ -13,7 +13,8 @@ import runs
 from fedkd import config as configs
 from fedkd import experiment
 from fedkd.errors import ConfigError
-from fedkd.experiment import build, early_stopping, progress, totals
+from fedkd.experiment import early_stopping, progress, totals
+from fedkd.experiment.build import assembly
 from fedkd.experiment.early_stopping import EarlyStop
 from helpers import assert_same_bits, row
 
@@ -71,7 +72,7 @@ def of_one_group(images, method, rounds, seeds=(0,)):
 def test_stopped_clients_stay_and_the_others_do_not_notice(images):
   made = of_one_group(images, 'private', 2, (0, 1))
   made.early_stop.watch = 'accuracy'
-  parts = build.build(made)
+  parts = assembly.build(made)
   phase = parts.phases[0]
   begin = lambda: phase.init(parts.variables)
   stopped = np.array([[True, False, False, False], [False, False, True, True]])
@@ -190,7 +191,7 @@ def test_what_cannot_be_watched_is_refused(images, early, change, match):
   made.before = ({**made.before[0], 'early_stop': early}, made.before[1])
   made.update_from_flattened_dict(change)
   with pytest.raises(ConfigError, match=match):
-    build.build(made, dry=True)
+    assembly.build(made, dry=True)
 
 
 def test_clients_that_are_drawn_cannot_stop_early(images):
@@ -198,4 +199,4 @@ def test_clients_that_are_drawn_cannot_stop_early(images):
   made.early_stop.watch = 'accuracy'
   made.plan = configs.plan('sampled', ratio=0.5)
   with pytest.raises(ConfigError, match=r"plan\.name='sampled' cannot be combined with early_stop"):
-    build.build(made, dry=True)
+    assembly.build(made, dry=True)

@@ -14,7 +14,9 @@ import runs
 from fedkd import aggregate, experiment, files, methods, optimizers
 from fedkd import config as configs
 from fedkd.errors import ConfigError, DivergedError, StoppedError
-from fedkd.experiment import build, checkpoint, progress, runner, scoring
+from fedkd.experiment import progress, runner, scoring
+from fedkd.experiment.build import assembly
+from fedkd.experiment.storage import checkpoint
 
 
 @pytest.fixture(scope='session')
@@ -54,7 +56,7 @@ def test_the_accuracy_in_training_is_that_of_the_last_models_on_their_own_rows(f
   workdir, _ = finished
   *before, last = metrics(workdir)
   assert not any('accuracy_train' in row for row in before)
-  parts = build.build(experiment.read_config(workdir), dry=True)
+  parts = assembly.build(experiment.read_config(workdir), dry=True)
   rows = parts.splits[0].private
   for client, (module, variables) in enumerate(experiment.load_all(workdir)):
     logits = module.apply(variables, parts.source.train_image[rows[client]], False)[0]
@@ -102,7 +104,7 @@ def test_a_longer_run_compiles_the_same_program(images, watch):
   for rounds in (1, 8):
     config = runs.config(images, rounds=rounds)
     config.early_stop.watch = watch
-    texts.append(build.build(config, dry=True).phases[0].lower().as_text())
+    texts.append(assembly.build(config, dry=True).phases[0].lower().as_text())
   assert texts[0] == texts[1]
 
 
@@ -149,7 +151,7 @@ def test_diverging_names_the_round_and_keeps_the_last_good_checkpoint(images, tm
   assert not (tmp_path / 'summary.json').exists()
   kept = int(re.search(told, str(caught.value)).group(1))
   assert kept == {3: 3, 1: 4}[eval_every]
-  phase = build.build(config, dry=True).phases[0]
+  phase = assembly.build(config, dry=True).phases[0]
   with checkpoint.manager(tmp_path / 'checkpoints', tidy=False) as saved:
     step, state, _ = checkpoint.restore(saved, lambda step: phase.saved, pytest.fail)
   assert step == kept
@@ -175,10 +177,10 @@ def test_the_lowering_does_not_change_what_training_begins_with(images):
   for lowering in ('native', 'matmul'):
     config = runs.config(images)
     config.groups, config.lowering = (CONV,), lowering
-    source = build.load_data(config)
-    groups = build.make_groups(config, source)
+    source = assembly.load_data(config)
+    groups = assembly.make_groups(config, source)
     example = jax.ShapeDtypeStruct(source.train_image.shape[1:], np.uint8)
-    begun.append(build.initial_variables(build.initialisers(groups, example), (0,)))
+    begun.append(assembly.initial_variables(assembly.initialisers(groups, example), (0,)))
   jax.tree.map(np.testing.assert_array_equal, *begun)
 
 
@@ -190,7 +192,7 @@ def test_seeds_together_equal_seeds_alone(images, net):
     config = runs.config(images, seeds=seeds, steps=1)
     config.groups = ({'model': 'MLP', 'clients': 4, 'hidden': (8,)},) if net == 'MLP' else (CONV,)
     config.optimizer = configs.optimizer('sgd', learning_rate=0.05)
-    parts = build.build(config)
+    parts = assembly.build(config)
     phase = parts.phases[0]
     # Two programs have the same bits with the fusion emitters that runs have, which `conftest` switches off.
     program = phase.lower().compile({'xla_cpu_use_fusion_emitters': True})
@@ -211,7 +213,7 @@ def test_seeds_under_vmap_are_those_of_map_to_rounding(images, net):
     config.groups = ({'model': 'MLP', 'clients': 4, 'hidden': (8,)},) if net == 'MLP' else (CONV,)
     config.optimizer, config.seed_axis = configs.optimizer('sgd', learning_rate=0.05), axis
     config.plan = configs.plan('asynchronous', stale=True)
-    parts = build.build(config)
+    parts = assembly.build(config)
     phase = parts.phases[0]
     state, report = phase.run(phase.init(parts.variables), 0, phase.length)
     numbers = [leaf for leaf in jax.tree.leaves((state, report)) if np.issubdtype(leaf.dtype, np.number)]
@@ -241,7 +243,7 @@ def test_load_refuses_unknown_clients_and_seeds(finished, client, seed, match):
 
 
 def test_chunks_do_not_change_a_bit(images, finished):
-  parts = build.build(runs.config(images))
+  parts = assembly.build(runs.config(images))
   phase = parts.phases[0]
   state = phase.init(parts.variables)
   for start, count in ((0, 1), (1, 2), (3, 1), (4, 2)):
@@ -260,7 +262,7 @@ def test_a_run_is_traced_once_whatever_its_chunks(images):
 
   config = runs.config(images, method='private')
   config.method = configs.method(counted)
-  parts = build.build(config)
+  parts = assembly.build(config)
   phase = parts.phases[0]
   state = phase.init(parts.variables)
   state, _ = phase.run(state, 0, 2)
@@ -342,7 +344,7 @@ def test_a_signal_once_it_has_compiled_lets_the_run_save_a_round(images, tmp_pat
 def test_blocks_of_one_shape_find_the_same_right_answers(images, monkeypatch):
   config = runs.config(images, rounds=2)
   config.data.validation = 0.3
-  parts = build.build(config)
+  parts = assembly.build(config)
   phase, shapes = parts.phases[0], []
   real = phase.programs.correct
   seen = lambda inputs, state, x, y: shapes.append(x.shape) or real(inputs, state, x, y)
@@ -556,7 +558,7 @@ def test_images_on_the_server_are_in_no_checkpoint_and_a_run_goes_on_to_the_same
   _, whole = finished(4, 'whole')
   config, _ = finished(2, 'parts')
   assert finished(4, 'parts')[1] == whole
-  phase = build.build(config, dry=True).phases[0]
+  phase = assembly.build(config, dry=True).phases[0]
   of_images = lambda tree: [leaf for leaf in jax.tree.leaves(tree) if leaf.dtype == np.uint8 and leaf.ndim == 5]
   assert len(of_images(phase.state.server)) == 1
   assert not of_images(phase.saved)
@@ -609,8 +611,10 @@ def test_the_config_of_an_older_run_is_read_with_the_defaults_of_younger_fields(
 
 def test_load_needs_neither_weights_nor_the_run_it_started_from(images, finished, tmp_path, monkeypatch):
   """Nothing is compiled to know what shape a checkpoint has."""
-  monkeypatch.setattr('fedkd.experiment.build._with_weights', lambda *args: pytest.fail('made initial weights'))
-  monkeypatch.setattr('fedkd.experiment.warm_start.read', lambda *args: pytest.fail('read the other run'))
+  monkeypatch.setattr(
+    'fedkd.experiment.build.assembly._with_weights', lambda *args: pytest.fail('made initial weights')
+  )
+  monkeypatch.setattr('fedkd.experiment.storage.warm_start.read', lambda *args: pytest.fail('read the other run'))
   shutil.copytree(finished[0], tmp_path / 'run')
   (tmp_path / 'run' / 'summary.json').unlink()  # whose digest is of the other config
   config = files.read_sealed(tmp_path / 'run' / 'config.json')

@@ -8,7 +8,8 @@ from configs import fedhe_digits
 from fedkd import config as base
 from fedkd import experiment, plan
 from fedkd.errors import ConfigError, StoreError
-from fedkd.experiment import client_store, dry_run
+from fedkd.experiment import dry_run
+from fedkd.experiment.storage import client_store
 
 CLIENTS = (5, 4)
 LOOKED_AT = ((0, 0), (1, 1), (7, 1))

@@ -13,7 +13,8 @@ from fedkd import analysis, experiment, files, methods
 from fedkd import config as configs
 from fedkd.analysis import compare, results
 from fedkd.errors import ConfigError, StoppedError
-from fedkd.experiment import build, checkpoint
+from fedkd.experiment.build import assembly
+from fedkd.experiment.storage import checkpoint
 from fedkd.types import apply_model
 
 
@@ -72,7 +73,7 @@ def test_only_the_last_phase_sends(finished):
 
 @pytest.mark.slow
 def test_the_optimizer_of_the_private_phase_is_handed_to_the_revisit(images):
-  parts = build.build(config(images))
+  parts = assembly.build(config(images))
   state = parts.phases[0].init(parts.variables)
   state, _ = parts.phases[0].run(state, 0, 1)
   private = parts.phases[1].init(parts.phases[0].handover(state))
@@ -190,7 +191,7 @@ def test_a_phase_without_rounds_is_refused(images):
   made = config(images)
   made.before = ({'name': 'public', 'rounds': 0, 'steps': 1},)
   with pytest.raises(ConfigError, match=r'before\[0\].rounds=0 must be a whole number of at least 1'):
-    build.build(made)
+    assembly.build(made)
 
 
 @pytest.mark.parametrize(
@@ -205,7 +206,7 @@ def test_bad_public_data_is_one_sentence(images, change, match):
   made = config(images)
   made.update_from_flattened_dict(change)
   with pytest.raises(ConfigError, match=match):
-    build.build(made)
+    assembly.build(made)
 
 
 @pytest.fixture(scope='module')
@@ -234,7 +235,7 @@ def test_own_test_rows_are_those_of_the_split(domains):
   """Client 2's accuracy on its own rows, computed from the loaded model."""
   workdir, _ = domains
   made = experiment.read_config(workdir)
-  source = build.load_data(made)
+  source = assembly.load_data(made)
   with np.load(workdir / 'split.npz') as split:
     sizes = np.cumsum([0, *split['seed0_test_sizes']])
     rows = split['seed0_test'][sizes[2] : sizes[3]]

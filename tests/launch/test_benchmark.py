@@ -11,8 +11,8 @@ from fedkd import methods, optimizers
 from fedkd.analysis import results
 from fedkd.data import catalogue
 from fedkd.errors import ConfigError, DivergedError
-from fedkd.experiment import build
-from fedkd.experiment.parts import make_plan
+from fedkd.experiment.build import assembly
+from fedkd.experiment.build.from_config import make_plan
 from fedkd.plan import client_updates
 from launch import stale
 from launch.benchmark import __main__ as command
@@ -45,7 +45,7 @@ def test_a_method_has_a_valid_config_or_a_reason(suite, profile):
 def test_every_run_of_a_setting_can_be_built(name):
   """In shapes: what depends on data, nets and clients is refused here, if anything is."""
   for method in applying(name):
-    build.build(budget.config_of('digits', 'smoke', name, method, budget.grid(method)[-1], (0,)), dry=True)
+    assembly.build(budget.config_of('digits', 'smoke', name, method, budget.grid(method)[-1], (0,)), dry=True)
 
 
 @pytest.mark.slow
@@ -53,7 +53,7 @@ def test_every_run_of_a_setting_can_be_built(name):
 def test_the_common_model_of_photos_fits_beside_the_clients():
   for method in ('fml', 'fedkd', 'fedmrl'):
     choice = budget.grid(method)[0]
-    build.build(budget.config_of('photos', 'smoke', 'architectures', method, choice, (0,)), dry=True)
+    assembly.build(budget.config_of('photos', 'smoke', 'architectures', method, choice, (0,)), dry=True)
 
 
 def local_examples(config) -> int:

@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from fedkd import methods, models, plan
-from fedkd.servers import ensembles
+from fedkd.servers import ensemble_distillation
 from helpers import CLASSES, assert_close, assert_same_bits, cases, pool, problem, softmax
 
 LINEAR, OTHER = models.MLP((), classes=CLASSES), models.MLP((5,), classes=CLASSES)
@@ -93,7 +93,8 @@ def test_teachers_with_logits_in_half_precision_are_those_of_single(targets):
   first = jax.vmap(lambda key: LINEAR.init(key, image, False))(jax.random.split(jax.random.key(0), 3))
   uploads = {**first, 'batch_stats': {}}
   half, single = (
-    ensembles._ensemble([net], [uploads], [weight], image, targets) for net in (Half((), classes=CLASSES), LINEAR)
+    ensemble_distillation._ensemble([net], [uploads], [weight], image, targets)
+    for net in (Half((), classes=CLASSES), LINEAR)
   )
   assert half.dtype == jnp.float32
   np.testing.assert_allclose(half, single, atol=2e-3)
@@ -128,7 +129,7 @@ ACCURACY = np.array([0.9, 0.8, 0.85, 0.3, 0.1], np.float32)
 def test_drop_worst():
   here = jnp.ones(5)
   kept = lambda a, present=here, classes=10: [
-    np.asarray(k[0]) for k in ensembles._kept([jnp.asarray(a)], [present], classes)
+    np.asarray(k[0]) for k in ensemble_distillation._kept([jnp.asarray(a)], [present], classes)
   ]
   averaged, teaching = kept(ACCURACY)
   np.testing.assert_array_equal(averaged, [1, 1, 1, 1, 0])  # below 12 %

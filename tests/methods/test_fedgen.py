@@ -8,7 +8,7 @@ import pytest
 
 from fedkd import ledger, methods, models, optimizers, plan
 from fedkd.models.generator import NOISE, FeatureGenerator
-from fedkd.servers import parts
+from fedkd.servers import layer_subset
 from fedkd.servers.feature_generator import diversity, draw, ensemble_loss
 from helpers import assert_close, assert_same_bits, cases, problem, softmax
 from small_nets import NET, PARTS, Normed, made_with
@@ -81,7 +81,7 @@ def test_heads_teach_by_their_share_of_a_class():
 def uploads_for(made, counts):
   """Uploads of three clients with random heads, and their arrays."""
   kernel, bias = RANDOM.normal(size=(3, 5, 3)), RANDOM.normal(size=(3, 3))
-  params = parts.global_part(made.state.server.weights, 0)['params']
+  params = layer_subset.global_part(made.state.server.weights, 0)['params']
   heads = {path: kernel if leaf.ndim == 2 else bias for path, leaf in params.items()}
   weights = {'params': jax.tree.map(lambda a: jnp.asarray(a, jnp.float32), heads), 'batch_stats': {}}
   return {'weights': {**weights, 'count': jnp.array([3, 2, 1])}, 'label': jnp.asarray(counts)}, kernel, bias

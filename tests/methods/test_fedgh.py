@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from fedkd import inference, ledger, methods, models, plan
-from fedkd.servers import parts
+from fedkd.servers import layer_subset
 from helpers import assert_same_bits, problem
 from lone_servers import KEY, uploads_of
 from small_nets import NET, PARTS, made_with
@@ -80,9 +80,9 @@ def test_the_global_heads_prediction_does_not_see_the_clients_own_head():
   assert (np.asarray(found['own_head']) != np.asarray(changed['own_head'])).any()
   model, image = made.groups[0].model, made.data[0].pool
   own = jax.tree.map(lambda a: a[1], client.params)
-  logits = model.apply({'params': parts.put(own, parts.global_part(state.server, 0)['params'])}, image.example, False)[
-    0
-  ]
+  logits = model.apply(
+    {'params': layer_subset.put(own, layer_subset.global_part(state.server, 0)['params'])}, image.example, False
+  )[0]
   np.testing.assert_array_equal(found[''][1], logits.argmax(-1) == image.label)
 
 

@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from fedkd import codecs, inference, ledger, methods, models, plan
-from fedkd.experiment.parts import _with_optimizers
+from fedkd.experiment.build.from_config import _with_optimizers
 from fedkd.methods.fedmrl import WAYS
 from helpers import assert_close, assert_same_bits, preprocessed, problem, softmax
 from small_nets import NARROW, NET, PARTS, Normed, in_vectors, made_with

@@ -8,7 +8,7 @@ import pytest
 
 from fedkd import ledger, methods, models, plan, servers
 from fedkd.methods.lg_fedavg import selected
-from fedkd.servers import parts
+from fedkd.servers import layer_subset
 from fedkd.types import Data, Group
 from helpers import assert_close, assert_same_bits, bound, pool, preprocessed, problem, softmax
 from small_nets import NET, PARTS, Normed, in_vectors, made_with
@@ -114,7 +114,7 @@ def test_heads_of_other_names_are_averaged_if_their_shapes_agree():
   state = server.init(
     jax.random.key(0), groups, [zeros(group.model) for group in groups], [Data(pool(28), None, None)] * 2
   )
-  held = [parts.global_part(state, g)['params'] for g in range(2)]
+  held = [layer_subset.global_part(state, g)['params'] for g in range(2)]
   assert [set(part) for part in held] == [set(paths('head', net)) for net in (lenet, dense)]
   uploads = tuple(
     {'params': jax.tree.map(lambda a, g=g: a[None] * 0 + g, part), 'batch_stats': {}, 'count': jnp.array([1 + 2 * g])}
@@ -122,7 +122,7 @@ def test_heads_of_other_names_are_averaged_if_their_shapes_agree():
   )
   state, _ = bound(server).receive(jax.random.key(0), 0, state, uploads, (jnp.array([0]), jnp.array([1])))
   for g in range(2):
-    for leaf in jax.tree.leaves(parts.global_part(state, g)['params']):
+    for leaf in jax.tree.leaves(layer_subset.global_part(state, g)['params']):
       np.testing.assert_allclose(leaf, 0.75)
 
 
@@ -137,8 +137,8 @@ def test_shared_layers_of_other_shapes_are_refused():
 
 
 def test_the_server_of_a_part_takes_any_rule_and_optimizer():
-  server = parts.part(parts.head, servers.weights(tx=optax.sgd(1.0)))
+  server = layer_subset.part(layer_subset.head, servers.weights(tx=optax.sgd(1.0)))
   made = made_with(methods.lg_fedavg(SGD)._replace(server=server))
   plain = made_with(methods.lg_fedavg(SGD))
-  of = lambda one: [parts.global_part(one.run(1)[0].server, 0)['params']]
+  of = lambda one: [layer_subset.global_part(one.run(1)[0].server, 0)['params']]
   assert_close(of(made), of(plain))

@@ -8,7 +8,7 @@ from PIL import Image
 
 from configs import fedh2l
 from fedkd import models
-from fedkd.experiment import build
+from fedkd.experiment.build import assembly
 from fedkd.models import mobilenet
 from fedkd.models.layers import adaptive_average_pool
 from fedkd.models.mobilenet import DepthwiseConv
@@ -206,7 +206,7 @@ def test_the_published_nets_take_a_local_and_a_global_step_at_224_pixels(tmp_pat
   config = fedh2l.get_config('paper,setting=pacs')
   config.method.batch = 8
   config.data.name, config.rounds, config.seeds, config.eval_every = f'domains:{tmp_path}', 2, (0,), 2
-  parts = build.build(config)
+  parts = assembly.build(config)
   phase = parts.phases[0]
   state = phase.init(parts.variables)
   weights = lambda: [np.asarray(jax.tree.leaves(c['learner'].params)[-1]) for c in state.client]

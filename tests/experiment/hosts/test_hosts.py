@@ -14,9 +14,9 @@ import test_devices
 from test_devices import run
 
 from fedkd.errors import ConfigError
-from fedkd.experiment import hosts, rendezvous
+from fedkd.experiment.hosts import hosts, rendezvous
 
-ROOT = pathlib.Path(__file__).parents[2]
+ROOT = pathlib.Path(__file__).parents[3]
 
 
 def address() -> str:

@@ -6,9 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import runs
-from fedkd.data import own_test, sources
+from fedkd.data import sources
+from fedkd.data.splits import personal_splits
 from fedkd.errors import ConfigError
-from fedkd.experiment import build
+from fedkd.experiment.build import assembly
 from fedkd.federation import table
 
 QUICK = settings(max_examples=25, deadline=None)
@@ -29,7 +30,7 @@ every_split = pytest.mark.parametrize('name', SPLITS)
 
 
 def made(name, seed=0, clients=10, **how):
-  return getattr(own_test, name)(LABELS, clients, seed, TESTS, **{**SPLITS[name], **how})
+  return getattr(personal_splits, name)(LABELS, clients, seed, TESTS, **{**SPLITS[name], **how})
 
 
 def counts(parts):
@@ -77,7 +78,7 @@ def test_n_way_k_shot(seed, stdev, legacy):
 def test_mnist_in_fedproto():
   """3-way 100-shot with 20 clients: 99 or 100 rows of 2 to 5 classes each, 40 test rows of a class."""
   label, tests = np.arange(54210) % 10, np.arange(8920) % 10
-  parts = own_test.n_way(label, 20, 0, tests, ways=3, stdev=2, shots=100)
+  parts = personal_splits.n_way(label, 20, 0, tests, ways=3, stdev=2, shots=100)
   train = np.stack([np.bincount(label[part], minlength=10) for part in parts.train])
   assert set(np.unique(train)) == {0, 99, 100}
   assert set((train > 0).sum(1)) <= {2, 3, 4, 5}
@@ -126,7 +127,7 @@ def test_fedgen_cuts_a_share_of_every_class(seed, ratio, concentration):
 
 def test_mnist_in_fedgen_is_15_000_rows():
   label = np.arange(60000) % 10
-  parts = own_test.fedgen_dirichlet(label, 20, 0, np.arange(10000) % 10, concentration=1.0)
+  parts = personal_splits.fedgen_dirichlet(label, 20, 0, np.arange(10000) % 10, concentration=1.0)
   np.testing.assert_array_equal(np.bincount(label[np.concatenate(parts.train)]), 1500)
 
 
@@ -172,7 +173,7 @@ def config(tmp_path, **data):
 
 
 def test_a_config_trains_on_training_rows_and_tests_on_official_ones(tmp_path):
-  parts = build.build(config(tmp_path), dry=True)
+  parts = assembly.build(config(tmp_path), dry=True)
   source, split = parts.source, parts.splits[0]
   assert sources.counts(source) == {'train': 240, 'public': 0, 'test': 90, 'classes': 3}
   assert max(map(np.max, split.private)) < 240 <= min(map(np.min, split.test))
@@ -185,7 +186,7 @@ def test_a_config_trains_on_training_rows_and_tests_on_official_ones(tmp_path):
 
 def test_merged_rows_are_dealt_out_and_every_client_keeps_its_share_of_them(tmp_path):
   merged = config(tmp_path, partition='pathological', merge_test=True, test_share=0.25)
-  split = build.build(merged, dry=True).splits[0]
+  split = assembly.build(merged, dry=True).splits[0]
   every = np.sort(np.concatenate([*split.private, *split.test]))
   np.testing.assert_array_equal(every, np.arange(330))
   assert np.abs(np.array(list(map(len, split.test))) / 330 * 3 - 0.25).max() < 0.25
@@ -206,7 +207,7 @@ def test_a_config_refuses_what_does_not_go_together(tmp_path, data, message):
   wrong = config(tmp_path, **data)
   wrong.groups = ({'model': 'MLP', 'clients': wrong.data.clients, 'hidden': (4,)},)
   with pytest.raises(ConfigError, match=message):
-    build.build(wrong, dry=True)
+    assembly.build(wrong, dry=True)
 
 
 def test_a_set_without_test_rows_has_none_to_give(tmp_path):

@@ -6,8 +6,9 @@ import pytest
 from absl import flags
 
 import runs
-from fedkd import aggregate, experiment, methods, optimizers, ranges
+from fedkd import aggregate, experiment, methods, optimizers
 from fedkd import config as configs
+from fedkd.checks import ranges
 from fedkd.config import command_line
 from fedkd.errors import ConfigError
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedkd.data import partition, skews
+from fedkd.data.splits import partition, skews
 from fedkd.errors import ConfigError
 
 QUICK = settings(max_examples=25, deadline=None)

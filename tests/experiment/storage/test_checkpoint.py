@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedkd.errors import ConfigError
-from fedkd.experiment import checkpoint
+from fedkd.experiment.storage import checkpoint
 
 STATE = ({'a': jnp.arange(12.0).reshape(3, 4), 'b': ()}, jnp.int32(7), {'empty': jnp.zeros((0, 3))})
 NOTES = {'examples': [1.5], 'round': 3}

@@ -8,13 +8,14 @@ import optax
 from fedkd import codecs, optimizers, schedules
 from fedkd import config as configs
 from fedkd.checks import blame
-from fedkd.data import own_test, partition, skews, sources, split
+from fedkd.data.splits import personal_splits, partition, skews, split
+from fedkd.data import sources
 from fedkd.errors import ConfigError
-from fedkd.experiment.groups import OPTIMIZER_FIELDS
+from fedkd.experiment.build.groups import OPTIMIZER_FIELDS
 from fedkd.plan import Plan
 from fedkd.types import Method
 
-PARTITIONS = configs.functions(partition) | configs.functions(skews) | configs.functions(own_test)
+PARTITIONS = configs.functions(partition) | configs.functions(skews) | configs.functions(personal_splits)
 GIVEN = ('labels', 'clients', 'seed')  # what every partition is passed
 PHASE_FIELDS = ('rounds', 'early_stop')  # of an entry of `before`; its other fields are the method's
 
@@ -97,7 +98,7 @@ def make_split(config, source, seed) -> split.Split:
   if not isinstance(made, split.Split):
     raise ConfigError(
       f'data.protocol {blame.name_of(protocol)}{blame.place(protocol)} returned {type(made).__name__}; let it return a '
-      'fedkd.data.split.Split'
+      'fedkd.data.splits.split.Split'
     )
   return made._replace(test=tests) if tests else made
 

@@ -6,9 +6,10 @@ import pathlib
 import jax
 
 from fedkd import config as configs
-from fedkd import ranges
+from fedkd.checks import ranges
 from fedkd.errors import ConfigError
-from fedkd.experiment import devices, early_stopping, hosts
+from fedkd.experiment.hosts import devices, hosts
+from fedkd.experiment import early_stopping
 
 
 def check_workdir(workdir):

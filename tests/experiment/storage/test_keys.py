@@ -7,7 +7,8 @@ import pytest
 import runs
 from fedkd import config as configs
 from fedkd import experiment, methods
-from fedkd.experiment import build, checkpoint, key_data
+from fedkd.experiment.build import assembly
+from fedkd.experiment.storage import checkpoint, key_data
 
 
 def keyed(tx, steps: int | None = 2, batch=8):
@@ -76,7 +77,7 @@ def test_random_bits_are_those_of_one_generator_whatever_the_default_is(images, 
 
 def test_every_client_and_seed_has_kept_its_own_keys(images, finished):
   """As the state of the last round holds them: the method's key was split, the optimizer's drawn from."""
-  parts = build.build(config_of(images))
+  parts = assembly.build(config_of(images))
   phase = parts.phases[0]
   with checkpoint.manager(finished[0] / 'checkpoints', tidy=False) as opened:
     state = key_data.wrapped(checkpoint.read(opened, 4, phase.saved)[0])

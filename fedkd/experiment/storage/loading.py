@@ -14,8 +14,9 @@ from fedkd import files
 from fedkd.analysis import results
 from fedkd.checks.kinds import THREEFRY
 from fedkd.errors import ConfigError
-from fedkd.experiment import checkpoint, hosts
-from fedkd.experiment.build import build
+from fedkd.experiment.build.assembly import build
+from fedkd.experiment.hosts import hosts
+from fedkd.experiment.storage import checkpoint
 from fedkd.inference import model_of
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from fedkd import sharding
 from fedkd.errors import ConfigError
-from fedkd.experiment import devices
+from fedkd.experiment.hosts import devices
 
 
 class Mesh:
@@ -53,7 +53,9 @@ import numpy as np
 from configs import fedhe_digits
 from fedkd import config as base, experiment, methods, plan, round
 from fedkd.analysis import figures
-from fedkd.experiment import build, checkpoint, devices, hosts
+from fedkd.experiment.build import assembly
+from fedkd.experiment.storage import checkpoint
+from fedkd.experiment.hosts import devices, hosts
 
 figures.save_figures = lambda *args: None  # as `conftest` does
 (name, _, stops), runs = sys.argv[1].partition(' '), [word.split(',') for word in sys.argv[2:]]
@@ -90,7 +92,7 @@ for folder, count, rounds in runs:
   # Once more for arrays that lie on devices would be once too much; lowering and compiling are an event each.
   assert (made.count('a trace'), made.count('jit(run)')) == (1, 2), made
   hosts.broadcast_from_primary(0)  # the first has saved
-  parts = build.build(config, dry=True)
+  parts = assembly.build(config, dry=True)
   with checkpoint.manager(pathlib.Path(folder) / 'checkpoints') as saved:
     step, state, _ = checkpoint.restore(saved, lambda step: parts.phases[0].saved, print)
   leaves = [np.asarray(a, float).ravel() for a in jax.tree.leaves(state) if a.dtype.kind == 'f']

@@ -4,9 +4,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedkd import config as base
-from fedkd.data import partition, sources
+from fedkd.data import sources
+from fedkd.data.splits import partition
 from fedkd.errors import ConfigError
-from fedkd.experiment import build
+from fedkd.experiment.build import assembly
 from fedkd.federation import table
 
 PARTITIONERS = [partition.iid, partition.contiguous, partition.dirichlet, partition.shards]
@@ -165,10 +166,10 @@ def test_the_smallest_client_of_dirichlet_and_a_writer_have_fields_of_their_own(
   image, label = np.zeros((40, 1, 1, 1), np.uint8), np.zeros(40, np.int32)
   source = sources.Source('tiny', image, label, image, label, 1, ('0',), origin=label)
   with pytest.raises(ConfigError, match=r'data\.smallest=21'):
-    build.make_split(config, source, 0)
+    assembly.make_split(config, source, 0)
   config.data.update(partition='writers', clients=1, smallest=1, minimum=41)
   with pytest.raises(ConfigError, match=r'data\.minimum=41'):
-    build.make_split(config, source, 0)
+    assembly.make_split(config, source, 0)
 
 
 # ---- by origin, and those that leave rows out

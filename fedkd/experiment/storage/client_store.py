@@ -17,7 +17,7 @@ import numpy as np
 from fedkd import config as configs
 from fedkd import files
 from fedkd.errors import ConfigError, StoreError
-from fedkd.experiment.checkpoint import KEPT
+from fedkd.experiment.storage.checkpoint import KEPT
 
 
 class Table(NamedTuple):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedkd.data.partition import MOST_REDRAWS, check_clients, check_concentration, dirichlet_counts, no_split
+from fedkd.data.splits.partition import MOST_REDRAWS, check_clients, check_concentration, dirichlet_counts, no_split
 from fedkd.errors import ConfigError
 
 __all__ = ['fedgen_dirichlet', 'inner_dirichlet', 'lg_shards', 'n_way', 'uneven_classes']  # what a config may name

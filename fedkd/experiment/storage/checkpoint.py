@@ -19,7 +19,7 @@ import numpy as np
 
 from fedkd import files
 from fedkd.errors import ConfigError, StoreError
-from fedkd.experiment import key_data
+from fedkd.experiment.storage import key_data
 
 KEPT = 3  # checkpoints of a run
 

@@ -11,11 +11,11 @@ import pytest
 from fedkd import experiment
 from fedkd.analysis import results
 from fedkd.errors import ConfigError
-from fedkd.experiment import checkpoint
-from fedkd.experiment.loading import read_config
+from fedkd.experiment.storage import checkpoint
+from fedkd.experiment.storage.loading import read_config
 from helpers import cases
 
-STORED = pathlib.Path(__file__).parents[1] / 'fixtures' / 'run_88492e2'
+STORED = pathlib.Path(__file__).parents[2] / 'fixtures' / 'run_88492e2'
 SUMMARY = json.loads((STORED / 'run' / 'summary.json').read_text())
 PHASES = (2, 4)  # rounds
 

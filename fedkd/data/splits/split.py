@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedkd.data import partition
 from fedkd.data.sources import Source
+from fedkd.data.splits import partition
 from fedkd.errors import ConfigError
 
 __all__ = ['pacs_paper', 'shares']  # what a config may name

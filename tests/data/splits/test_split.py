@@ -3,7 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedkd.data import partition, sources, split
+from fedkd.data import sources
+from fedkd.data.splits import partition, split
 from fedkd.errors import ConfigError
 
 QUICK = settings(max_examples=40, deadline=None)

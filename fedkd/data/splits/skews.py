@@ -8,7 +8,7 @@ no owner. All draws are from the split's own generator: equal in distribution to
 
 import numpy as np
 
-from fedkd.data.partition import check_clients, check_concentration, dirichlet_counts, no_split
+from fedkd.data.splits.partition import check_clients, check_concentration, dirichlet_counts, no_split
 from fedkd.errors import ConfigError
 
 __all__ = ['exdir', 'feddf_dirichlet', 'kt_pfl', 'pathological']  # what a config may name

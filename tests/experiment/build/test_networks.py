@@ -8,9 +8,9 @@ import runs
 from fedkd import config as base
 from fedkd.data import sources
 from fedkd.errors import ConfigError
-from fedkd.experiment import build
-from fedkd.experiment.groups import make_groups
-from fedkd.experiment.normalisation import normalisation
+from fedkd.experiment.build import assembly
+from fedkd.experiment.build.groups import make_groups
+from fedkd.experiment.build.normalisation import normalisation
 
 IMAGE, LABEL = np.arange(2 * 64, dtype=np.uint8).reshape(2, 8, 8, 1), np.arange(2, dtype=np.int32)
 SOURCE = sources.Source('tiny', IMAGE, LABEL, IMAGE, LABEL, 2, ('0', '1'))
@@ -75,7 +75,7 @@ def trained(images, *entries, rounds=2, **changes):
   config.groups, config.data.clients = tuple({'model': 'MLP', 'hidden': (8,), **e} for e in entries), 2 * len(entries)
   for field, value in changes.items():
     config[field] = value
-  parts = build.build(config)
+  parts = assembly.build(config)
   phase = parts.phases[0]
   state, _ = phase.run(phase.init(parts.variables), 0, rounds)
   kernels = [(of.params, begin['params']) for of, begin in zip(state.client, parts.variables, strict=True)]

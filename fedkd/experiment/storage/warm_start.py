@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from fedkd import config as configs
 from fedkd import files
 from fedkd.errors import ConfigError
-from fedkd.experiment import checkpoint, key_data
+from fedkd.experiment.storage import checkpoint, key_data
 
 
 def write(workdir, phase, variables, sizes, config):

@@ -5,10 +5,11 @@ import inspect
 import numpy as np
 
 from fedkd import config as configs
-from fedkd import models, ranges
+from fedkd import models
+from fedkd.checks import ranges
 from fedkd.checks import blame
 from fedkd.errors import ConfigError
-from fedkd.experiment.normalisation import normalisation
+from fedkd.experiment.build.normalisation import normalisation
 from fedkd.models.base import Preprocessed
 from fedkd.models.groups import distinct_names
 from fedkd.types import Group

@@ -20,7 +20,7 @@ from jax.experimental import multihost_utils
 
 from fedkd import files
 from fedkd.errors import ConfigError, HostError
-from fedkd.experiment import rendezvous
+from fedkd.experiment.hosts import rendezvous
 
 PATIENCE = 30  # seconds, the heartbeat timeout of a host
 MOST_HOSTS = 10_000

@@ -9,7 +9,7 @@ import runs
 from fedkd import analysis, experiment, files
 from fedkd.analysis import results
 from fedkd.errors import ConfigError, StoreError
-from fedkd.experiment import checkpoint, lock
+from fedkd.experiment.storage import checkpoint, lock
 
 
 @pytest.fixture(scope='module')

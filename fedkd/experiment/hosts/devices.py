@@ -9,7 +9,7 @@ import jax
 from jax.sharding import AxisType
 
 from fedkd.errors import ConfigError
-from fedkd.experiment import hosts
+from fedkd.experiment.hosts import hosts
 from fedkd.sharding import AXIS
 
 

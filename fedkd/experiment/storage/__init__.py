@@ -1,0 +1,1 @@
+"""The state of a run in files, and back: checkpoints, client states on disk, warm starts, finished runs."""
