@@ -27,7 +27,7 @@ def address() -> str:
 
 def start(where, *argv, program=test_devices.PROGRAM):
   """A process that joins, and then runs a program."""
-  joined = f'from fedkd.experiment import hosts\nhosts.join({where!r})\n{program}'
+  joined = f'from fedkd.experiment.hosts import hosts\nhosts.join({where!r})\n{program}'
   pipe = {'stdout': subprocess.PIPE, 'stderr': subprocess.PIPE, 'text': True}
   return subprocess.Popen([sys.executable, '-c', joined, *map(str, argv)], cwd=ROOT, env=dict(os.environ), **pipe)
 
