@@ -129,9 +129,9 @@ def _check_evaluation(who, model, variables, x):
 
   cheap = {'xla_backend_optimization_level': 0} if jax.default_backend() == 'cpu' else None
   try:
-    with jax.ensure_compile_time_eval():
-      program, drawn = jax.jit(forward, compiler_options=cheap), _drawn(variables)
-      whole, alone = (np.asarray(program(drawn, rows), np.float32) for rows in (x, x[np.zeros(ROWS, int)]))
+    drawn = _drawn(variables)
+    program = jax.jit(forward, compiler_options=cheap).lower(drawn, x).compile()  # called as it is, also inside a trace
+    whole, alone = (np.asarray(program(drawn, rows), np.float32) for rows in (x, x[np.zeros(ROWS, int)]))
   except flax.errors.InvalidRngError:
     draws['any'] = True
   except flax.errors.ModifyScopeVariableError:
