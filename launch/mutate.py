@@ -20,6 +20,7 @@ import runpy
 import signal
 import sys
 import time
+import typing
 from typing import NamedTuple
 
 from launch import mutants
@@ -136,6 +137,8 @@ def prepare(paths: list[pathlib.Path], root: pathlib.Path):
     importlib.import_module(name)
   for name in [name for name in sys.modules if name.partition('.')[0] == 'fedkd']:
     del sys.modules[name]
+  for clear in typing._cleanups:  # cached unions of annotations equal those of the next import
+    clear()
 
 
 def named(path: pathlib.Path, root: pathlib.Path, kinds) -> dict[str, mutants.Mutant]:
