@@ -8,6 +8,7 @@ import pathlib
 import runpy
 import signal
 import sys
+import typing
 from typing import NamedTuple
 
 SECONDS = 600  # for one mutant and one set of tests, so that an endless loop is noticed
@@ -97,3 +98,5 @@ def prepare(paths: list[pathlib.Path], root: pathlib.Path):
     importlib.import_module(name)
   for name in [name for name in sys.modules if name.partition('.')[0] == 'fedkd']:
     del sys.modules[name]
+  for clear in typing._cleanups:  # cached unions of annotations equal those of the next import
+    clear()

@@ -275,7 +275,7 @@ def test_flower_runs_everybody():
 
 def test_peers_are_named_where_they_are_faster():
   row = measured_row
-  rows = [
+  measured = [
     row('fedkd', 20.0),
     row('torch', 10.0),
     row('torch', 40.0),
@@ -284,7 +284,7 @@ def test_peers_are_named_where_they_are_faster():
     row('fedkd', 30.0, 'bfloat16'),
     row('torch', 20.0, 'bfloat16'),
   ]
-  assert list(report.against(rows)) == [
+  assert list(report.against(measured)) == [
     'x: fedkd is 0.50 x torch (SLOWER)',
     'x: fedkd is 4.00 x jit loop',
     'x, bfloat16: fedkd is 1.50 x torch',
