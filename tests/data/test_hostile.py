@@ -12,7 +12,7 @@ from PIL import Image
 from fedkd.data import sources
 from fedkd.errors import ConfigError
 from fedkd.models import pretrained
-from launch import fuzz_directories
+from launch.tools.fuzz import directories
 
 GREY = np.arange(6 * 16, dtype=np.uint8).reshape(6, 4, 4)
 
@@ -220,7 +220,7 @@ def test_features_that_are_no_json_are_one_sentence(tmp_path):
 def test_a_prepared_set_without_names_for_its_labels_was_a_finding(tmp_path, monkeypatch):
   pytest.importorskip('array_record')
   monkeypatch.setenv('FEDKD_CACHE', str(tmp_path / 'cache'))
-  fuzz_directories.prepare(tmp_path / 'sets')
+  directories.prepare(tmp_path / 'sets')
   assert sources.load('tiny', str(tmp_path / 'sets')).class_names == ('a', 'b', 'c')
   (tmp_path / 'sets' / 'tiny' / '1.0.0' / 'label.labels.txt').write_text('a\n')
   with pytest.raises(
@@ -241,7 +241,7 @@ def test_a_long_name_of_code_was_a_finding(tmp_path):
 def test_images_of_another_shape_than_the_features_were_a_finding(tmp_path, monkeypatch, shape):
   pytest.importorskip('array_record')
   monkeypatch.setenv('FEDKD_CACHE', str(tmp_path / 'cache'))
-  fuzz_directories.prepare(tmp_path / 'sets')
+  directories.prepare(tmp_path / 'sets')
   path = tmp_path / 'sets' / 'tiny' / '1.0.0' / 'features.json'
   found = json.loads(path.read_text())
   found['featuresDict']['features']['image']['image']['shape']['dimensions'] = shape
