@@ -106,6 +106,12 @@ def expected(bits=None, share=None):
   return {**out, 'labels': 4 * 3 + 4}
 
 
+@pytest.mark.parametrize(('width', 'each'), [(256, 1), (257, 2), (65_536, 2), (65_537, 4)])
+def test_positions_take_as_few_bytes_as_the_last_one_fits_into(width, each):
+  sent = jax.eval_shape(functools.partial(encoded, codecs.top_k(0.1)), KEY, jax.ShapeDtypeStruct((width,), jnp.float32))
+  assert ledger.capacity(sent)['indices'] == (round(0.1 * width), each * round(0.1 * width))
+
+
 @pytest.mark.parametrize('bits', [1, 4, 5, 8, 16])
 def test_bytes_of_quantised_messages(bits):
   found = ledger.count(encoded(codecs.quantised(bits), KEY, MESSAGE))

@@ -7,6 +7,7 @@ import optax
 import pytest
 
 from fedkd import methods, models, plan, servers
+from fedkd.methods.ktpfl import _passes
 from fedkd.servers import mixtures
 from helpers import CLASSES, EXAMPLES, assert_close, problem, row, softmax
 
@@ -143,6 +144,13 @@ def test_four_rounds_are_those_of_the_twin(order):
   for k, party in enumerate(parties):
     dense = row(state.client[0], k)['learner'].params['net']['output']
     np.testing.assert_allclose(np.vstack([dense['kernel'], dense['bias'][None]]), party.w, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize('epochs', [1, 2, 5])
+def test_passes_rise_by_one_a_round_and_those_before_are_their_sum(epochs):
+  each = [max(1, min(t, epochs)) for t in range(9)]
+  found = jax.jit(jax.vmap(lambda t: _passes(t, epochs)))(jnp.arange(9))
+  np.testing.assert_array_equal(found, [each, np.cumsum([0, *each[:-1]])])
 
 
 @pytest.mark.slow

@@ -178,6 +178,14 @@ def test_the_ledger_counts_what_is_selected_and_kept():
   assert_same_bits(state.client[0]['selected'], made.state.client[0]['selected'])
 
 
+def test_every_option_of_the_selector_reaches_it(monkeypatch):
+  told = {}
+  monkeypatch.setattr(selectors, 'resembling', lambda *args, **how: told.update(how) or jnp.zeros(12, bool))
+  how = {'known': 0.11, 'auxiliary': 7, 'width': 1.5, 'regulariser': 0.5, 'inputs': 'features'}
+  problem(methods.selective_fd(SGD, subset=6, quantile=0.4, **how), [LINEAR], [3], plan.synchronous()([3], 1))
+  assert told == {'share': 0.4, **how}
+
+
 def test_clients_are_evaluated_as_after_the_distillation_of_the_round():
   """Softmax regression in float64, all six public images in every batch."""
   made = problem(methods.selective_fd(SGD, **TURN), [LINEAR], [3], plan.synchronous()([3], 1))

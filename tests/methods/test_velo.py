@@ -11,7 +11,7 @@ import optax
 import pytest
 
 from fedkd import aggregate, methods, models, servers, types
-from fedkd.methods.velo import LOSSES, code, elbo, generator, scaled
+from fedkd.methods.velo import LOSSES, active_units, code, elbo, generator, scaled
 from fedkd.types import Masked
 from helpers import assert_close, assert_same_bits, bound, pool, preprocessed
 from lone_servers import KEY, groups_of, uploads_of
@@ -99,6 +99,17 @@ def test_with_a_lag_it_learns_from_the_rounds_before_the_present_one():
   assert float(info['cvae_reconstruction']) != float(late['cvae_reconstruction'])
 
 
+def test_without_initial_rounds_it_learns_as_soon_as_features_are_stored():
+  """With a lag, those of round 0 at the end of round 1; every other round from then on."""
+  server = generator(50, 0, 2, 1, epochs=1, batch=4, rate=1e-2, **PLAIN)
+  receive, trained = jax.jit(bound(server).receive), []
+  state = server.init(KEY, groups_of(2, classes=CLASSES), (), ())
+  for t in range(5):
+    state, info = receive(KEY, jnp.int32(t), state, uploads(t), SLOTS)
+    trained.append(bool(info['cvae_trained']))
+  assert trained == [False, True, False, True, False]
+
+
 def test_a_class_that_comes_after_a_training_is_not_drawn_before_the_next():
   """Its code in the autoencoder is still what it was at random."""
   server, receive = compiled(interval=3)
@@ -150,6 +161,14 @@ def test_the_noise_of_the_decoder_in_numpy():
 
 
 # What it can draw.
+
+
+def test_units_are_used_if_their_means_vary_inside_a_class():
+  """The first varies by 0.02, the second by 0.005, the third only between classes."""
+  row = np.array([[1, 1, 0, 0, 0], [0, 0, 1, 1, 0]])
+  inside = np.array([1, -1, 1, -1, 9])  # the last is not stored
+  mean = np.stack([np.sqrt(0.02) * inside, np.sqrt(0.005) * inside, [3, 3, 5, 5, 0]], 1)
+  assert float(active_units(jnp.float32(mean + 7), jnp.float32(row), jnp.float32(4))) == 1
 
 
 @pytest.mark.parametrize(
