@@ -64,6 +64,8 @@ def dsfl(
   """
   sharpen = servers.sharpening(aggregation, temperature, exponent)
   server = servers.consensus(subset, rule, draw=servers.uniform, sharpen=sharpen)
+  work = local.Work(batch, steps, epochs)
+  digest = local.Work(digest_batch, epochs=digest_epochs)
 
   def init(key, model, data, variables):
     del key, model, data
@@ -71,15 +73,15 @@ def dsfl(
 
   def step(key, t, model, state, down, data):
     received, private = down.shared, examples.unshared(data)
-    lessons, many = servers.lessons(received)
+    lessons = servers.lessons(received)
     away, loss_fn = distillation.towards(model, data.pool, distance), local.supervised(model, data.pool)
 
     def distill(learner):
       key_distill = jax.random.fold_in(key, 1)
-      return local.fit(key_distill, learner, tx, away, lessons, many, digest_batch, None, digest_epochs, t)
+      return local.fit(key_distill, learner, tx, away, lessons, digest, t)
 
     def revisit(learner):
-      return local.fit(key, learner, tx, loss_fn, private.index, private.size, batch, steps, epochs, t)
+      return local.fit(key, learner, tx, loss_fn, private, work, t)
 
     distill = distill if digest_epochs else None
     state, info = distillation.distill_and_revisit(state, tx, keep_optimizer, distill, revisit)
@@ -87,12 +89,10 @@ def dsfl(
     return state, {'knowledge': jax.nn.softmax(logits)}, info
 
   own = Method(Client(init, step), server, lambda state, g: local.variables(state.client[g]['learner']))
-  return evaluated(own, inference, tx, digest_epochs, digest_batch)
+  return evaluated(own, inference, tx, digest)
 
 
-def evaluated(
-  method: Method, inference: Inference, tx: optax.GradientTransformation, epochs: Count, batch: Positive
-) -> Method:
+def evaluated(method: Method, inference: Inference, tx: optax.GradientTransformation, digest: local.Work) -> Method:
   """`method`, whose clients use their own models, or those that its server of a consensus then trains.
 
   Raises:
@@ -100,9 +100,9 @@ def evaluated(
   """
   if inference == 'own':
     return method
-  if not epochs:
+  if not digest.epochs:
     raise ValueError("digest_epochs=0 leaves the server's models untrained; set inference='own'")
-  server = servers.students(method.server, tx, epochs, batch, distance)
+  server = servers.students(method.server, tx, digest, distance)
   own = lambda model, variables, server_state, x: apply_model(model, variables['own'], server_state, x)
   return method._replace(server=server, deployed=servers.student_of, predictions=(('own', own),))
 

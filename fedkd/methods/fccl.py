@@ -69,6 +69,8 @@ def fccl(
   """
 
   digest_tx = optimizers.restarted(tx) if restart else tx
+  work = local.Work(batch, steps, epochs)
+  digest = local.Work(digest_batch, epochs=digest_epochs)
 
   def init(key, model, data, variables):
     del key, model, data
@@ -77,7 +79,7 @@ def fccl(
 
   def step(key, t, model, state, down, data):
     received, private, first = down.shared, examples.unshared(data), state['first']
-    lessons, many = servers.lessons(received)
+    lessons = servers.lessons(received)
     plain, before = base.unaugmented(model), local.variables(state['learner'])
 
     def away(params, batch_stats, key, lesson):
@@ -97,10 +99,10 @@ def fccl(
 
     def distill(learner):
       key_distill = jax.random.fold_in(key, 1)
-      return local.fit(key_distill, learner, digest_tx, away, lessons, many, digest_batch, None, digest_epochs, t)
+      return local.fit(key_distill, learner, digest_tx, away, lessons, digest, t)
 
     def revisit(learner):
-      return local.fit(key, learner, tx, loss_fn, private.index, private.size, batch, steps, epochs, t)
+      return local.fit(key, learner, tx, loss_fn, private, work, t)
 
     state, info = distillation.distill_and_revisit(state, tx, keep_optimizer, distill, revisit)
     logits = inference.infer(model, local.variables(state['learner']), data.pool.example, received['index'])

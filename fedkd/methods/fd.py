@@ -70,6 +70,7 @@ def fd(
   """
   if share != 'all' and not share_weights:
     raise ValueError(f'share={share!r} names weights that travel; set share_weights=True')
+  work = local.Work(batch, steps, epochs)
 
   def init(key, model, data, variables):
     del key, data
@@ -96,7 +97,7 @@ def fd(
       return loss, (batch_stats, {**sums, **local.tally(label, loss=loss, distill_loss=distill)})
 
     private, learner = data.private, local.resume(learner, tx, keep_optimizer)
-    learner, sums = local.fit(key, learner, tx, loss_fn, private.index, private.size, batch, steps, epochs, t)
+    learner, sums = local.fit(key, learner, tx, loss_fn, private, work, t)
     outputs = {name: sums[name] for name in ('output', 'count')}  # of the passes that trained
     outputs = jax.tree.map(jnp.add, state['outputs'], outputs) if average == 'all' else outputs
     means = outputs['output'] / jnp.maximum(outputs['count'], 1)[:, None]

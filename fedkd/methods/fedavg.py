@@ -18,9 +18,7 @@ Statistics = Literal['averaged', 'own']
 def averaging(
   tx: optax.GradientTransformation,
   loss: Callable[..., local.LossFn],
-  steps: Count | None,
-  epochs: Count | None,
-  batch: Positive,
+  work: local.Work,
   keep_optimizer: bool,
   server: Server,
 ) -> Method:
@@ -34,10 +32,8 @@ def averaging(
     learner = local.start(down.shared, tx)
     if keep_optimizer:
       learner = learner._replace(opt=opt)
-    private = data.private
-    loss_fn = loss(model, data, down.shared)
-    learner, sums = local.fit(key, learner, tx, loss_fn, private.index, private.size, batch, steps, epochs, t)
-    up = {**local.variables(learner), 'count': private.size}
+    learner, sums = local.fit(key, learner, tx, loss(model, data, down.shared), data.private, work, t)
+    up = {**local.variables(learner), 'count': data.private.size}
     return (learner.opt if keep_optimizer else ()), up, local.report(sums)
 
   return Method(Client(init, step), server, lambda state, g: servers.global_model(state.server, g))
@@ -112,10 +108,10 @@ def fedavg(
   if ensemble and statistics == 'own':
     raise ValueError("ensemble=True needs whole models on the server; set statistics='averaged'")
   loss = lambda model, data, received: local.supervised(model, data.pool)
-  server = servers.weights(rule, server_tx, per_group)
+  server, work = servers.weights(rule, server_tx, per_group=per_group), local.Work(batch, steps, epochs)
   if not ensemble:
-    return with_statistics(averaging(tx, loss, steps, epochs, batch, keep_optimizer, server), statistics)
-  method = averaging(tx, loss, steps, epochs, batch, keep_optimizer, servers.with_uploads(server))
+    return with_statistics(averaging(tx, loss, work, keep_optimizer, server), statistics)
+  method = averaging(tx, loss, work, keep_optimizer, servers.with_uploads(server))
   return method._replace(
     variables=lambda state, g: servers.global_model(state.server.server, g), predictions=(('ensemble', _sum_of_logits),)
   )

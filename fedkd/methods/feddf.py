@@ -11,6 +11,7 @@ import optax
 from fedkd import aggregate, local, servers
 from fedkd.checks.ranges import Count, Positive, Scale, Weight, checked
 from fedkd.methods.fedavg import averaging
+from fedkd.servers.ensemble_distillation import Start, Targets
 from fedkd.types import Method
 
 
@@ -25,8 +26,8 @@ def feddf(
   server_rate: Weight = 1e-3,
   clip: Scale = 5.0,
   patience: Positive = 1000,
-  targets: Literal['avg_logits', 'avg_probs', 'avg_losses'] = 'avg_logits',
-  start: Literal['average', 'previous'] = 'average',
+  targets: Targets = 'avg_logits',
+  start: Start = 'average',
   drop_worst: bool = False,
   validate: Literal['none', 'public'] = 'none',
   distill_data: Literal['public', 'noise'] = 'public',
@@ -64,11 +65,16 @@ def feddf(
   if drop_worst and validate == 'none':
     raise ValueError("drop_worst=True needs validation accuracies; set validate='public'")
   cosine = optax.cosine_decay_schedule(server_rate, max(server_steps, 1))
-  adam = server_tx or optax.chain(optax.clip_by_global_norm(clip), optax.adam(cosine))
-  how = servers.Distillation(
-    server_steps, server_batch, adam, patience, targets, start, drop_worst, validate, distill_data
+  server = servers.distilled(
+    servers.weights(rule, per_group=True),
+    tx=server_tx or optax.chain(optax.clip_by_global_norm(clip), optax.adam(cosine)),
+    work=local.Work(server_batch, server_steps),
+    targets=targets,
+    start=start,
+    drop_worst=drop_worst,
+    patience=patience if validate == 'public' else None,
+    noise=distill_data == 'noise',
   )
-  server = servers.distilled(servers.weights(rule, per_group=True), how)
   loss = lambda model, data, received: local.supervised(model, data.pool)
-  made = averaging(tx, loss, steps, epochs, batch, keep_optimizer=False, server=server)
+  made = averaging(tx, loss, local.Work(batch, steps, epochs), keep_optimizer=False, server=server)
   return made._replace(variables=lambda state, g: servers.global_model(state.server['weights'], g))

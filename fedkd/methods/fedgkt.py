@@ -81,7 +81,7 @@ def fedgkt(
       return loss, (batch_stats, local.tally(index, loss=loss, distill_loss=distill))
 
     rows = (private.index, received.value, received.valid)
-    learner, sums = local.fit(key, learner, tx, loss_fn, rows, private.size, batch, steps, epochs, t)
+    learner, sums = local.fit(key, learner, tx, loss_fn, (rows, private.size), local.Work(batch, steps, epochs), t)
     owned = examples.owned(private)
     logits, maps = inference.infer(model, local.variables(learner), data.pool.example, private.index, features=True)
     up = {
@@ -138,7 +138,8 @@ def _continuation(tx, net, batch, temperature, epochs, alpha) -> Server:
       return loss, (new['batch_stats'], {**outputs, **local.tally(row, server_loss=loss)})
 
     def epoch(e, carry):
-      return local.fit(jax.random.fold_in(key, e), carry[0], tx, loss_fn, rows, jnp.sum(valid), batch, epochs=1, t=t)
+      examples, one_pass = (rows, jnp.sum(valid)), local.Work(batch, epochs=1)
+      return local.fit(jax.random.fold_in(key, e), carry[0], tx, loss_fn, examples, one_pass, t)
 
     # The logits of the last pass, from the forward passes that trained, as in the authors' code.
     first = jax.tree.map(jnp.zeros_like, jax.eval_shape(epoch, 0, (state['learner'],)))[1]

@@ -75,6 +75,7 @@ def fedkd(
   fixed = jax.lax.stop_gradient if form == 'paper' else lambda a: a
   threshold = lambda t: start + (end - start) * jnp.minimum(t / rounds, 1)
   squeeze = lambda tree, t: low_rank.compress(tree, threshold(t)) if compress else tree
+  work = local.Work(batch, steps, epochs)
 
   def init(key, model, data, variables):
     net, blank = pair.beside(model, common, data.pool.example), data.pool.example[:1]
@@ -116,8 +117,7 @@ def fedkd(
 
     learners = {name: local.resume(state[name], tx, keep_optimizer) for name in ('own', 'link') if name in state}
     begin = pair.together(**learners, common=common_learner(state, received))
-    rows = data.private.index, data.private.size
-    trained, sums = local.fit(key, begin, pair.apart(tx), loss_fn, *rows, batch, steps, epochs, t)
+    trained, sums = local.fit(key, begin, pair.apart(tx), loss_fn, data.private, work, t)
     after = pair.taken_apart(trained)
     change = jax.tree.map(jnp.subtract, local.variables(after['common']), received)
     up = {'update': squeeze(change, t), 'count': data.private.size, 'index': down.own['index']}

@@ -58,6 +58,8 @@ def fedmd(
     ValueError: for an unknown digest_loss, a number out of range, without public rows, with fewer than `subset` of
       them, or with a number of weights that is not the number of clients.
   """
+  work = local.Work(batch, steps, epochs)
+  digest = local.Work(digest_batch, epochs=digest_epochs)
 
   def init(key, model, data, variables):
     del key, model, data
@@ -68,19 +70,19 @@ def fedmd(
     received, private = down.shared, examples.OWN[rows](data)
     distance = lambda logits, target: LOSSES[digest_loss](logits, target, temperature)
     away = distillation.towards(model, data.pool, distance)  # the consensus is of images without augmentation
-    lessons, many = servers.lessons(received)
-    size = jnp.where(received['consensus'].valid, private.size, 0)
+    lessons = servers.lessons(received)
+    private = private._replace(size=jnp.where(received['consensus'].valid, private.size, 0))
     loss_fn = local.supervised(model, data.pool)
 
     def distill(learner):
-      return local.fit(key_distill, learner, tx, away, lessons, many, digest_batch, None, digest_epochs, t)
+      return local.fit(key_distill, learner, tx, away, lessons, digest, t)
 
     def revisit(learner):
-      return local.fit(key_revisit, learner, tx, loss_fn, private.index, size, batch, steps, epochs, t)
+      return local.fit(key_revisit, learner, tx, loss_fn, private, work, t)
 
     state, info = distillation.distill_and_revisit(state, tx, keep_optimizer, distill, revisit)
     variables = local.variables(state['learner'])
     return state, {'knowledge': inference.infer(model, variables, data.pool.example, received['index'])}, info
 
-  server = servers.consensus(subset, rule, weights)
+  server = servers.consensus(subset, rule, weights=weights)
   return Method(Client(init, step), server, lambda state, g: local.variables(state.client[g]['learner']))

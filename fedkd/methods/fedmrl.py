@@ -54,6 +54,7 @@ def fedmrl(
   Raises:
     ValueError: for an unknown choice; at init, for a common model whose features are wider than a client's.
   """
+  work = local.Work(batch, steps, epochs)
 
   def init(key, model, data, variables):
     net = pair.beside(model, common, data.pool.example)
@@ -80,8 +81,7 @@ def fedmrl(
 
     resumed = {name: local.resume(state[name], tx, keep_optimizer) for name in ('own', 'link')}
     begin = pair.together(**resumed, common=local.start(down.shared, tx))
-    rows = data.private.index, data.private.size
-    both, sums = local.fit(key, begin, pair.apart(tx), loss_fn, *rows, batch, steps, epochs, t)
+    both, sums = local.fit(key, begin, pair.apart(tx), loss_fn, data.private, work, t)
     after = pair.taken_apart(both)
     trained = local.variables(after['common'])
     state = {**after, 'common': trained, 'trained': jnp.bool_(True)}

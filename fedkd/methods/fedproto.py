@@ -69,7 +69,7 @@ def fedproto(
     ValueError: for an unknown choice; at init, for features that are not vectors of one width.
   """
   counts = average == 'counts'
-  client = client_of(tx, epochs, steps, batch, weight, keep_optimizer, counts=counts)
+  client = client_of(tx, local.Work(batch, steps, epochs), weight, keep_optimizer, counts=counts)
   per_round = memory == 'round'
   if rule is None and per_round:
     server = servers.class_means(of='features', per_round=True, weighted=counts)
@@ -82,9 +82,7 @@ def fedproto(
 
 def client_of(
   tx: optax.GradientTransformation,
-  epochs: Count | None,
-  steps: Count | None,
-  batch: Positive,
+  work: local.Work,
   weight: Weight,
   keep_optimizer: bool = False,
   counts: bool = False,
@@ -103,7 +101,7 @@ def client_of(
     return ClientState(local.start(variables, tx), examples.class_counts(data.private, data.pool, model.classes))
 
   def step(key, t, model, state, down, data):
-    received, private = down.shared['knowledge'], data.private  # Masked: value [C, d], valid [C]
+    received = down.shared['knowledge']  # Masked: value [C, d], valid [C]
 
     def loss_fn(params, batch_stats, key, index):
       image, label = data.pool.example[index], data.pool.label[index]
@@ -115,9 +113,8 @@ def client_of(
       sums = {'feature': seen.T @ jax.lax.stop_gradient(f), 'count': jnp.sum(seen, 0)}
       return loss, (batch_stats, {**sums, **local.tally(label, loss=loss, distance=away)})
 
-    learner, rows = local.resume(state.learner, tx, keep_optimizer), (private.index, private.size)
-    fit_on = {'batch': batch, 'steps': steps, 'epochs': epochs, 't': t, 'last_pass': ('feature', 'count')}
-    learner, sums = local.fit(key, learner, tx, loss_fn, *rows, **fit_on)
+    learner = local.resume(state.learner, tx, keep_optimizer)
+    learner, sums = local.fit(key, learner, tx, loss_fn, data.private, work, t, last_pass=('feature', 'count'))
     if after:
       means, count = inference.class_features(model, local.variables(learner), data)
     else:

@@ -40,5 +40,5 @@ def fedprox(
 
     return loss_fn
 
-  server = servers.weights(rule, server_tx, per_group)
-  return with_statistics(averaging(tx, loss, steps, epochs, batch, keep_optimizer, server), statistics)
+  server, work = servers.weights(rule, server_tx, per_group=per_group), local.Work(batch, steps, epochs)
+  return with_statistics(averaging(tx, loss, work, keep_optimizer, server), statistics)

@@ -52,13 +52,13 @@ def fedtgp(
   Raises:
     ValueError: for an unknown choice; at init, for features that are not vectors of one width.
   """
-  client = client_of(tx, epochs, steps, batch, weight, after=True)
-  server = trained_prototypes(tau, server_epochs, server_batch, server_rate)
+  client = client_of(tx, local.Work(batch, steps, epochs), weight, after=True)
+  server = trained_prototypes(tau, local.Work(server_batch, epochs=server_epochs), server_rate)
   return predicting(client, server, {'prototypes': by_prototypes(server)}, inference)
 
 
-def trained_prototypes(tau: float, epochs: int, batch: int, rate: float) -> Server:
-  """Prototypes of all classes from a generator; arguments as in `fedtgp`."""
+def trained_prototypes(tau: float, work: local.Work, rate: float) -> Server:
+  """Prototypes of all classes from a generator, which SGD trains at a `rate`; `tau` as in `fedtgp`."""
 
   def first(key, groups, variables, data):
     width = vector_width('features', None, groups, data)
@@ -76,7 +76,7 @@ def trained_prototypes(tau: float, epochs: int, batch: int, rate: float) -> Serv
     message = servers.class_message(prototypes, jnp.broadcast_to(state['trained'], prototypes.shape[:1]))
     return tuple(Download(shared=message) for _ in ids)
 
-  return trained_table(first, loss, send, optax.sgd(rate), epochs, batch)
+  return trained_table(first, loss, send, optax.sgd(rate), work)
 
 
 def distances(one: jax.Array, other: jax.Array) -> jax.Array:

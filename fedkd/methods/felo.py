@@ -92,10 +92,17 @@ def felo(
     logits, features = (functools.partial(servers.buffered_class_means, limit) for limit in reversed(limits))
   else:
     logits = features = STORES[store]
-  training: dict[str, Any] = {'epochs': epochs, 'steps': steps, 'batch': batch, 'alpha': alpha, 'upload': upload}
+  training: dict[str, Any] = {'work': local.Work(batch, steps, epochs), 'alpha': alpha, 'upload': upload}
   start: dict[str, Any] = {'initial': initial, 'load_in_initial': load_in_initial, 'equal_weights': equal_weights}
   client = client_of(tx, **training, **start, kl_reduction=kl_reduction, kl_direction=kl_direction)
-  server = features_and_logits(logits, features, feature_align, initial, load_in_initial, rule)
+  server = features_and_logits(
+    logits=logits,
+    features=features,
+    feature_align=feature_align,
+    initial=initial,
+    load_in_initial=load_in_initial,
+    rule=rule,
+  )
   return Method(client, server, lambda state, g: servers.global_model(state.server['weights'], g))
 
 
@@ -107,9 +114,7 @@ def narrowed(feature: jax.Array, width: int) -> jax.Array:
 def client_of(
   tx: optax.GradientTransformation,
   *,
-  epochs: Count | None,
-  steps: Count | None,
-  batch: Positive,
+  work: local.Work,
   alpha: Weight,
   initial: Count,
   load_in_initial: bool,
@@ -150,8 +155,8 @@ def client_of(
       sums = {**outputs, 'count': jnp.sum(of, 0)}
       return loss, (batch_stats, {**sums, **local.tally(label, loss=loss, distill_loss=distill)})
 
-    rows = private.index, jnp.arange(places)
-    trained, sums = local.fit(key, local.start(begin, tx), tx, loss_fn, rows, private.size, batch, steps, epochs, t)
+    own_examples = (private.index, jnp.arange(places)), private.size
+    trained, sums = local.fit(key, local.start(begin, tx), tx, loss_fn, own_examples, work, t)
     # Means over the forward passes of training; classes (or examples) not drawn are not sent.
     seen = sums['count'] > 0
     mean = lambda name: Masked(sums[name] / jnp.maximum(sums['count'], 1)[:, None], seen)

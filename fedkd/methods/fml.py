@@ -60,6 +60,7 @@ def fml(
     ValueError: for an unknown choice, or a weight outside 0 to 1.
   """
   own_tx = optax.chain(optax.clip_by_global_norm(CLIP), tx) if mutual == 'htfllib' else tx
+  work = local.Work(batch, steps, epochs)
 
   def init(key, model, data, variables):
     del key, model, data
@@ -80,8 +81,7 @@ def fml(
       return own + shared, (batch_stats, local.tally(label, loss=own, common_loss=shared))
 
     begin = pair.together(own=local.resume(learner, own_tx, keep_optimizer), common=local.start(down.shared, own_tx))
-    rows = data.private.index, data.private.size
-    both, sums = local.fit(key, begin, pair.apart(own_tx), loss_fn, *rows, batch, steps, epochs, t)
+    both, sums = local.fit(key, begin, pair.apart(own_tx), loss_fn, data.private, work, t)
     after = pair.taken_apart(both)
     count = jnp.int32(1) if equal_weights else data.private.size
     return after['own'], {**local.variables(after['common']), 'count': count}, local.report(sums)

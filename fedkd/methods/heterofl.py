@@ -59,6 +59,7 @@ def heterofl(
       models that have no `rate`, or whose smaller ones are not sub-networks.
   """
   masked = not ordered if masked is None else masked
+  work = local.Work(batch, steps, epochs)
 
   def step(key, t, model, state, down, data):
     private, pool = data.private, data.pool
@@ -74,7 +75,7 @@ def heterofl(
 
     learner = local.start({**down.shared, 'batch_stats': _statistics(model, pool)[1]}, tx)
     loss_fn = _ordered_dropout(model, ordered, pool, loss_fn_of) if ordered else loss_fn_of(model)
-    learner, sums = local.fit(key, learner, tx, loss_fn, private.index, private.size, batch, steps, epochs, t)
+    learner, sums = local.fit(key, learner, tx, loss_fn, private, work, t)
     label = Masked(jnp.arange(model.classes, dtype=jnp.int32), present)
     weight = {'count': private.size} if ordered else {'label': label}
     return state, {'params': learner.params, **weight}, local.report(sums)

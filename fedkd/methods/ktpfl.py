@@ -4,7 +4,7 @@ Every client distils its own mixture of everybody's predictions of public images
 coefficients.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -67,28 +67,32 @@ def ktpfl(
     kl = losses.kl_divergence(target, logits / temperature)
     return kl / logits.shape[-1] if reduction == 'mean' else kl
 
+  digest = local.Work(digest_batch, epochs=digest_epochs)
+
   def init(key, model, data, variables):
     del key, model, data
     return distillation.start(variables, tx)
 
   def step(key, t, model, state, down, data):
     private, index = examples.unshared(data), down.shared['index']
-    lessons, many = servers.lessons({**down.own, 'last': down.shared['last']})
+    lessons = servers.lessons({**down.own, 'last': down.shared['last']})
     away, loss_fn = distillation.towards(model, data.pool, distance), local.supervised(model, data.pool)
     passes, before = _passes(t, epochs) if local.given(epochs) else (None, None)
+    work = local.Work(batch, steps, passes)
 
     def distill(learner):
       key_distill = jax.random.fold_in(key, 1)
-      return local.fit(key_distill, learner, tx, away, lessons, many, digest_batch, None, digest_epochs, t)
+      return local.fit(key_distill, learner, tx, away, lessons, digest, t)
 
     def revisit(learner):
-      return local.fit(key, learner, tx, loss_fn, private.index, private.size, batch, steps, passes, t, before=before)
+      return local.fit(key, learner, tx, loss_fn, private, work, t, before=before)
 
     state, info = distillation.distill_and_revisit(state, tx, keep_optimizer, distill, revisit)
     logits = inference.infer(model, local.variables(state['learner']), data.pool.example, index)
     return state, {'knowledge': jax.nn.softmax(logits / temperature)}, info
 
-  server = servers.mixtures(subset, servers.Learning(rho, sharpen, coefficient_loss, order, rate))
+  learning: dict[str, Any] = {'rho': rho, 'sharpen': sharpen, 'loss': coefficient_loss, 'rate': rate}
+  server = servers.mixtures(subset, order=order, **learning)
   return Method(Client(init, step), server, lambda state, g: local.variables(state.client[g]['learner']))
 
 

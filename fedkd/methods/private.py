@@ -14,7 +14,7 @@ from fedkd.servers import silent
 from fedkd.types import Client, Method
 
 
-def _alone(tx, steps, epochs, batch, keep_optimizer, rows) -> Method:
+def _alone(tx, work, keep_optimizer, rows) -> Method:
   """Cross-entropy on `rows(data)`; nothing is sent, nothing is averaged."""
 
   def init(key, model, data, variables):
@@ -23,9 +23,8 @@ def _alone(tx, steps, epochs, batch, keep_optimizer, rows) -> Method:
 
   def step(key, t, model, learner, down, data):
     del down
-    chosen, learner = rows(data), local.resume(learner, tx, keep_optimizer)
-    loss_fn = local.supervised(model, data.pool)
-    learner, sums = local.fit(key, learner, tx, loss_fn, chosen.index, chosen.size, batch, steps, epochs, t)
+    learner = local.resume(learner, tx, keep_optimizer)
+    learner, sums = local.fit(key, learner, tx, local.supervised(model, data.pool), rows(data), work, t)
     return learner, {}, local.report(sums)
 
   return Method(Client(init, step), silent(), lambda state, g: local.variables(state.client[g]))
@@ -50,7 +49,7 @@ def private(
     keep_optimizer: whether the optimizer's state persists across rounds; else it is fresh in each.
     rows: 'own', all of its examples, or 'unshared', all but those that it shares with everybody.
   """
-  return _alone(tx, steps, epochs, batch, keep_optimizer, examples.OWN[rows])
+  return _alone(tx, local.Work(batch, steps, epochs), keep_optimizer, examples.OWN[rows])
 
 
 @checked
@@ -68,7 +67,7 @@ def agg(
     rows (AGG in FedH2L's paper).
   """
   rows = examples.known if scope == 'public' else lambda data: data.everyone
-  return _alone(tx, steps, epochs, batch, keep_optimizer, rows)
+  return _alone(tx, local.Work(batch, steps, epochs), keep_optimizer, rows)
 
 
 @checked
@@ -81,4 +80,4 @@ def public(
 ) -> Method:
   """Every client trains on the labelled public rows: the first phase of FedMD. Arguments as in `private`, except
   `rows`."""
-  return _alone(tx, steps, epochs, batch, keep_optimizer, examples.public)
+  return _alone(tx, local.Work(batch, steps, epochs), keep_optimizer, examples.public)

@@ -60,6 +60,8 @@ def rhfl(
   """
 
   digest_tx = optimizers.restarted(tx) if restart else tx
+  work = local.Work(batch, steps, epochs)
+  digest = local.Work(digest_batch, epochs=digest_epochs)
 
   def init(key, model, data, variables):
     del key, model, data
@@ -67,7 +69,7 @@ def rhfl(
 
   def step(key, t, model, state, down, data):
     private, index = examples.unshared(data), down.shared['index']
-    lessons, many = servers.lessons({**down.own, 'last': down.shared['last']})
+    lessons = servers.lessons({**down.own, 'last': down.shared['last']})
     # The gradient of the weighted sum of divergences from all others, in one cross-entropy.
     away = distillation.towards(model, data.pool, losses.cross_entropy)
 
@@ -78,10 +80,10 @@ def rhfl(
 
     def distill(learner):
       key_distill = jax.random.fold_in(key, 1)
-      return local.fit(key_distill, learner, digest_tx, away, lessons, many, digest_batch, None, digest_epochs, t)
+      return local.fit(key_distill, learner, digest_tx, away, lessons, digest, t)
 
     def revisit(learner):
-      return local.fit(key, learner, tx, loss_fn, private.index, private.size, batch, steps, epochs, t)
+      return local.fit(key, learner, tx, loss_fn, private, work, t)
 
     state, info = distillation.distill_and_revisit(state, tx, keep_optimizer, distill, revisit)
     predict = lambda rows: inference.infer(model, local.variables(state['learner']), data.pool.example, rows)

@@ -73,6 +73,8 @@ def scarlet(
     return {'learner': learner, 'cache': cache}, up, info
 
   sharpen = servers.sharpening('power', exponent=exponent)
-  server = servers.cached_consensus(subset, rule, duration, published_off_by_one, sharpen)
+  server = servers.cached_consensus(
+    subset, rule, duration=duration, published_off_by_one=published_off_by_one, sharpen=sharpen
+  )
   own = Method(Client(init, step), server, lambda state, g: local.variables(state.client[g]['learner']['learner']))
-  return evaluated(own, inference, tx, digest_epochs, digest_batch)
+  return evaluated(own, inference, tx, local.Work(digest_batch, epochs=digest_epochs))

@@ -76,6 +76,7 @@ def selective_fd(
     ValueError: for unknown inputs, without public rows, or with fewer than `subset` of them.
   """
   selector = {'known': known, 'auxiliary': auxiliary, 'width': width, 'regulariser': regulariser, 'inputs': inputs}
+  work, digest = local.Work(batch, steps, epochs), local.Work(digest_batch, digest_steps)
 
   def init(key, model, data, variables):
     own, rows = examples.unshared(data), examples.public(data).index
@@ -87,12 +88,12 @@ def selective_fd(
     return {'seed': jax.random.bits(jax.random.fold_in(key, DISTILLATION), dtype=jnp.uint32), 'round': jnp.int32(t)}
 
   def after_distillation(state, model, received, pool, revisit):
-    (lessons, many), how = servers.lessons(received), state['distillation']
+    lessons, how = servers.lessons(received), state['distillation']
     away = distillation.towards(model, pool, losses.cross_entropy)
 
     def distill(learner):
       key = jax.random.key(how['seed'], impl=THREEFRY)
-      return local.fit(key, learner, tx, away, lessons, many, digest_batch, digest_steps, None, how['round'])
+      return local.fit(key, learner, tx, away, lessons, digest, how['round'])
 
     return distillation.distill_and_revisit(state['learner'], tx, keep_optimizer, distill, revisit)
 
@@ -101,7 +102,7 @@ def selective_fd(
     loss_fn = local.supervised(model, data.pool)
 
     def revisit(learner):
-      return local.fit(key, learner, tx, loss_fn, private.index, private.size, batch, steps, epochs, t)
+      return local.fit(key, learner, tx, loss_fn, private, work, t)
 
     learner, info = after_distillation(state, model, down.shared, data.pool, revisit)
     logits = inference.infer(model, local.variables(learner['learner']), data.pool.example, index)

@@ -5,6 +5,7 @@ ones.
 """
 
 import functools
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import jax
@@ -78,12 +79,30 @@ def velo(
   if vae_loss == 'code' and vae_variance != 1:
     raise ValueError(f"{vae_variance=} must be 1 with vae_loss='code', which has no variance")
   logits = _logits(upload, limits[1], knowledge_rule)
-  rhythm, training_of = (initial, interval, cvae_lag), (cvae_epochs, cvae_batch, cvae_rate)
-  features = functools.partial(generator, limits[0], *rhythm, *training_of, latent, vae_loss, vae_variance, relu)
-  training: dict[str, Any] = {'epochs': epochs, 'steps': steps, 'batch': batch, 'alpha': alpha, 'upload': upload}
+  features = functools.partial(
+    generator,
+    limit=limits[0],
+    first=max(initial, 1 + cvae_lag),
+    interval=interval,
+    lag=cvae_lag,
+    tx=optax.adam(cvae_rate),
+    work=local.Work(cvae_batch, epochs=cvae_epochs),
+    latent=latent,
+    loss=LOSSES[vae_loss],
+    variance=vae_variance,
+    relu=relu,
+  )
+  training: dict[str, Any] = {'work': local.Work(batch, steps, epochs), 'alpha': alpha, 'upload': upload}
   start: dict[str, Any] = {'initial': initial, 'load_in_initial': load_in_initial, 'equal_weights': equal_weights}
   client = client_of(tx, **training, **start, kl_reduction=kl_reduction, kl_direction=kl_direction)
-  server = features_and_logits(logits, features, feature_align, initial, load_in_initial, rule)
+  server = features_and_logits(
+    logits=logits,
+    features=features,
+    feature_align=feature_align,
+    initial=initial,
+    load_in_initial=load_in_initial,
+    rule=rule,
+  )
   return Method(client, server, lambda state, g: servers.global_model(state.server['weights'], g))
 
 
@@ -147,22 +166,30 @@ def active_units(mean: jax.Array, row: jax.Array, held: jax.Array) -> jax.Array:
 
 
 def generator(
+  *,
   limit: int,
-  initial: Count,
-  interval: Positive,
+  first: int,
+  interval: int,
   lag: int,
-  epochs: int,
-  batch: Positive,
-  rate: float,
-  latent: Count,
-  vae_loss: str,
+  tx: optax.GradientTransformation,
+  work: local.Work,
+  latent: int,
+  loss: Callable[..., tuple[jax.Array, jax.Array]],
   variance: float,
   relu: bool,
   width: int,
 ) -> Server:
   """Keeps features and sends one per non-empty class, sampled from its autoencoder: new samples each round, the same
-  for all clients. Arguments as in `velo`; width: numbers per feature."""
-  tx, first = optax.adam(rate), max(initial, 1 + lag)  # the first round with stored features
+  for all clients.
+
+  Args:
+    limit: features kept per class.
+    first: the first round with stored features.
+    tx, work: optimizer of the autoencoder, fresh in every training, its batch and passes over the features.
+    loss: `elbo` or `code`.
+    width: numbers per feature.
+    (others): as in `velo`, without their prefix.
+  """
   net = lambda classes: CVAE(width, classes, latent or width, relu)
 
   def init(key, groups, variables, data):
@@ -188,11 +215,11 @@ def generator(
       s, label = feature[row], row // places
       at = {'params': params, 'batch_stats': batch_stats}
       out, new = net(classes).apply(at, s, label, key, True, mutable=['batch_stats'])
-      rebuilt, kl = LOSSES[vae_loss](s, *out)
+      rebuilt, kl = loss(s, *out)
       sums = local.tally(row, cvae_reconstruction=rebuilt, cvae_kl=kl)
       return scaled(rebuilt, width, variance) + kl, (new['batch_stats'], sums)
 
-    learner, sums = local.fit(key, local.start(cvae, tx), tx, loss_fn, rows, jnp.sum(held), batch, epochs=epochs)
+    learner, sums = local.fit(key, local.start(cvae, tx), tx, loss_fn, (rows, jnp.sum(held)), work)
     found = local.report(sums)
     info = {name: found[name] for name in ('cvae_reconstruction', 'cvae_kl')}
     label = jnp.arange(classes * places) // places

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from fedkd.servers.class_knowledge import age, class_message, vector_width
+from fedkd.servers.class_knowledge import Kind, age, class_message, vector_width
 from fedkd.types import Download, Server
 
 
@@ -52,7 +52,7 @@ def buffer_age(t: jax.Array, class_buffer: dict) -> jax.Array:
   return age(t, jnp.sum(jnp.where(held, class_buffer['since'], 0), 1), jnp.sum(held, 1))
 
 
-def buffered_class_means(limit: int, of: str = 'logits', width: int | None = None) -> Server:
+def buffered_class_means(limit: int, *, of: Kind = 'logits', width: int | None = None) -> Server:
   """Mean per class of the last `limit` vectors uploaded for that class, for messages per example (or per class).
 
   Args:

@@ -33,6 +33,7 @@ def check_caches(clients: int, rows: int, classes: int):
 def cached_consensus(
   subset: int,
   rule: aggregate.AnyRule,
+  *,
   duration: int,
   published_off_by_one: bool = False,
   sharpen: Callable[[jax.Array], jax.Array] = lambda p: p,

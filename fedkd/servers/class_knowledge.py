@@ -80,6 +80,7 @@ def unless_empty(ids: tuple, new: PyTree, old: PyTree) -> PyTree:
 
 
 def class_means(
+  *,
   of: Kind = 'logits',
   width: int | None = None,
   cold_start: float = 0.0,
@@ -145,6 +146,7 @@ def class_means(
 
 def latest_class_knowledge(
   rule: AnyRule,
+  *,
   of: Kind = 'logits',
   width: int | None = None,
   cold_start: float = 0.0,

@@ -89,6 +89,7 @@ def lessons(received: dict) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
 def consensus(
   subset: int,
   rule: aggregate.AnyRule = aggregate.mean,
+  *,
   weights: tuple[float, ...] = (),
   draw: Draw = stratified,
   keep: Callable[[jax.Array], jax.Array] | None = None,

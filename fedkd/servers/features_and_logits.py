@@ -17,6 +17,7 @@ FEATURE_METRICS = {'knowledge_age': 'feature_age'}
 
 
 def features_and_logits(
+  *,
   logits: Callable[[], Server],
   features: Callable[..., Server],
   feature_align: Alignment,

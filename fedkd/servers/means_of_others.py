@@ -5,11 +5,11 @@ import jax.numpy as jnp
 
 from fedkd.aggregate import AnyRule, mapped
 from fedkd.rows import store_rows
-from fedkd.servers.class_knowledge import class_message, unless_empty, vector_width
+from fedkd.servers.class_knowledge import Kind, class_message, unless_empty, vector_width
 from fedkd.types import Download, Server, clients
 
 
-def means_of_others(of: str = 'logits', width: int | None = None, rule: AnyRule | None = None) -> Server:
+def means_of_others(*, of: Kind = 'logits', width: int | None = None, rule: AnyRule | None = None) -> Server:
   """For each client the mean per class of what the others uploaded in the last round (FD, Jeong et al., 2018, Alg. 1).
 
   Messages are `class_message`s. A class that no other client sent is not valid; the paper divides by the number of the

@@ -20,8 +20,7 @@ def images(data: Sequence[Data]) -> jax.Array:
 def students(
   server: Server,
   tx: optax.GradientTransformation,
-  epochs: int,
-  batch: int,
+  work: local.Work,
   distance: Callable[[jax.Array, jax.Array], jax.Array],
 ) -> Server:
   """`server`, a `consensus`, which also trains a model of every architecture on each new consensus.
@@ -30,7 +29,7 @@ def students(
 
   Args:
     tx: optimizer of the models, whose states persist.
-    epochs, batch: passes over the rows of a consensus, and examples per mini-batch.
+    work: examples per mini-batch, and passes over the rows of a consensus.
     distance: as in `distillation.towards`.
   """
 
@@ -49,11 +48,12 @@ def students(
     }
     (index, target), many = lessons(received)
     place = places(data[0])[index]  # among the public images
-    size, key_fit = jnp.where(heard, many, 0), jax.random.fold_in(key, 1)  # equal architectures learn alike
+    taught = (place, target), jnp.where(heard, many, 0)
+    key_fit = jax.random.fold_in(key, 1)  # equal architectures learn alike
     learners, losses = [], []
     for group, learner in zip(groups, state['learners'], strict=True):
       loss_fn = distillation.towards(group.model, Pool(images(data), place), distance)
-      learner, sums = local.fit(key_fit, learner, tx, loss_fn, (place, target), size, batch, None, epochs, t)
+      learner, sums = local.fit(key_fit, learner, tx, loss_fn, taught, work, t)
       learners.append(learner)
       losses.append(local.report(sums)['distill_loss'])
     info['server_distill_loss'] = jnp.where(heard, sum(losses) / len(losses), jnp.nan)

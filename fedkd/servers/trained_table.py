@@ -14,7 +14,7 @@ TableLoss = Callable[[PyTree, jax.Array, jax.Array, jax.Array], Callable]
 
 
 def trained_table(
-  first: Callable, loss: TableLoss, send: ServerSend, tx: optax.GradientTransformation, epochs: int, batch: int
+  first: Callable, loss: TableLoss, send: ServerSend, tx: optax.GradientTransformation, work: local.Work
 ) -> Server:
   """Keeps parameters, which it trains on the uploads of every round with a fresh optimizer.
 
@@ -25,8 +25,7 @@ def trained_table(
     loss: on the round's table, see `TableLoss`.
     send: as `Server.send`; the state also has 'trained', whether there ever were uploads.
     tx: optax optimizer.
-    epochs: passes over the table in every round; 0: nothing is ever learned.
-    batch: vectors per step.
+    work: vectors per step, and passes over the table in every round; with 0 nothing is ever learned.
   """
 
   def init(key, groups, variables, data):
@@ -45,11 +44,11 @@ def trained_table(
       return found, (batch_stats, local.tally(rows, server_loss=found))
 
     state = {**state, 'trained': state['trained'] | (many > 0)}
-    if not epochs or not len(valid):
+    if not work.epochs or not len(valid):
       return state, {}
     rows = jnp.argsort(~valid, stable=True)
     learner = local.start({'params': state['params'], 'batch_stats': {}}, tx)
-    learner, sums = local.fit(key, learner, tx, loss_fn, rows, many, batch, epochs=epochs, t=t)
+    learner, sums = local.fit(key, learner, tx, loss_fn, (rows, many), work, t)
     server_loss = jnp.where(many > 0, local.report(sums)['server_loss'], jnp.nan)
     return {**state, 'params': learner.params}, {'server_loss': server_loss}
 

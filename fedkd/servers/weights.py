@@ -22,6 +22,7 @@ class GlobalModel(NamedTuple):
 def weights(
   rule: aggregate.AnyRule = aggregate.mean,
   tx: optax.GradientTransformation | None = None,
+  *,
   per_group: bool = False,
 ) -> Server:
   """Holds one set of variables, and replaces it by the rule over all uploads {'params', 'batch_stats', 'count'}.

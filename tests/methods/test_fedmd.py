@@ -85,8 +85,9 @@ def made_with(method, sizes=(2, 1), rounds=4, **how):
 def test_identical_parties_are_a_fixed_point(loss, monkeypatch):
   """Without revisits: the consensus is everyone's own logits, and digesting it changes nothing."""
   fit = local.fit
-  lessons = lambda rows, size: size if isinstance(rows, tuple) else 0  # a revisit has rows alone
-  monkeypatch.setattr(local, 'fit', lambda *args: fit(*args[:5], lessons(*args[4:6]), *args[6:]))
+  size = lambda rows, size, *_: size if isinstance(rows, tuple) else 0  # a revisit has rows alone
+  digest = lambda examples: (examples[0], size(*examples))
+  monkeypatch.setattr(local, 'fit', lambda *args: fit(*args[:4], digest(args[4]), *args[5:]))
   made = made_with(fedmd(digest_loss=loss), [2])
   state, report = made.run()
   one = row(made.state.client[0], 0)['learner']

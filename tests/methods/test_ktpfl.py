@@ -6,8 +6,8 @@ import numpy as np
 import optax
 import pytest
 
-from fedkd import methods, models, plan, servers
-from fedkd.servers import mixtures
+from fedkd import methods, models, plan
+from fedkd.servers.mixtures import learn, mixing_loss, shares
 from helpers import CLASSES, EXAMPLES, assert_close, problem, row, softmax
 
 LINEAR = models.MLP((), classes=CLASSES)
@@ -20,7 +20,7 @@ OWN = [part[:n] for part, n in zip(PARTS, (12, 4, 2), strict=True)]
 K, M = 4, 5
 P = np.random.default_rng(0).dirichlet(np.ones(CLASSES), (K, M))
 HERE = np.ones(K, bool)
-HOW = servers.Learning(rho=0.7, sharpen=5.0, loss='mse', order='before', rate=None)
+HOW = {'rho': 0.7, 'sharpen': 5.0, 'loss': 'mse', 'rate': None}
 
 
 def made_with(method, participants=None, rounds=4):
@@ -30,7 +30,7 @@ def made_with(method, participants=None, rounds=4):
 
 def learned(i, c, p=P, here=HERE, **how):
   args = (jnp.asarray(a, jnp.float32) for a in (c, p[i], p))
-  return np.asarray(mixtures.learn(*args, jnp.asarray(here), HOW._replace(**how)), float)
+  return np.asarray(learn(*args, jnp.asarray(here), **{**HOW, **how}), float)
 
 
 def in_numpy(i, c, p=P, rho=0.7, sharpen=5.0, rate=None):
@@ -56,9 +56,7 @@ def test_a_row_takes_the_step_of_the_twin(rate):
 
 def test_the_gradient_of_two_clients_from_equal_shares():
   p = P[:2]
-  slope = jax.grad(mixtures.mixing_loss)(
-    jnp.array([0.5, 0.5]), jnp.asarray(p[0]), jnp.asarray(p), jnp.ones(2, bool), HOW._replace(rho=0.0)
-  )
+  slope = jax.grad(mixing_loss)(jnp.array([0.5, 0.5]), jnp.asarray(p[0]), jnp.asarray(p), jnp.ones(2, bool), 0.0, 'mse')
   away = (p[1] - p[0]) / 2
   np.testing.assert_allclose(slope, [2 * (away * p[j]).sum() / (M * CLASSES) for j in range(2)], rtol=1e-4)
 
@@ -70,7 +68,7 @@ def test_the_divergence_in_numpy_and_its_slope(count):
   mixed = np.tensordot(c, P, 1)
   uneven = here * (c - 1 / count)
   args = (jnp.asarray(a, jnp.float32) for a in (c, P[0], P))
-  loss, slope = jax.value_and_grad(mixtures.mixing_loss)(*args, jnp.asarray(here), HOW._replace(loss='kl'))
+  loss, slope = jax.value_and_grad(mixing_loss)(*args, jnp.asarray(here), 0.7, 'kl')
   away = (P[0] * np.log(P[0] / mixed)).sum(-1).mean()
   np.testing.assert_allclose(loss, away + 0.7 * (uneven**2).sum(), rtol=1e-5)
   expected = -(P[0] * P / mixed).sum(-1).mean(-1) + 2 * 0.7 * uneven
@@ -97,7 +95,7 @@ def test_rows_stay_positive_and_sum_to_one_and_absent_clients_keep_their_shares(
   assert found.min() > 0
   np.testing.assert_allclose(found.sum(), 1, rtol=1e-6)
   np.testing.assert_allclose(found[1], c[1], rtol=1e-6)
-  alone, mass = mixtures.shares(jnp.asarray(c, jnp.float32), jnp.asarray(here))
+  alone, mass = shares(jnp.asarray(c, jnp.float32), jnp.asarray(here))
   np.testing.assert_allclose(alone, np.array([4, 0, 3, 2]) / 9, rtol=1e-6)
   np.testing.assert_allclose(mass, 0.9, rtol=1e-6)
 
