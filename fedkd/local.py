@@ -137,8 +137,8 @@ def _check_work(work):
       raise ValueError(f'{field}={value} must be at least {least}')
   if given(work.steps) == given(work.epochs):
     lengths = ('steps', work.steps), ('epochs', work.epochs)
-    said = ', '.join(f'{field}={"traced" if isinstance(value, jax.Array) else value}' for field, value in lengths)
-    raise ValueError(f'local training needs steps or epochs, not both: {said}; set one to 0 and the other above 0')
+    given_as = ', '.join(f'{field}={"traced" if isinstance(value, jax.Array) else value}' for field, value in lengths)
+    raise ValueError(f'local training needs steps or epochs, not both: {given_as}; set one to 0 and the other above 0')
 
 
 def given(count: int | jax.Array | None) -> bool:

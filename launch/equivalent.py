@@ -16,10 +16,10 @@ EQUIVALENT: dict[str, str] = {
   "logits)}) -> {'features': of.T @ f, 'logits': class_sums(of, logits)}": AUXILIARY,
   'methods/fedgen.py fedgen.step.loss_fn: jax.lax.stop_gradient(of_generated(key_own, label)) -> '
   'of_generated(key_own, label)': '`losses.kl_divergence` stops the gradient into its target',
-  'servers/confidence.py confidences: equal + beta * share -> 0 * equal + beta * share': (
+  'servers/confidence_weights.py confidences: equal + beta * share -> 0 * equal + beta * share': (
     'a softmax does not see what is added to all'
   ),
-  'servers/buffers.py push: many[label] - limit -> 0 * many[label] - limit': (
+  'servers/buffers.py push: pushed[label] - limit -> 0 * pushed[label] - limit': (
     'more is then written to one place, of which a scatter on the CPU keeps the last; on other devices anything'
   ),
 }

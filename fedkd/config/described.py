@@ -1,4 +1,4 @@
-"""Every field of a config as `--help` prints it: its value here, and what it may be."""
+"""`--help` of a config: every field with its value and what it may be."""
 
 from collections.abc import Iterator
 

@@ -112,12 +112,12 @@ def _continuation(tx, net, batch, temperature, epochs, alpha) -> Server:
         raise ValueError(f'groups: {group.name} has no feature map that fedgkt could send; use GKTClient')
     if len(set(maps)) > 1:
       raise ValueError(f'groups: the maps of fedgkt differ in shape ({", ".join(map(str, maps))})')
-    classes, many = groups[0].model.classes, clients(groups)
+    classes, client_count = groups[0].model.classes, clients(groups)
     places = [d.private.index.shape[-1] for d in data]
     return {
       'learner': local.start({'batch_stats': {}, **net(classes).init(key, jnp.zeros((1, *maps[0])), False)}, tx),
-      'logits': tuple(jnp.zeros((many, n, classes)) for n in places),  # by group, since their padding differs
-      'known': tuple(jnp.zeros((many, n), bool) for n in places),
+      'logits': tuple(jnp.zeros((client_count, n, classes)) for n in places),  # by group, since their padding differs
+      'known': tuple(jnp.zeros((client_count, n), bool) for n in places),
     }
 
   def receive(key, t, groups, state, uploads, ids, data):

@@ -117,8 +117,8 @@ def fedh2l(
     teachers, present = _received(down, data.private.id)
     any_teacher = jnp.any(present > 0)
     work = lambda state: learn(key_global, t, model, state, data, teachers, present)
-    nothing = lambda a: jnp.full(a.shape, jnp.nan, a.dtype)  # excludes updates without a global phase from the means
-    idle = lambda state: (state, jax.tree.map(nothing, jax.eval_shape(work, state)[1]))
+    nan_like = lambda a: jnp.full(a.shape, jnp.nan, a.dtype)  # excludes updates without a global phase from the means
+    idle = lambda state: (state, jax.tree.map(nan_like, jax.eval_shape(work, state)[1]))
     state, info = jax.lax.cond(any_teacher, work, idle, state)
     learner = state['learner']
     state = {**state, 'shown': local.variables(learner)}
@@ -136,12 +136,12 @@ def fedh2l(
     count = batch + any_teacher * batch * jnp.sum(present > 0)
     return state, up, {**info, 'global_phases': jnp.float32(any_teacher), 'loss': loss, 'examples': jnp.float32(count)}
 
-  def blank(groups):
-    nothing = lambda shape, dtype=jnp.float32: Masked(jnp.zeros(shape, dtype), jnp.zeros((), bool))
+  def empty_message(groups):
+    empty = lambda shape, dtype=jnp.float32: Masked(jnp.zeros(shape, dtype), jnp.zeros((), bool))
     classes = groups[0].model.classes
-    return {'posterior': nothing((batch, classes)), 'accuracy': nothing(()), 'index': nothing(batch, jnp.int32)}
+    return {'posterior': empty((batch, classes)), 'accuracy': empty(()), 'index': empty(batch, jnp.int32)}
 
-  server = servers.pairs(blank) if pairs else servers.router(blank)
+  server = servers.pairs(empty_message) if pairs else servers.router(empty_message)
   return Method(Client(init, step), server, lambda state, g: state.client[g]['shown'])
 
 

@@ -70,19 +70,19 @@ def fedmd(
     received, private = down.shared, examples.OWN[rows](data)
     distance = lambda logits, target: LOSSES[digest_loss](logits, target, temperature)
     away = distillation.towards(model, data.pool, distance)  # the consensus is of images without augmentation
-    lessons = servers.lessons(received)
+    targets = servers.distillation_targets(received)
     private = private._replace(size=jnp.where(received['consensus'].valid, private.size, 0))
     loss_fn = local.supervised(model, data.pool)
 
     def distill(learner):
-      return local.fit(key_distill, learner, tx, away, lessons, digest, t)
+      return local.fit(key_distill, learner, tx, away, targets, digest, t)
 
     def revisit(learner):
       return local.fit(key_revisit, learner, tx, loss_fn, private, work, t)
 
     state, info = distillation.distill_and_revisit(state, tx, keep_optimizer, distill, revisit)
-    variables = local.variables(state['learner'])
+    variables = local.variables(state.learner)
     return state, {'knowledge': inference.infer(model, variables, data.pool.example, received['index'])}, info
 
   server = servers.consensus(subset, rule, weights=weights)
-  return Method(Client(init, step), server, lambda state, g: local.variables(state.client[g]['learner']))
+  return Method(Client(init, step), server, lambda state, g: local.variables(state.client[g].learner))

@@ -67,7 +67,7 @@ def fml(
     return local.start(variables, own_tx)
 
   def step(key, t, model, learner, down, data):
-    nets = {'own': model, 'common': pair.beside(model, common, data.pool.example)}
+    nets = {'own': model, 'common': pair.common_model(model, common, data.pool.example)}
 
     def loss_fn(params, batch_stats, key, index):
       image, label = data.pool.example[index], data.pool.label[index]
@@ -80,9 +80,11 @@ def fml(
       own, shared = own + local.penalty(out['own']), shared + local.penalty(out['common'])
       return own + shared, (batch_stats, local.tally(label, loss=own, common_loss=shared))
 
-    begin = pair.together(own=local.resume(learner, own_tx, keep_optimizer), common=local.start(down.shared, own_tx))
-    both, sums = local.fit(key, begin, pair.apart(own_tx), loss_fn, data.private, work, t)
-    after = pair.taken_apart(both)
+    begin = pair.stack_learners(
+      own=local.resume(learner, own_tx, keep_optimizer), common=local.start(down.shared, own_tx)
+    )
+    both, sums = local.fit(key, begin, pair.per_learner(own_tx), loss_fn, data.private, work, t)
+    after = pair.unstack_learners(both)
     count = jnp.int32(1) if equal_weights else data.private.size
     return after['own'], {**local.variables(after['common']), 'count': count}, local.report(sums)
 

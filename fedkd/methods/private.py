@@ -1,4 +1,4 @@
-"""Training without communication: the baselines that every method is compared with, and the phases before FedMD.
+"""Baselines without communication: training on own, public or pooled data; also the phases before FedMD.
 
 Private is IND in FedH2L's paper. AGG is a centralised reference, not a federated method: every client's architecture
 trains on all clients' data, with the same number of steps.

@@ -220,8 +220,8 @@ def generator(
       return scaled(rebuilt, width, variance) + kl, (new['batch_stats'], sums)
 
     learner, sums = local.fit(key, local.start(cvae, tx), tx, loss_fn, (rows, jnp.sum(held)), work)
-    found = local.report(sums)
-    info = {name: found[name] for name in ('cvae_reconstruction', 'cvae_kl')}
+    metrics = local.report(sums)
+    info = {name: metrics[name] for name in ('cvae_reconstruction', 'cvae_kl')}
     label = jnp.arange(classes * places) // places
     mean, _ = net(classes).apply(local.variables(learner), feature, label, False, method='encode')
     row = jax.nn.one_hot(label, classes).T * held

@@ -5,7 +5,7 @@ from fedkd.servers.cached_consensus import DISCARD, STORE, cached_consensus
 from fedkd.servers.class_knowledge import class_means, class_message, feature_width, latest_class_knowledge
 from fedkd.servers.combine import after, join
 from fedkd.servers.confidence_weights import confidences, confident
-from fedkd.servers.consensus import consensus, lessons, places, stratified, uniform
+from fedkd.servers.consensus import consensus, distillation_targets, places, stratified, uniform
 from fedkd.servers.ensemble_distillation import distilled
 from fedkd.servers.features_and_logits import features_and_logits
 from fedkd.servers.layer_subset import part
@@ -30,6 +30,7 @@ __all__ = [
   'confidences',
   'confident',
   'consensus',
+  'distillation_targets',
   'distilled',
   'era',
   'feature_width',
@@ -37,7 +38,6 @@ __all__ = [
   'global_model',
   'join',
   'latest_class_knowledge',
-  'lessons',
   'means_of_others',
   'mixtures',
   'pairs',

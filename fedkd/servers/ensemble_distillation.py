@@ -75,10 +75,9 @@ def distilled(
     for g, (net, here) in enumerate(zip(nets, present, strict=True)):
       first = variables_of(begin, g)
       train = lambda net=net, first=first: _student(key, t, net, first, (image, target, size), data, tx, work, patience)
-      heard = jnp.any(here > 0)
-      after, loss = jax.lax.cond(heard, train, lambda first=first: (first, jnp.float32(0)))
+      after, loss = jax.lax.cond(jnp.any(here > 0), train, lambda first=first: (first, jnp.float32(jnp.nan)))
       new.append(with_variables(weights[g], after))
-      lost.append(jnp.where(heard, loss, jnp.nan))
+      lost.append(loss)
     info['server_distill_loss'] = jnp.nanmean(jnp.stack(lost))
     return {**state, 'weights': tuple(new)}, info
 
@@ -129,13 +128,13 @@ def _ensemble(nets, uploads, weights, image, targets):
   of = (lambda logits: logits) if targets == 'avg_logits' else jax.nn.softmax
   for net, up, weight in zip(nets, uploads, weights, strict=True):
 
-    def vote(total, slot, net=net):
+    def add_teacher(total, slot, net=net):
       variables, w = slot
       logits = lambda: inference.infer(net, variables, image, jnp.arange(image.shape[0]))
-      say = lambda: of(logits().astype(total.dtype))  # of a net that computes in half precision, too
-      return total + w * jax.lax.cond(w > 0, say, lambda: jnp.zeros_like(total)), None
+      predict = lambda: of(logits().astype(total.dtype))  # of a net that computes in half precision, too
+      return total + w * jax.lax.cond(w > 0, predict, lambda: jnp.zeros_like(total)), None
 
-    total = jax.lax.scan(vote, total, (_variables(up), weight))[0]
+    total = jax.lax.scan(add_teacher, total, (_variables(up), weight))[0]
   mean = total / jnp.maximum(sum(map(jnp.sum, weights)), 1)
   return jax.nn.softmax(mean) if targets == 'avg_logits' else mean
 
@@ -159,9 +158,9 @@ def _student(key, t, net, variables, taught, data, tx, work, patience):
 
   def chunk(carry):
     done, learner, best, accuracy, at, _ = carry
-    many = jnp.minimum(CHECK, work.steps - done)
-    learner, sums = fit(jax.random.fold_in(key, done), learner, many)
-    done, now = done + many, _accuracy(net, local.variables(learner), data)
+    steps = jnp.minimum(CHECK, work.steps - done)
+    learner, sums = fit(jax.random.fold_in(key, done), learner, steps)
+    done, now = done + steps, _accuracy(net, local.variables(learner), data)
     best = jax.tree.map(lambda a, b: jnp.where(now > accuracy, a, b), local.variables(learner), best)
     better = jnp.where(now > accuracy, done, at)
     return done, learner, best, jnp.maximum(now, accuracy), better, loss_of(sums)

@@ -57,14 +57,14 @@ def _knowledge(logits, features, feature_align) -> Server:
 
   def receive(key, t, groups, state, uploads, ids, data):
     sent, distinct = [str(w) for w in widths(groups, data)], sorted(state['features'])
-    part = lambda g, name: {'knowledge': uploads[g][name], 'label': uploads[g]['label']}
+    upload = lambda g, name: {'knowledge': uploads[g][name], 'label': uploads[g]['label']}
     key_logits, *keys = jax.random.split(key, 1 + len(distinct))
-    of_logits = tuple(part(g, 'logits') for g in range(len(ids)))
+    of_logits = tuple(upload(g, 'logits') for g in range(len(ids)))
     new, info = logits.receive(key_logits, t, groups, state['logits'], of_logits, ids, data)
     learned = {}
     for key_features, width in zip(keys, distinct, strict=True):
       of = [g for g, sent_width in enumerate(sent) if sent_width == width]
-      some = tuple(part(g, 'features') for g in of)
+      some = tuple(upload(g, 'features') for g in of)
       who, slots, seen = (tuple(every[g] for g in of) for every in (groups, ids, data))
       receive_some = features(width=int(width)).receive
       learned[width], metrics = receive_some(key_features, t, who, state['features'][width], some, slots, seen)

@@ -1,4 +1,4 @@
-"""Knowledge per class of the other clients: what all clients but the receiver uploaded in the last round."""
+"""Leave-one-out class means: for each client the mean of what all others uploaded in the last round."""
 
 import jax
 import jax.numpy as jnp
@@ -30,9 +30,9 @@ def means_of_others(*, of: Kind = 'logits', width: int | None = None, rule: AnyR
 
   def init(key, groups, variables, data):
     del key
-    many, classes = clients(groups), groups[0].model.classes
-    blank = jnp.zeros((many, classes, vector_width(of, width, groups, data)))
-    state = {'value': blank, 'valid': jnp.zeros((many, classes), bool)}
+    client_count, classes = clients(groups), groups[0].model.classes
+    blank = jnp.zeros((client_count, classes, vector_width(of, width, groups, data)))
+    state = {'value': blank, 'valid': jnp.zeros((client_count, classes), bool)}
     return state if by_class is None else {**state, 'reduced': blank, 'rule': jax.vmap(by_class.init)(blank)}
 
   def reduce(value, valid, memory):

@@ -1,21 +1,34 @@
-"""A server that mixes everybody's predictions of public rows for each client, with coefficients that it learns.
+"""Personalised ensembles: a mixture of all clients' predictions of public rows for each, with learned coefficients.
 
 A message up is {'knowledge': [M, C]}. Down go {'last': {'index': `Masked` rows of the targets}, 'index': the rows to
 predict next}, and to each client its own {'consensus': `Masked` [M, C]}.
 """
 
 import functools
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from fedkd.rows import store_rows
 from fedkd.servers.class_knowledge import unless_empty
-from fedkd.servers.consensus import drawn, have_heard, public_rows, uniform
+from fedkd.servers.consensus import among, drawn, public_rows, row_numbers, uniform
 from fedkd.types import Download, Masked, Server, clients
 
 STEP, FACTOR, TRIES = 0.01, 5.0, 5  # of a row: the mean absolute step sought; by what, and how often, it is scaled
+
+
+class MixturesState(NamedTuple):
+  """Coefficients [K, K], those of the targets ('mixing'), the clients' last predictions [K, M, C]; the others as in
+  `consensus.ConsensusState`."""
+
+  coefficient: jax.Array
+  participated: jax.Array
+  next_rows: jax.Array
+  consensus_rows: jax.Array
+  mixing: jax.Array
+  has_consensus: jax.Array
+  prediction: jax.Array
 
 
 def mixtures(
@@ -44,47 +57,44 @@ def mixtures(
 
   def init(key, groups, variables, data):
     del variables
-    public, many = public_rows(data, subset)
-    count, index = clients(groups), drawn(key, public, many, uniform)
-    return {
-      'prediction': jnp.zeros((count, many, groups[0].model.classes)),
-      'coefficient': jnp.full((count, count), 1 / count),
-      'mixing': jnp.full((count, count), 1 / count),  # those of the targets
-      'on': jnp.zeros((), bool),
-      'heard': jnp.zeros(count, bool),  # who predicted the last rows
-      'last': index,
-      'index': index,
-    }
+    public, rows = public_rows(data, subset)
+    count, index = clients(groups), drawn(key, public, rows, uniform)
+    return MixturesState(
+      coefficient=jnp.full((count, count), 1 / count),
+      participated=jnp.zeros(count, bool),
+      next_rows=index,
+      consensus_rows=index,
+      mixing=jnp.full((count, count), 1 / count),
+      has_consensus=jnp.zeros((), bool),
+      prediction=jnp.zeros((count, rows, groups[0].model.classes)),
+    )
 
   def receive(key, t, groups, state, uploads, ids, data):
     every = jnp.concatenate(ids)
     if not every.shape[0]:
       return state, {}
     knowledge = jnp.concatenate([up['knowledge'] for up in uploads])
-    heard = have_heard(state['heard'], every)
-    predicted = store_rows(jnp.zeros_like(state['prediction']), every, knowledge)
-    old = state['coefficient']
-    learned = jax.vmap(lambda row, own: step(row, own, predicted, heard))(old, predicted)
-    learned = jnp.where(heard[:, None], learned, old)
-    new = {
-      'prediction': predicted,
-      'coefficient': learned,
-      'mixing': learned if order == 'before' else old,
-      'on': jnp.ones((), bool),
-      'heard': heard,
-      'last': state['index'],
-      'index': drawn(key, *public_rows(data, subset), uniform),
-    }
-    new = unless_empty(ids, new, {name: state[name] for name in new})
-    return {**state, **new}, {'coefficient_spread': jnp.std(new['coefficient'])}
+    here, old = among(every, len(state.participated)), state.coefficient
+    predicted = store_rows(jnp.zeros_like(state.prediction), every, knowledge)
+    learned = jax.vmap(lambda row, own: step(row, own, predicted, here))(old, predicted)
+    learned = jnp.where(here[:, None], learned, old)
+    new = MixturesState(
+      coefficient=learned,
+      participated=here,
+      next_rows=drawn(key, *public_rows(data, subset), uniform),
+      consensus_rows=state.next_rows,
+      mixing=learned if order == 'before' else old,
+      has_consensus=jnp.ones((), bool),
+      prediction=predicted,
+    )
+    new = unless_empty(ids, new, state)
+    return new, {'coefficient_spread': jnp.std(new.coefficient)}
 
   def send(key, t, groups, state, ids, data):
-    every = jnp.concatenate(ids)
-    missed = jnp.any((every >= 0) & ~state['heard'][every])
-    shared = {'last': {'index': Masked(state['last'], state['on'] & missed)}, 'index': state['index']}
-    share = lambda i: shares(state['mixing'][i], state['heard'])[0]
-    target = lambda i: jnp.einsum('j,jmc->mc', share(i), state['prediction'])
-    own = lambda i: {'consensus': Masked(target(i), state['on'])}
+    shared = row_numbers(state, ids)
+    share = lambda i: shares(state.mixing[i], state.participated)[0]
+    target = lambda i: jnp.einsum('j,jmc->mc', share(i), state.prediction)
+    own = lambda i: {'consensus': Masked(target(i), state.has_consensus)}
     return tuple(Download(shared, jax.lax.map(own, jnp.maximum(slot, 0))) for slot in ids)
 
   return Server(init, receive, send, asks=True)

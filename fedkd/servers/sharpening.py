@@ -1,4 +1,4 @@
-"""What a server makes of reduced probabilities before it sends them: less entropy, or as they are."""
+"""Sharpening of averaged soft labels: entropy reduction, a power, or none."""
 
 from collections.abc import Callable
 from typing import Literal

@@ -1,4 +1,4 @@
-"""A server that trains something on the vectors per class that clients have uploaded in this round, and sends it."""
+"""A server that trains a head, or prototypes, on the class vectors that clients upload in a round."""
 
 from collections.abc import Callable
 
@@ -35,21 +35,20 @@ def trained_table(
     # An empty slot has no valid class.
     pick = lambda of: jnp.concatenate([of(up).reshape(-1, *of(up).shape[2:]) for up in uploads])
     value, valid = pick(lambda up: up['knowledge'].value), pick(lambda up: up['knowledge'].valid)
-    label, many = pick(lambda up: up['label'].value), jnp.sum(valid)
+    label, count = pick(lambda up: up['label'].value), jnp.sum(valid)
     of_batch = loss(state['params'], value, label, valid)
 
     def loss_fn(params, batch_stats, key, rows):
       del key
-      found = of_batch(params, value[rows], label[rows])
-      return found, (batch_stats, local.tally(rows, server_loss=found))
+      mean = of_batch(params, value[rows], label[rows])
+      return mean, (batch_stats, local.tally(rows, server_loss=mean))
 
-    state = {**state, 'trained': state['trained'] | (many > 0)}
+    state = {**state, 'trained': state['trained'] | (count > 0)}
     if not work.epochs or not len(valid):
       return state, {}
     rows = jnp.argsort(~valid, stable=True)
     learner = local.start({'params': state['params'], 'batch_stats': {}}, tx)
-    learner, sums = local.fit(key, learner, tx, loss_fn, (rows, many), work, t)
-    server_loss = jnp.where(many > 0, local.report(sums)['server_loss'], jnp.nan)
-    return {**state, 'params': learner.params}, {'server_loss': server_loss}
+    learner, sums = local.fit(key, learner, tx, loss_fn, (rows, count), work, t)
+    return {**state, 'params': learner.params}, {'server_loss': local.report(sums)['server_loss']}
 
   return Server(init, receive, send)

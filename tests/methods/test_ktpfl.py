@@ -120,10 +120,10 @@ def test_four_rounds_are_those_of_the_twin(order):
   made = made_with(methods.ktpfl(SGD, order=order, **TURN))
   image, label = map(np.asarray, made.data[0].pool)
   x = np.concatenate([(image.reshape(EXAMPLES, -1) - 128.0) / 64, np.ones((EXAMPLES, 1))], 1)
-  parties = [Party(x, row(made.state.client[0], k)['learner']) for k in range(3)]
+  parties = [Party(x, row(made.state.client[0], k).learner) for k in range(3)]
   state, c, last, targets = made.state, np.full((3, 3), 1 / 3), None, None
   for t in range(4):
-    index = np.asarray(state.server['index'])
+    index = np.asarray(state.server.next_rows)
     state, report = made.run(1, state, t, length=1)
     for k, party in enumerate(parties):
       if t:  # divided by the number of classes, and by the temperature
@@ -134,12 +134,12 @@ def test_four_rounds_are_those_of_the_twin(order):
     p, old, last = np.stack([party.probabilities(index, TEMPERATURE) for party in parties]), c, index
     c = np.stack([in_numpy(i, c[i], p)[0] for i in range(3)])
     targets = np.einsum('ij,jmc->imc', c if order == 'before' else old, p)
-    np.testing.assert_allclose(state.server['prediction'], p, rtol=1e-3, atol=1e-5)
-    np.testing.assert_allclose(state.server['coefficient'], c, rtol=2e-3)
+    np.testing.assert_allclose(state.server.prediction, p, rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(state.server.coefficient, c, rtol=2e-3)
     sent = made.server.send(made.key, t + 1, state.server, (jnp.arange(3),))[0].own['consensus']
     np.testing.assert_allclose(sent.value, targets, rtol=1e-3, atol=1e-5)
   for k, party in enumerate(parties):
-    dense = row(state.client[0], k)['learner'].params['net']['output']
+    dense = row(state.client[0], k).learner.params['net']['output']
     np.testing.assert_allclose(np.vstack([dense['kernel'], dense['bias'][None]]), party.w, rtol=1e-3, atol=1e-5)
 
 
@@ -157,9 +157,9 @@ def test_mini_batches_instead_of_passes_are_as_many_in_every_round(how):
 def test_of_rows_of_one_a_client_hears_itself():
   made = made_with(methods.ktpfl(SGD, **TURN), rounds=1)
   state, _ = made.run()
-  server = {**state.server, 'mixing': jnp.eye(3)}
+  server = state.server._replace(mixing=jnp.eye(3))
   sent = made.server.send(made.key, 1, server, (jnp.arange(3),))[0].own['consensus']
-  np.testing.assert_allclose(sent.value, state.server['prediction'], rtol=1e-6)
+  np.testing.assert_allclose(sent.value, state.server.prediction, rtol=1e-6)
 
 
 @pytest.mark.slow
@@ -168,13 +168,13 @@ def test_who_was_away_keeps_its_row_and_is_in_nobodys_mixture():
   made = made_with(methods.ktpfl(SGD, **TURN), participants)
   before, _ = made.run(1, length=3)
   state, _ = made.run(1, before, 1, length=3)
-  old, new = before.server['coefficient'], state.server['coefficient']
+  old, new = before.server.coefficient, state.server.coefficient
   np.testing.assert_array_equal(new[2], old[2])
   np.testing.assert_allclose(new[:2, 2], old[:2, 2], rtol=1e-6)
   np.testing.assert_allclose(new.sum(1), 1, rtol=1e-6)
   down = made.server.send(made.key, 2, state.server, (jnp.array([2]),))[0]
   share = new[2, :2] / new[2, :2].sum()
-  expected = np.einsum('j,jmc->mc', share, state.server['prediction'][:2])
+  expected = np.einsum('j,jmc->mc', share, state.server.prediction[:2])
   assert_close(down.own['consensus'].value[0], expected)
   assert bool(down.shared['last']['index'].valid)  # it does not know the rows
 
