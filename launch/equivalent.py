@@ -20,7 +20,7 @@ EQUIVALENT: dict[str, str] = {
   'servers/confidence_weights.py confidences: equal + beta * share -> 0 * equal + beta * share': (
     'a softmax does not see what is added to all'
   ),
-  'servers/buffers.py push: many[label] - limit -> 0 * many[label] - limit': (
+  'servers/buffers.py push: pushed[label] - limit -> 0 * pushed[label] - limit': (
     'more is then written to one place, of which a scatter on the CPU keeps the last; on other devices anything'
   ),
   'losses.py masked_squared_error: away(jnp.where(valid, output, 0), target) -> away(target, jnp.where(valid, output, '

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from fedkd import ledger, local, methods, models
-from fedkd.methods.fedkd import weighed
+from fedkd.methods.fedkd import confidence_weighted
 from fedkd.servers.low_rank import _decomposed, compress, expand, rank
 from helpers import assert_close, assert_same_bits, bound
 from small_nets import NARROW, Normed, in_vectors, made_with
@@ -100,8 +100,8 @@ def test_without_distillation_and_compression_it_is_private_and_fedavg():
 
 def test_better_models_count_their_distance_more():
   distance, ce = jnp.float32(0.7), jnp.float32(0.9)
-  assert float(weighed(distance, 2 * ce)) * 2 == float(weighed(distance, ce))
-  assert float(weighed(distance, 0 * ce)) == pytest.approx(700)  # and not without a limit
+  assert float(confidence_weighted(distance, 2 * ce)) * 2 == float(confidence_weighted(distance, ce))
+  assert float(confidence_weighted(distance, 0 * ce)) == pytest.approx(700)  # and not without a limit
 
 
 @pytest.mark.parametrize('form', ['code', 'paper'])

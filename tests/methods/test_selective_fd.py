@@ -56,8 +56,8 @@ def test_one_voter_is_heard_word_for_word_and_a_row_without_votes_is_dropped(con
   np.testing.assert_array_equal(found['consensus'].valid, votes[1])
   np.testing.assert_array_equal(found['consensus'].value[:4], P[1, :4])
   np.testing.assert_array_equal(found['last']['index'].valid, votes[1])
-  (_, target), many = servers.lessons(found)
-  assert int(many) == 4
+  (_, target), count = servers.distillation_targets(found)
+  assert int(count) == 4
   np.testing.assert_array_equal(target[:4], P[1, :4])
 
 
@@ -73,10 +73,10 @@ def test_labels_that_are_not_clear_are_dropped(consensus, ambiguity):
 def test_the_ledger_counts_what_is_selected_and_kept():
   made = problem(methods.selective_fd(SGD, **TURN), [LINEAR], [3], plan.synchronous()([3], ROUNDS))
   public, state, kept = np.asarray(made.data[0].public.index), made.state, 0
-  selected = np.asarray(state.client[0]['selected'])
+  selected = np.asarray(state.client[0].selected)
   assert 0 < selected.mean() < 1
   for t in range(ROUNDS):
-    index = np.asarray(state.server['index'])
+    index = np.asarray(state.server.next_rows)
     mine = selected[:, [list(public).index(i) for i in index]]
     state, report = made.run(1, state, t, length=1)
     numbers = lambda way: sum(np.asarray(n)[0] for n, _ in way[0].values())
@@ -84,7 +84,7 @@ def test_the_ledger_counts_what_is_selected_and_kept():
     np.testing.assert_array_equal(numbers(report.down), kept * (CLASSES + 1) + 6)
     kept = mine.any(0).sum()
     assert int(report.server['labelled_rows'][0]) == kept
-  assert_same_bits(state.client[0]['selected'], made.state.client[0]['selected'])
+  assert_same_bits(state.client[0].selected, made.state.client[0].selected)
 
 
 def test_every_option_of_the_selector_reaches_it(monkeypatch):
@@ -101,7 +101,7 @@ def test_clients_are_evaluated_as_after_the_distillation_of_the_round():
   state, target = made.run()[0], np.random.default_rng(0).dirichlet(np.ones(CLASSES), 6)
   assert_same_bits(made.ready(made.state).client, made.state.client)  # there is no consensus yet
   state = with_consensus(state, target)
-  image = np.asarray(made.data[0].pool.example[state.server['last']], float)
+  image = np.asarray(made.data[0].pool.example[state.server.consensus_rows], float)
   x = np.concatenate([(image.reshape(6, -1) - 128) / 64, np.ones((6, 1))], 1)
   before, after = (weights_of(one.client[0]) for one in (state, made.ready(state)))
   for w, found in zip(before, after, strict=True):
@@ -113,12 +113,13 @@ def test_clients_are_evaluated_as_after_the_distillation_of_the_round():
 
 
 def with_consensus(state, target):
-  return state._replace(server={**state.server, 'consensus': jnp.float32(target), 'on': jnp.ones(len(target), bool)})
+  there = state.server._replace(consensus=jnp.float32(target), has_consensus=jnp.ones(len(target), bool))
+  return state._replace(server=there)
 
 
 def weights_of(client):
   """[n, 1 + inputs, C] of the clients' softmax regressions in float64, the bias last."""
-  dense = client['learner']['learner'].params['net']['output']
+  dense = client.training.learner.params['net']['output']
   return np.concatenate([dense['kernel'], dense['bias'][:, None]], 1).astype(float)
 
 
@@ -130,7 +131,7 @@ def test_the_next_update_goes_on_from_the_models_that_were_evaluated():
   made = problem(method, [LINEAR], [3], plan.synchronous()([3], 2))
   state = with_consensus(made.run(1, length=1)[0], np.random.default_rng(0).dirichlet(np.ones(CLASSES), 6))
   ready, after = made.ready(state), made.run(1, state, 1, length=1)[0]
-  assert_same_bits(ready.client[0]['learner'], after.client[0]['learner'])
+  assert_same_bits(ready.client[0].training, after.client[0].training)
   assert np.abs(weights_of(after.client[0]) - weights_of(state.client[0])).max() > 1e-3
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import optax
 import pytest
 
-from fedkd import aggregate, methods, models, servers, types
+from fedkd import aggregate, local, methods, models, servers, types
 from fedkd.methods.velo import LOSSES, active_units, code, elbo, generator, scaled
 from fedkd.types import Masked
 from helpers import assert_close, assert_same_bits, bound, pool, preprocessed
@@ -20,13 +20,14 @@ CLASSES, WIDTH, INITIAL = 3, 4, 2
 SLOTS = (jnp.array([0, 1]),)
 
 
-PLAIN = {'latent': 0, 'vae_loss': 'elbo', 'variance': 1.0, 'relu': False, 'width': WIDTH}
+PLAIN = {'latent': 0, 'loss': elbo, 'variance': 1.0, 'relu': False, 'width': WIDTH}
+PLAIN |= {'limit': 50, 'first': 0, 'interval': 1, 'lag': 0, 'tx': optax.adam(1e-2), 'work': local.Work(4, epochs=2)}
 
 
 @functools.cache
 def compiled(interval=1, lag=0):
   """(server, its compiled `receive`)."""
-  server = generator(50, INITIAL, interval, lag, epochs=2, batch=4, rate=1e-2, **PLAIN)
+  server = generator(**{**PLAIN, 'first': INITIAL, 'interval': interval, 'lag': lag})
   return server, jax.jit(bound(server).receive)
 
 
@@ -97,17 +98,6 @@ def test_with_a_lag_it_learns_from_the_rounds_before_the_present_one():
   assert_close(state['cvae'], expected['cvae'])
   np.testing.assert_array_equal(state['store']['count'], before['store']['count'] + jnp.array([2, 1, 0]))
   assert float(info['cvae_reconstruction']) != float(late['cvae_reconstruction'])
-
-
-def test_without_initial_rounds_it_learns_as_soon_as_features_are_stored():
-  """With a lag, those of round 0 at the end of round 1; every other round from then on."""
-  server = generator(50, 0, 2, 1, epochs=1, batch=4, rate=1e-2, **PLAIN)
-  receive, trained = jax.jit(bound(server).receive), []
-  state = server.init(KEY, groups_of(2, classes=CLASSES), (), ())
-  for t in range(5):
-    state, info = receive(KEY, jnp.int32(t), state, uploads(t), SLOTS)
-    trained.append(bool(info['cvae_trained']))
-  assert trained == [False, True, False, True, False]
 
 
 def test_a_class_that_comes_after_a_training_is_not_drawn_before_the_next():
@@ -196,7 +186,8 @@ def test_it_draws_from_the_gaussian_of_each_class(scale, variance, share, active
   deviation = np.array([3.0, 2.0, 0.2, 0.2])
   places = 1000
   value = scale * (mean[:, None] + deviation * rng.normal(size=(CLASSES, places, WIDTH)))
-  server = generator(places, 0, 1, 0, epochs=60, batch=50, rate=3e-3, **{**PLAIN, 'variance': variance})
+  training = {'tx': optax.adam(3e-3), 'work': local.Work(50, epochs=60)}
+  server = generator(**{**PLAIN, **training, 'limit': places, 'variance': variance})
   state = server.init(KEY, groups_of(1, classes=CLASSES), (), ())
   buffer = {
     'value': jnp.asarray(value, jnp.float32),
@@ -224,13 +215,26 @@ def test_every_option_of_the_autoencoder_reaches_it(monkeypatch):
   module, told = sys.modules['fedkd.methods.velo'], []
   bind = inspect.signature(generator).bind
   monkeypatch.setattr(module, 'generator', lambda *args, **how: told.append(bind(*args, **how).arguments) or CLASSES)
-  monkeypatch.setattr(module, 'features_and_logits', lambda logits, features, *rest: features(width=WIDTH))
-  options = {'initial': 3, 'interval': 2, 'latent': 6, 'vae_loss': 'code', 'relu': True}
+  monkeypatch.setattr(module, 'features_and_logits', lambda features, **_: features(width=WIDTH))
+  options = {'interval': 2, 'latent': 6, 'relu': True}
   cvae = {'lag': 1, 'epochs': 7, 'batch': 8, 'rate': 0.25}
-  methods.velo(optax.sgd(0.1), limits=(10, 20), **options, **{f'cvae_{name}': value for name, value in cvae.items()})
+  cvae = {f'cvae_{name}': value for name, value in cvae.items()}
+  methods.velo(optax.sgd(0.1), limits=(10, 20), initial=3, vae_loss='code', **options, **cvae)
   methods.velo(optax.sgd(0.1), vae_variance=0.5)
-  assert told[0] == {'limit': 10, 'width': WIDTH, 'variance': 1.0, **options, **cvae}
+  tx, length = told[0].pop('tx'), {'first': 3, 'lag': 1, 'work': local.Work(8, epochs=7)}
+  assert told[0] == {'limit': 10, 'width': WIDTH, 'variance': 1.0, 'loss': code, **options, **length}
+  np.testing.assert_allclose(tx.update(1.0, tx.init(1.0))[0], -0.25, rtol=1e-4)
   assert told[1]['variance'] == 0.5
+
+
+@pytest.mark.parametrize(('initial', 'lag', 'first'), [(0, 0, 1), (0, 1, 2), (1, 1, 2), (5, 1, 5)])
+def test_it_first_learns_when_features_are_stored(monkeypatch, initial, lag, first):
+  """Those of round 0 are there in round 1; with a lag they are learned from at the end of that."""
+  module, told = sys.modules['fedkd.methods.velo'], []
+  monkeypatch.setattr(module, 'generator', lambda **how: told.append(how['first']) or CLASSES)
+  monkeypatch.setattr(module, 'features_and_logits', lambda features, **_: features(width=WIDTH))
+  methods.velo(optax.sgd(0.1), initial=initial, cvae_lag=lag)
+  assert told == [first]
 
 
 def test_before_the_first_training_there_is_no_loss_of_the_autoencoder():

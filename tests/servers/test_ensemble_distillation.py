@@ -1,12 +1,11 @@
 """Which models are averaged and teach, and when a student stops."""
 
-import types
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from fedkd import local
 from fedkd.servers import ensemble_distillation as ensembles
 from fedkd.types import Data, ExampleIndices, Pool
 
@@ -68,20 +67,20 @@ def student(monkeypatch):
     calls.append(int(steps))
     assert len(calls) < 30  # it would go on for ever
 
-  def fit(key, learner, tx, loss_fn, rows, size, batch, steps, t, before):
-    jax.debug.callback(called, steps, ordered=True)
-    return learner._replace(params=learner.params + steps), {}
+  def fit(key, learner, *args, **how):
+    (work,) = (value for value in (*args, *how.values()) if isinstance(value, local.Work))
+    jax.debug.callback(called, work.steps, ordered=True)
+    return learner._replace(params=learner.params + work.steps), {}
 
   def run(steps, patience, peak):
-    how = types.SimpleNamespace(steps=steps, batch=1, tx=None, patience=patience, validate='public')
-    start = lambda variables, tx: ensembles.local.Learner(variables['params'], {}, ())
     monkeypatch.setattr(ensembles, 'CHECK', 2)
-    monkeypatch.setattr(ensembles.local, 'fit', fit)
-    monkeypatch.setattr(ensembles.local, 'start', start)
-    monkeypatch.setattr(ensembles.local, 'report', lambda sums: {'distill_loss': 0.0})
+    monkeypatch.setattr(local, 'fit', fit)
+    monkeypatch.setattr(local, 'start', lambda variables, tx: local.Learner(variables['params'], {}, ()))
+    monkeypatch.setattr(local, 'report', lambda sums: {'distill_loss': 0.0})
     monkeypatch.setattr(ensembles, '_accuracy', lambda net, v, data: 1 / (1.0 + jnp.abs(v['params'] - peak)))
-    first = {'params': jnp.int32(0), 'batch_stats': {}}
-    best, _ = ensembles._student(jax.random.key(0), 0, None, first, (jnp.zeros((1, 1)), None, 1), None, how)
+    first, work = {'params': jnp.int32(0), 'batch_stats': {}}, local.Work(1, steps)
+    taught = jnp.zeros((1, 1)), None, 1
+    best, _ = ensembles._student(jax.random.key(0), 0, None, first, taught, None, None, work, patience)
     jax.effects_barrier()
     return int(best['params']), calls
 
