@@ -18,3 +18,13 @@ def test_every_kernel_of_a_deep_net_has_the_influence_of_a_factor():
   inside = [np.ones((width, width), bool)] * depth
   for leaf in influence(inside):
     assert 1 / 1.5 < leaf.sum() < 1 / 0.5  # weights are between 0.5 and 1.5
+
+
+def test_rows_of_a_kernel_are_outside_if_nothing_that_they_multiply_is_inside():
+  """Of a convolution's, the last axis but one; of biases, none."""
+  inside = np.zeros((2, 3, 4, 5), bool)
+  inside[:, :, :3, :2] = True
+  found = corners._rows_outside(inside)
+  assert found[:, :, 3].all()
+  assert not found[:, :, :3].any()
+  assert not corners._rows_outside(np.array([True, False])).any()
