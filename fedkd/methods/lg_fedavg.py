@@ -46,6 +46,7 @@ def lg_fedavg(
   Raises:
     ValueError: at init, for a layer that a model lacks, or shared layers of different shapes.
   """
+  work = local.Work(batch, steps, epochs)
 
   def init(key, model, data, variables):
     del key, model, data
@@ -55,7 +56,7 @@ def lg_fedavg(
     received, private = down.shared, data.private
     learner = local.resume(with_part(learner, received), tx, keep_optimizer)
     loss_fn = local.supervised(model, data.pool)
-    learner, sums = local.fit(key, learner, tx, loss_fn, private.index, private.size, batch, steps, epochs, t)
+    learner, sums = local.fit(key, learner, tx, loss_fn, private, work, t)
     return learner, {**part_of(learner, received), 'count': private.size}, local.report(sums)
 
   def variables(state: State, g: int) -> dict:

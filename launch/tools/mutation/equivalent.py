@@ -2,6 +2,7 @@
 
 AUXILIARY = 'an auxiliary output of the loss, through which no gradient flows'
 RECEIVED = 'a message, which depends on no parameter'
+EVEN = 'the squares and absolute values of a difference do not see its sign'
 
 EQUIVALENT: dict[str, str] = {
   'methods/fd.py fd.step.loss_fn: jax.lax.stop_gradient(_output(logits, knowledge)) -> _output(logits, knowledge)': (
@@ -19,7 +20,11 @@ EQUIVALENT: dict[str, str] = {
   'servers/confidence_weights.py confidences: equal + beta * share -> 0 * equal + beta * share': (
     'a softmax does not see what is added to all'
   ),
-  'servers/buffers.py push: many[label] - limit -> 0 * many[label] - limit': (
+  'servers/buffers.py push: pushed[label] - limit -> 0 * pushed[label] - limit': (
     'more is then written to one place, of which a scatter on the CPU keeps the last; on other devices anything'
   ),
+  'losses.py masked_squared_error: away(jnp.where(valid, output, 0), target) -> away(target, jnp.where(valid, output, '
+  '0))': EVEN,
+  'losses.py mae: away(output, jax.lax.stop_gradient(target)) -> away(jax.lax.stop_gradient(target), output)': EVEN,
+  'losses.py mse: away(output, jax.lax.stop_gradient(target)) -> away(jax.lax.stop_gradient(target), output)': EVEN,
 }
