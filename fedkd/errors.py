@@ -2,7 +2,6 @@
 
 import difflib
 from collections.abc import Iterable
-from typing import Any
 
 
 class ConfigError(ValueError):
@@ -27,16 +26,6 @@ class StoppedError(RuntimeError):
   def __init__(self, signum: int, message: str):
     super().__init__(message)
     self.signum = signum
-
-
-def check_choice(field: str, value: Any, choices: Iterable[str]) -> None:
-  """Checks that a value is one of `choices`.
-
-  Raises:
-    ValueError: with the field, the value and the choices.
-  """
-  if value not in choices:
-    raise ValueError(f'{field}={value!r} is unknown; choose one of {", ".join(choices)}')
 
 
 def check_known(names: Iterable[str], known: Iterable[str], what: str) -> None:

@@ -12,12 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedkd import inference, round
-from fedkd.checks import arguments, kinds, returned
-from fedkd.errors import ConfigError, check_choice
+from fedkd.checks import arguments, kinds, ranges, returned
+from fedkd.errors import ConfigError
 from fedkd.federation import Federation, on_device
 from fedkd.inference import model_of, predict_by
 from fedkd.models.base import class_of
-from fedkd.models.initial import INITIAL, group_variables
+from fedkd.models.initial import Initial, group_variables
 from fedkd.plan import Plan, Planner, tables
 from fedkd.round import Report
 from fedkd.sharding import mapped_at_once
@@ -73,7 +73,7 @@ def simulation(
   *,
   clients_per_vmap: int | None = None,
   horizon: int = HORIZON,
-  initial: str = 'equal',
+  initial: Initial = 'equal',
 ) -> Simulation:
   """A method on a federation.
 
@@ -92,7 +92,7 @@ def simulation(
   """
   kinds.check_is('method', method, Method, 'a method such as fedkd.methods.fedhe(optax.adam(1e-3))')
   kinds.check_is('federation', federation, Federation, 'what fedkd.federation(x, y, parts, models) returns')
-  check_choice('initial', initial, INITIAL)
+  ranges.check('initial', initial, Initial)
   horizon = kinds.whole_number('horizon', horizon)
   groups = federation.groups
   drawn = tables(plan, groups, horizon)

@@ -100,7 +100,7 @@ def distribution(z):
   return np.exp(np.asarray(z, float)) / np.exp(np.asarray(z, float)).sum()
 
 
-@pytest.mark.parametrize('direction', losses.KL_DIRECTIONS)
+@pytest.mark.parametrize('direction', ['server', 'client'])
 def test_masked_kl_in_its_direction(direction):
   p, q = DIRECTED[direction](distribution(OUTPUT), distribution(TARGET))
   value = losses.masked_kl(OUTPUT, TARGET, jnp.array(True), direction)
@@ -108,7 +108,7 @@ def test_masked_kl_in_its_direction(direction):
   assert losses.masked_kl(OUTPUT, OUTPUT + 2, jnp.array(True), direction) == pytest.approx(0, abs=1e-6)
 
 
-@pytest.mark.parametrize('direction', losses.KL_DIRECTIONS)
+@pytest.mark.parametrize('direction', ['server', 'client'])
 def test_the_gradient_of_masked_kl_stops_at_the_target(direction):
   d_output, d_target = jax.grad(losses.masked_kl, (0, 1))(OUTPUT, TARGET, jnp.array(True), direction)
   p, q = distribution(OUTPUT), distribution(TARGET)
@@ -118,7 +118,7 @@ def test_the_gradient_of_masked_kl_stops_at_the_target(direction):
 
 
 @pytest.mark.parametrize('hole', [0.0, np.nan, np.inf])
-@pytest.mark.parametrize('direction', losses.KL_DIRECTIONS)
+@pytest.mark.parametrize('direction', ['server', 'client'])
 def test_masked_kl_without_knowledge_is_zero_with_zero_gradient(direction, hole):
   loss = jax.value_and_grad(losses.masked_kl)
   value, gradient = loss(OUTPUT, jnp.full(3, hole), jnp.array(False), direction)

@@ -11,11 +11,9 @@ from fedkd.config.defaults import RANGES, default
 from fedkd.config.stored import check_stored
 from fedkd.config.trees import flatten, to_json
 from fedkd.errors import ConfigError, check_known
-from fedkd.models.initial import INITIAL
 
 # These may change when a run is continued; they affect speed, not results.
 RUN_FIELDS = ('data.dir', 'data.limit', 'lowering', 'devices', 'chunk', 'seed_axis', 'eval_batch', 'checkpoint_every')
-WORDS = {'seed_axis': ('auto', 'map', 'vmap'), 'lowering': ('auto', 'native', 'matmul'), 'initial': INITIAL}
 BESIDE_A_STORE = (('devices', 1), ('before', ()), ('init_from', ''), ('initial', 'equal'))  # what client_store wants
 KIND_OF = {bool: 'True or False', str: 'printable text', tuple: 'a tuple', ConfigDict: 'a block'}
 
@@ -34,9 +32,6 @@ def check(config: ConfigDict) -> None:
   values = {**config, **_with_prefix(config, 'data'), **_with_prefix(config, 'early_stop')}
   for field in filter(values.__contains__, RANGES):  # an `early_stop` may leave its own out
     ranges.check(field, values[field], RANGES[field])
-  for field, allowed in WORDS.items():
-    if config[field] not in allowed:
-      raise ConfigError(f'{field}={kinds.short(config[field])} is unknown; choose one of {", ".join(allowed)}')
   _check_seeds(config)
   _check_before(config)
   _check_client_store(config)

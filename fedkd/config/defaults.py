@@ -1,9 +1,13 @@
 """Every field of a config, with its default."""
 
+from typing import Literal
+
 from ml_collections import ConfigDict, config_dict
 
 from fedkd.checks.ranges import Annotated, Count, Positive, Range, Ratio, Seed, Share, Weight
 from fedkd.config import choices
+from fedkd.models.initial import Initial
+from fedkd.models.layers import Lowering
 
 RANGES = {
   'milestones': tuple[Count, ...],
@@ -40,6 +44,9 @@ RANGES = {
   'checkpoint_every': Count,
   'devices': Positive,
   'chunk': Count,
+  'initial': Initial,
+  'lowering': Lowering,
+  'seed_axis': Literal['auto', 'map', 'vmap'],
 }
 
 

@@ -6,7 +6,6 @@ from ml_collections import ConfigDict
 
 from fedkd import models
 from fedkd.checks import ranges
-from fedkd.config.checks import WORDS
 from fedkd.config.choices import KINDS, allowed, factory
 from fedkd.config.defaults import RANGES
 from fedkd.config.trees import to_json
@@ -31,8 +30,7 @@ def _fields(prefix, values, known) -> Iterator[tuple[str, str]]:
     elif isinstance(value, ConfigDict):
       yield from _fields(f'{field}.', value, known)
     elif key != 'groups':
-      what = ranges.describe(known[field]) if field in known else ' or '.join(WORDS.get(field, ()))
-      yield f'--config.{field}={_text(value)}', what
+      yield f'--config.{field}={_text(value)}', ranges.describe(known.get(field))
 
 
 def _of_block(kind, block) -> dict:

@@ -5,16 +5,18 @@ Private Data", 2020.
 Clients predict public images; the server averages the probabilities, sharpens them, and everybody distils them.
 """
 
+from typing import Literal
+
 import jax
 import optax
 
 from fedkd import aggregate, distillation, examples, local, losses, servers
 from fedkd.checks.ranges import Count, Positive, Scale, Weight, checked
-from fedkd.errors import check_choice
 from fedkd.inference import infer
+from fedkd.servers.sharpening import Aggregation
 from fedkd.types import Client, Method, apply_model
 
-INFERENCE = ('server', 'own')
+Inference = Literal['server', 'own']
 
 
 @checked
@@ -26,10 +28,10 @@ def dsfl(
   epochs: Count | None = 5,
   steps: Count | None = None,
   batch: Positive = 50,
-  aggregation: str = 'era',
+  aggregation: Aggregation = 'era',
   temperature: Scale = 0.1,
   exponent: Weight = 2.0,
-  inference: str = 'server',
+  inference: Inference = 'server',
   keep_optimizer: bool = True,
   rule: aggregate.AnyRule = aggregate.mean,
 ) -> Method:
@@ -89,14 +91,13 @@ def dsfl(
 
 
 def evaluated(
-  method: Method, inference: str, tx: optax.GradientTransformation, epochs: Count, batch: Positive
+  method: Method, inference: Inference, tx: optax.GradientTransformation, epochs: Count, batch: Positive
 ) -> Method:
   """`method`, whose clients use their own models, or those that its server of a consensus then trains.
 
   Raises:
-    ValueError: for another `inference` than 'server' or 'own', or a server that would train for no epochs.
+    ValueError: for a server that would train for no epochs.
   """
-  check_choice('inference', inference, INFERENCE)
   if inference == 'own':
     return method
   if not epochs:

@@ -2,6 +2,7 @@
 from Decentralized Data", 2017, Algorithm 1."""
 
 from collections.abc import Callable
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -9,10 +10,9 @@ import optax
 
 from fedkd import aggregate, local, optimizers, servers
 from fedkd.checks.ranges import Count, Positive, checked
-from fedkd.errors import check_choice
 from fedkd.types import Client, Method, Server, State
 
-STATISTICS = ('averaged', 'own')
+Statistics = Literal['averaged', 'own']
 
 
 def averaging(
@@ -43,14 +43,9 @@ def averaging(
   return Method(Client(init, step), server, lambda state, g: servers.global_model(state.server, g))
 
 
-def with_statistics(method: Method, statistics: str) -> Method:
+def with_statistics(method: Method, statistics: Statistics) -> Method:
   """A method of `averaging`, whose BatchNorm statistics are 'averaged' as it does, or a client's 'own', which are
-  never sent.
-
-  Raises:
-    ValueError: for another choice.
-  """
-  check_choice('statistics', statistics, STATISTICS)
+  never sent."""
   if statistics == 'averaged':
     return method
 
@@ -84,7 +79,7 @@ def fedavg(
   keep_optimizer: bool = False,
   server_tx: optax.GradientTransformation | None = None,
   ensemble: bool = False,
-  statistics: str = 'averaged',
+  statistics: Statistics = 'averaged',
 ) -> Method:
   """Clients train the global model; the server averages the models they return, weighted by n_k.
 

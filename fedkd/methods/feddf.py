@@ -4,18 +4,14 @@ Algorithms 1 and 3.
 FedAvg within each architecture, after which the server distils all models that it received into every average.
 """
 
+from typing import Literal
+
 import optax
 
 from fedkd import aggregate, local, servers
 from fedkd.checks.ranges import Count, Positive, Scale, Weight, checked
-from fedkd.errors import check_choice
 from fedkd.methods.fedavg import averaging
 from fedkd.types import Method
-
-TARGETS = ('avg_logits', 'avg_probs', 'avg_losses')
-STARTS = ('average', 'previous')
-VALIDATE = ('none', 'public')
-DATA = ('public', 'noise')
 
 
 @checked
@@ -29,11 +25,11 @@ def feddf(
   server_rate: Weight = 1e-3,
   clip: Scale = 5.0,
   patience: Positive = 1000,
-  targets: str = 'avg_logits',
-  start: str = 'average',
+  targets: Literal['avg_logits', 'avg_probs', 'avg_losses'] = 'avg_logits',
+  start: Literal['average', 'previous'] = 'average',
   drop_worst: bool = False,
-  validate: str = 'none',
-  distill_data: str = 'public',
+  validate: Literal['none', 'public'] = 'none',
+  distill_data: Literal['public', 'noise'] = 'public',
   server_tx: optax.GradientTransformation | None = None,
   rule: aggregate.AnyRule = aggregate.mean,
 ) -> Method:
@@ -65,13 +61,6 @@ def feddf(
   Raises:
     ValueError: for an unknown choice, drop_worst without validation, or without public rows.
   """
-  for field, value, choices in (
-    ('targets', targets, TARGETS),
-    ('start', start, STARTS),
-    ('validate', validate, VALIDATE),
-    ('distill_data', distill_data, DATA),
-  ):
-    check_choice(field, value, choices)
   if drop_worst and validate == 'none':
     raise ValueError("drop_worst=True needs validation accuracies; set validate='public'")
   cosine = optax.cosine_decay_schedule(server_rate, max(server_steps, 1))

@@ -4,21 +4,20 @@ The server trains a generator of features from labels, with the clients' heads a
 on what it generates as well.
 """
 
+from typing import Literal
+
 import jax
 import jax.numpy as jnp
 import optax
 
 from fedkd import aggregate, local, losses, optimizers, servers
 from fedkd.checks.ranges import Count, Positive, Ratio, Scale, Weight, checked
-from fedkd.errors import check_choice
 from fedkd.methods.lg_fedavg import part_of, selected, with_part, with_part_in_each
 from fedkd.models.generator import NOISE
 from fedkd.servers import layer_subset
-from fedkd.servers.feature_generator import DRAWS, Generating, draw, feature_generator, generator_of
+from fedkd.servers.feature_generator import DRAWS, Ensemble, Generating, Noise, draw, feature_generator, generator_of
 from fedkd.types import Client, Method
 
-ENSEMBLES = ('losses', 'logits')
-SHARES = ('all', 'head')
 LEAST = 1e-4  # to which the weights of generated features decay
 WEIGHT_DECAY = 1e-2  # of the generator's Adam, in the authors' code
 
@@ -33,9 +32,9 @@ def fedgen(
   beta: Weight = 10.0,
   decay: Ratio = 0.98,
   generated: Positive = 32,
-  share: str = 'all',
-  ensemble: str = 'losses',
-  noise: str = 'uniform',
+  share: Literal['all', 'head'] = 'all',
+  ensemble: Ensemble = 'losses',
+  noise: Noise = 'uniform',
   eta: Weight = 1.0,
   server_steps: Positive = 50,
   server_batch: Positive = 32,
@@ -84,8 +83,6 @@ def fedgen(
     ValueError: for an unknown choice; at init, for heads that are not one linear layer, or differ in shape, or with
       share='all' for different architectures.
   """
-  for field, value, known in (('share', share, SHARES), ('ensemble', ensemble, ENSEMBLES), ('noise', noise, DRAWS)):
-    check_choice(field, value, known)
 
   def init(key, model, data, variables):
     del key, model, data

@@ -5,6 +5,7 @@ Clients train a small network; a large one on the server continues from its feat
 """
 
 import functools
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +29,7 @@ def fedgkt(
   batch: Positive = 256,
   alpha: Weight = 1.0,
   temperature: Scale = 3.0,
-  server: str = 'resnet55',
+  server: Literal['resnet55', 'resnet50'] = 'resnet55',
   server_blocks: tuple[Positive, ...] = (),
   server_width: Scale = 1.0,
   server_epochs: Positive = 20,

@@ -6,13 +6,14 @@ its global phase, so that a round here is: learn from the messages received, lea
 hold R - 1 global phases.
 """
 
+from typing import Literal
+
 import jax
 import jax.numpy as jnp
 import optax
 
 from fedkd import examples, local, servers
 from fedkd.checks.ranges import Positive, checked
-from fedkd.errors import check_choice
 from fedkd.losses import kl_divergence
 from fedkd.methods import projection
 from fedkd.types import Client, Masked, Method, PeerMessages
@@ -25,11 +26,11 @@ def fedh2l(
   tx: optax.GradientTransformation,
   batch: Positive = 32,
   interval: Positive = 1,
-  project: str = 'qp',
+  project: Literal['qp', 'none', 'pcgrad', 'joint'] = 'qp',
   kl: bool = True,
   labels: bool = True,
-  local_rows: str = 'all',
-  trust: str = 'accuracy',
+  local_rows: Literal['all', 'own'] = 'all',
+  trust: Literal['accuracy', 'ones'] = 'accuracy',
   pairs: bool = False,
   separate_optimizers: bool = False,
 ) -> Method:
@@ -55,7 +56,7 @@ def fedh2l(
   Raises:
     ValueError: for an unknown choice, or if clients share no examples.
   """
-  _check(project, local_rows, trust, kl, labels)
+  _check(local_rows, kl, labels)
   due = lambda t: (t + 1) % interval == 0
 
   def init(key, model, data, variables):
@@ -144,10 +145,7 @@ def fedh2l(
   return Method(Client(init, step), server, lambda state, g: state.client[g]['shown'])
 
 
-def _check(project, local_rows, trust, kl, labels):
-  check_choice('project', project, PROJECTIONS)
-  check_choice('local_rows', local_rows, ('all', 'own'))
-  check_choice('trust', trust, ('accuracy', 'ones'))
+def _check(local_rows, kl, labels):
   if not (kl or labels):
     raise ValueError('kl=False and labels=False leave nothing to learn from peers; set one of them to True')
   if not labels and local_rows == 'all':

@@ -5,6 +5,7 @@ change is sent as a truncated singular value decomposition.
 """
 
 import functools
+from typing import Literal
 
 import flax.linen as nn
 import jax
@@ -13,13 +14,11 @@ import optax
 
 from fedkd import aggregate, local, losses
 from fedkd.checks.ranges import Count, Fraction, Positive, checked
-from fedkd.errors import check_choice
 from fedkd.methods import pair
 from fedkd.models.torch_layers import torch_kernel
 from fedkd.servers import low_rank
 from fedkd.types import Client, Method
 
-FORMS = ('code', 'paper')
 FLOOR = 1e-3  # of the sum of cross-entropies by which distillation is divided: late in training it approaches 0
 
 
@@ -36,7 +35,7 @@ def fedkd(
   rounds: Positive = 100,
   hidden: bool = True,
   distill: bool = True,
-  form: str = 'code',
+  form: Literal['code', 'paper'] = 'code',
   keep_optimizer: bool = False,
   rule: aggregate.AnyRule = aggregate.mean,
 ) -> Method:
@@ -73,7 +72,6 @@ def fedkd(
   Raises:
     ValueError: for an unknown form; at init, for features that are to be matched but are not vectors.
   """
-  check_choice('form', form, FORMS)
   fixed = jax.lax.stop_gradient if form == 'paper' else lambda a: a
   threshold = lambda t: start + (end - start) * jnp.minimum(t / rounds, 1)
   squeeze = lambda tree, t: low_rank.compress(tree, threshold(t)) if compress else tree

@@ -4,7 +4,7 @@ The features of a client's own model and of a small common one are fused by a pe
 common model sees the first entries of the result, the own head all of it.
 """
 
-from typing import Any
+from typing import Any, Literal, get_args
 
 import flax.linen as nn
 import jax
@@ -13,13 +13,11 @@ import optax
 
 from fedkd import aggregate, local, servers
 from fedkd.checks.ranges import Count, Positive, checked
-from fedkd.errors import check_choice
 from fedkd.methods import pair
 from fedkd.models.torch_layers import TorchDense
 from fedkd.types import Client, Method, Server, of_model
 
-SMALL = ('own', 'global')
-WAYS = ('mix_large', 'mix_small', 'large', 'small')
+Way = Literal['mix_large', 'mix_small', 'large', 'small']
 
 
 @checked
@@ -29,8 +27,8 @@ def fedmrl(
   epochs: Count | None = 10,
   steps: Count | None = None,
   batch: Positive = 512,
-  small: str = 'own',
-  inference: str = 'mix_large',
+  small: Literal['own', 'global'] = 'own',
+  inference: Way = 'mix_large',
   keep_optimizer: bool = False,
   rule: aggregate.AnyRule = aggregate.mean,
 ) -> Method:
@@ -56,8 +54,6 @@ def fedmrl(
   Raises:
     ValueError: for an unknown choice; at init, for a common model whose features are wider than a client's.
   """
-  check_choice('small', small, SMALL)
-  check_choice('inference', inference, WAYS)
 
   def init(key, model, data, variables):
     net = pair.beside(model, common, data.pool.example)
@@ -96,7 +92,7 @@ def fedmrl(
     beside = {name: own[name] for name in ('common', 'trained')}
     return {**local.variables(own['own']), **beside, 'link': local.variables(own['link'])}
 
-  ways = {way: _by(way, common, small) for way in WAYS}
+  ways = {way: _by(way, common, small) for way in get_args(Way)}
   others = tuple((way, predict) for way, predict in ways.items() if way != inference)
   server = _checked_widths(common, pair.common(common, servers.weights(rule)))
   return Method(Client(init, step, alike=True), server, variables, ways[inference], predictions=others)

@@ -5,7 +5,7 @@ import optax
 
 from fedkd import aggregate, local, servers
 from fedkd.checks.ranges import Count, Positive, Weight, checked
-from fedkd.methods.fedavg import averaging, with_statistics
+from fedkd.methods.fedavg import Statistics, averaging, with_statistics
 from fedkd.types import Method
 
 
@@ -20,7 +20,7 @@ def fedprox(
   per_group: bool = False,
   keep_optimizer: bool = False,
   server_tx: optax.GradientTransformation | None = None,
-  statistics: str = 'averaged',
+  statistics: Statistics = 'averaged',
 ) -> Method:
   """FedAvg whose clients add mu / 2 * |w - w_global|^2 to their loss (Algorithm 2).
 

@@ -10,8 +10,7 @@ import optax
 
 from fedkd import aggregate, local, servers
 from fedkd.checks.ranges import Count, Positive, Scale, Weight, checked
-from fedkd.errors import check_choice
-from fedkd.methods.fedproto import INFERENCES, by_prototypes, client_of, predicting
+from fedkd.methods.fedproto import Inference, by_prototypes, client_of, predicting
 from fedkd.models.prototypes import PrototypeGenerator
 from fedkd.servers.class_knowledge import vector_width
 from fedkd.servers.trained_table import trained_table
@@ -29,7 +28,7 @@ def fedtgp(
   server_epochs: Count = 100,
   server_batch: Positive = 10,
   server_rate: Scale = 0.01,
-  inference: str = 'prototypes',
+  inference: Inference = 'prototypes',
 ) -> Method:
   """Class-mean features up, trained prototypes down.
 
@@ -53,7 +52,6 @@ def fedtgp(
   Raises:
     ValueError: for an unknown choice; at init, for features that are not vectors of one width.
   """
-  check_choice('inference', inference, INFERENCES)
   client = client_of(tx, epochs, steps, batch, weight, after=True)
   server = trained_prototypes(tau, server_epochs, server_batch, server_rate)
   return predicting(client, server, {'prototypes': by_prototypes(server)}, inference)

@@ -6,7 +6,7 @@ weights.
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -14,12 +14,13 @@ import optax
 
 from fedkd import aggregate, local, servers
 from fedkd.checks.ranges import Count, Positive, Weight, checked
-from fedkd.errors import check_choice
-from fedkd.losses import KL_DIRECTIONS, class_sums, masked_kl, masked_squared_error
+from fedkd.losses import Direction, class_sums, masked_kl, masked_squared_error
 from fedkd.servers import features_and_logits
+from fedkd.servers.features_and_logits import Alignment
 from fedkd.types import Client, Masked, Method, Server, is_masked
 
-UPLOADS = ('class_mean', 'per_sample')
+Upload = Literal['class_mean', 'per_sample']
+Reduction = Literal['batchmean', 'mean']
 STORES: dict[str, Callable[..., Server]] = {
   'cumulative': servers.class_means,
   'per_round': functools.partial(servers.class_means, per_round=True),
@@ -36,13 +37,13 @@ def felo(
   alpha: Weight = 0.5,
   initial: Count = 5,
   load_in_initial: bool = False,
-  store: str = 'cumulative',
-  upload: str = 'class_mean',
+  store: Literal['cumulative', 'per_round', 'latest_per_client'] = 'cumulative',
+  upload: Upload = 'class_mean',
   limits: tuple[Positive, Positive] = (5000, 50000),
-  feature_align: str = 'none',
+  feature_align: Alignment = 'none',
   equal_weights: bool = False,
-  kl_reduction: str = 'batchmean',
-  kl_direction: str = 'server',
+  kl_reduction: Reduction = 'batchmean',
+  kl_direction: Direction = 'server',
   rule: aggregate.AnyRule = aggregate.mean,
   knowledge_rule: aggregate.AnyRule | None = None,
 ) -> Method:
@@ -76,8 +77,6 @@ def felo(
     ValueError: for an unknown choice, 'per_sample' with a store other than 'cumulative', or a `knowledge_rule` with
       'per_sample' or 'per_round'.
   """
-  check_choice('store', store, STORES)
-  check_choice('upload', upload, UPLOADS)
   if upload == 'per_sample' and store != 'cumulative':
     raise ValueError(f"store={store!r} needs upload='class_mean'; set store to 'cumulative'")
   if knowledge_rule is not None and (upload == 'per_sample' or store == 'per_round'):
@@ -114,14 +113,12 @@ def client_of(
   alpha: Weight,
   initial: Count,
   load_in_initial: bool,
-  upload: str,
+  upload: Upload,
   equal_weights: bool,
-  kl_reduction: str,
-  kl_direction: str,
+  kl_reduction: Reduction,
+  kl_direction: Direction,
 ) -> Client:
   """The client of Felo and of Velo; arguments as in `felo`."""
-  check_choice('kl_reduction', kl_reduction, ('batchmean', 'mean'))
-  check_choice('kl_direction', kl_direction, KL_DIRECTIONS)
   keeps = initial > 0 and not load_in_initial  # weights between updates
 
   def init(key, model, data, variables):

@@ -4,6 +4,8 @@
 A client trains its own model and a small one by mutual distillation; only the small one is averaged.
 """
 
+from typing import Literal
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -11,11 +13,9 @@ import optax
 
 from fedkd import aggregate, local, losses, servers
 from fedkd.checks.ranges import Count, Fraction, Positive, checked
-from fedkd.errors import check_choice
 from fedkd.methods import pair
 from fedkd.types import Client, Method
 
-MUTUAL = ('paper', 'htfllib')
 CLIP = 10.0  # of HtFLlib's gradients
 
 
@@ -28,7 +28,7 @@ def fml(
   batch: Positive = 128,
   alpha: Fraction = 0.5,
   beta: Fraction = 0.5,
-  mutual: str = 'paper',
+  mutual: Literal['paper', 'htfllib'] = 'paper',
   equal_weights: bool = False,
   keep_optimizer: bool = True,
   rule: aggregate.AnyRule = aggregate.mean,
@@ -59,7 +59,6 @@ def fml(
   Raises:
     ValueError: for an unknown choice, or a weight outside 0 to 1.
   """
-  check_choice('mutual', mutual, MUTUAL)
   own_tx = optax.chain(optax.clip_by_global_norm(CLIP), tx) if mutual == 'htfllib' else tx
 
   def init(key, model, data, variables):

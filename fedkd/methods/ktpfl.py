@@ -4,18 +4,15 @@ Every client distils its own mixture of everybody's predictions of public images
 coefficients.
 """
 
+from typing import Literal
+
 import jax
 import jax.numpy as jnp
 import optax
 
 from fedkd import distillation, examples, inference, local, losses, servers
 from fedkd.checks.ranges import Count, Positive, Scale, Weight, checked
-from fedkd.errors import check_choice
 from fedkd.types import Client, Method
-
-LOSSES = ('mse', 'kl')
-ORDERS = ('before', 'after')
-REDUCTIONS = ('mean', 'batchmean')
 
 
 @checked
@@ -30,10 +27,10 @@ def ktpfl(
   temperature: Scale = 10.0,
   rho: Weight = 0.7,
   sharpen: Weight = 5.0,
-  coefficient_loss: str = 'mse',
-  order: str = 'before',
+  coefficient_loss: Literal['mse', 'kl'] = 'mse',
+  order: Literal['before', 'after'] = 'before',
   rate: Weight | None = None,
-  reduction: str = 'mean',
+  reduction: Literal['mean', 'batchmean'] = 'mean',
   keep_optimizer: bool = False,
 ) -> Method:
   """A mixture of predictions for every client, with learned coefficients.
@@ -65,9 +62,6 @@ def ktpfl(
   Raises:
     ValueError: for an unknown choice, without public rows, or with fewer than `subset` of them.
   """
-  check_choice('coefficient_loss', coefficient_loss, LOSSES)
-  check_choice('order', order, ORDERS)
-  check_choice('reduction', reduction, REDUCTIONS)
 
   def distance(logits, target):
     kl = losses.kl_divergence(target, logits / temperature)

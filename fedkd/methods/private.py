@@ -4,11 +4,12 @@ Private is IND in FedH2L's paper. AGG is a centralised reference, not a federate
 trains on all clients' data, with the same number of steps.
 """
 
+from typing import Literal
+
 import optax
 
 from fedkd import examples, local
 from fedkd.checks.ranges import Count, Positive, checked
-from fedkd.errors import check_choice
 from fedkd.servers import silent
 from fedkd.types import Client, Method
 
@@ -37,7 +38,7 @@ def private(
   epochs: Count | None = None,
   batch: Positive = 50,
   keep_optimizer: bool = True,
-  rows: str = 'own',
+  rows: examples.Own = 'own',
 ) -> Method:
   """Every client trains alone on its own data.
 
@@ -48,11 +49,7 @@ def private(
     batch: examples per mini-batch.
     keep_optimizer: whether the optimizer's state persists across rounds; else it is fresh in each.
     rows: 'own', all of its examples, or 'unshared', all but those that it shares with everybody.
-
-  Raises:
-    ValueError: for an unknown `rows`.
   """
-  check_choice('rows', rows, examples.OWN)
   return _alone(tx, steps, epochs, batch, keep_optimizer, examples.OWN[rows])
 
 
@@ -63,17 +60,13 @@ def agg(
   epochs: Count | None = None,
   batch: Positive = 50,
   keep_optimizer: bool = True,
-  scope: str = 'everyone',
+  scope: Literal['everyone', 'public'] = 'everyone',
 ) -> Method:
   """Every client's architecture, trained on more than its own data; arguments as in `private`, except `rows`, and
 
   scope: 'everyone', the training data of all clients (FedMD's pooled training); or 'public', its own and the public
     rows (AGG in FedH2L's paper).
-
-  Raises:
-    ValueError: for an unknown scope.
   """
-  check_choice('scope', scope, ('everyone', 'public'))
   rows = examples.known if scope == 'public' else lambda data: data.everyone
   return _alone(tx, steps, epochs, batch, keep_optimizer, rows)
 

@@ -11,7 +11,7 @@ import optax
 
 from fedkd import aggregate, examples, local, servers
 from fedkd.checks.ranges import Count, Positive, Weight, checked
-from fedkd.methods.dsfl import dsfl, evaluated
+from fedkd.methods.dsfl import Inference, dsfl, evaluated
 from fedkd.types import Client, Download, Masked, Method
 
 
@@ -27,7 +27,7 @@ def scarlet(
   exponent: Weight = 2.0,
   duration: Count = 50,
   published_off_by_one: bool = False,
-  inference: str = 'server',
+  inference: Inference = 'server',
   keep_optimizer: bool = True,
   rule: aggregate.AnyRule = aggregate.mean,
 ) -> Method:

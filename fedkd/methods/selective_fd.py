@@ -13,7 +13,6 @@ import optax
 from fedkd import aggregate, distillation, examples, inference, local, losses, servers
 from fedkd.checks.kinds import THREEFRY
 from fedkd.checks.ranges import Annotated, Count, Fraction, Positive, Range, Ratio, Scale, checked
-from fedkd.errors import check_choice
 from fedkd.methods import selectors
 from fedkd.types import Client, Masked, Method
 
@@ -36,7 +35,7 @@ def selective_fd(
   regulariser: Exponent = -0.5,
   quantile: Fraction = 0.25,
   ambiguity: Annotated[float, Range(above=0, most=2)] = 2.0,
-  inputs: str = 'pixels',
+  inputs: selectors.Inputs = 'pixels',
   keep_optimizer: bool = True,
   rule: aggregate.AnyRule = aggregate.mean,
 ) -> Method:
@@ -76,7 +75,6 @@ def selective_fd(
   Raises:
     ValueError: for unknown inputs, without public rows, or with fewer than `subset` of them.
   """
-  check_choice('inputs', inputs, selectors.INPUTS)
   selector = {'known': known, 'auxiliary': auxiliary, 'width': width, 'regulariser': regulariser, 'inputs': inputs}
 
   def init(key, model, data, variables):

@@ -1,16 +1,16 @@
 """Which public examples resemble a client's own: density ratios."""
 
 from collections.abc import Callable
+from typing import Literal
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from fedkd import inference, local
-from fedkd.errors import check_choice
 from fedkd.types import Data, ExampleIndices
 
-INPUTS = ('pixels', 'features')
+Inputs = Literal['pixels', 'features']
 BLOCK = 500  # examples whose ratios are computed at once
 
 
@@ -70,7 +70,7 @@ def resembling(
   width: float,
   regulariser: float,
   share: float,
-  inputs: str,
+  inputs: Inputs,
 ) -> jax.Array:
   """bool[N], which of the examples `rows` int32[N] resemble a client's own: whose density ratio is above that of a
   share of its own.
@@ -86,7 +86,6 @@ def resembling(
     inputs: 'pixels' or 'features'.
     width, regulariser: as in `kulsif`.
   """
-  check_choice('inputs', inputs, INPUTS)
   of = lambda index: _inputs(model, variables, data.pool.example, index, inputs)
   key_known, key_noise = jax.random.split(key)
   count = own.index.shape[0]

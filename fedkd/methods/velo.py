@@ -5,7 +5,7 @@ ones.
 """
 
 import functools
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -13,10 +13,11 @@ import optax
 
 from fedkd import aggregate, local, servers
 from fedkd.checks.ranges import Count, Positive, Range, Weight, checked
-from fedkd.errors import check_choice
-from fedkd.methods.felo import UPLOADS, client_of
+from fedkd.losses import Direction
+from fedkd.methods.felo import Reduction, Upload, client_of
 from fedkd.models.cvae import CVAE
 from fedkd.servers import features_and_logits
+from fedkd.servers.features_and_logits import Alignment
 from fedkd.types import Download, Method, Server
 
 
@@ -29,19 +30,19 @@ def velo(
   alpha: Weight = 0.5,
   initial: Count = 5,
   load_in_initial: bool = False,
-  upload: str = 'class_mean',
+  upload: Upload = 'class_mean',
   limits: tuple[Positive, Positive] = (5000, 50000),
-  feature_align: str = 'none',
+  feature_align: Alignment = 'none',
   equal_weights: bool = False,
-  kl_reduction: str = 'batchmean',
-  kl_direction: str = 'server',
+  kl_reduction: Reduction = 'batchmean',
+  kl_direction: Direction = 'server',
   interval: Positive = 1,
   cvae_lag: Annotated[int, Range(least=0, most=1)] = 0,
   cvae_epochs: Positive = 10,
   cvae_batch: Positive = 50,
   cvae_rate: Weight = 1e-3,
   latent: Count = 0,
-  vae_loss: str = 'elbo',
+  vae_loss: Literal['elbo', 'code'] = 'elbo',
   vae_variance: Weight = 1.0,
   relu: bool = False,
   rule: aggregate.AnyRule = aggregate.mean,
@@ -74,8 +75,6 @@ def velo(
     ValueError: for an unknown choice, a number out of range, a variance other than 1 with 'code', or a `knowledge_rule`
       with 'per_sample'.
   """
-  check_choice('upload', upload, UPLOADS)
-  check_choice('vae_loss', vae_loss, LOSSES)
   if vae_loss == 'code' and vae_variance != 1:
     raise ValueError(f"{vae_variance=} must be 1 with vae_loss='code', which has no variance")
   logits = _logits(upload, limits[1], knowledge_rule)

@@ -4,12 +4,13 @@ Details (kernels, strides, pools, bias-free head, BatchNorm decay 0.99 and epsil
 code; profiles shorter than `paper` have a decay of 0.9. Initialiser: LeCun normal (FedHe) or Glorot uniform (FedMD).
 """
 
+from typing import Literal
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from fedkd.checks.ranges import Share, Weight
-from fedkd.errors import check_choice
+from fedkd.checks.ranges import Share, Weight, check
 from fedkd.models.base import Classifier
 from fedkd.models.layers import BatchNorm, Conv, Dropout, average_pool, average_pool_same, flatten
 
@@ -40,7 +41,7 @@ class _FedMDNet(Classifier):
 
   def __post_init__(self):
     super().__post_init__()
-    check_choice('initialiser', self.initialiser, INITIALISERS)
+    check('initialiser', self.initialiser, Literal['lecun_normal', 'glorot_uniform'])
     given, count = self.filters, len(self.shapes)
     whole = isinstance(given, tuple | list) and all(isinstance(n, int) and n > 0 for n in given)
     if not whole or len(given) != count:

@@ -7,14 +7,16 @@ same results to rounding.
 
 import math
 from collections.abc import Callable
+from typing import Literal
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedkd.errors import check_choice
+from fedkd.checks.ranges import check
 
+Lowering = Literal['auto', 'native', 'matmul']
 # The fastest in `launch/bench` (without `--quick`), per backend.
 AUTO_LOWERING = {'cpu': 'matmul'}
 THIN = (32, 16)  # most numbers in a row of the kernel, and most filters, for windows of several positions
@@ -129,7 +131,7 @@ class Conv(nn.Module):
   def __call__(self, x):
     check_map_size(x.shape[1:3], self.kernel if self.padding == 'VALID' else (1, 1))
     kernel = self.param('kernel', self.kernel_init, (*self.kernel, x.shape[-1], self.filters)).astype(x.dtype)
-    check_choice('lowering', self.lowering, ('auto', 'native', 'matmul'))
+    check('lowering', self.lowering, Lowering)
     lowering = self.lowering
     if lowering == 'auto':
       lowering = AUTO_LOWERING.get(jax.default_backend(), 'native')

@@ -5,14 +5,17 @@ example. The vectors are logits, or features with `of='features'`.
 """
 
 from collections.abc import Sequence
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 
 from fedkd import inference
 from fedkd.aggregate import AnyRule, mapped, total
-from fedkd.errors import check_choice
+from fedkd.checks.ranges import check
 from fedkd.types import Data, Download, Group, Masked, PyTree, Server, clients
+
+Kind = Literal['logits', 'features']
 
 
 def class_message(value: jax.Array, valid: jax.Array, count: jax.Array | None = None) -> dict:
@@ -39,9 +42,9 @@ def feature_width(group: Group, data: Data) -> int:
   return shape[0]
 
 
-def vector_width(of: str, width: int | None, groups: Sequence[Group], data: Sequence[Data]) -> int:
+def vector_width(of: Kind, width: int | None, groups: Sequence[Group], data: Sequence[Data]) -> int:
   """Numbers per vector that a server of logits or features keeps; arguments as in `class_means` and `Server.init`."""
-  check_choice('of', of, ('logits', 'features'))
+  check('of', of, Kind)
   if width is not None:
     return width
   if of == 'logits':
@@ -77,7 +80,7 @@ def unless_empty(ids: tuple, new: PyTree, old: PyTree) -> PyTree:
 
 
 def class_means(
-  of: str = 'logits',
+  of: Kind = 'logits',
   width: int | None = None,
   cold_start: float = 0.0,
   refresh_every: float = 0.0,
@@ -142,7 +145,7 @@ def class_means(
 
 def latest_class_knowledge(
   rule: AnyRule,
-  of: str = 'logits',
+  of: Kind = 'logits',
   width: int | None = None,
   cold_start: float = 0.0,
   per_round: bool = False,

@@ -1,6 +1,6 @@
 """A server that averages weights and trains a generator of features, with the clients' heads as teachers (FedGen)."""
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -13,6 +13,8 @@ from fedkd.models.generator import NOISE, FeatureGenerator
 from fedkd.servers import layer_subset
 from fedkd.types import Data, Download, PyTree, Server, of_model
 
+Noise = Literal['uniform', 'normal']
+Ensemble = Literal['losses', 'logits']
 DRAWS = {'uniform': jax.random.uniform, 'normal': jax.random.normal}
 
 
@@ -23,8 +25,8 @@ class Generating(NamedTuple):
   steps: int
   batch: int
   hidden: int
-  noise: str
-  ensemble: str
+  noise: Noise
+  ensemble: Ensemble
   eta: float
 
 
@@ -46,7 +48,9 @@ def draw(key: jax.Array, known: jax.Array, count: int) -> jax.Array:
   return jax.random.categorical(key, jnp.where(known, 0.0, -jnp.inf), shape=(count,))
 
 
-def ensemble_loss(heads: tuple, share: jax.Array, feature: jax.Array, label: jax.Array, ensemble: str) -> jax.Array:
+def ensemble_loss(
+  heads: tuple, share: jax.Array, feature: jax.Array, label: jax.Array, ensemble: Ensemble
+) -> jax.Array:
   """How far features [B, d] are from their labels for several heads: arrays [M, d, C] and [M, C].
 
   Args:

@@ -1,16 +1,17 @@
 """The server of Felo and Velo: weights by architecture, class-wise logits of all, class-wise features by width."""
 
 from collections.abc import Callable
+from typing import Literal
 
 import jax
 
 from fedkd.aggregate import AnyRule, mean
-from fedkd.errors import check_choice
 from fedkd.servers.class_knowledge import feature_width
 from fedkd.servers.combine import after, join
 from fedkd.servers.weights import weights
 from fedkd.types import Download, Server
 
+Alignment = Literal['none', 'pool', 'group']
 # How the features' metrics are renamed, since the logits' server uses these names already.
 FEATURE_METRICS = {'knowledge_age': 'feature_age'}
 
@@ -18,7 +19,7 @@ FEATURE_METRICS = {'knowledge_age': 'feature_age'}
 def features_and_logits(
   logits: Callable[[], Server],
   features: Callable[..., Server],
-  feature_align: str,
+  feature_align: Alignment,
   initial: int,
   load_in_initial: bool,
   rule: AnyRule = mean,
@@ -31,7 +32,6 @@ def features_and_logits(
     feature_align, initial, load_in_initial: as in `felo`.
     rule: of the weights.
   """
-  check_choice('feature_align', feature_align, ('none', 'pool', 'group'))
   knowledge = after(initial, _knowledge(logits(), features, feature_align))
   return join(weights=after(0 if load_in_initial else initial, weights(rule, per_group=True)), knowledge=knowledge)
 
