@@ -16,7 +16,7 @@ PACKAGE = ROOT / 'fedkd'
 ROOMS = (
   'errors', 'checks', 'types', 'rows', 'losses', 'schedules', 'optimizers', 'examples', 'sharding', 'models',
   'inference', 'aggregate', 'plan', 'ledger', 'codecs', 'local', 'distillation', 'round', 'servers', 'methods',
-  'summary', 'federation', 'simulation', 'config', 'files', 'data', 'analysis', 'experiment', 'cli',
+  'summary', 'federation', 'simulation', 'files', 'data', 'config', 'analysis', 'experiment', 'cli',
 )  # fmt: skip
 ABOVE = ('config', 'files', 'data', 'analysis', 'experiment', 'cli')  # the core is all else
 HEAVY = {'matplotlib', 'pandas', 'orbax', 'tensorflow_datasets', 'rich', 'tensorboardX', 'absl', 'ml_collections'}

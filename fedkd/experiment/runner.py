@@ -51,7 +51,7 @@ def run(config: ConfigDict, workdir: str | os.PathLike, show: bool = True) -> di
       segment after the run is finished.
   """
   checks.check_workdir(workdir)
-  configs.check(config)
+  configs.check(configs.migrate(config))
   devices.request(config.devices)  # before the first collective operation
   with jax.default_prng_impl(THREEFRY), hosts.together(), hosts.writing_to(workdir) as own_workdir:
     plain = configs.to_json(config)

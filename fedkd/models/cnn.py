@@ -14,6 +14,7 @@ from fedkd.checks.ranges import Share, Weight, check
 from fedkd.models.base import Classifier
 from fedkd.models.layers import BatchNorm, Conv, Dropout, average_pool, average_pool_same, flatten
 
+Initialiser = Literal['lecun_normal', 'glorot_uniform']
 INITIALISERS = {'lecun_normal': nn.initializers.lecun_normal, 'glorot_uniform': nn.initializers.glorot_uniform}
 
 
@@ -35,13 +36,13 @@ class _FedMDNet(Classifier):
   dropout: Share = 0.2
   classes: int = 10
   lowering: str = 'auto'
-  initialiser: str = 'lecun_normal'
+  initialiser: Initialiser = 'lecun_normal'
   penalty: Weight = 0.0  # of the squared weights of the head, which FedMD's code adds to every loss
   momentum: Share = 0.99  # of BatchNorm's running statistics (Keras's); 0.99 needs 300 steps to forget its start
 
   def __post_init__(self):
     super().__post_init__()
-    check('initialiser', self.initialiser, Literal['lecun_normal', 'glorot_uniform'])
+    check('initialiser', self.initialiser, Initialiser)
     given, count = self.filters, len(self.shapes)
     whole = isinstance(given, tuple | list) and all(isinstance(n, int) and n > 0 for n in given)
     if not whole or len(given) != count:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedkd import config as configs
-from fedkd import methods, sharding
+from fedkd import sharding
 from fedkd.checks import blame
 from fedkd.checks.kinds import THREEFRY
 from fedkd.data import sources
@@ -55,6 +55,7 @@ def build(config, beside='.', dry=False, evaluate=None) -> Experiment:
   Raises:
     ConfigError: in one sentence, for anything that cannot run.
   """
+  config = configs.migrate(config)
   configs.check(config)
   mesh = devices.mesh(config.devices)  # before anything else starts JAX
   source = load_data(config)
@@ -112,7 +113,7 @@ def build(config, beside='.', dry=False, evaluate=None) -> Experiment:
 
 def _misfit(block, groups, error):
   """The ConfigError for an error while a round was traced; the error itself where it is none of a user's."""
-  name = configs.resolve(block.method['name'], configs.functions(methods), 'method.name')
+  name = configs.resolve(block.method['name'], configs.KINDS['method'].choices, 'method.name')
   for what, function in [('method', name), *(('model', type(getattr(g.model, 'net', g.model))) for g in groups)]:
     if blame.is_foreign(function) and blame.raised_in(function, error):
       return ConfigError(blame.raised(what, function, error))
@@ -143,15 +144,9 @@ def initial_shapes(groups, made, seeds) -> tuple:
   """
 
   def of_group(group, init):
-    try:
+    net = type(getattr(group.model, 'net', group.model))
+    with blame.guard(f'groups, {group.name}: model', net, f'groups, {group.name}'):
       shapes = init.eval_shape(jax.random.key(0, impl=THREEFRY))
-    except Exception as error:
-      net = type(getattr(group.model, 'net', group.model))
-      if blame.is_foreign(net):
-        raise ConfigError(blame.raised(f'groups, {group.name}: model', net, error)) from error
-      if not isinstance(error, ValueError | TypeError):
-        raise
-      raise ConfigError(f'groups, {group.name}: {str(error).splitlines()[0]}') from error
     return jax.tree.map(lambda s: jax.ShapeDtypeStruct((len(seeds), *s.shape), s.dtype), shapes)
 
   return tuple(map(of_group, groups, made))

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from fedkd import config as base
 from fedkd import methods
 
 SUITES = ('digits', 'photos')
@@ -57,8 +58,8 @@ def settings(suite, profile) -> dict:
   """{name: Setting}."""
   one, both = nets(suite, profile)[:1], nets(suite, profile)
   pool = _pool(suite, profile)
-  skew = lambda concentration: {**pool, 'partition': 'inner_dirichlet', 'concentration': concentration}
-  few = {**pool, 'partition': 'few', 'per_class': 10}
+  skew = lambda concentration: {**pool, 'partition': base.partition('inner_dirichlet', concentration=concentration)}
+  few = {**pool, 'partition': base.partition('few', per_class=10)}
   return {
     'skew-0.1': Setting('Label skew, Dirichlet 0.1', skew(0.1), one, TOGETHER),
     'skew-1': Setting('Label skew, Dirichlet 1', skew(1.0), one, TOGETHER),
@@ -80,7 +81,7 @@ def _pool(suite, profile) -> dict:
 
 def _domains(suite, profile) -> tuple:
   """(title, fields of `config.data`): every client has a domain."""
-  common = {'clients': 4, 'partition': 'by_origin', 'test_share': 0.15, **SHARES}
+  common = {'clients': 4, 'partition': base.partition('by_origin'), 'test_share': 0.15, **SHARES}
   if suite == 'digits':
     name = 'rotated_mnist' if profile == 'paper' else 'rotated_mnist_5k'
     return 'The same digits at four angles', {'name': name, 'normalise': 'standard', 'aligned': True, **common}
