@@ -15,6 +15,7 @@ from fedkd import aggregate, codecs, ledger, losses, methods, models, optimizers
 from fedkd.federation import Federation, federation
 from fedkd.round import Report
 from fedkd.simulation import Simulation, SimulationState, simulation
+from fedkd.training import History, history, restore, train
 from fedkd.types import Client, Data, Download, Group, Masked, Method, Server
 
 __version__ = '0.1.0'
@@ -25,6 +26,7 @@ __all__ = [
   'Download',
   'Federation',
   'Group',
+  'History',
   'Masked',
   'Method',
   'Report',
@@ -34,13 +36,16 @@ __all__ = [
   'aggregate',
   'codecs',
   'federation',
+  'history',
   'ledger',
   'losses',
   'methods',
   'models',
   'optimizers',
   'plan',
+  'restore',
   'schedules',
   'servers',
   'simulation',
+  'train',
 ]
