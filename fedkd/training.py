@@ -49,10 +49,8 @@ class History(NamedTuple):
     """The evaluations as a tidy frame: a line per run, seed, evaluation, client and metric."""
     from fedkd.analysis import frames
 
-    return frames.concatenated(
-      frames.tidy([row for row in self.rows if row['run'] == run], known, run=run)
-      for run, known in self.clients.items()
-    )
+    of = lambda run: [row for row in self.rows if row['run'] == run]
+    return frames.concatenated(frames.tidy(of(run), known, run=run, method=run) for run, known in self.clients.items())
 
   def save(self, path: str | os.PathLike) -> None:
     """Saves rows and states in a directory, from which `restore` and `history` read them; what it held is replaced.
@@ -161,9 +159,7 @@ def _check(simulations, rounds, every, test):
   if not simulations:
     raise ValueError('simulation is an empty dict; give at least one, by name')
   for run, one in simulations.items():
-    kinds.check_is(
-      f'simulation[{run!r}]' if len(simulations) > 1 else 'simulation', one, Simulation, 'what fedkd.simulation returns'
-    )
+    kinds.check_is(f'simulation[{run!r}]', one, Simulation, 'what fedkd.simulation returns')
   kinds.whole_number('rounds', rounds)
   kinds.whole_number('every', every)
   if test is not None and (not isinstance(test, tuple | list) or len(test) != 2):
@@ -179,9 +175,7 @@ def _begun(run, simulation, begun, history) -> tuple[SimulationState, int]:
       raise ValueError(f'key is a state of another simulation than {run!r}; give a state of this one, or a key')
     return begun, seeds
   if begun is None:
-    raise ValueError(
-      f'key has nothing for the simulation {run!r}; give a key, or the state of every simulation by name'
-    )
+    raise ValueError(f'key has nothing for {run!r}; give a key, or the state of every simulation by name')
   if isinstance(begun, list | tuple):
     begun = jnp.stack(begun)
   seeds = begun.shape[0] if begun.ndim > (not jnp.issubdtype(begun.dtype, jax.dtypes.prng_key)) else 0
@@ -235,9 +229,7 @@ def _trained(run, simulation, begun, rounds, test, every, progress, history) -> 
         totals = {**totals, 'means': {}}
         show(count, history.rows[-1])
   except KeyboardInterrupt:
-    warnings.warn(
-      f'{run} was interrupted; it is returned as it was after round {_round_of(history.states[run])}', stacklevel=3
-    )
+    warnings.warn(f'{run} was interrupted, and is returned as of round {_round_of(history.states[run])}', stacklevel=3)
     return history, False
   return history, True
 
