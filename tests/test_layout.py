@@ -17,9 +17,9 @@ ROOMS = (
   'errors', 'checks', 'types', 'rows', 'losses', 'schedules', 'optimizers', 'examples', 'sharding', 'models',
   'inference', 'aggregate', 'plan', 'totals', 'ledger', 'codecs', 'local', 'distillation', 'round', 'servers',
   'methods', 'summary', 'federation', 'simulation', 'config', 'files', 'data', 'analysis', 'experiment',
-  'training', 'cli',
+  'history', 'training', 'cli',
 )  # fmt: skip
-ABOVE = ('config', 'files', 'data', 'analysis', 'experiment', 'training', 'cli')  # the core is all else
+ABOVE = ('config', 'files', 'data', 'analysis', 'experiment', 'history', 'training', 'cli')  # the core is all else
 HEAVY = {'matplotlib', 'pandas', 'orbax', 'tensorflow_datasets', 'rich', 'tensorboardX', 'absl', 'ml_collections'}
 # Models from files that a researcher has: the core's readers, of the path that they are given.
 READERS = {'fedkd.models.pretrained', 'fedkd.checks.npz'}

@@ -66,7 +66,7 @@ def test_saved_and_restored_it_goes_on_to_the_same_bits(simulation, trained, tmp
   history.save(tmp_path / 'run')  # replaces it
   restored = fedkd.restore(tmp_path / 'run', simulation)
   same_bits(restored, history.states['run'])
-  read = fedkd.history(tmp_path / 'run', simulation)
+  read = fedkd.History.read(tmp_path / 'run', simulation)
   state, whole = fedkd.train(simulation, restored, rounds=3, test=(X, Y), every=2, history=read)
   same_bits(state, trained[0])
   timeless = lambda history: [{k: v for k, v in row.items() if k != 'seconds'} for row in history.rows]
