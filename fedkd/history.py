@@ -36,10 +36,10 @@ class History(NamedTuple):
 
   def frame(self) -> 'pd.DataFrame':
     """The evaluations as a tidy frame: a line per run, seed, evaluation, client and metric."""
-    from fedkd.analysis import frames
+    from fedkd.analysis import tidy
 
     of = lambda run: [row for row in self.rows if row['run'] == run]
-    return frames.concatenated(frames.tidy(of(run), known, run=run, method=run) for run, known in self.clients.items())
+    return tidy.concatenated(tidy.tidy(of(run), known, run=run, method=run) for run, known in self.clients.items())
 
   def save(self, path: str | os.PathLike) -> None:
     """Saves rows and states in a directory, from which `restore` and `read` read them; what it held is replaced.

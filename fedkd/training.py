@@ -166,11 +166,11 @@ def _noted(history, run, state, totals) -> History:
   )
 
 
-def _accuracies(run, state) -> dict:
+def _accuracies(run, state) -> dict[str, Any]:
   """The accuracy fields of an evaluation, those of further predictions with their names."""
   if run.test is None:
     return {}
-  groups, fields = run.simulation.federation.groups, {}
+  groups, fields = run.simulation.federation.groups, {'test_rows': len(run.test[1])}
   owner = evaluated_in(groups, np.arange(clients(groups)))
   for name in predictions(run.simulation.method):
     accuracy = lifted(lambda s, name=name: run.simulation.accuracy(s, *run.test, name), run.seeds)(state)

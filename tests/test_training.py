@@ -9,7 +9,7 @@ import optax
 import pytest
 
 import fedkd
-from fedkd.analysis import frames
+from fedkd.analysis import tidy
 from fedkd.errors import ConfigError, DivergedError
 from helpers import CLASSES, assert_close, assert_same_bits, pool
 
@@ -80,12 +80,12 @@ def test_several_simulations_are_compared_in_one_frame(federation, simulation, t
   frame = history.frame()
   assert list(frame.columns[:4]) == ['run', 'method', 'seed', 'phase']
   of = frame[(frame['run'] == 'fedhe') & (frame['round'] == 2) & (frame['metric'] == 'accuracy')]
-  clients = of[of['client'] != frames.ALL]
+  clients = of[of['client'] != tidy.ALL]
   assert clients['value'].tolist() == trained[1].rows[1]['accuracy_per_client'][0]
   assert clients['examples'].tolist() == [30, 20, 40]
   assert clients['architecture'].nunique() == 2
-  assert of[of['client'] == frames.ALL]['value'].item() == pytest.approx(clients['value'].mean())
-  assert of[of['client'] == frames.ALL]['architecture'].isna().all()
+  assert of[of['client'] == tidy.ALL]['value'].item() == pytest.approx(clients['value'].mean())
+  assert of[of['client'] == tidy.ALL]['architecture'].isna().all()
 
 
 def test_a_loss_that_is_not_finite_ends_it_and_names_the_client(federation):

@@ -8,6 +8,7 @@ from typing import Any
 
 _HOMES = {
   'frames': ('read', 'by_seed'),
+  'tidy': ('runs', 'wide', 'summary', 'holm'),
   'statistics': ('interval', 'paired', 'published', 'spread', 'markdown'),
   'figures': (
     'curves',
