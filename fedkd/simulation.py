@@ -50,20 +50,27 @@ class Simulation(NamedTuple):
   run: (state, rounds) -> (state, Report with leaves [rounds, ...]), as one program; `rounds` is a Python int.
   accuracy: (state, x, y, inference='') -> float32[clients], of every client's model on shared examples, NaN where
     logits are; `inference` names one of the method's further `predictions`.
+  logits: (state, x, inference='') -> float32[clients, T, C] of every client's model on raw examples [T, ...].
+  predict: as `logits` -> int32[clients, T], the class with the largest.
   validation_accuracy: (state, inference='') -> float32[clients] on the held-out rows of the federation; [clients,
     domains] if it has domains, NaN for those without held-out rows.
   model: (state, client) -> (module, variables): `module.apply(variables, x, False)` gives (logits, out) for raw
     examples.
   models: state -> a tuple of those of all clients.
+  method, federation: what it was made of.
   """
 
   init: Callable[..., SimulationState]
   round: Callable[[SimulationState], tuple[SimulationState, Report]]
   run: Callable[[SimulationState, int], tuple[SimulationState, Report]]
   accuracy: Callable[..., jax.Array]
+  logits: Callable[..., jax.Array]
+  predict: Callable[..., jax.Array]
   validation_accuracy: Callable[..., jax.Array]
   model: Callable[[SimulationState, int], tuple]
   models: Callable[[SimulationState], tuple]
+  method: Method
+  federation: Federation
 
 
 def simulation(
@@ -127,6 +134,10 @@ def simulation(
   def correct(predict, arrays, state, x, y):
     return inference.correct_of_clients(method, groups, all_clients, rows, 0, ready(arrays, state), x, y, predict)
 
+  @functools.partial(jax.jit, static_argnums=0)
+  def outputs(predict, arrays, state, x):
+    return inference.logits_of_clients(method, groups, all_clients, rows, ready(arrays, state), x, predict)
+
   def ready(arrays, state):
     return calibrated(method, Federation(groups, *arrays[0]), state.federated, range(len(groups)))
 
@@ -135,6 +146,10 @@ def simulation(
   def accuracy(state, x, y, inference=''):
     tested = on_device(arguments.tested(x, y, federation.pool.example, groups[0].model.classes))
     return jnp.mean(correct(predict_by(method, inference), arrays, state, *tested), 1)
+
+  def logits(state, x, inference=''):
+    x = on_device(arguments.like_those('x', x, federation.pool.example))
+    return outputs(predict_by(method, inference), arrays, state, x)
 
   def validation_accuracy(state, inference=''):
     validation, domain = federation.validation, federation.domain
@@ -167,9 +182,13 @@ def simulation(
     round=lambda state: one(arrays, state),
     run=lambda state, rounds: several(arrays, state, kinds.whole_number('rounds', rounds)),
     accuracy=accuracy,
+    logits=logits,
+    predict=lambda state, x, inference='': jnp.argmax(logits(state, x, inference), -1),
     validation_accuracy=validation_accuracy,
     model=model,
     models=models,
+    method=method,
+    federation=federation,
   )
   try:
     key = jax.random.key(0, impl=kinds.THREEFRY)

@@ -12,10 +12,10 @@ import jax
 import numpy as np
 
 from fedkd import files
+from fedkd import totals as running
 from fedkd.config import to_json
 from fedkd.errors import DivergedError, StoppedError
 from fedkd.experiment import early_stopping, progress, scoring, warm_up
-from fedkd.experiment import totals as running
 from fedkd.experiment.build.assembly import Experiment
 from fedkd.experiment.hosts import hosts
 from fedkd.experiment.storage import checkpoint

@@ -227,3 +227,28 @@ def restore(opened, like, warn, tidy=True, accept=lambda step, notes: None):
       'or its models since, or choose another workdir'
     )
   return None
+
+
+def replace(directory, state, notes):
+  """Saves a state, as `save`, as the only one of a directory."""
+  with manager(directory, keep=1) as opened:
+    save(opened, (opened.latest_step() or 0) + 1, state, notes)
+
+
+def only(directory, like):
+  """(state, notes) that `replace` has written; `like`: notes -> pytree of ShapeDtypeStructs.
+
+  Raises:
+    ConfigError: if it cannot be read, or is not like that.
+  """
+  import orbax.checkpoint as ocp
+
+  def likewise(step):
+    digest = opened.restore(step, args=ocp.args.Composite(digest=ocp.args.JsonRestore())).digest
+    return like(digest['notes'])
+
+  with manager(directory, keep=1, tidy=False) as opened:
+    found = restore(opened, likewise, files.warn, tidy=False)
+  if found is None:
+    raise ConfigError(f'{directory} holds no state; give a directory that History.save has written')
+  return found[1:]
