@@ -15,6 +15,7 @@ PACKAGE = ROOT / 'fedkd'
 # Rooms from the bottom to the top; a file imports what stands before its own room, and its neighbours inside.
 ROOMS = (
   'errors', 'checks', 'types', 'rows', 'losses', 'schedules', 'optimizers', 'examples', 'sharding', 'models',
+  'inference', 'aggregate', 'plan', 'totals', 'ledger', 'codecs', 'local', 'distillation', 'round', 'servers',
   'methods', 'summary', 'federation', 'simulation', 'files', 'data', 'config', 'analysis', 'experiment', 'history',
   'training', 'cli',
 )  # fmt: skip

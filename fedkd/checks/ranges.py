@@ -209,7 +209,7 @@ def _kind(option) -> Any:
   return inner if inner in (bool, int, float, str) else None
 
 
-def _fits(value, option) -> bool:
+def _fits(value: Any, option: Any) -> bool:
   kind = _kind(option)
   if option is type(None) or value is None:
     return option is type(None) and value is None
@@ -221,13 +221,17 @@ def _fits(value, option) -> bool:
     return isinstance(value, tuple | list) and _length_fits(value, option) and _entries_fit(value, option)
   if kind in (bool, str) or isinstance(value, bool):
     return kind in (bool, str) and isinstance(value, kind)
-  if not isinstance(value, numbers.Integral if kind is int else numbers.Real):
+  if not _is_real(value, kind):
     return False
   allowed = _range(option)
   if allowed is None:
     return True
   most = MOST[kind] if allowed.most == math.inf else allowed.most
   return -MOST[float] <= value <= most and value in allowed
+
+
+def _is_real(value: Any, kind: type = float) -> bool:
+  return isinstance(value, numbers.Integral if kind is int else numbers.Real)
 
 
 def _length_fits(value, option) -> bool:
@@ -244,7 +248,7 @@ def _entries(value, option):
   return zip(value, [inner[0]] * len(value) if ... in inner else inner, strict=False)
 
 
-def _limit(value, words) -> str:
-  if not isinstance(value, numbers.Real) or 'at most' in words or abs(value) <= MOST[int]:
+def _limit(value: Any, words: str) -> str:
+  if not _is_real(value) or 'at most' in words or abs(value) <= MOST[int]:
     return ''
   return ', of at most 32 bits' if math.isfinite(value) else ', and finite'

@@ -13,13 +13,13 @@ from fedkd.checks import blame
 from fedkd.checks.kinds import THREEFRY
 from fedkd.data import sources
 from fedkd.errors import ConfigError
-from fedkd.experiment.hosts import devices, hosts
 from fedkd.experiment import offloaded_phase, phase, warm_up
-from fedkd.experiment.storage import warm_start
 from fedkd.experiment.build.checks import check_batches, check_states, make_early_stop
-from fedkd.experiment.build.groups import make_groups
 from fedkd.experiment.build.from_config import load_data, make_blocks, make_method, make_plan, make_split
+from fedkd.experiment.build.groups import make_groups
+from fedkd.experiment.hosts import devices, hosts
 from fedkd.experiment.programs import ExecutionOptions, Task
+from fedkd.experiment.storage import warm_start
 from fedkd.federation import Federation, everybodys, table
 from fedkd.models import pretrained
 from fedkd.models.initial import group_variables

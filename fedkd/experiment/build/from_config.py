@@ -8,8 +8,8 @@ import optax
 from fedkd import codecs, optimizers, schedules
 from fedkd import config as configs
 from fedkd.checks import blame
-from fedkd.data.splits import personal_splits, partition, skews, split
 from fedkd.data import sources
+from fedkd.data.splits import split
 from fedkd.errors import ConfigError
 from fedkd.experiment.build.groups import OPTIMIZER_FIELDS
 from fedkd.plan import Plan
@@ -94,8 +94,9 @@ def _check_tests(config):
   for field in ('test_share', 'merge_test'):
     if config.data[field]:
       raise ConfigError(
-        f'data.{field}={config.data[field]} cannot be combined with data.partition={configs.label(config.data.partition)!r}'
-        f', whose clients have test rows out of the official test set; set it to {type(config.data[field])(0)}'
+        f'data.{field}={config.data[field]} cannot be combined with '
+        f'data.partition={configs.label(config.data.partition)!r}, whose clients have test rows out of the official '
+        f'test set; set it to {type(config.data[field])(0)}'
       )
 
 
@@ -104,7 +105,9 @@ def _check_parts(config, parts, count, first=0):
   what, clients = f'data.partition {configs.label(config.data.partition)} returned', config.data.clients
   if not isinstance(parts, list | tuple) or len(parts) != clients:
     returned = len(parts) if isinstance(parts, list | tuple) else type(parts).__name__
-    raise ConfigError(f'{what} {returned} for data.clients={clients}; let it return one array of row numbers per client')
+    raise ConfigError(
+      f'{what} {returned} for data.clients={clients}; let it return one array of row numbers per client'
+    )
   for k, part in enumerate(map(np.asarray, parts)):
     if part.ndim != 1 or not np.issubdtype(part.dtype, np.integer) or not len(part):
       raise ConfigError(f'{what} {part.dtype}{list(part.shape)} for client {k}; let it be row numbers, at least one')

@@ -3,7 +3,6 @@
 import numpy as np
 
 from fedkd import config as configs
-from fedkd import models
 from fedkd.checks import ranges
 from fedkd.errors import ConfigError
 from fedkd.experiment.build.normalisation import normalisation
