@@ -1,7 +1,8 @@
 """The errors that end a run in one sentence."""
 
+import contextlib
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 
 class ConfigError(ValueError):
@@ -26,6 +27,27 @@ class StoppedError(RuntimeError):
   def __init__(self, signum: int, message: str):
     super().__init__(message)
     self.signum = signum
+
+
+@contextlib.contextmanager
+def told(sentence: Callable[[Exception], str], through: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+  """Around what raises many types for one reason, such as a damaged file: any of them becomes a ConfigError.
+
+  Args:
+    sentence: of the exception.
+    through: those that stay as they are.
+  """
+  try:
+    yield
+  except through:
+    raise
+  except Exception as error:
+    raise ConfigError(sentence(error)) from error
+
+
+def reason_of(error: Exception, longest: int = 150) -> str:
+  """The first line of an exception's message, or else its type."""
+  return (str(error).strip() or type(error).__name__).splitlines()[0][:longest]
 
 
 def check_known(names: Iterable[str], known: Iterable[str], what: str) -> None:

@@ -13,7 +13,6 @@ import numpy as np
 
 from fedkd import inference, round
 from fedkd.checks import arguments, kinds, ranges, returned
-from fedkd.errors import ConfigError
 from fedkd.federation import Federation, on_device
 from fedkd.inference import model_of, predict_by
 from fedkd.models.base import class_of
@@ -190,14 +189,10 @@ def simulation(
     method=method,
     federation=federation,
   )
-  try:
+  with returned.explained(returned.suspects(method, [class_of(group.model) for group in groups])):
     key = jax.random.key(0, impl=kinds.THREEFRY)
     after, _ = jax.eval_shape(lambda key: made.round(made.init(key)), key)  # incompatible parts fail here
-    kinds.check_generators('a state of this method or of its optimizer', after)
-  except Exception as error:
-    if told := returned.misfit(method, [class_of(group.model) for group in groups], error):
-      raise ConfigError(told) from None  # without JAX's frames and notes, of which there are fifty lines
-    raise
+  kinds.check_generators('a state of this method or of its optimizer', after)
   return made
 
 

@@ -84,10 +84,7 @@ def _nothing(like):
 
 
 def _initial(rule, init, like):
-  try:
-    return init(like)
-  except Exception as error:
-    raise ConfigError(blame.raised('init of rule', init, error)) from error
+  return blame.call('init of rule', init, like)
 
 
 def _function(rule):
@@ -108,11 +105,8 @@ def _returned(rule, update, *args):
     raise ConfigError(f'{_named(rule)} cannot be called: {error}; let it take {given}') from error
   except ValueError:  # a builtin without signature
     pass
-  try:
+  with blame.guard('rule', _function(rule)):
     returned = update(*args)
-  except Exception as error:
-    reason = (str(error).strip() or 'no message').splitlines()[0]
-    raise ConfigError(f'{_named(rule, error)} raised {type(error).__name__}: {reason}') from error
   if not (isinstance(returned, tuple) and len(returned) == 2):
     raise ConfigError(f'{_named(rule)} does not return a pair; let it return (tree, state)')
   for what, tree in zip(('tree', 'state'), returned, strict=True):

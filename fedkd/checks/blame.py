@@ -64,7 +64,7 @@ def named(function: Any) -> str:
 
 
 @contextlib.contextmanager
-def guard(what: str, function: Any, failed: str = '') -> Iterator[None]:
+def guard(what: str, function: Any, failed: str = '', through: tuple[type[Exception], ...] = ()) -> Iterator[None]:
   """Around a call of a function that a user may have written.
 
   Args:
@@ -72,6 +72,7 @@ def guard(what: str, function: Any, failed: str = '') -> Iterator[None]:
     function: whose line is told, if it is not this package's.
     failed: of one of this package's, how the sentence about an unfit value begins, 'plan sampled cannot be built'; '':
       the function is told, as that of a user.
+    through: exceptions that are let through.
 
   Raises:
     ConfigError: for an error in it, in one sentence with its line.
@@ -79,6 +80,8 @@ def guard(what: str, function: Any, failed: str = '') -> Iterator[None]:
   try:
     yield
   except ConfigError:
+    raise
+  except through:
     raise
   except Exception as error:  # what somebody's function raises can be anything
     if is_foreign(function) or not failed:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from fedkd.data import sources
 from fedkd.data.tfds import tfds_folder
-from fedkd.errors import ConfigError
+from fedkd.errors import ConfigError, reason_of
 
 EMBEDDED = {
   'mnist_5k': '5 000 real MNIST images that come with a dependency',
@@ -150,10 +150,6 @@ def _build(name, folder):
     )
   import tensorflow_datasets as tfds
 
-  try:
+  failed = f'data.name={name} could not be prepared in {folder}'
+  with told(lambda error: f'{failed} ({reason_of(error)}); check the name, or try again'):
     tfds.builder(name, data_dir=folder, file_format='array_record').download_and_prepare()
-  except Exception as error:  # each of TFDS, TensorFlow and the system has its own
-    reason = (str(error).strip() or type(error).__name__).splitlines()[0][:150]
-    raise ConfigError(
-      f'data.name={name} could not be prepared in {folder} ({reason}); check the name, or try again'
-    ) from error
