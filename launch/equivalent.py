@@ -27,4 +27,7 @@ EQUIVALENT: dict[str, str] = {
   '0))': EVEN,
   'losses.py mae: away(output, jax.lax.stop_gradient(target)) -> away(jax.lax.stop_gradient(target), output)': EVEN,
   'losses.py mse: away(output, jax.lax.stop_gradient(target)) -> away(jax.lax.stop_gradient(target), output)': EVEN,
+  'methods/ktpfl.py _passes: epochs + 1 -> epochs + 0 * 1': (
+    'the sum of 1..n-1 is that of 1..n less n: the first round of `epochs` passes may count as of the rise or not'
+  ),
 }
