@@ -281,15 +281,16 @@ def test_a_knowledge_rule_reduces_the_latest_logits():
   net = preprocessed(models.MLP((WIDTH,), classes=CLASSES))
   variables = {'batch_stats': {}, **net.init(KEY, images.example[:1], False)}
   group = types.Group('g', net, np.arange(3))
-  state = server.init(KEY, (group,), (variables,), (types.Data(images, None, None),))
+  data = (types.Data(images, None, None),)
+  state, server = server.init(KEY, (group,), (variables,), data), bound(server, (group,), data)
   logits = np.random.default_rng(0).normal(size=(3, CLASSES, CLASSES)).astype(np.float32)
   valid = jnp.ones((3, CLASSES), bool)
   knowledge = {'features': Masked(jnp.ones((3, CLASSES, WIDTH)), valid), 'logits': Masked(jnp.asarray(logits), valid)}
   knowledge['label'] = Masked(jnp.tile(jnp.arange(CLASSES), (3, 1)), valid)
   rows = jax.tree.map(lambda a: jnp.stack([a, a, a]), variables)
   uploads = ({'weights': {**rows, 'count': jnp.ones(3, jnp.int32)}, 'knowledge': knowledge},)
-  state, info = jax.jit(bound(server).receive)(KEY, jnp.int32(0), state, uploads, (jnp.arange(3),))
-  down = bound(server).send(KEY, jnp.int32(1), state, (jnp.arange(3),))[0].shared['knowledge']
+  state, info = jax.jit(server.receive)(KEY, jnp.int32(0), state, uploads, (jnp.arange(3),))
+  down = server.send(KEY, jnp.int32(1), state, (jnp.arange(3),))[0].shared['knowledge']
   np.testing.assert_allclose(down['logits'].value, np.median(logits, 0), rtol=1e-6)
   assert set(info) == {
     'known_classes',
