@@ -215,7 +215,7 @@ def test_every_option_of_the_autoencoder_reaches_it(monkeypatch):
   module, told = sys.modules['fedkd.methods.velo'], []
   bind = inspect.signature(generator).bind
   monkeypatch.setattr(module, 'generator', lambda *args, **how: told.append(bind(*args, **how).arguments) or CLASSES)
-  monkeypatch.setattr(module, 'features_and_logits', lambda features, **_: features(width=WIDTH))
+  monkeypatch.setattr(module, 'exchanging', lambda tx, logits, features, *_, **__: features(width=WIDTH))
   options = {'interval': 2, 'latent': 6, 'relu': True}
   cvae = {'lag': 1, 'epochs': 7, 'batch': 8, 'rate': 0.25}
   cvae = {f'cvae_{name}': value for name, value in cvae.items()}
