@@ -232,7 +232,7 @@ def test_it_first_learns_when_features_are_stored(monkeypatch, initial, lag, fir
   """Those of round 0 are there in round 1; with a lag they are learned from at the end of that."""
   module, told = sys.modules['fedkd.methods.velo'], []
   monkeypatch.setattr(module, 'generator', lambda **how: told.append(how['first']) or CLASSES)
-  monkeypatch.setattr(module, 'features_and_logits', lambda features, **_: features(width=WIDTH))
+  monkeypatch.setattr(module, 'exchanging', lambda tx, logits, features, *_, **__: features(width=WIDTH))
   methods.velo(optax.sgd(0.1), initial=initial, cvae_lag=lag)
   assert told == [first]
 
