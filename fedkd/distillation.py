@@ -10,7 +10,7 @@ import optax
 
 from fedkd import local
 from fedkd.models import base
-from fedkd.types import Pool, PyTree
+from fedkd.types import ClientInit, Pool, PyTree
 
 State = TypeVar('State', bound=Any)
 # learner -> (learner, sums), as `local.fit` returns them
@@ -46,6 +46,11 @@ def start(variables: dict, tx: optax.GradientTransformation) -> ClientState:
   """A client's first state, whose private optimizer continues from the phase before."""
   fresh = local.start(variables, tx)
   return ClientState(fresh.opt, fresh._replace(opt=variables.get('opt', fresh.opt)))
+
+
+def starting(tx: optax.GradientTransformation) -> ClientInit:
+  """The `init` of a client whose state is that of `start`."""
+  return lambda key, model, data, variables: start(variables, tx)
 
 
 def distill_and_revisit(

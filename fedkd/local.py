@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import optax
 
 from fedkd import optimizers
-from fedkd.types import Pool, PyTree
+from fedkd.types import ClientInit, Pool, PyTree
 
 # (params, batch_stats, key, rows of the batch) -> (loss, (batch_stats, sums))
 LossFn = Callable[[PyTree, PyTree, jax.Array, PyTree], tuple[jax.Array, tuple[PyTree, dict]]]
@@ -26,6 +26,11 @@ class Learner(NamedTuple):
 def start(variables: dict, tx: optax.GradientTransformation) -> Learner:
   """A learner at `variables` ({'params', 'batch_stats'}) with a fresh state of the optimizer `tx`."""
   return Learner(variables['params'], variables['batch_stats'], optimizers.init(tx, variables['params']))
+
+
+def starting(tx: optax.GradientTransformation) -> ClientInit:
+  """The `init` of a client whose state is a learner."""
+  return lambda key, model, data, variables: start(variables, tx)
 
 
 def resume(learner: Learner, tx: optax.GradientTransformation, keep: bool) -> Learner:

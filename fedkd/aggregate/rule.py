@@ -59,7 +59,7 @@ def as_rule(rule: AnyRule) -> Rule:
     tree = jax.tree.map(lambda new, row: jnp.asarray(new, row.dtype), tree, rows)
     return tree, jax.tree.map(lambda new, old: jnp.where(some, new, old).astype(jnp.result_type(old)), after, state)
 
-  return Rule(lambda like: _initial(rule, init, like), update)
+  return Rule(lambda like: blame.call('init of rule', init, like), update)
 
 
 def mapped(rule: AnyRule) -> Rule:
@@ -81,10 +81,6 @@ def name_of(rule: AnyRule) -> str:
 def _nothing(like):
   del like
   return ()
-
-
-def _initial(rule, init, like):
-  return blame.call('init of rule', init, like)
 
 
 def _function(rule):

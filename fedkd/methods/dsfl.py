@@ -67,28 +67,20 @@ def dsfl(
   work = local.Work(batch, steps, epochs)
   digest = local.Work(digest_batch, epochs=digest_epochs)
 
-  def init(key, model, data, variables):
-    del key, model, data
-    return distillation.start(variables, tx)
-
   def step(key, t, model, state, down, data):
     received, private = down.shared, examples.unshared(data)
     targets = servers.distillation_targets(received)
     away, loss_fn = distillation.towards(model, data.pool, distance), local.supervised(model, data.pool)
-
-    def distill(learner):
-      key_distill = jax.random.fold_in(key, 1)
-      return local.fit(key_distill, learner, tx, away, targets, digest, t)
-
-    def revisit(learner):
-      return local.fit(key, learner, tx, loss_fn, private, work, t)
-
-    distill = distill if digest_epochs else None
-    state, info = distillation.distill_and_revisit(state, tx, keep_optimizer, distill, revisit)
+    distill = lambda learner: local.fit(jax.random.fold_in(key, 1), learner, tx, away, targets, digest, t)
+    revisit = lambda learner: local.fit(key, learner, tx, loss_fn, private, work, t)
+    digests = distill if digest_epochs else None
+    state, info = distillation.distill_and_revisit(state, tx, keep_optimizer, digests, revisit)
     logits = infer(model, local.variables(state.learner), data.pool.example, received['index'])
     return state, {'knowledge': jax.nn.softmax(logits)}, info
 
-  own = Method(Client(init, step), server, lambda state, g: local.variables(state.client[g].learner))
+  own = Method(
+    Client(distillation.starting(tx), step), server, lambda state, g: local.variables(state.client[g].learner)
+  )
   return evaluated(own, inference, tx, digest)
 
 

@@ -105,13 +105,8 @@ def fccl(
         loss += weight * jnp.mean(jax.vmap(losses.kl_divergence)(target, logits / temperature))
       return loss, (batch_stats, local.tally(label, loss=loss))
 
-    def distill(learner):
-      key_distill = jax.random.fold_in(key, 1)
-      return local.fit(key_distill, learner, digest_tx, away, targets, digest, t)
-
-    def revisit(learner):
-      return local.fit(key, learner, tx, loss_fn, private, work, t)
-
+    distill = lambda learner: local.fit(jax.random.fold_in(key, 1), learner, digest_tx, away, targets, digest, t)
+    revisit = lambda learner: local.fit(key, learner, tx, loss_fn, private, work, t)
     state, info = distillation.distill_and_revisit(state, tx, keep_optimizer, distill, revisit)
     logits = inference.infer(model, local.variables(state.learner), data.pool.example, received['index'])
     return state, {'knowledge': logits}, info

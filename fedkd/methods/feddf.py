@@ -4,7 +4,7 @@ Algorithms 1 and 3.
 FedAvg within each architecture, after which the server distils all models that it received into every average.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import optax
 
@@ -65,16 +65,11 @@ def feddf(
   if drop_worst and validate == 'none':
     raise ValueError("drop_worst=True needs validation accuracies; set validate='public'")
   cosine = optax.cosine_decay_schedule(server_rate, max(server_steps, 1))
-  server = servers.distilled(
-    servers.weights(rule, per_group=True),
-    tx=server_tx or optax.chain(optax.clip_by_global_norm(clip), optax.adam(cosine)),
-    work=local.Work(server_batch, server_steps),
-    targets=targets,
-    start=start,
-    drop_worst=drop_worst,
-    patience=patience if validate == 'public' else None,
-    noise=distill_data == 'noise',
-  )
+  adam = server_tx or optax.chain(optax.clip_by_global_norm(clip), optax.adam(cosine))
+  training: dict[str, Any] = {'tx': adam, 'work': local.Work(server_batch, server_steps), 'start': start}
+  ensemble: dict[str, Any] = {'targets': targets, 'drop_worst': drop_worst, 'noise': distill_data == 'noise'}
+  waits = patience if validate == 'public' else None
+  server = servers.distilled(servers.weights(rule, per_group=True), patience=waits, **training, **ensemble)
   loss = lambda model, data, received: local.supervised(model, data.pool)
   made = averaging(tx, loss, local.Work(batch, steps, epochs), keep_optimizer=False, server=server)
   return made._replace(variables=lambda state, g: servers.global_model(state.server['weights'], g))

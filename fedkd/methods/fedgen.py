@@ -85,10 +85,6 @@ def fedgen(
   """
   work = local.Work(batch, steps, epochs)
 
-  def init(key, model, data, variables):
-    del key, model, data
-    return local.start(variables, tx)
-
   def step(key, t, model, learner, down, data):
     received, known, made = down.shared['weights'], down.shared['label'], down.shared['generator']
     net, some = generator_of(model, data, hidden), jnp.any(known)
@@ -129,12 +125,6 @@ def fedgen(
   adam = optimizers.scheduled(optimizers.adam(server_rate, WEIGHT_DECAY), lambda t: server_decay**t)
   shared = layer_subset.part(lambda *model: selected(share, *model), servers.weights(rule))
   server = feature_generator(
-    shared,
-    tx=adam,
-    work=local.Work(server_batch, server_steps),
-    hidden=hidden,
-    noise=noise,
-    ensemble=ensemble,
-    eta=eta,
+    shared, tx=adam, work=local.Work(server_batch, server_steps), hidden=hidden, noise=noise, ensemble=ensemble, eta=eta
   )
-  return Method(Client(init, step), server, variables)
+  return Method(Client(local.starting(tx), step), server, variables)

@@ -52,10 +52,6 @@ def fedgh(
   """
   work = local.Work(batch, steps, epochs)
 
-  def init(key, model, data, variables):
-    del key, model, data
-    return local.start(variables, tx)
-
   def step(key, t, model, learner, down, data):
     private, learner = data.private, local.resume(with_part(learner, down.shared), tx, False)
     loss_fn = local.supervised(model, data.pool)
@@ -71,7 +67,7 @@ def fedgh(
   others = tuple((f'{name}_head', way) for name, way in ways.items() if name != head)
   server = trained_head(local.Work(server_batch, epochs=server_epochs), server_rate)
   own = lambda state, g: local.variables(state.client[g])
-  return Method(Client(init, step), server, own, ways[head], predictions=others)
+  return Method(Client(local.starting(tx), step), server, own, ways[head], predictions=others)
 
 
 def trained_head(work: local.Work, rate: float) -> Server:

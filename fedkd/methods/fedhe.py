@@ -47,10 +47,6 @@ def fedhe(
   """
   work = local.Work(batch, steps, epochs)
 
-  def init(key, model, data, variables):
-    del key, model, data
-    return local.start(variables, tx)
-
   def step(key, t, model, learner, down, data):
     received = down.shared['knowledge']  # Masked: value [C, C], valid [C]
 
@@ -74,4 +70,4 @@ def fedhe(
     server = servers.class_means(cold_start=cold_start, refresh_every=refresh_every)
   else:
     server = servers.latest_class_knowledge(rule, cold_start=cold_start)
-  return Method(Client(init, step), server, lambda state, g: local.variables(state.client[g]))
+  return Method(Client(local.starting(tx), step), server, lambda state, g: local.variables(state.client[g]))

@@ -61,10 +61,6 @@ def fedmd(
   work = local.Work(batch, steps, epochs)
   digest = local.Work(digest_batch, epochs=digest_epochs)
 
-  def init(key, model, data, variables):
-    del key, model, data
-    return distillation.start(variables, tx)
-
   def step(key, t, model, state, down, data):
     key_distill, key_revisit = jax.random.split(key)
     received, private = down.shared, examples.OWN[rows](data)
@@ -73,16 +69,13 @@ def fedmd(
     targets = servers.distillation_targets(received)
     private = private._replace(size=jnp.where(received['consensus'].valid, private.size, 0))
     loss_fn = local.supervised(model, data.pool)
-
-    def distill(learner):
-      return local.fit(key_distill, learner, tx, away, targets, digest, t)
-
-    def revisit(learner):
-      return local.fit(key_revisit, learner, tx, loss_fn, private, work, t)
-
+    distill = lambda learner: local.fit(key_distill, learner, tx, away, targets, digest, t)
+    revisit = lambda learner: local.fit(key_revisit, learner, tx, loss_fn, private, work, t)
     state, info = distillation.distill_and_revisit(state, tx, keep_optimizer, distill, revisit)
     variables = local.variables(state.learner)
     return state, {'knowledge': inference.infer(model, variables, data.pool.example, received['index'])}, info
 
   server = servers.consensus(subset, rule, weights=weights)
-  return Method(Client(init, step), server, lambda state, g: local.variables(state.client[g].learner))
+  return Method(
+    Client(distillation.starting(tx), step), server, lambda state, g: local.variables(state.client[g].learner)
+  )

@@ -92,18 +92,10 @@ def felo(
     logits, features = (functools.partial(servers.buffered_class_means, limit) for limit in reversed(limits))
   else:
     logits = features = STORES[store]
-  training: dict[str, Any] = {'work': local.Work(batch, steps, epochs), 'alpha': alpha, 'upload': upload}
-  start: dict[str, Any] = {'initial': initial, 'load_in_initial': load_in_initial, 'equal_weights': equal_weights}
-  client = client_of(tx, **training, **start, kl_reduction=kl_reduction, kl_direction=kl_direction)
-  server = features_and_logits(
-    logits=logits,
-    features=features,
-    feature_align=feature_align,
-    initial=initial,
-    load_in_initial=load_in_initial,
-    rule=rule,
-  )
-  return Method(client, server, lambda state, g: servers.global_model(state.server['weights'], g))
+  start: dict[str, Any] = {'initial': initial, 'load_in_initial': load_in_initial, 'feature_align': feature_align}
+  loss: dict[str, Any] = {'alpha': alpha, 'kl_reduction': kl_reduction, 'kl_direction': kl_direction}
+  means: dict[str, Any] = {'upload': upload, 'equal_weights': equal_weights, 'rule': rule}
+  return exchanging(tx, logits, features, local.Work(batch, steps, epochs), **start, **loss, **means)
 
 
 def narrowed(feature: jax.Array, width: int) -> jax.Array:
@@ -111,10 +103,12 @@ def narrowed(feature: jax.Array, width: int) -> jax.Array:
   return feature.reshape(feature.shape[0], width, -1).mean(-1)
 
 
-def client_of(
+def exchanging(
   tx: optax.GradientTransformation,
-  *,
+  logits: Callable[..., Server],
+  features: Callable[..., Server],
   work: local.Work,
+  *,
   alpha: Weight,
   initial: Count,
   load_in_initial: bool,
@@ -122,8 +116,10 @@ def client_of(
   equal_weights: bool,
   kl_reduction: Reduction,
   kl_direction: Direction,
-) -> Client:
-  """The client of Felo and of Velo; arguments as in `felo`."""
+  feature_align: Alignment,
+  rule: aggregate.AnyRule,
+) -> Method:
+  """Felo or Velo, by the servers of `logits` and `features` (`features_and_logits`); other arguments as in `felo`."""
   keeps = initial > 0 and not load_in_initial  # weights between updates
 
   def init(key, model, data, variables):
@@ -166,4 +162,7 @@ def client_of(
     up = {'weights': {**after, 'count': jnp.int32(1) if equal_weights else private.size}, 'knowledge': knowledge}
     return (after if keeps else ()), up, local.report(sums)
 
-  return Client(init, step)
+  server = features_and_logits(
+    logits, features, feature_align=feature_align, initial=initial, load_in_initial=load_in_initial, rule=rule
+  )
+  return Method(Client(init, step), server, lambda state, g: servers.global_model(state.server['weights'], g))

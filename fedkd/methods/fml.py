@@ -62,10 +62,6 @@ def fml(
   own_tx = optax.chain(optax.clip_by_global_norm(CLIP), tx) if mutual == 'htfllib' else tx
   work = local.Work(batch, steps, epochs)
 
-  def init(key, model, data, variables):
-    del key, model, data
-    return local.start(variables, own_tx)
-
   def step(key, t, model, learner, down, data):
     nets = {'own': model, 'common': pair.common_model(model, common, data.pool.example)}
 
@@ -91,7 +87,7 @@ def fml(
   server = pair.common(common, servers.weights(rule))
   by_common = pair.by_common(common, lambda state: servers.variables_of(state, 0))
   own = lambda state, g: local.variables(state.client[g])
-  return Method(Client(init, step), server, own, predictions=(('common', by_common),))
+  return Method(Client(local.starting(own_tx), step), server, own, predictions=(('common', by_common),))
 
 
 def _away(logits, target, mutual):

@@ -69,31 +69,23 @@ def ktpfl(
 
   digest = local.Work(digest_batch, epochs=digest_epochs)
 
-  def init(key, model, data, variables):
-    del key, model, data
-    return distillation.start(variables, tx)
-
   def step(key, t, model, state, down, data):
     private, index = examples.unshared(data), down.shared['index']
     targets = servers.distillation_targets({**down.own, 'last': down.shared['last']})
     away, loss_fn = distillation.towards(model, data.pool, distance), local.supervised(model, data.pool)
     passes, before = _passes(t, epochs) if local.given(epochs) else (None, None)
     work = local.Work(batch, steps, passes)
-
-    def distill(learner):
-      key_distill = jax.random.fold_in(key, 1)
-      return local.fit(key_distill, learner, tx, away, targets, digest, t)
-
-    def revisit(learner):
-      return local.fit(key, learner, tx, loss_fn, private, work, t, before=before)
-
+    distill = lambda learner: local.fit(jax.random.fold_in(key, 1), learner, tx, away, targets, digest, t)
+    revisit = lambda learner: local.fit(key, learner, tx, loss_fn, private, work, t, before=before)
     state, info = distillation.distill_and_revisit(state, tx, keep_optimizer, distill, revisit)
     logits = inference.infer(model, local.variables(state.learner), data.pool.example, index)
     return state, {'knowledge': jax.nn.softmax(logits / temperature)}, info
 
   learning: dict[str, Any] = {'rho': rho, 'sharpen': sharpen, 'loss': coefficient_loss, 'rate': rate}
   server = servers.mixtures(subset, order=order, **learning)
-  return Method(Client(init, step), server, lambda state, g: local.variables(state.client[g].learner))
+  return Method(
+    Client(distillation.starting(tx), step), server, lambda state, g: local.variables(state.client[g].learner)
+  )
 
 
 def _passes(t, epochs):

@@ -48,10 +48,6 @@ def lg_fedavg(
   """
   work = local.Work(batch, steps, epochs)
 
-  def init(key, model, data, variables):
-    del key, model, data
-    return local.start(variables, tx)
-
   def step(key, t, model, learner, down, data):
     received, private = down.shared, data.private
     learner = local.resume(with_part(learner, received), tx, keep_optimizer)
@@ -66,7 +62,9 @@ def lg_fedavg(
     return with_part_in_each(local.variables(state.client[g]), received)
 
   select = lambda *model: selected(share, *model)
-  return Method(Client(init, step), layer_subset.part(select, servers.weights(rule), share == 'all'), variables)
+  return Method(
+    Client(local.starting(tx), step), layer_subset.part(select, servers.weights(rule), share == 'all'), variables
+  )
 
 
 def with_part(learner: local.Learner, received: dict) -> local.Learner:

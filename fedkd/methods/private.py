@@ -17,17 +17,13 @@ from fedkd.types import Client, Method
 def _alone(tx, work, keep_optimizer, rows) -> Method:
   """Cross-entropy on `rows(data)`; nothing is sent, nothing is averaged."""
 
-  def init(key, model, data, variables):
-    del key, model, data
-    return local.start(variables, tx)
-
   def step(key, t, model, learner, down, data):
     del down
     learner = local.resume(learner, tx, keep_optimizer)
     learner, sums = local.fit(key, learner, tx, local.supervised(model, data.pool), rows(data), work, t)
     return learner, {}, local.report(sums)
 
-  return Method(Client(init, step), silent(), lambda state, g: local.variables(state.client[g]))
+  return Method(Client(local.starting(tx), step), silent(), lambda state, g: local.variables(state.client[g]))
 
 
 @checked

@@ -63,10 +63,6 @@ def rhfl(
   work = local.Work(batch, steps, epochs)
   digest = local.Work(digest_batch, epochs=digest_epochs)
 
-  def init(key, model, data, variables):
-    del key, model, data
-    return distillation.start(variables, tx)
-
   def step(key, t, model, state, down, data):
     private, index = examples.unshared(data), down.shared['index']
     targets = servers.distillation_targets({**down.own, 'last': down.shared['last']})
@@ -78,13 +74,8 @@ def rhfl(
       loss = jnp.mean(symmetric(logits, data.pool.label[index], ce, rce)) + local.penalty(out)
       return loss, (batch_stats, local.tally(index, loss=loss))
 
-    def distill(learner):
-      key_distill = jax.random.fold_in(key, 1)
-      return local.fit(key_distill, learner, digest_tx, away, targets, digest, t)
-
-    def revisit(learner):
-      return local.fit(key, learner, tx, loss_fn, private, work, t)
-
+    distill = lambda learner: local.fit(jax.random.fold_in(key, 1), learner, digest_tx, away, targets, digest, t)
+    revisit = lambda learner: local.fit(key, learner, tx, loss_fn, private, work, t)
     state, info = distillation.distill_and_revisit(state, tx, keep_optimizer, distill, revisit)
     predict = lambda rows: inference.infer(model, local.variables(state.learner), data.pool.example, rows)
     lost = symmetric(predict(private.index), data.pool.label[private.index], ce, rce)
@@ -92,7 +83,9 @@ def rhfl(
     return state, {'knowledge': jax.nn.softmax(predict(index)), 'loss': mean}, info
 
   server = servers.confident(subset, beta)
-  return Method(Client(init, step), server, lambda state, g: local.variables(state.client[g].learner))
+  return Method(
+    Client(distillation.starting(tx), step), server, lambda state, g: local.variables(state.client[g].learner)
+  )
 
 
 def symmetric(logits: jax.Array, label: jax.Array, ce: float, rce: float) -> jax.Array:

@@ -99,20 +99,14 @@ def selective_fd(
   def after_distillation(state, model, received, pool, revisit):
     targets, due_now = servers.distillation_targets(received), state.due
     away = distillation.towards(model, pool, losses.cross_entropy)
-
-    def distill(learner):
-      key = jax.random.key(due_now['seed'], impl=THREEFRY)
-      return local.fit(key, learner, tx, away, targets, digest, due_now['round'])
-
+    key = jax.random.key(due_now['seed'], impl=THREEFRY)
+    distill = lambda learner: local.fit(key, learner, tx, away, targets, digest, due_now['round'])
     return distillation.distill_and_revisit(state.training, tx, keep_optimizer, distill, revisit)
 
   def step(key, t, model, state, down, data):
     private, index = examples.unshared(data), down.shared['index']
     loss_fn = local.supervised(model, data.pool)
-
-    def revisit(learner):
-      return local.fit(key, learner, tx, loss_fn, private, work, t)
-
+    revisit = lambda learner: local.fit(key, learner, tx, loss_fn, private, work, t)
     training, info = after_distillation(state, model, down.shared, data.pool, revisit)
     logits = inference.infer(model, local.variables(training.learner), data.pool.example, index)
     selected = state.selected[servers.places(data)[index]]

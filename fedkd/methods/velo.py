@@ -15,9 +15,8 @@ import optax
 from fedkd import aggregate, local, servers
 from fedkd.checks.ranges import Count, Positive, Range, Weight, checked
 from fedkd.losses import Direction
-from fedkd.methods.felo import Reduction, Upload, client_of
+from fedkd.methods.felo import Reduction, Upload, exchanging
 from fedkd.models.cvae import CVAE
-from fedkd.servers import features_and_logits
 from fedkd.servers.features_and_logits import Alignment
 from fedkd.types import Download, Method, Server
 
@@ -79,31 +78,14 @@ def velo(
   if vae_loss == 'code' and vae_variance != 1:
     raise ValueError(f"{vae_variance=} must be 1 with vae_loss='code', which has no variance")
   logits = _logits(upload, limits[1], knowledge_rule)
-  features = functools.partial(
-    generator,
-    limit=limits[0],
-    first=max(initial, 1 + cvae_lag),
-    interval=interval,
-    lag=cvae_lag,
-    tx=optax.adam(cvae_rate),
-    work=local.Work(cvae_batch, epochs=cvae_epochs),
-    latent=latent,
-    loss=LOSSES[vae_loss],
-    variance=vae_variance,
-    relu=relu,
-  )
-  training: dict[str, Any] = {'work': local.Work(batch, steps, epochs), 'alpha': alpha, 'upload': upload}
-  start: dict[str, Any] = {'initial': initial, 'load_in_initial': load_in_initial, 'equal_weights': equal_weights}
-  client = client_of(tx, **training, **start, kl_reduction=kl_reduction, kl_direction=kl_direction)
-  server = features_and_logits(
-    logits=logits,
-    features=features,
-    feature_align=feature_align,
-    initial=initial,
-    load_in_initial=load_in_initial,
-    rule=rule,
-  )
-  return Method(client, server, lambda state, g: servers.global_model(state.server['weights'], g))
+  rounds: dict[str, Any] = {'first': max(initial, 1 + cvae_lag), 'interval': interval, 'lag': cvae_lag}
+  training: dict[str, Any] = {'tx': optax.adam(cvae_rate), 'work': local.Work(cvae_batch, epochs=cvae_epochs)}
+  net: dict[str, Any] = {'latent': latent, 'loss': LOSSES[vae_loss], 'variance': vae_variance, 'relu': relu}
+  features = functools.partial(generator, limit=limits[0], **rounds, **training, **net)
+  start: dict[str, Any] = {'initial': initial, 'load_in_initial': load_in_initial, 'feature_align': feature_align}
+  loss: dict[str, Any] = {'alpha': alpha, 'kl_reduction': kl_reduction, 'kl_direction': kl_direction}
+  means: dict[str, Any] = {'upload': upload, 'equal_weights': equal_weights, 'rule': rule}
+  return exchanging(tx, logits, features, local.Work(batch, steps, epochs), **start, **loss, **means)
 
 
 def _logits(upload, limit, rule):

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from fedkd.rows import store_rows
 from fedkd.servers.class_knowledge import unless_empty
-from fedkd.servers.consensus import among, drawn, public_rows, row_numbers, uniform
+from fedkd.servers.consensus import first_request, next_request, row_numbers, uniform
 from fedkd.types import Download, Masked, Server, clients
 
 
@@ -59,34 +59,23 @@ def confident(subset: int, beta: float) -> Server:
 
   def init(key, groups, variables, data):
     del variables
-    public, rows = public_rows(data, subset)
-    count, index = clients(groups), drawn(key, public, rows, uniform)
-    return ConfidentState(
-      participated=jnp.zeros(count, bool),
-      next_rows=index,
-      known=jnp.zeros(count, bool),
-      consensus_rows=index,
-      loss=jnp.zeros(count),
-      has_consensus=jnp.zeros((), bool),
-      prediction=jnp.zeros((count, rows, groups[0].model.classes)),
-      weight=jnp.zeros(count),
-    )
+    request, zeros = first_request(key, groups, data, subset, uniform), jnp.zeros(clients(groups))
+    prediction = jnp.zeros((len(zeros), len(request['next_rows']), groups[0].model.classes))
+    return ConfidentState(known=zeros > 0, loss=zeros, weight=zeros, prediction=prediction, **request)
 
   def receive(key, t, groups, state, uploads, ids, data):
     every = jnp.concatenate(ids)
     if not every.shape[0]:
       return state, {}
     put = lambda old, name: store_rows(old, every, jnp.concatenate([up[name] for up in uploads]))
-    here, loss = among(every, len(state.participated)), put(state.loss, 'loss')
+    request, loss = next_request(key, state, every, data, subset, uniform), put(state.loss, 'loss')
+    here = request['participated']
     new = ConfidentState(
-      participated=here,
-      next_rows=drawn(key, *public_rows(data, subset), uniform),
       known=state.known | here,
-      consensus_rows=state.next_rows,
       loss=loss,
-      has_consensus=jnp.ones((), bool),
       prediction=put(jnp.zeros_like(state.prediction), 'knowledge'),
       weight=confidences(loss, state.loss, here, state.known, beta),
+      **request,
     )
     new = unless_empty(ids, new, state)
     return new, {'confidence_spread': jnp.std(new.weight)}

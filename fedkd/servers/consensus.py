@@ -72,9 +72,20 @@ def places(data: Data) -> jax.Array:
   return jnp.full(data.pool.label.shape, every[-1]).at[index].min(every)  # padding repeats a row: its first place
 
 
-def among(ids: jax.Array, count: int) -> jax.Array:
-  """bool[count], which of all clients are among `ids` int32[m], -1 for an empty slot."""
-  return store_rows(jnp.zeros(count, bool), ids, jnp.ones_like(ids, bool))
+def first_request(key: jax.Array, groups: tuple, data: Sequence[Data], subset: int, draw: Draw) -> dict:
+  """What the states of servers of public rows have in common, before the first round."""
+  rows, nobody = drawn(key, *public_rows(data, subset), draw), jnp.zeros(clients(groups), bool)
+  return {'participated': nobody, 'next_rows': rows, 'consensus_rows': rows, 'has_consensus': jnp.zeros((), bool)}
+
+
+def next_request(key: jax.Array, state, ids: jax.Array, data: Sequence[Data], subset: int, draw: Draw) -> dict:
+  """The fields of `first_request` after a round of the clients `ids`, -1 for an empty slot."""
+  return {
+    'participated': store_rows(jnp.zeros_like(state.participated), ids, jnp.ones_like(ids, bool)),
+    'next_rows': drawn(key, *public_rows(data, subset), draw),
+    'consensus_rows': state.next_rows,
+    'has_consensus': jnp.ones((), bool),
+  }
 
 
 def row_numbers(state, ids: tuple, always: bool = False) -> dict:
@@ -91,7 +102,7 @@ def row_numbers(state, ids: tuple, always: bool = False) -> dict:
 
 def distillation_targets(received: dict) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
   """What a download asks its client to distil, for `local.fit`: ((rows of the pool int32[M], targets [M, C]), how
-  count)."""
+  many)."""
   index, target, on = received['last']['index'].value, received['consensus'].value, received['consensus'].valid
   if not on.ndim:
     return (index, target), jnp.where(on, index.shape[0], 0)
@@ -137,18 +148,13 @@ def consensus(
 
   def init(key, groups, variables, data):
     del variables
-    public, count = public_rows(data, subset)
     if len(weights) not in (0, clients(groups)):
       raise ValueError(f'weights has {len(weights)} entries for {clients(groups)} clients; give one each, or ()')
-    index, blank = drawn(key, public, count, draw), jnp.zeros((count, groups[0].model.classes))
-    return ConsensusState(
-      consensus=blank,
-      participated=jnp.zeros(clients(groups), bool),
-      next_rows=index,
-      consensus_rows=index,
-      has_consensus=jnp.zeros(() if keep is None else count, bool),
-      rule=checked.init(blank),
-    )
+    request = first_request(key, groups, data, subset, draw)
+    blank = jnp.zeros((len(request['next_rows']), groups[0].model.classes))
+    if keep is not None:
+      request['has_consensus'] = jnp.zeros(len(blank), bool)
+    return ConsensusState(consensus=blank, rule=checked.init(blank), **request)
 
   def receive(key, t, groups, state, uploads, ids, data):
     every = jnp.concatenate(ids)
@@ -157,24 +163,17 @@ def consensus(
     trust = jnp.asarray(weights or (1.0,) * len(state.participated), jnp.float32)
     weight = jnp.where(every >= 0, trust[every], 0.0)
     knowledge = jax.tree.map(lambda *rows: jnp.concatenate(rows), *[up['knowledge'] for up in uploads])
+    request = next_request(key, state, every, data, subset, draw)
     if keep is None:
       reduced, memory = checked.update(knowledge, weight, state.rule)
-      has_consensus, reduced = jnp.ones((), bool), sharpen(reduced)
+      reduced = sharpen(reduced)
     else:
       weight = jnp.where(knowledge.valid, weight[:, None], 0.0)
       reduced, memory = checked.update(knowledge.value, weight, state.rule)
       predicted, reduced = jnp.any(weight > 0, 0), sharpen(reduced)
       # A rule's result is undefined for a row that nobody predicted; +inf there must not reach a client.
-      has_consensus, reduced = predicted & keep(reduced), jnp.where(predicted[:, None], reduced, 0)
-    new = ConsensusState(
-      consensus=reduced,
-      participated=among(every, len(state.participated)),
-      next_rows=drawn(key, *public_rows(data, subset), draw),
-      consensus_rows=state.next_rows,
-      has_consensus=has_consensus,
-      rule=state.rule,
-    )
-    some = jnp.any(weight > 0)
+      request['has_consensus'], reduced = predicted & keep(reduced), jnp.where(predicted[:, None], reduced, 0)
+    some, new = jnp.any(weight > 0), state._replace(consensus=reduced, **request)
     new = jax.tree.map(lambda after, before: jnp.where(some, after, before), new, state)
     info = {} if keep is None else {'labelled_rows': jnp.sum(new.has_consensus)}
     return new._replace(rule=memory), info

@@ -17,9 +17,9 @@ FEATURE_METRICS = {'knowledge_age': 'feature_age'}
 
 
 def features_and_logits(
-  *,
   logits: Callable[[], Server],
   features: Callable[..., Server],
+  *,
   feature_align: Alignment,
   initial: int,
   load_in_initial: bool,

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from fedkd.rows import store_rows
 from fedkd.servers.class_knowledge import unless_empty
-from fedkd.servers.consensus import among, drawn, public_rows, row_numbers, uniform
+from fedkd.servers.consensus import first_request, next_request, row_numbers, uniform
 from fedkd.types import Download, Masked, Server, clients
 
 STEP, FACTOR, TRIES = 0.01, 5.0, 5  # of a row: the mean absolute step sought; by what, and how often, it is scaled
@@ -57,36 +57,23 @@ def mixtures(
 
   def init(key, groups, variables, data):
     del variables
-    public, rows = public_rows(data, subset)
-    count, index = clients(groups), drawn(key, public, rows, uniform)
-    return MixturesState(
-      coefficient=jnp.full((count, count), 1 / count),
-      participated=jnp.zeros(count, bool),
-      next_rows=index,
-      consensus_rows=index,
-      mixing=jnp.full((count, count), 1 / count),
-      has_consensus=jnp.zeros((), bool),
-      prediction=jnp.zeros((count, rows, groups[0].model.classes)),
-    )
+    request, count = first_request(key, groups, data, subset, uniform), clients(groups)
+    prediction = jnp.zeros((count, len(request['next_rows']), groups[0].model.classes))
+    equal = jnp.full((count, count), 1 / count)
+    return MixturesState(coefficient=equal, mixing=equal, prediction=prediction, **request)
 
   def receive(key, t, groups, state, uploads, ids, data):
     every = jnp.concatenate(ids)
     if not every.shape[0]:
       return state, {}
     knowledge = jnp.concatenate([up['knowledge'] for up in uploads])
-    here, old = among(every, len(state.participated)), state.coefficient
+    request, old = next_request(key, state, every, data, subset, uniform), state.coefficient
+    here = request['participated']
     predicted = store_rows(jnp.zeros_like(state.prediction), every, knowledge)
     learned = jax.vmap(lambda row, own: step(row, own, predicted, here))(old, predicted)
     learned = jnp.where(here[:, None], learned, old)
-    new = MixturesState(
-      coefficient=learned,
-      participated=here,
-      next_rows=drawn(key, *public_rows(data, subset), uniform),
-      consensus_rows=state.next_rows,
-      mixing=learned if order == 'before' else old,
-      has_consensus=jnp.ones((), bool),
-      prediction=predicted,
-    )
+    mixing = learned if order == 'before' else old
+    new = MixturesState(coefficient=learned, mixing=mixing, prediction=predicted, **request)
     new = unless_empty(ids, new, state)
     return new, {'coefficient_spread': jnp.std(new.coefficient)}
 

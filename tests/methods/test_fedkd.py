@@ -10,8 +10,9 @@ from hypothesis import given
 
 from fedkd import ledger, local, methods, models
 from fedkd.methods.fedkd import confidence_weighted
-from fedkd.servers.low_rank import _decomposed, compress, expand, rank
+from fedkd.servers.low_rank import _decomposed, compress, expand, rank, updates
 from helpers import assert_close, assert_same_bits, bound
+from lone_servers import KEY, groups_of
 from small_nets import NARROW, Normed, in_vectors, made_with
 
 SGD = optax.sgd(0.1)
@@ -193,18 +194,11 @@ def test_the_share_of_the_energy_that_is_kept_rises_in_equal_steps_and_stays():
   server = methods.fedkd(SGD, NARROW, start=0.35, end=0.85, rounds=10, compress=True).server
   random = np.random.default_rng(0)
   left, right = (np.linalg.qr(random.normal(size=(n, 4)))[0] for n in (36, 4))
-  kernel = jnp.asarray(left * np.sqrt([0.4, 0.3, 0.2, 0.1]) @ right.T, jnp.float32)[None]
-  made = made_with(methods.fedkd(SGD, NARROW), clients=1)
-  change = jax.tree.map(
-    lambda a: kernel if a.shape == (36, 4) else jnp.zeros((1, *a.shape)), made.state.server.variables
-  )
-  upload = {'update': change, 'count': jnp.array([1]), 'index': jnp.array([0])}
-  receive = jax.jit(bound(server).receive)
-  ranks = []
-  for t in (0, 5, 10, 30):
-    state, _ = receive(made.key, t, made.state.server, (upload,), (jnp.arange(1),))
-    ranks.append(int(state.update['params']['net']['layers_0']['kernel'].scale.valid.sum()))
-  assert ranks == [1, 2, 3, 3]
+  kernel = jnp.asarray(left * np.sqrt([0.4, 0.3, 0.2, 0.1]) @ right.T, jnp.float32)
+  state = updates(lambda tree, t: compress(tree, 1.0)).init(KEY, groups_of(1), ({'w': 0 * kernel},), ())
+  upload = {'update': {'w': kernel[None]}, 'count': jnp.array([1]), 'index': jnp.array([0])}
+  receive = jax.jit(lambda t: bound(server).receive(KEY, t, state, (upload,), (jnp.arange(1),))[0])
+  assert [int(receive(t).update['w'].scale.valid.sum()) for t in (0, 5, 10, 30)] == [1, 2, 3, 3]
 
 
 def test_features_that_are_no_vectors_are_not_matched():

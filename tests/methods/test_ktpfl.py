@@ -101,6 +101,16 @@ def test_rows_stay_positive_and_sum_to_one_and_absent_clients_keep_their_shares(
   np.testing.assert_allclose(mass, 0.9, rtol=1e-6)
 
 
+def test_every_option_of_the_coefficients_reaches_them():
+  made = made_with(methods.ktpfl(SGD, rho=0.9, sharpen=3.0, rate=0.4, **TURN), rounds=1)
+  p = np.random.default_rng(1).dirichlet(np.ones(CLASSES), (3, SUBSET))
+  c = np.array([[0.5, 0.3, 0.2], [0.1, 0.6, 0.3], [0.4, 0.2, 0.4]])
+  state, uploads = made.state.server._replace(coefficient=jnp.float32(c)), ({'knowledge': jnp.float32(p)},)
+  state, _ = jax.jit(made.server.receive)(made.key, 0, state, uploads, (jnp.arange(3),))
+  expected = [in_numpy(i, c[i], p, rho=0.9, sharpen=3.0, rate=0.4)[0] for i in range(3)]
+  np.testing.assert_allclose(state.coefficient, expected, rtol=1e-4)
+
+
 class Party:
   """Softmax regression in float64, with a fresh SGD."""
 

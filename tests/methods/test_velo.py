@@ -215,7 +215,7 @@ def test_every_option_of_the_autoencoder_reaches_it(monkeypatch):
   module, told = sys.modules['fedkd.methods.velo'], []
   bind = inspect.signature(generator).bind
   monkeypatch.setattr(module, 'generator', lambda *args, **how: told.append(bind(*args, **how).arguments) or CLASSES)
-  monkeypatch.setattr(module, 'features_and_logits', lambda features, **_: features(width=WIDTH))
+  monkeypatch.setattr(module, 'exchanging', lambda tx, logits, features, *_, **__: features(width=WIDTH))
   options = {'interval': 2, 'latent': 6, 'relu': True}
   cvae = {'lag': 1, 'epochs': 7, 'batch': 8, 'rate': 0.25}
   cvae = {f'cvae_{name}': value for name, value in cvae.items()}
@@ -232,7 +232,7 @@ def test_it_first_learns_when_features_are_stored(monkeypatch, initial, lag, fir
   """Those of round 0 are there in round 1; with a lag they are learned from at the end of that."""
   module, told = sys.modules['fedkd.methods.velo'], []
   monkeypatch.setattr(module, 'generator', lambda **how: told.append(how['first']) or CLASSES)
-  monkeypatch.setattr(module, 'features_and_logits', lambda features, **_: features(width=WIDTH))
+  monkeypatch.setattr(module, 'exchanging', lambda tx, logits, features, *_, **__: features(width=WIDTH))
   methods.velo(optax.sgd(0.1), initial=initial, cvae_lag=lag)
   assert told == [first]
 
@@ -281,15 +281,16 @@ def test_a_knowledge_rule_reduces_the_latest_logits():
   net = preprocessed(models.MLP((WIDTH,), classes=CLASSES))
   variables = {'batch_stats': {}, **net.init(KEY, images.example[:1], False)}
   group = types.Group('g', net, np.arange(3))
-  state = server.init(KEY, (group,), (variables,), (types.Data(images, None, None),))
+  data = (types.Data(images, None, None),)
+  state, server = server.init(KEY, (group,), (variables,), data), bound(server, (group,), data)
   logits = np.random.default_rng(0).normal(size=(3, CLASSES, CLASSES)).astype(np.float32)
   valid = jnp.ones((3, CLASSES), bool)
   knowledge = {'features': Masked(jnp.ones((3, CLASSES, WIDTH)), valid), 'logits': Masked(jnp.asarray(logits), valid)}
   knowledge['label'] = Masked(jnp.tile(jnp.arange(CLASSES), (3, 1)), valid)
   rows = jax.tree.map(lambda a: jnp.stack([a, a, a]), variables)
   uploads = ({'weights': {**rows, 'count': jnp.ones(3, jnp.int32)}, 'knowledge': knowledge},)
-  state, info = jax.jit(bound(server).receive)(KEY, jnp.int32(0), state, uploads, (jnp.arange(3),))
-  down = bound(server).send(KEY, jnp.int32(1), state, (jnp.arange(3),))[0].shared['knowledge']
+  state, info = jax.jit(server.receive)(KEY, jnp.int32(0), state, uploads, (jnp.arange(3),))
+  down = server.send(KEY, jnp.int32(1), state, (jnp.arange(3),))[0].shared['knowledge']
   np.testing.assert_allclose(down['logits'].value, np.median(logits, 0), rtol=1e-6)
   assert set(info) == {
     'known_classes',

@@ -13,7 +13,7 @@ EQUIVALENT: dict[str, str] = {
   'methods/fedh2l.py _parts: jax.lax.stop_gradient(value) -> value': RECEIVED,
   'methods/fedhe.py fedhe.step.loss_fn: jax.lax.stop_gradient(logits) -> logits': AUXILIARY,
   'methods/fedproto.py client_of.step.loss_fn: jax.lax.stop_gradient(f) -> f': AUXILIARY,
-  "methods/felo.py client_of.step.loss_fn: jax.lax.stop_gradient({'features': of.T @ f, 'logits': class_sums(of, "
+  "methods/felo.py exchanging.step.loss_fn: jax.lax.stop_gradient({'features': of.T @ f, 'logits': class_sums(of, "
   "logits)}) -> {'features': of.T @ f, 'logits': class_sums(of, logits)}": AUXILIARY,
   'methods/fedgen.py fedgen.step.loss_fn: jax.lax.stop_gradient(of_generated(key_own, label)) -> '
   'of_generated(key_own, label)': '`losses.kl_divergence` stops the gradient into its target',
@@ -27,4 +27,7 @@ EQUIVALENT: dict[str, str] = {
   '0))': EVEN,
   'losses.py mae: away(output, jax.lax.stop_gradient(target)) -> away(jax.lax.stop_gradient(target), output)': EVEN,
   'losses.py mse: away(output, jax.lax.stop_gradient(target)) -> away(jax.lax.stop_gradient(target), output)': EVEN,
+  'methods/ktpfl.py _passes: epochs + 1 -> epochs + 0 * 1': (
+    'the sum of 1..n-1 is that of 1..n less n: the first round of `epochs` passes may count as of the rise or not'
+  ),
 }
