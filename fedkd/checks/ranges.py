@@ -221,11 +221,10 @@ def _fits(value, option) -> bool:
     return isinstance(value, tuple | list) and _length_fits(value, option) and _entries_fit(value, option)
   if kind in (bool, str) or isinstance(value, bool):
     return kind in (bool, str) and isinstance(value, kind)
-  if not isinstance(value, numbers.Integral if kind is int else numbers.Real):
-    return False
+  is_number: bool = isinstance(value, numbers.Integral if kind is int else numbers.Real)
   allowed = _range(option)
-  if allowed is None:
-    return True
+  if not is_number or allowed is None:
+    return is_number
   most = MOST[kind] if allowed.most == math.inf else allowed.most
   return -MOST[float] <= value <= most and value in allowed
 
@@ -245,6 +244,7 @@ def _entries(value, option):
 
 
 def _limit(value, words) -> str:
-  if not isinstance(value, numbers.Real) or 'at most' in words or abs(value) <= MOST[int]:
+  is_number: bool = isinstance(value, numbers.Real)
+  if not is_number or 'at most' in words or abs(value) <= MOST[int]:
     return ''
   return ', of at most 32 bits' if math.isfinite(value) else ', and finite'
