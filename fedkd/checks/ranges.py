@@ -116,9 +116,9 @@ def check(field: str, value: Any, annotation: Any) -> None:
     for i, (entry, of_entry) in enumerate(_entries(value, options[0])):
       check(f'{field}[{i}]', entry, of_entry)
   words = describe(annotation)
-  if all(_kind(option) in (Literal, None) for option in options):
-    raise ConfigError(f'{field}={short(value)} is unknown; choose {words}')
-  raise ConfigError(f'{field}={short(value)} must be {words}{_limit(value, words)}')
+  only_words = all(_kind(option) in (Literal, None) for option in options)
+  remedy = f'is unknown; choose {words}' if only_words else f'must be {words}{_limit(value, words)}'
+  raise ConfigError(f'{field}={short(value)} {remedy}')
 
 
 def _number(value):
