@@ -116,9 +116,9 @@ def check(field: str, value: Any, annotation: Any) -> None:
     for i, (entry, of_entry) in enumerate(_entries(value, options[0])):
       check(f'{field}[{i}]', entry, of_entry)
   words = describe(annotation)
-  if all(_kind(option) in (Literal, None) for option in options):
-    raise ConfigError(f'{field}={short(value)} is unknown; choose {words}')
-  raise ConfigError(f'{field}={short(value)} must be {words}{_limit(value, words)}')
+  only_words = all(_kind(option) in (Literal, None) for option in options)
+  remedy = f'is unknown; choose {words}' if only_words else f'must be {words}{_limit(value, words)}'
+  raise ConfigError(f'{field}={short(value)} {remedy}')
 
 
 def _number(value):
@@ -209,7 +209,7 @@ def _kind(option) -> Any:
   return inner if inner in (bool, int, float, str) else None
 
 
-def _fits(value: Any, option: Any) -> bool:
+def _fits(value, option) -> bool:
   kind = _kind(option)
   if option is type(None) or value is None:
     return option is type(None) and value is None
@@ -221,17 +221,12 @@ def _fits(value: Any, option: Any) -> bool:
     return isinstance(value, tuple | list) and _length_fits(value, option) and _entries_fit(value, option)
   if kind in (bool, str) or isinstance(value, bool):
     return kind in (bool, str) and isinstance(value, kind)
-  if not _is_real(value, kind):
-    return False
+  is_number: bool = isinstance(value, numbers.Integral if kind is int else numbers.Real)
   allowed = _range(option)
-  if allowed is None:
-    return True
+  if not is_number or allowed is None:
+    return is_number
   most = MOST[kind] if allowed.most == math.inf else allowed.most
   return -MOST[float] <= value <= most and value in allowed
-
-
-def _is_real(value: Any, kind: type = float) -> bool:
-  return isinstance(value, numbers.Integral if kind is int else numbers.Real)
 
 
 def _length_fits(value, option) -> bool:
@@ -248,7 +243,8 @@ def _entries(value, option):
   return zip(value, [inner[0]] * len(value) if ... in inner else inner, strict=False)
 
 
-def _limit(value: Any, words: str) -> str:
-  if not _is_real(value) or 'at most' in words or abs(value) <= MOST[int]:
+def _limit(value, words) -> str:
+  is_number: bool = isinstance(value, numbers.Real)
+  if not is_number or 'at most' in words or abs(value) <= MOST[int]:
     return ''
   return ', of at most 32 bits' if math.isfinite(value) else ', and finite'

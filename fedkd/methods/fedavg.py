@@ -58,8 +58,11 @@ def with_statistics(method: Method, statistics: Statistics) -> Method:
 
   def variables(state: State, g: int) -> dict:
     own, params = state.client[g]['batch_stats'], method.variables(state, g)['params']
-    rows = (jax.tree.leaves(own) or jax.tree.leaves(params))[0].shape[0]
-    return {'params': jax.tree.map(lambda a: jnp.broadcast_to(a, (rows, *a.shape[1:])), params), 'batch_stats': own}
+    client_count = (jax.tree.leaves(own) or jax.tree.leaves(params))[0].shape[0]
+    return {
+      'params': jax.tree.map(lambda a: jnp.broadcast_to(a, (client_count, *a.shape[1:])), params),
+      'batch_stats': own,
+    }
 
   return method._replace(client=Client(init, step), server=method.server._replace(init=first), variables=variables)
 

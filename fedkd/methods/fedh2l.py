@@ -123,8 +123,8 @@ def fedh2l(
     learner = state['learner']
     state = {**state, 'shown': local.variables(learner)}
 
-    rows = data.private if local_rows == 'own' else examples.known(data)
-    index = rows.index[local.draw(key_local, rows.index.shape[0], rows.size, batch)]
+    trained_on = data.private if local_rows == 'own' else examples.known(data)
+    index = trained_on.index[local.draw(key_local, trained_on.index.shape[0], trained_on.size, batch)]
     loss_fn = jax.value_and_grad(local.supervised(model, data.pool), has_aux=True)
     (loss, (batch_stats, _)), grads = loss_fn(learner.params, learner.batch_stats, key_pass, index)
     state['reference'] = jax.tree.map(jnp.add, state['reference'], grads)

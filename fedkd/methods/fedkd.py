@@ -84,7 +84,7 @@ def fedkd(
     state = {'own': local.start(variables, tx), 'common': unknown, 'trained': jnp.bool_(False)}
     if not hidden:
       return state
-    narrow, wide = (pair.width(m, v, data) for m, v in ((net, shapes), (model, variables)))
+    narrow, wide = (pair.width(m, data) for m in (net, model))
     link = {'params': {'kernel': torch_kernel(key, (narrow, wide))}, 'batch_stats': {}}
     return {**state, 'link': local.start(link, tx)}
 

@@ -60,7 +60,7 @@ def fedmrl(
     net = pair.common_model(model, common, data.pool.example)
     blank = data.pool.example[:1]
     initial = {'batch_stats': {}, **jax.tree.map(jnp.zeros_like, jax.eval_shape(lambda: net.init(key, blank, False)))}
-    wide, narrow = (pair.width(m, v, data) for m, v in ((model, variables), (net, initial)))
+    wide, narrow = (pair.width(m, data) for m in (model, net))
     projection = TorchDense(wide).init(key, jnp.zeros((1, narrow + wide)))
     link = local.start({'batch_stats': {}, **projection}, tx)
     return {'own': local.start(variables, tx), 'link': link, 'common': of_model(initial), 'trained': jnp.bool_(False)}
@@ -133,10 +133,9 @@ def _checked_widths(common, server: Server) -> Server:
   """`server`, which refuses a common model whose features are wider than those of a group."""
 
   def init(key, groups, variables, data):
-    for group, own, given in zip(groups, variables, data, strict=True):
-      net, blank = pair.common_model(group.model, common, given.pool.example), given.pool.example[:1]
-      shapes = jax.eval_shape(lambda net=net, blank=blank: net.init(key, blank, False))
-      narrow, wide = pair.width(net, shapes, given), pair.width(group.model, own, given)
+    for group, given in zip(groups, data, strict=True):
+      net = pair.common_model(group.model, common, given.pool.example)
+      narrow, wide = pair.width(net, given), pair.width(group.model, given)
       if narrow > wide:
         raise ValueError(
           f'groups: the features of {group.name} have {wide} numbers, fewer than the {narrow} of the common model; '

@@ -159,12 +159,12 @@ def _corners(rule) -> Server:
   def receive(key, t, groups, state, uploads, ids, data):
     whole, memory = state['params'][_widest(state['params'])], state['rule']
     cuts = [dict(cut.value) for cut in state['cuts']]
-    rows = [up['params'] for up in uploads]
+    uploaded = [up['params'] for up in uploads]
     held = [_holders(up, slots, state['head']) for up, slots in zip(uploads, ids, strict=True)]
     if rule is None:
-      whole = _mean_of_holders(whole, rows, held, cuts)
+      whole = _mean_of_holders(whole, uploaded, held, cuts)
     else:
-      whole, memory = _by_rule(by_number, whole, rows, held, cuts, memory)
+      whole, memory = _by_rule(by_number, whole, uploaded, held, cuts, memory)
     return {**state, 'params': _all_corners(whole, state['params'], cuts), 'rule': memory}, {}
 
   def send(key, t, groups, state, ids, data):
@@ -193,11 +193,11 @@ def _holders(upload, slots, head):
   return jax.tree.map(held, upload['params'], head)
 
 
-def _mean_of_holders(whole, rows, held, cuts):
-  """Every number's mean over the rows that hold it; `whole` where none does. `rows`, `held`: trees per group,
+def _mean_of_holders(whole, uploaded, held, cuts):
+  """Every number's mean over the uploads that hold it; `whole` where none does. `uploaded`, `held`: trees per group,
   the latter of weights."""
   sums, holders = jax.tree.map(jnp.zeros_like, whole), jax.tree.map(jnp.zeros_like, whole)
-  for group, holds, cut in zip(rows, held, cuts, strict=True):
+  for group, holds, cut in zip(uploaded, held, cuts, strict=True):
     # Padding, not `at[corner].add`, which would be a scatter.
     add = lambda old, new, cut=cut: old + corners.padded(new, old.shape, cut)
     products = aggregate.total(lambda p, w: jax.tree.map(jnp.multiply, p, w), group, holds)
@@ -206,21 +206,21 @@ def _mean_of_holders(whole, rows, held, cuts):
   return jax.tree.map(lambda s, h, old: jnp.where(h > 0, s / jnp.maximum(h, 1), old), sums, holders, whole)
 
 
-def _by_rule(by_number, whole, rows, held, cuts, memory):
+def _by_rule(by_number, whole, uploaded, held, cuts, memory):
   """(every number reduced by a mapped rule, the rule's states per leaf); arguments as in `_mean_of_holders`."""
 
   def reduce(old, state, leaves, holders):
     padded = lambda a, cut: corners.padded(a, (a.shape[0], *old.shape), cut).reshape(-1, old.size)
-    table = lambda groups: jnp.concatenate(list(map(padded, groups, cuts)))
+    table = lambda trees: jnp.concatenate(list(map(padded, trees, cuts)))
     weight = table(holders)
     new, state = by_number.update(table(leaves), weight, state)
     return jnp.where(jnp.any(weight > 0, 0), new, old.reshape(-1)).reshape(old.shape), state
 
   leaves, structure = jax.tree.flatten(whole)
   per_leaf = lambda trees: zip(*map(jax.tree.leaves, trees), strict=True)
-  if not sum(jax.tree.leaves(tree)[0].shape[0] for tree in rows):  # no slots at all
+  if not sum(jax.tree.leaves(tree)[0].shape[0] for tree in uploaded):  # no slots at all
     return whole, memory
-  reduced = list(map(reduce, leaves, memory, per_leaf(rows), per_leaf(held)))
+  reduced = list(map(reduce, leaves, memory, per_leaf(uploaded), per_leaf(held)))
   return jax.tree.unflatten(structure, [new for new, _ in reduced]), tuple(state for _, state in reduced)
 
 

@@ -22,8 +22,8 @@ def common_model(model: nn.Module, net: nn.Module, example: jax.Array) -> nn.Mod
   return model.clone(net=adapted(net, jnp.zeros((1, *example.shape[1:]), example.dtype)))
 
 
-def width(model: nn.Module, variables: dict, data: Data) -> int:
-  """Numbers in the feature vector of one example; `variables` may be shapes.
+def width(model: nn.Module, data: Data) -> int:
+  """Feature dimension of a model.
 
   Raises:
     ValueError: for a model without features, or whose features are not vectors.

@@ -14,13 +14,13 @@ from fedkd.servers import silent
 from fedkd.types import Client, Method
 
 
-def _alone(tx, work, keep_optimizer, rows) -> Method:
-  """Cross-entropy on `rows(data)`; nothing is sent, nothing is averaged."""
+def _alone(tx, work, keep_optimizer, examples_of) -> Method:
+  """Cross-entropy on `examples_of(data)`; nothing is sent, nothing is averaged."""
 
   def step(key, t, model, learner, down, data):
     del down
     learner = local.resume(learner, tx, keep_optimizer)
-    learner, sums = local.fit(key, learner, tx, local.supervised(model, data.pool), rows(data), work, t)
+    learner, sums = local.fit(key, learner, tx, local.supervised(model, data.pool), examples_of(data), work, t)
     return learner, {}, local.report(sums)
 
   return Method(Client(local.starting(tx), step), silent(), lambda state, g: local.variables(state.client[g]))
@@ -62,8 +62,8 @@ def agg(
   scope: 'everyone', the training data of all clients (FedMD's pooled training); or 'public', its own and the public
     rows (AGG in FedH2L's paper).
   """
-  rows = examples.known if scope == 'public' else lambda data: data.everyone
-  return _alone(tx, local.Work(batch, steps, epochs), keep_optimizer, rows)
+  examples_of = examples.known if scope == 'public' else lambda data: data.everyone
+  return _alone(tx, local.Work(batch, steps, epochs), keep_optimizer, examples_of)
 
 
 @checked
