@@ -47,7 +47,7 @@ def parse(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> l
   Raises:
     ConfigError: for a config that cannot be made, or a flag that cannot be, in one sentence.
   """
-  argv = _config_first([_written_out(word) for word in _joined(argv)])
+  argv = _config_first([written_out(word) for word in _joined(argv)])
   flag_values['config'].parser.argv[:] = argv  # type: ignore[attr-defined]
   try:
     return flag_values(argv)
@@ -66,7 +66,7 @@ def _joined(argv):
   return out
 
 
-def _written_out(word):
+def written_out(word: str) -> str:
   """`--config.data.partition=NAME` and `--config.data.ways=3` as fields of the block."""
   word = re.sub(r'^(--?config\.data\.partition)(?==)', r'\1.name', word)
   return re.sub(rf'^(--?(?:no)?config\.data)\.({"|".join(FLAT)})(?==|$)', r'\1.partition.\2', word)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ml_collections import ConfigDict
+from ml_collections import ConfigDict, config_dict
 
 from fedkd.checks import ranges
 from fedkd.config.choices import KINDS, PARTITIONS, block, factory
@@ -39,8 +39,9 @@ def migrate(config: Any) -> Any:
     return config
   name = chosen['name'] if is_block else chosen
   values = {**({k: v for k, v in chosen.items() if k != 'name'} if is_block else {}), **flat}
-  del data['partition']  # of another type
-  data['partition'] = _block(name, values, isinstance(data, ConfigDict))
+  made = _block(name, values, isinstance(data, ConfigDict))
+  # Of no type of its own, so that a name may take its place.
+  data['partition'] = config_dict.FieldReference(made, field_type=object) if isinstance(data, ConfigDict) else made
   return config
 
 

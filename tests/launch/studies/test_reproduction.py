@@ -355,7 +355,7 @@ def test_the_largest_drop_is_below_the_best_so_far_of_the_last_phase():
 def test_fedgens_rows_are_those_of_its_paper():
   rows = {row.name: reproduction.config_of(row, 'paper') for row in REGISTRY['fg-mnist-0.05'].rows}
   assert {(c.rounds, c.data.clients, c.plan.ratio) for c in rows.values()} == {(200, 20, 0.5)}
-  assert {c.data.concentration for c in rows.values()} == {0.05}
+  assert {c.data.partition.concentration for c in rows.values()} == {0.05}
   assert {(c.method.steps, c.method.batch) for c in rows.values()} == {(20, 32)}
   assert {c.schedule.decay for c in rows.values()} == {0.99}
   assert len({json.dumps(configs.to_json(config.data), sort_keys=True) for config in rows.values()}) == 1  # one split
