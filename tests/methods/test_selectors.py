@@ -132,6 +132,7 @@ def estimated_from(monkeypatch, known, rows, size, auxiliary=4):
     (0.3, 10, 5, 1, 3),  # of the rows there are, not of those there could be
     (0.29, 100, 100, 29, 29),  # 28.999999999999996 as the host multiplies
     (0.072, 375, 375, 27, 27),  # 26.999998 as 32 bits do
+    (0.21, 300, 300, 63, 63),  # 62.99999
     (0.01, 5, 5, 1, 1),  # at least one
   ],
 )
