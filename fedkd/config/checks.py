@@ -93,7 +93,8 @@ def differences(old: dict, new: dict) -> list[str]:
 
   A field that did not exist at the time of the old run counts as having had its default.
   """
-  old, new = migrate(copy.deepcopy(check_stored(old, 'the older run', trust=True))), migrate(copy.deepcopy(new))
+  new = migrate(copy.deepcopy(new))
+  old = migrate(copy.deepcopy(check_stored(old, 'the older run', trust=True)), at(new, 'data.partition') or ())
   since = _defaults(old, new)
   flat_old, flat_new = flatten(old), flatten(new)
   flat_old = {**{k: v for k, v in flatten(since).items() if k in flat_new}, **flat_old}

@@ -21,11 +21,12 @@ MOVED = {
 }
 
 
-def migrate(config: Any) -> Any:
+def migrate(config: Any, like: Any = ()) -> Any:
   """A config, or one as JSON, with `data.partition` as a block; changed in place where it is not.
 
   Fields of `data` that are arguments of its partition are moved into the block, and others of `FLAT` dropped, which
-  say nothing about that partition.
+  say nothing about that partition. Of one outside fedkd that is named in JSON, which is not looked up, `like` says what
+  its arguments are.
   """
   data = config.get('data') if isinstance(config, dict | ConfigDict) else None
   if not isinstance(data, dict | ConfigDict) or 'partition' not in data:
@@ -39,7 +40,7 @@ def migrate(config: Any) -> Any:
     return config
   name = chosen['name'] if is_block else chosen
   values = {**({k: v for k, v in chosen.items() if k != 'name'} if is_block else {}), **flat}
-  made = _block(name, values, isinstance(data, ConfigDict))
+  made = _block(name, values, isinstance(data, ConfigDict), like)
   # Of no type of its own, so that a name may take its place.
   data['partition'] = config_dict.FieldReference(made, field_type=object) if isinstance(data, ConfigDict) else made
   return config
@@ -59,10 +60,10 @@ def moved(name: Any) -> Any:
   return name
 
 
-def _block(name, values, as_config) -> Any:
+def _block(name, values, as_config, like) -> Any:
   """The block of a partition, with those of the values that are its arguments."""
-  if isinstance(name, str) and ':' in name and not as_config:  # stored: nothing is imported before it is trusted
-    return {'name': name, **values}
+  if isinstance(name, str) and ':' in name and not as_config:
+    return {'name': name, **{key: value for key, value in values.items() if key in like}}
   known = factory(KINDS['data.partition'], name)[1]
   for key in values.keys() - known.keys():  # of no use here, but no nonsense either
     ranges.check(f'data.{key}', values[key], ARGUMENTS.get(key))

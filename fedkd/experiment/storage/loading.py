@@ -39,9 +39,8 @@ def read_config(workdir: str | pathlib.Path, trust: bool = False) -> ConfigDict:
   default, saved = configs.default().to_dict(), configs.check_stored(files.read_sealed(path), workdir, trust)
   if not isinstance(saved.get('data'), dict):
     raise ConfigError(f'workdir={workdir}: config.json is damaged (it has no data); restore the file')
-  saved['data'] = {**default['data'], **configs.migrate(saved)['data']}
-  config = ConfigDict(configs.freeze({**default, **saved}))
-  return configs.migrate(config) if trust else config
+  saved['data'] = {**default['data'], **saved['data']}
+  return configs.migrate(ConfigDict(configs.freeze({**default, **saved})))
 
 
 def load(
