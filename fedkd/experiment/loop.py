@@ -48,7 +48,7 @@ class Progress(NamedTuple):
 
   at: int  # rounds of the phase
   state: Any
-  totals: dict  # `experiment.totals`
+  totals: dict  # `totals`
   pace: float = 0.0  # seconds a round, 0: not known yet
   safe_at: int = 0  # the round of the last checkpoint
   safe: float = 0.0  # when that was
