@@ -30,7 +30,7 @@ class StoppedError(RuntimeError):
 
 
 @contextlib.contextmanager
-def told(sentence: Callable[[Exception], str], through: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+def in_a_sentence(sentence: Callable[[Exception], str], through: tuple[type[Exception], ...] = ()) -> Iterator[None]:
   """Around what raises many types for one reason, such as a damaged file: any of them becomes a ConfigError.
 
   Args:

@@ -151,5 +151,5 @@ def _build(name, folder):
   import tensorflow_datasets as tfds
 
   failed = f'data.name={name} could not be prepared in {folder}'
-  with told(lambda error: f'{failed} ({reason_of(error)}); check the name, or try again'):
+  with in_a_sentence(lambda error: f'{failed} ({reason_of(error)}); check the name, or try again'):
     tfds.builder(name, data_dir=folder, file_format='array_record').download_and_prepare()

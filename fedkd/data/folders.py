@@ -4,7 +4,7 @@ import numpy as np
 
 from fedkd.data.cache import cached, fingerprint
 from fedkd.data.limits import LIMIT, MOST_SIDE, check_size
-from fedkd.errors import ConfigError, told
+from fedkd.errors import ConfigError, in_a_sentence
 
 SPLITS = ('train', 'test')
 # Of Pillow, with 8 bits per channel or fewer.
@@ -144,5 +144,5 @@ def _open(name, path, use):
 
   # Every decoder of Pillow has its own exceptions; and there are images that unpack to too many pixels.
   damaged = lambda error: f'data.name={name}: {path} cannot be read ({error}); repair or remove it'
-  with told(damaged), Image.open(path) as opened:
+  with in_a_sentence(damaged), Image.open(path) as opened:
     return use(opened)

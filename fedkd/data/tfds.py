@@ -12,7 +12,7 @@ import numpy as np
 from fedkd.checks.kinds import short
 from fedkd.data.cache import cached, fingerprint
 from fedkd.data.limits import LIMIT, check_size
-from fedkd.errors import ConfigError, told
+from fedkd.errors import ConfigError, in_a_sentence
 
 SPLITS = ('train', 'test')
 BLOCK = 1000  # images decoded at once
@@ -35,12 +35,12 @@ def load(name, directory, label, limit=LIMIT) -> tuple:
   import tensorflow_datasets as tfds
 
   logging.getLogger('absl').addFilter(_not_about_opencv)
-  with told(lambda error: _not_prepared(name, directory, error)):
+  with in_a_sentence(lambda error: _not_prepared(name, directory, error)):
     builder = tfds.builder(name, data_dir=directory)
     if not builder.is_prepared():
       raise FileNotFoundError(f'nothing in {builder.data_path}')
     data = {split: builder.as_data_source(split) for split in SPLITS}
-  with told(lambda error: _damaged(name, builder, error), through=(ConfigError,)):
+  with in_a_sentence(lambda error: _damaged(name, builder, error), through=(ConfigError,)):
     names = _checked(name, builder, data, label, limit)
   version = f'{builder.version} {fingerprint(pathlib.Path(builder.data_path).iterdir())}'
   key = name if label == 'label' else f'{name} {label}'
@@ -164,5 +164,7 @@ def _rank(coarse, fine) -> np.ndarray:
 
 
 def _fetch(name, builder, examples, rows) -> list:
-  with told(lambda error: _damaged(name, builder, error)):  # array_record, Riegeli and Pillow each have their own
+  with in_a_sentence(
+    lambda error: _damaged(name, builder, error)
+  ):  # array_record, Riegeli and Pillow each have their own
     return examples.__getitems__(rows)

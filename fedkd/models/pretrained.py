@@ -13,7 +13,7 @@ import numpy as np
 
 from fedkd import models
 from fedkd.checks import npz
-from fedkd.errors import ConfigError, reason_of, told
+from fedkd.errors import ConfigError, in_a_sentence, reason_of
 
 # The last layer, where it is not `fc`; and the first dense layer after a flattened map, with the side of that map.
 HEADS = {'AlexNet': 'classifier.6', 'VGG11': 'classifier.6', 'MobileNetV2': 'classifier.1'}
@@ -106,7 +106,9 @@ def read(path) -> dict:
       f'{path} is neither .npz nor .safetensors; with PyTorch, numpy.savez("weights.npz", **{{k: v.numpy() for k, v in '
       'state_dict.items()}) makes one'
     )
-  with told(lambda error: f'{path} cannot be read ({reason_of(error)}); give an intact {suffix} file of weights'):
+  with in_a_sentence(
+    lambda error: f'{path} cannot be read ({reason_of(error)}); give an intact {suffix} file of weights'
+  ):
     npz.check_file(path, MOST_BYTES)
     entries = {name: entry for name, entry in readers[suffix](path).items() if not name.endswith(UNUSED)}
     for name, entry in entries.items():
