@@ -15,7 +15,7 @@ import numpy as np
 
 from fedkd.errors import check_choice
 
-# The fastest in `launch.bench` (without `--quick`), per backend.
+# The fastest in `launch/bench` (without `--quick`), per backend.
 AUTO_LOWERING = {'cpu': 'matmul'}
 THIN = (32, 16)  # most numbers in a row of the kernel, and most filters, for windows of several positions
 TILE = 4  # positions per window
@@ -39,7 +39,7 @@ def materialize(x):
   """`x` itself, computed once and stored, and its gradient likewise; XLA:CPU has no other way to ask for it.
 
   XLA:CPU merges a producer into every consumer: the nine shifts of a convolution each recompute the pool, the dropout
-  and the BatchNorm before them, up to 4 times the run time of a CNN (`launch.bench`). It ignores
+  and the BatchNorm before them, up to 4 times the run time of a CNN (`launch/bench`). It ignores
   `optimization_barrier`, but never duplicates a division. Dividing by one is exact, and costs a pass.
   """
   return _materialized(x) if jax.default_backend() == 'cpu' else x
