@@ -30,6 +30,7 @@ import json
 import os
 import pathlib
 import sys
+from collections.abc import Sequence
 
 import jax
 
@@ -42,7 +43,7 @@ COMMANDS = ('scale', 'stages', 'report')
 __path__ = [str(pathlib.Path(__file__).parent / 'tools' / 'speed')]  # `python -m launch.bench.scale`, as it was once
 
 
-def parsed(words, program) -> argparse.Namespace:
+def parsed(words: Sequence[str] | None, program: str) -> argparse.Namespace:
   """The command line of a suite."""
   flags = argparse.ArgumentParser(program, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   flags.add_argument('--suite', choices=list(SUITES), default='cpu')
@@ -58,7 +59,7 @@ def parsed(words, program) -> argparse.Namespace:
   return args
 
 
-def main(words=None, program='python -m launch.bench'):
+def main(words: Sequence[str] | None = None, program: str = 'python -m launch.bench') -> None:
   """Starts a subcommand, measures a suite, or with --row one of its rows (in the subprocess of a suite)."""
   words = sys.argv[1:] if words is None else words
   if words and not words[0].startswith('-'):

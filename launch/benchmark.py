@@ -8,6 +8,8 @@
 Several processes may share the work, each with its own --settings: a run directory belongs to one at a time.
 """
 
+from collections.abc import Sequence
+
 from absl import app, flags, logging
 
 from fedkd.errors import ConfigError, DivergedError
@@ -16,7 +18,7 @@ from launch.studies.comparison import cells, suite
 from launch.studies.comparison.settings import PROFILES, SUITES
 
 
-def define_flags():
+def define_flags() -> None:
   """The command line. Called only if this is the main program: others have flags of the same names."""
   flags.DEFINE_enum('suite', None, SUITES, 'Data and nets.')
   flags.DEFINE_enum('profile', 'small', PROFILES, 'Sizes.')
@@ -29,7 +31,7 @@ def define_flags():
   flags.DEFINE_bool('report', False, 'Write the page and its figures.')
 
 
-def main(argv):
+def main(argv: Sequence[str]) -> None:
   """The flags, and errors as exit codes."""
   logging.set_verbosity(logging.ERROR)
   given = flags.FLAGS

@@ -8,6 +8,7 @@ clients receive nothing like what they send, of logits. Three seeds of one split
 """
 
 import pathlib
+from collections.abc import Sequence
 
 from absl import app, flags
 
@@ -16,13 +17,13 @@ from launch import exits
 from launch.studies import codecs
 
 
-def define_flags():
+def define_flags() -> None:
   """The command line. Called only if this is the main program: others have flags of the same names."""
   flags.DEFINE_list('methods', list(codecs.METHODS), 'Of these four, those to run again. The figure has all.')
   flags.DEFINE_string('out', 'results/codecs', 'Where the results and the figure go.')
 
 
-def main(argv):
+def main(argv: Sequence[str]) -> None:
   """Runs the methods, and draws the figure."""
   del argv
   with exits.codes():

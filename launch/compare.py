@@ -10,6 +10,7 @@ JSON per method, to be committed, to --results.
 
 import contextlib
 import pathlib
+from collections.abc import Iterable, Iterator, Sequence
 
 from absl import app, flags
 
@@ -23,7 +24,7 @@ _RESULTS = flags.DEFINE_string('results', None, 'ID/PROFILE folder for one JSON 
 _OUT = flags.DEFINE_string('out', None, 'Where table.csv, table.md and the figures go.')
 
 
-def write_results(paths, folder):
+def write_results(paths: Iterable[str], folder: pathlib.Path) -> None:
   """One JSON per run and method.
 
   Raises:
@@ -38,7 +39,7 @@ def write_results(paths, folder):
     files.write_json(folder / f'{one["method"]}.json', one)
 
 
-def write_table(frame, paths, out):
+def write_table(frame, paths: dict, out: pathlib.Path) -> None:
   """The table, and the figures of the runs {label: path}."""
   frame.to_csv(out / 'table.csv', index=False)
   (out / 'table.md').write_text(analysis.markdown(frame) + '\n')
@@ -49,7 +50,7 @@ def write_table(frame, paths, out):
 
 
 @contextlib.contextmanager
-def folder_of(flag):
+def folder_of(flag: flags.FlagHolder) -> Iterator[pathlib.Path | None]:
   """The directory that a flag names, made; None without one.
 
   Raises:
@@ -64,7 +65,7 @@ def folder_of(flag):
     raise ConfigError(f'{flag.name}={folder}: {error.filename} cannot be written ({error.strerror})') from error
 
 
-def main(argv):
+def main(argv: Sequence[str]) -> None:
   """Prints the table and writes the files."""
   with exits.codes():
     if len(argv) < 2:

@@ -28,7 +28,7 @@ def arguments():
   return parser.parse_args()
 
 
-def main():
+def main() -> None:
   """The command."""
   harness.run(arguments())
 

@@ -8,12 +8,13 @@ files are also looked for in $FEDKD_IMAGES.
 """
 
 import argparse
+from collections.abc import Sequence
 
 from fedkd.data import catalogue
 from launch import exits
 
 
-def main(words=None, program='python -m launch.data'):
+def main(words: Sequence[str] | None = None, program: str = 'python -m launch.data') -> None:
   """Runs `list` or `prepare`."""
   form = argparse.RawDescriptionHelpFormatter
   text = __doc__.replace('python -m launch.data', program).replace('; also the command `fedkd data`', '')

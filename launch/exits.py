@@ -5,11 +5,13 @@ import errno
 import os
 import re
 import sys
+from collections.abc import Iterator, Sequence
+from typing import NoReturn
 
 from fedkd import errors
 
 
-def refuse(error, code=2):
+def refuse(error: Exception | str, code: int = 2) -> NoReturn:
   """Ends the program with one sentence, in which nothing is longer than a line or two, such as a name that is wrong."""
   text = re.sub(r'\S{400,}', lambda word: f'{word[0][:80]}... ({len(word[0])} characters)', str(error))
   print(f'fedkd: {text}', file=sys.stderr, flush=True)
@@ -19,7 +21,7 @@ def refuse(error, code=2):
 
 
 @contextlib.contextmanager
-def codes():
+def codes() -> Iterator[None]:
   """2 refused before training, 3 stopped while training (checkpoint kept), 130 or 143 on a signal; 1 where the reader
   of a list goes away first, as in `fedkd reproduce --list | head`."""
   try:
@@ -40,7 +42,7 @@ def codes():
     refuse(f'{error.filename} cannot be the name of a file (it is too long); shorten it')
 
 
-def check_once(words):
+def check_once(words: Sequence[str]) -> None:
   """Checks that no flag is given twice, nor both `--flag` and `--noflag`: the last would count, without a word.
 
   Raises:
@@ -54,7 +56,7 @@ def check_once(words):
       given[flag[1]] = word
 
 
-def parse(argv) -> list:
+def parse(argv: Sequence[str]) -> list:
   """Parses absl's flags and returns the other arguments. An unknown flag or an invalid value ends the program."""
   from absl import flags
 

@@ -11,6 +11,7 @@ it again. `--target=all` goes through all targets, with the given number of inpu
 import os
 import pathlib
 import time
+from collections.abc import Sequence
 
 from absl import app, flags
 
@@ -23,7 +24,7 @@ _FIRST = flags.DEFINE_integer('first', 0, 'Number of the first input.')
 _JSON = flags.DEFINE_string('json', None, 'Where the counts and findings go; those of other targets there stay.')
 
 
-def main(argv):
+def main(argv: Sequence[str]) -> None:
   """Prints a line per target, and every finding."""
   del argv
   os.environ.setdefault('JAX_PLATFORMS', 'cpu')

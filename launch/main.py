@@ -8,6 +8,7 @@ Exit codes: 2 refused before training, 3 stopped while training (checkpoint kept
 import contextlib
 import functools
 import gc
+from collections.abc import Sequence
 
 from absl import app, flags, logging
 
@@ -22,7 +23,7 @@ _PROFILE_DIR = flags.DEFINE_string('profile_dir', None, "Write a trace of the ru
 _CONFIG = command_line.define()
 
 
-def parse(argv):
+def parse(argv: Sequence[str]) -> list:
   """Flags, or exit 2 with one sentence."""
   try:
     rest = command_line.parse(argv)
@@ -39,14 +40,14 @@ def parse(argv):
     return exits.refuse(error)
 
 
-def collect_less_garbage():
+def collect_less_garbage() -> None:
   """Tracing creates millions of long-lived objects, which Python's garbage collector would scan repeatedly: a twentieth
   of the processor time of a short run."""
   gc.freeze()
   gc.set_threshold(100_000, 50, 100)
 
 
-def main(argv):
+def main(argv: Sequence[str]) -> None:
   """Runs, and turns the errors of fedkd into exit codes."""
   del argv
   logging.set_verbosity(logging.ERROR)  # JAX logs every platform that it does not find

@@ -31,7 +31,7 @@ def parsed() -> argparse.Namespace:
   return parser.parse_args()
 
 
-def main():
+def main() -> None:
   """The command."""
   sys.exit(search.run(parsed()))
 

@@ -9,6 +9,8 @@
 Each row of a table is a run in --workdir/ID/PROFILE/ROW and ends as one JSON object in --out/ID/PROFILE/ROW.json.
 """
 
+from collections.abc import Sequence
+
 from absl import app, flags, logging
 
 from fedkd.errors import ConfigError
@@ -16,7 +18,7 @@ from launch import exits
 from launch.studies import papers, reproduction
 
 
-def define_flags():
+def define_flags() -> None:
   """The command line. Called only if this is the main program: others have flags of the same names."""
   flags.DEFINE_string('id', None, 'The experiment; see --list.')
   flags.DEFINE_enum('profile', 'small', papers.PROFILES, 'Settings; not every id has a light one.')
@@ -29,7 +31,7 @@ def define_flags():
   flags.DEFINE_bool('report', False, 'Write RESULTS.md.')
 
 
-def main(argv):
+def main(argv: Sequence[str]) -> None:
   """The flags, and errors as exit codes."""
   logging.set_verbosity(logging.ERROR)
   given = flags.FLAGS
@@ -50,7 +52,7 @@ def main(argv):
       reproduction.run(given.id, given.profile, seeds_of(given.seeds), given.rows, given.workdir, given.out)
 
 
-def seeds_of(words) -> list | None:
+def seeds_of(words: Sequence[str] | None) -> list | None:
   """The seeds asked for.
 
   Raises:

@@ -2,8 +2,10 @@
 
 import importlib
 import pathlib
+from collections.abc import Sequence
 
 import numpy as np
+from ml_collections import ConfigDict
 
 from fedkd import config as base
 from fedkd import files
@@ -12,7 +14,7 @@ from fedkd.errors import ConfigError
 from launch.studies import papers, stale
 
 
-def experiment_of(name) -> papers.Experiment:
+def experiment_of(name: str) -> papers.Experiment:
   """An entry of the registry.
 
   Raises:
@@ -24,7 +26,7 @@ def experiment_of(name) -> papers.Experiment:
   return known[name]
 
 
-def config_of(row, profile, seeds=None):
+def config_of(row: papers.Row, profile: str, seeds: Sequence[int] | None = None) -> ConfigDict:
   """The config of a row.
 
   Raises:
@@ -37,7 +39,7 @@ def config_of(row, profile, seeds=None):
   return config
 
 
-def finished(path, name, profile, row, config) -> bool:
+def finished(path: pathlib.Path, name: str, profile: str, row: papers.Row, config: ConfigDict) -> bool:
   """Whether there is a result at `path`.
 
   Raises:
@@ -57,7 +59,9 @@ def finished(path, name, profile, row, config) -> bool:
   return True
 
 
-def same_run(name, profile, config, seeds, out) -> dict | None:
+def same_run(
+  name: str, profile: str, config: ConfigDict, seeds: Sequence[int] | None, out: str | pathlib.Path
+) -> dict | None:
   """The result of a row of another table whose config differs in its name alone; FedGKT's, for example, does not depend
   on the zoo."""
   nameless = lambda config: {**results.comparable(base.to_json(config)), 'name': ''}
@@ -75,7 +79,14 @@ def same_run(name, profile, config, seeds, out) -> dict | None:
   return None
 
 
-def run(name, profile, seeds, rows, workdir, out):
+def run(
+  name: str,
+  profile: str,
+  seeds: Sequence[int] | None,
+  rows: Sequence[str] | None,
+  workdir: str | pathlib.Path,
+  out: str | pathlib.Path,
+) -> None:
   """Runs the rows of an experiment that are not finished; a row of two tables is run once.
 
   Raises:
@@ -111,7 +122,7 @@ def run(name, profile, seeds, rows, workdir, out):
   keep_features(chosen.features, pathlib.Path(workdir) / name / profile, pathlib.Path(out) / name / profile)
 
 
-def keep_features(rows, runs, out):
+def keep_features(rows: Sequence[str], runs: pathlib.Path, out: pathlib.Path) -> None:
   """Writes features.json: two principal components of the first client's features of all test rows, first seed."""
   from fedkd import analysis, experiment
   from fedkd.experiment.build import assembly
@@ -132,7 +143,7 @@ def keep_features(rows, runs, out):
   files.write_json(path, {'rows': points, 'label': label, 'domain': domain, 'domains': list(source.origins)})
 
 
-def check(name, profile, seeds):
+def check(name: str, profile: str, seeds: Sequence[int] | None) -> None:
   """Builds every row and prints what a client sends; nothing is compiled."""
   from fedkd import ledger
   from fedkd.experiment import dry_run
@@ -145,7 +156,7 @@ def check(name, profile, seeds):
     print(f'{name} {row.name}: up {ledger.capacity(up)}, down {ledger.capacity(down)}', flush=True)
 
 
-def listing(out, profiles=papers.PROFILES[:-1]):
+def listing(out: str | pathlib.Path, profiles: Sequence[str] = papers.PROFILES[:-1]) -> None:
   """Prints ids, the finished rows with the minutes they took, and what `small` may cost."""
   for name, entry in papers.registry().items():
     done = []

@@ -29,7 +29,7 @@ CHANGES = (
 )
 
 
-def changes(result) -> list:
+def changes(result: dict) -> list:
   """What has changed since a result was made, a clause for each of `CHANGES` that concerns it."""
   own = result['config'].get('method', {})
   concerns = lambda change: (
@@ -40,12 +40,12 @@ def changes(result) -> list:
   return [change.what for change in CHANGES if concerns(change)]
 
 
-def marked(name, *results) -> str:
+def marked(name: str, *results: dict) -> str:
   """A row's name as reports print it: with a mark where one of its results is stale."""
   return f'{name} (stale)' if any(map(changes, results)) else name
 
 
-def note(done) -> str:
+def note(done: dict) -> str:
   """Which of {row: result} are stale and why, in a sentence; '' where none is."""
   whys = {}
   for name, result in done.items():

@@ -1,6 +1,7 @@
 """Runs the cells of a suite one after the other, and lists them."""
 
 import gc
+from collections.abc import Sequence
 
 import jax
 
@@ -10,7 +11,7 @@ from launch.studies.comparison import cells
 from launch.studies.comparison.settings import reason, settings
 
 
-def run(chosen, out, workdir) -> list:
+def run(chosen: Sequence[cells.Cell], out: str, workdir: str) -> list:
   """Runs the cells whose result is not there; returns those that diverged.
 
   Raises:
@@ -30,7 +31,7 @@ def run(chosen, out, workdir) -> list:
   return diverged
 
 
-def listing(suite, profile, out):
+def listing(suite: str, profile: str, out: str) -> None:
   """Prints how much of every setting is there, and what does not apply."""
   for name, setting in settings(suite, profile).items():
     every = cells.cells(suite, profile, [name])

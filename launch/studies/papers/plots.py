@@ -12,14 +12,14 @@ from launch.studies.papers import values
 LOSSES = ('loss', 'kl', 'ce')  # FedH2L, Figure 2: of the local phase, of both parts of the global one
 
 
-def draw(out, everything):
+def draw(out: pathlib.Path, everything: dict) -> None:
   """Writes the figures of all ids into `out`/figures."""
   for id in papers.registry():
     for name, figure in of(out, id, everything).items():
       figures.save(figure(), pathlib.Path(out) / 'figures' / f'{name}.png')
 
 
-def profile_of(id, everything) -> str | None:
+def profile_of(id: str, everything: dict) -> str | None:
   """The profile that is drawn: that with the most rows, the longest of several; None where there is none."""
   run = [profile for profile in values.PROFILES if (id, profile) in everything]
   return max(run, key=lambda profile: len(_plain(id, everything, profile)), default=None)
@@ -31,7 +31,7 @@ def _plain(id, everything, profile) -> dict:
   return {row: result for row, result in everything[id, profile].items() if row in plain}
 
 
-def of(out, id, everything) -> dict:
+def of(out: pathlib.Path, id: str, everything: dict) -> dict:
   """{name: function that draws it} of an id's figures."""
   profile = profile_of(id, everything)
   if not profile or id.startswith(('why-', 'fv-interval')):

@@ -62,7 +62,7 @@ By the command `python -m launch.reproduce --id=ID --profile=PROFILE`:
 """
 
 
-def write(out, path, draw=True):
+def write(out: str | pathlib.Path, path: str | pathlib.Path, draw: bool = True) -> None:
   """Writes the report, and unless `draw` is False the figures into `out`/figures."""
   everything = values.found(out)
   if draw:

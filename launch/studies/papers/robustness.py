@@ -22,7 +22,7 @@ FAULTS = {
 EACH = ('kill', 'full', 'read-only', 'broken')  # at one operation after the other
 
 
-def table(path) -> str:
+def table(path: pathlib.Path) -> str:
   """Markdown, a line per fault over all runs of the harness.
 
   Args:
@@ -48,7 +48,7 @@ def table(path) -> str:
   return '\n'.join(lines) + '\n'
 
 
-def fuzzed(path) -> str:
+def fuzzed(path: pathlib.Path) -> str:
   """Markdown, a line per target of the random inputs.
 
   Args:

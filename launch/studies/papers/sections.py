@@ -9,6 +9,7 @@ from fedkd import config as base
 from fedkd.analysis import results
 from launch.studies import stale
 from launch.studies.papers import values
+from launch.studies.papers.common import Experiment
 
 FAR = 5  # points from the printed value that need a sentence
 LENGTHS = (1500, 3000, 10_000)  # rounds at which long runs are looked at
@@ -21,7 +22,7 @@ SERVER_METRICS = {  # server metrics and their names
 }
 
 
-def section(entries, profile, done) -> list:
+def section(entries: dict, profile: str, done: dict) -> list:
   """The lines of a table: of one id, or of several with one title.
 
   Args:
@@ -44,7 +45,7 @@ def section(entries, profile, done) -> list:
   return [*lines, '']
 
 
-def notes(id, entry, done) -> list:
+def notes(id: str, entry: Experiment, done: dict) -> list:
   """What is to be known of a table's rows; '' where there is nothing."""
   special = [
     _gain(done) if id.startswith('md-') and 'fedmd' in done else '',
@@ -61,7 +62,7 @@ def _made(done) -> str:
   return '; '.join(f'{where}, {", ".join(sorted(codes))}' for where, codes in sorted(made.items()))
 
 
-def table(entry, profile, done) -> pd.DataFrame:
+def table(entry: Experiment, profile: str, done: dict) -> pd.DataFrame:
   """One line per row; printed values stand in brackets after ours, with their ± where there is one."""
   lines = []
   for row in entry.rows:
@@ -97,7 +98,7 @@ def _common(entry, result) -> dict:
   }
 
 
-def far(entry, profile, done) -> list:
+def far(entry: Experiment, profile: str, done: dict) -> list:
   """The printed values that ours misses by more than FAR points, a line for the rows of each size."""
   out = {}
   for row in entry.rows:
@@ -119,7 +120,7 @@ def _size(config) -> str:
   return text + (f', images of {side} pixels' if side not in (0, 224) else '')
 
 
-def clients(entry, profile, done) -> pd.DataFrame | None:
+def clients(entry: Experiment, profile: str, done: dict) -> pd.DataFrame | None:
   """Per client or architecture, in the rows that have the first one's nets: ours, and what is printed in brackets."""
   config = next(iter(done.values()))['config']
   groups = config['groups']
@@ -150,7 +151,7 @@ def _brackets(printed, owner, part) -> str:
   return f' ({mine[0]})' if isinstance(mine[0], str) else f' ({np.mean(mine):.1f})'
 
 
-def kinds(entry, profile, done) -> pd.DataFrame | None:
+def kinds(entry: Experiment, profile: str, done: dict) -> pd.DataFrame | None:
   """Means over kinds of clients, where a paper prints them."""
   lines = []
   for row in [row for row in entry.rows if row.name in done] if entry.kinds else []:
@@ -165,7 +166,7 @@ def kinds(entry, profile, done) -> pd.DataFrame | None:
   return pd.DataFrame(lines) if lines else None
 
 
-def lengths(entry, profile, done) -> pd.DataFrame | None:
+def lengths(entry: Experiment, profile: str, done: dict) -> pd.DataFrame | None:
   """Accuracy of long runs after fewer rounds: what length settles."""
   del entry, profile
   lines = []
@@ -177,7 +178,7 @@ def lengths(entry, profile, done) -> pd.DataFrame | None:
   return pd.DataFrame(lines) if lines else None
 
 
-def servers(entry, profile, done) -> pd.DataFrame | None:
+def servers(entry: Experiment, profile: str, done: dict) -> pd.DataFrame | None:
   """What the servers of Felo's tables keep and learn, after the last round; for every width of features."""
   del profile
   lines = []
@@ -209,7 +210,7 @@ def _gain(done) -> str:
   return f'{text}.'
 
 
-def nets(done) -> str:
+def nets(done: dict) -> str:
   """Which rows have other nets or images than the first, where rows are compared with each other."""
   sentences = []
   of = {name: _named(result['config']['groups']) + _server(result['config']) for name, result in done.items()}

@@ -9,7 +9,7 @@ from launch.studies.papers import values
 VERDICTS = ('reproduced', 'smaller than printed', 'not decided', 'contradicted', 'not run')
 
 
-def claims(everything) -> pd.DataFrame:
+def claims(everything: dict) -> pd.DataFrame:
   """One line per claim, judged by the longest profile that has both rows."""
   return pd.DataFrame([_line(everything, claim) for claim in papers.claims()])
 
@@ -70,7 +70,7 @@ def _printed(claim, profile) -> float | None:
   return sides[0] - sides[1]
 
 
-def decisions(everything) -> dict:
+def decisions(everything: dict) -> dict:
   """{disagreement: a table with a line for every change that was run}."""
   lines = {}
   for question in papers.questions():

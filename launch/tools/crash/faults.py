@@ -1,9 +1,11 @@
 """Faults inside one process, where the run is traced and compiled once: each yields `Trial`s."""
 
+import argparse
 import ctypes
 import errno
 import random
 import shutil
+from collections.abc import Iterator
 
 from launch.tools.crash import readers, trial
 from launch.tools.crash.trial import Trial
@@ -13,7 +15,7 @@ DAMAGES = ('flip', 'cut', 'empty', 'swap', 'delete')
 FIRST = ('config.json', 'metrics.jsonl', 'summary.json', 'split.npz')
 
 
-def whole(case, every) -> trial.Made:
+def whole(case: trial.Case, every: int) -> trial.Made:
   """An unbroken run; leaves copies of its directory before one of `every` operations in `case.folder`/copies, and of
   what it ends with."""
   trial.restore(case)
@@ -32,7 +34,7 @@ def whole(case, every) -> trial.Made:
   return trial.Made(trial.contents(case), operations)
 
 
-def killed(case, made, asked):
+def killed(case: trial.Case, made: trial.Made, asked: argparse.Namespace) -> Iterator:
   """The directory as a process leaves it that is killed at an operation, and the run started again on it."""
 
   def run(at):
@@ -43,7 +45,7 @@ def killed(case, made, asked):
     yield Trial(str(at), lambda at=at: run(at))
 
 
-def seen(case, made, asked):
+def seen(case: trial.Case, made: trial.Made, asked: argparse.Namespace) -> Iterator:
   """The directory as somebody finds it before an operation who only reads."""
   intact = readers.intact(case)
 
@@ -57,7 +59,7 @@ def seen(case, made, asked):
     yield Trial(str(at), lambda at=at: run(at))
 
 
-def failing(case, made, asked, kind):
+def failing(case: trial.Case, made: trial.Made, asked: argparse.Namespace, kind: str) -> Iterator:
   """From an operation on all fail: one sentence. Then there is room again: the run ends as if nothing had happened."""
 
   def run(at):
@@ -73,7 +75,7 @@ def failing(case, made, asked, kind):
     yield Trial(str(at), lambda at=at: run(at))
 
 
-def damaged(case, made, asked):
+def damaged(case: trial.Case, made: trial.Made, asked: argparse.Namespace) -> Iterator:
   """Files of the finished and of an interrupted directory, damaged in every way; readers first, then a start.
 
   `asked.count`: files damaged in each of the two; at least the small ones in every way.

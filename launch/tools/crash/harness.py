@@ -1,5 +1,6 @@
 """The trials of the crash harness: started below the library of `tests/shim.c`, recorded, and counted by fault."""
 
+import argparse
 import collections
 import ctypes
 import functools
@@ -14,13 +15,14 @@ import tempfile
 import time
 import traceback
 import warnings
+from collections.abc import Callable, Sequence
 
 SOURCE = pathlib.Path(__file__).parents[3] / 'tests' / 'shim.c'
 INSIDE = ('kill', 'seen', 'full', 'read-only', 'broken', 'damage')  # in one process, compiled once
 FORKED = ('kills', 'timed', 'paused', 'clock', 'starts', 'limits', 'watched', 'pair')  # in processes of their own
 
 
-def preload(folder):
+def preload(folder: pathlib.Path) -> int:
   """Starts this program once more, below the library."""
   library = folder / 'shim.so'
   if not SOURCE.exists() or not shutil.which('cc'):
@@ -30,7 +32,7 @@ def preload(folder):
   return subprocess.run(words, env={**os.environ, 'LD_PRELOAD': str(library)}, check=False).returncode
 
 
-def measure(case, fault, asked, made) -> dict:
+def measure(case, fault: str, asked: argparse.Namespace, made) -> dict:
   """The figures of a fault: points, and how many of them ended in which way; `other` is what must be 0."""
   from launch.tools.crash import faults, pair, processes, readers
 
@@ -54,7 +56,7 @@ def measure(case, fault, asked, made) -> dict:
   return {**figures, 'other': points - equal - refused, 'seconds': round(seconds, 1), 'slowest': round(slowest, 2)}
 
 
-def tried(run) -> dict | None:
+def tried(run: Callable) -> dict | None:
   """What a trial gave: how often each verdict, and seconds, also those of the slowest start."""
   begun = time.monotonic()
   given = run()
@@ -64,7 +66,7 @@ def tried(run) -> dict | None:
   return {'verdicts': dict(collections.Counter(given[0])), 'seconds': seconds, 'slowest': slowest}
 
 
-def recorded(path, name, fault) -> dict:
+def recorded(path: str | None, name: str, fault: str) -> dict:
   """{what: figures} of the trials in a file."""
   if not path or not os.path.exists(path):
     return {}
@@ -72,14 +74,14 @@ def recorded(path, name, fault) -> dict:
   return {one['what']: one for one in lines if (one['case'], one['fault']) == (name, fault)}
 
 
-def note(path, one):
+def note(path: str | None, one: dict) -> None:
   """Adds a trial to a file, in one piece."""
   if path:
     with open(path, 'a') as file:
       file.write(json.dumps(one) + '\n')
 
 
-def keep(path, name, fault, figures):
+def keep(path: str | None, name: str, fault: str, figures: dict) -> None:
   """Adds figures to the JSON file."""
   print(f'{name} {fault}: {figures}', flush=True)
   if path:
@@ -96,7 +98,7 @@ def machine() -> str:
   return f'{os.cpu_count()} cores, {platform.system()}'
 
 
-def case_of(name, folder, asked, wanted):
+def case_of(name: str, folder: pathlib.Path, asked: argparse.Namespace, wanted: Sequence[str]) -> None:
   """All faults of a case. The first process forks the others, so that it must not start JAX itself."""
   from launch.tools.crash import cases, faults, trial
 
@@ -130,7 +132,7 @@ def case_of(name, folder, asked, wanted):
     keep(asked.json, name, fault, measure(case, fault, asked, made))
 
 
-def run(asked):
+def run(asked: argparse.Namespace) -> None:
   """All faults that are asked for, of all cases; the process must have been started below the library."""
   folder = pathlib.Path(tempfile.mkdtemp())  # a TemporaryDirectory would be removed by the exit of every fork
   try:

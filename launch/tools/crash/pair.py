@@ -1,16 +1,18 @@
 """Two processes on one run, of which one is killed; then both are started again. Each yields `Trial`s."""
 
+import argparse
 import os
 import random
 import signal
 import socket
 import time
+from collections.abc import Iterator
 
 from fedkd.experiment.hosts import hosts
 from launch.tools.crash import trial
 
 
-def pair(case, made, asked):
+def pair(case: trial.Case, made: trial.Made, asked: argparse.Namespace) -> Iterator:
   """One of two hosts killed: the first at an operation on files, the second while the first is at one."""
   whole = []  # the two round otherwise than one process
 

@@ -1,11 +1,13 @@
 """Faults of real processes, each a fork of one that has imported everything: each yields `Trial`s."""
 
+import argparse
 import functools
 import os
 import random
 import resource
 import signal
 import time
+from collections.abc import Iterator
 
 from fedkd.experiment import runner
 from launch.tools.crash import trial
@@ -16,7 +18,7 @@ LIMITS += [(resource.RLIMIT_FSIZE, n) for n in (900, 4000)]
 DAYS = ((86400, 0), (-86400, 4102444800))  # by which the clock is wrong, and the times of files then
 
 
-def kills(case, made, asked):
+def kills(case: trial.Case, made: trial.Made, asked: argparse.Namespace) -> Iterator:
   """Killed at up to three operations in a row, then started once more."""
 
   def run(points):
@@ -38,7 +40,7 @@ def _typical(case) -> float:
   return trial.fork(case)().seconds
 
 
-def timed(case, made, asked):
+def timed(case: trial.Case, made: trial.Made, asked: argparse.Namespace) -> Iterator:
   """Killed after a while, also while compiling."""
 
   def run(share):
@@ -56,7 +58,7 @@ def timed(case, made, asked):
     yield Trial(f'{number}: killed after {100 * share:.0f} % of the time', lambda share=share: run(share))
 
 
-def paused(case, made, asked):
+def paused(case: trial.Case, made: trial.Made, asked: argparse.Namespace) -> Iterator:
   """Stopped for three seconds."""
 
   def run(share):
@@ -75,7 +77,7 @@ def paused(case, made, asked):
     yield Trial(f'{number}: stopped after {100 * share:.0f} % of the time', lambda share=share: run(share))
 
 
-def clock(case, made, asked):
+def clock(case: trial.Case, made: trial.Made, asked: argparse.Namespace) -> Iterator:
   """The wall clock a day ahead, then a day behind, and times of files from 1970 and 2100, between two starts."""
 
   def run(day, moment):
@@ -89,7 +91,7 @@ def clock(case, made, asked):
     yield Trial(f'{day[0]} s', lambda day=day: run(*day))
 
 
-def starts(case, made, asked):
+def starts(case: trial.Case, made: trial.Made, asked: argparse.Namespace) -> Iterator:
   """`asked.count` starts at once on one directory: one runs, the others are refused and told which; then the same, and
   the one is killed: it blocks nobody."""
   yield Trial(f'{asked.count} starts', lambda: _starts(case, made, asked.count, False))
@@ -133,7 +135,7 @@ def _told_of(holder, ended) -> str:
   return 'refused' if told else trial.told(ended)
 
 
-def limits(case, made, asked):
+def limits(case: trial.Case, made: trial.Made, asked: argparse.Namespace) -> Iterator:
   """Few descriptors, and small files: one sentence, or nothing; then without the limit."""
 
   def run(which, most):

@@ -1,9 +1,11 @@
 """Those that only read a run directory, perhaps while it is written: what they find is right, or refused."""
 
+import argparse
 import json
 import random
 import shutil
 import time
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import jax
@@ -27,7 +29,7 @@ class Intact(NamedTuple):
   models: list  # bytes of a client's variables in every checkpoint, newest first
 
 
-def intact(case) -> Intact:
+def intact(case: trial.Case) -> Intact:
   """Of the unbroken run, whose copy is put into its place."""
   trial.restore(case, case.folder / 'copies' / 'end')
   directory = case.directory
@@ -87,7 +89,7 @@ def _models(case, directory) -> list:
   return found
 
 
-def watched(case, made, asked):
+def watched(case: trial.Case, made: trial.Made, asked: argparse.Namespace) -> Iterator:
   """A reader at 20 Hz alongside a run that is slow, killed once or twice and started again."""
   chance = random.Random(asked.seed)
   for number in range(asked.count):

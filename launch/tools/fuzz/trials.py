@@ -11,6 +11,7 @@ import tempfile
 import time
 import traceback
 import warnings
+from collections.abc import Callable
 
 from fedkd import files
 
@@ -28,7 +29,7 @@ def targets() -> dict:
   return {**others.TARGETS, **directories.TARGETS}
 
 
-def judged(target, text_of) -> str:
+def judged(target: Callable, text_of: Callable[[], str]) -> str:
   """'taken', 'refused', or what is wrong with how an input was refused."""
   from fedkd.errors import ConfigError
 
@@ -45,7 +46,7 @@ def judged(target, text_of) -> str:
   return 'taken'
 
 
-def work(name, seed, first, count, pipe):
+def work(name: str, seed: int, first: int, count: int, pipe) -> None:
   """The worker: tries inputs `first`, `first` + 1, ... and sends (number, outcome) after each."""
   warnings.simplefilter('ignore')  # of Pillow, about tags
   with tempfile.TemporaryDirectory() as folder:
@@ -62,7 +63,7 @@ def work(name, seed, first, count, pipe):
     pipe.send((-2, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024))
 
 
-def fuzz(name, inputs, seed=0, first=0) -> dict:
+def fuzz(name: str, inputs: int, seed: int = 0, first: int = 0) -> dict:
   """Tries inputs of one target.
 
   Returns:
@@ -103,7 +104,7 @@ def fuzz(name, inputs, seed=0, first=0) -> dict:
   return {**tried, 'findings': findings, 'slowest': round(slowest, 2), 'peak': peak}
 
 
-def write(path, found):
+def write(path: pathlib.Path, found: dict) -> None:
   """Puts {target: its counts and findings} into a file; what it has of other targets stays."""
   before = json.loads(path.read_text())['targets'] if path.exists() else {}
   files.write_json(path, {'targets': {**before, **found}})

@@ -1,5 +1,6 @@
 """Which mutants are tried, by names that outlive other changes, and the table of what became of them."""
 
+import argparse
 import collections
 import json
 import pathlib
@@ -14,7 +15,7 @@ FILES = ('methods/*.py', 'servers/*.py', 'aggregate/*.py', 'codecs.py', 'losses.
 OUTCOMES = ('killed', 'equivalent', 'survived')
 
 
-def named(path: pathlib.Path, root: pathlib.Path, kinds) -> dict[str, mutants.Mutant]:
+def named(path: pathlib.Path, root: pathlib.Path, kinds: tuple[str, ...]) -> dict[str, mutants.Mutant]:
   """A file's mutants by names that outlive changes of other lines; the second of two equal ones ends in #2."""
   names, count = {}, collections.Counter()
   for mutant in mutants.mutants(path.read_text(), kinds):
@@ -24,7 +25,7 @@ def named(path: pathlib.Path, root: pathlib.Path, kinds) -> dict[str, mutants.Mu
   return names
 
 
-def chosen(path, root, asked) -> dict[str, mutants.Mutant]:
+def chosen(path: pathlib.Path, root: pathlib.Path, asked: argparse.Namespace) -> dict[str, mutants.Mutant]:
   """The mutants of a file that the command line asks for, by name."""
   names = {path.stem, path.relative_to(root / 'fedkd').parts[0]}
   if asked.only and not names & set(asked.only):
@@ -33,7 +34,7 @@ def chosen(path, root, asked) -> dict[str, mutants.Mutant]:
   return {key: mutant for key, mutant in found.items() if re.search(asked.match, key)}
 
 
-def is_new(key, known, again) -> bool:
+def is_new(key: str, known: dict, again: bool) -> bool:
   """Whether a mutant is to be tried."""
   again = again and known.get(key, {}).get('outcome') == 'survived'
   return key not in EQUIVALENT and (key not in known or again)
@@ -50,7 +51,7 @@ def table(outcomes: dict[str, str]) -> str:
   return '\n'.join(lines)
 
 
-def run(asked) -> bool:
+def run(asked: argparse.Namespace) -> bool:
   """Tries the mutants that are asked for, and prints each with its outcome, and the table; whether one survived."""
   root, store = pathlib.Path(asked.root).resolve(), pathlib.Path(asked.results).absolute()
   store.parent.mkdir(parents=True, exist_ok=True)
@@ -61,7 +62,7 @@ def run(asked) -> bool:
     print(
       *(f'{mutant.kind:<10}{mutant.line:>4} {key}' for of in of_path.values() for key, mutant in of.items()), sep='\n'
     )
-    return
+    return False
   prepare(paths, root)
   for path, found in of_path.items():
     tests = Tests(path, root, asked.stages)

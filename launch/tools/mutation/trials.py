@@ -37,7 +37,15 @@ class Order:
       self.failed = self.failed or report.nodeid
 
 
-def trial(module: str, path: pathlib.Path, source: str, arguments: list[str], kills, seconds, limit=SECONDS) -> Trial:
+def trial(
+  module: str,
+  path: pathlib.Path,
+  source: str,
+  arguments: list[str],
+  kills: collections.Counter,
+  seconds: dict,
+  limit: int = SECONDS,
+) -> Trial:
   """Runs tests in a fork in which `module` is `source`."""
   ours, theirs = os.pipe()
   child = os.fork()
@@ -87,7 +95,7 @@ def module_of(path: pathlib.Path, root: pathlib.Path) -> str:
   return '.'.join(path.relative_to(root).with_suffix('').parts).removesuffix('.__init__')
 
 
-def prepare(paths: list[pathlib.Path], root: pathlib.Path):
+def prepare(paths: list[pathlib.Path], root: pathlib.Path) -> None:
   """Imports what the trials need except the library, which each imports itself; no backend of JAX starts."""
   sys.path[:0] = [str(root), str(root / 'tests')]
   os.chdir(root)

@@ -1,7 +1,9 @@
 """The client updates of one round of a benchmark case, compiled and timed."""
 
 import time
+from collections.abc import Callable
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,13 +12,14 @@ from jax.sharding import PartitionSpec as P
 from fedkd import round
 from fedkd.models.initial import initial_variables
 from fedkd.simulation import initial_state
-from fedkd.types import Data, Download
+from fedkd.types import Data, Download, PyTree
 from launch.tools.speed import parts
+from launch.tools.speed.cases import Case
 from launch.tools.speed.clock import COMPILING, deadline, timed_in_time
-from launch.tools.speed.rows import chunk_of
+from launch.tools.speed.rows import Config, chunk_of
 
 
-def prepare(case, net, config):
+def prepare(case: Case, net: nn.Module, config: Config) -> tuple[Callable, tuple]:
   """One round of a case for one net, as (function to jit, its arguments); argument 0 (the state) can be donated.
 
   Raises:
@@ -51,7 +54,7 @@ def prepare(case, net, config):
   return updates, arguments
 
 
-def check_memory(clients, states, limit=None):
+def check_memory(clients: int, states: PyTree, limit: int | None = None) -> None:
   """Checks that the clients' states fit into the device's memory, or into `limit` bytes.
 
   Raises:
@@ -63,7 +66,7 @@ def check_memory(clients, states, limit=None):
     raise MemoryError(f'the states of {clients} clients are {need / 1e9:.0f} GB, the device has {limit / 1e9:.0f} GB')
 
 
-def measure_net(case, net, config, row, budget):
+def measure_net(case: Case, net: nn.Module, config: Config, row: dict, budget: float) -> tuple[list[float], float, int]:
   """(seconds of the repetitions, compile seconds, bytes of XLA's temporaries) of one net."""
   client_updates, arguments = prepare(case, net, config)
   start = time.perf_counter()

@@ -5,6 +5,7 @@ import json
 import os
 import threading
 import time
+from collections.abc import Callable, Iterator
 
 CAP = 60  # seconds that compiling or the first round of one net may take
 COMPILING = {'cpu': CAP, 'gpu': 3 * CAP}  # on a GPU every matmul and convolution is also tried in several ways
@@ -12,7 +13,7 @@ BUDGET = 6  # seconds of repetitions per net
 ROW_LIMIT = 1800  # seconds, the time limit of a row's process
 
 
-def timed(one_round, budget):
+def timed(one_round: Callable[[], object], budget: float) -> list[float]:
   """Seconds of at least three repetitions of `one_round`, after one that warms up."""
   seconds = []
   one_round()
@@ -24,7 +25,7 @@ def timed(one_round, budget):
 
 
 @contextlib.contextmanager
-def deadline(row, what, seconds=CAP):
+def deadline(row: dict, what: str, seconds: float = CAP) -> Iterator[None]:
   """Prints the row with a note and ends this process where the block takes more than `seconds`."""
 
   def late():
@@ -39,7 +40,7 @@ def deadline(row, what, seconds=CAP):
     timer.cancel()
 
 
-def timed_in_time(one_round, budget, row):
+def timed_in_time(one_round: Callable[[], object], budget: float, row: dict) -> list[float]:
   """`timed`, with a limit on the first round."""
   with deadline(row, 'the first round'):
     one_round()

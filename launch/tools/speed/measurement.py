@@ -3,27 +3,32 @@
 import resource
 import statistics
 import time
+from collections.abc import Callable
 
 import jax
 
-from launch.tools.speed import flops, parts, peers, phases, report
+from launch.tools.speed import flops, machine, parts, peers, phases
+from launch.tools.speed.cases import Case
 from launch.tools.speed.client_updates import measure_net
 from launch.tools.speed.clock import BUDGET, timed_in_time
+from launch.tools.speed.rows import Config
 
 
-def measure(name, case, config, budget=BUDGET, peak=None):
+def measure(
+  name: str, case: Case, config: Config, budget: float = BUDGET, peak: Callable[[], float] | None = None
+) -> dict:
   """Measures one row in this process, whose peak memory it then is (Flower's is not known).
 
   peak: () -> FLOP/s of matmuls; None: measured.
   """
   row = {'case': name, **config._asdict()}
   case = parts.one_model(case) if config.engine == 'one model' else case
-  before = time.perf_counter(), time.process_time(), report.busy_seconds()
+  before = time.perf_counter(), time.process_time(), machine.busy_seconds()
   with jax.default_matmul_precision(config.precision):
     updates, results, more = _results(case, config, row, budget)
     wall, own = time.perf_counter() - before[0], time.process_time() - before[1]
     here = config.engine != 'flower'  # its work and memory are other processes'
-    busy = before[2] and (report.busy_seconds() - before[2] - own) / wall  # cores
+    busy = before[2] and (machine.busy_seconds() - before[2] - own) / wall  # cores
     row['busy_elsewhere'] = busy if here else None
     used = device_bytes(config)
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024  # before the matmuls
@@ -65,7 +70,7 @@ def _results(case, config, row, budget):
   return updates, results, more
 
 
-def measured_peak(config):
+def measured_peak(config: Config) -> float:
   """FLOP/s of matmuls in a row's precision, by the system that the row measures where that has the GPU to itself."""
   if config.engine.startswith('torch') and config.backend == 'gpu':
     from launch.tools.speed import torch_loop
@@ -75,7 +80,7 @@ def measured_peak(config):
   return flops.peak_matmul(flops.multiplier(config.precision), flops.SIZES + more)
 
 
-def device_bytes(config):
+def device_bytes(config: Config) -> int | None:
   """The most bytes of the device that were in use; None for a CPU."""
   if config.engine.startswith('torch'):
     from launch.tools.speed import torch_loop

@@ -1,30 +1,18 @@
-"""How `launch.bench` compares its rows, prints them, and describes the machine they were measured on.
+"""How `launch.bench` compares its rows and prints them.
 
 python -m launch.bench report results/bench_cpu.json     # the overview of a finished benchmark, as Markdown
 """
 
 import argparse
-import contextlib
-import datetime
-import importlib.metadata
 import json
-import os
 import pathlib
-import platform
-import subprocess
-import sys
-import time
+from collections.abc import Iterable, Iterator, Sequence
 
-import flax
-import jax
-
-import fedkd
 from fedkd.errors import ConfigError
-from fedkd.experiment import provenance
 from launch import exits
 
 
-def compare(rows):
+def compare(rows: list[dict]) -> list[dict]:
   """Adds `ratio_to_torch` to every measured row: its speed over that of PyTorch's loop in the same precision and its
   faster memory format."""
   for row in rows:
@@ -35,7 +23,7 @@ def compare(rows):
   return rows
 
 
-def table(rows, separator='  '):
+def table(rows: list[dict], separator: str = '  ') -> str:
   """The rows as lines of text; with separator ' | ' as a Markdown table."""
   head = ('case', 'engine', 'convolution', 'clients', 'devices', 'precision', 'examples/s', 'to PyTorch', 'of peak',
           'compile s', 'peak MB')  # fmt: skip
@@ -63,7 +51,7 @@ def _peak_mb(row):
   return row.get('device_peak_mb') or row['process_peak_mb']
 
 
-def overview(result):
+def overview(result: dict) -> str:
   """The fastest row of every case and system, as a Markdown table: a benchmark's JSON on one screen."""
   rows = [row for row in result['rows'] if 'note' not in row]
   kinds = {'torch': 'PyTorch', 'torch, files': 'PyTorch, models in files', 'jit loop': 'JAX, a jitted step in a loop'}
@@ -82,7 +70,7 @@ def overview(result):
   return markdown(('case', *kinds.values()), lines)
 
 
-def overview_of(path):
+def overview_of(path: pathlib.Path) -> str:
   """The overview of a file.
 
   Raises:
@@ -95,7 +83,7 @@ def overview_of(path):
     raise ConfigError(f'file={path} is no benchmark ({reason}); give what fedkd bench --json=FILE wrote') from error
 
 
-def markdown(head, lines):
+def markdown(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
   """A Markdown table of cells that are text."""
   return '\n'.join(f'| {" | ".join(line)} |' for line in (head, ('---',) * len(head), *lines))
 
@@ -113,7 +101,7 @@ def _cell(row):
   return ', '.join(words)
 
 
-def conclusions(suite, rows, bars):
+def conclusions(suite: str, rows: list[dict], bars: dict) -> Iterable[str]:
   """The conclusions from a suite, one line each. `bars`: as in `verdicts`."""
   if suite == 'seeds':
     return seeds(rows)
@@ -123,7 +111,7 @@ def conclusions(suite, rows, bars):
   return [*promised, *winners(rows), *against(rows)] if suite == 'gpu' else promised
 
 
-def verdicts(rows, bars):
+def verdicts(rows: list[dict], bars: dict) -> Iterator[str]:
   """One line per case of `bars` (name -> promised ratio): its fastest row against the promise."""
   for name, bar in bars.items():
     of_case = [r for r in rows if r['case'] == name and r['engine'] == 'fedkd' and r.get('ratio_to_torch')]
@@ -136,7 +124,7 @@ def verdicts(rows, bars):
       yield f'{name}: {best["ratio_to_torch"]:.2f} x PyTorch (promised {bar}: {kept}), {share}; {how}{at}'
 
 
-def winners(rows):
+def winners(rows: list[dict]) -> Iterator[str]:
   """One line per case and precision: the lowering and mapping that `auto` should be."""
   done = [row for row in rows if 'note' not in row and row['engine'] == 'fedkd']
   for case, precision in dict.fromkeys((row['case'], row['precision']) for row in done):
@@ -149,7 +137,7 @@ def winners(rows):
     yield f'{case}, {precision}: {best["lowering"]}, {best["mapping"]}: {speed}'
 
 
-def seeds(rows):
+def seeds(rows: list[dict]) -> Iterator[str]:
   """One line per case, number and axis of seeds: a round, and compiling, over as many runs one after the other."""
   done = {(row['case'], row['seeds'], row['seed_axis']): row for row in rows if 'note' not in row}
   for (case, many, axis), row in done.items():
@@ -159,21 +147,7 @@ def seeds(rows):
       yield f'{case}: {many} seeds, {axis}: {ratios[0]} a round, {ratios[1]} compiling of {many} runs'
 
 
-def measured(*words, limit=None) -> dict:
-  """The row that `python -m words` prints as its last line within `limit` seconds, or a note why there is none."""
-  command = [sys.executable, '-m', *words]
-  try:
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=limit)
-  except subprocess.TimeoutExpired:
-    return {'note': f'not measured: more than {limit} s'}
-  lines = done.stdout.strip().splitlines()
-  if not done.returncode and lines:
-    return json.loads(lines[-1])
-  reason = next((line for line in reversed(done.stderr.splitlines()) if 'Error' in line), 'the process died')
-  return {'note': f'not measured: {reason[:150]}'}
-
-
-def against(rows):
+def against(rows: list[dict]) -> Iterator[str]:
   """One line per case, precision and other system: the fastest row of fedkd over the fastest of that system."""
   best = {}
   for row in (r for r in rows if 'note' not in r):
@@ -186,44 +160,7 @@ def against(rows):
       yield f'{case}{at}: fedkd is {ratio:.2f} x {engine}' + (' (SLOWER)' if ratio < 1 else '')
 
 
-def machine():
-  """What the numbers depend on: device, versions, commit."""
-  cpuinfo = pathlib.Path('/proc/cpuinfo')
-  lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-  names = [line.split(':')[1].strip() for line in lines if line.startswith('model name')]
-  versions = {'python': platform.python_version(), 'jax': jax.__version__, 'flax': flax.__version__}
-  for name in ('torch', 'flwr'):
-    with contextlib.suppress(ImportError):
-      versions[name] = importlib.metadata.version(name)
-  return {
-    'device': jax.devices()[0].device_kind,
-    'cpu': names[0] if names else platform.processor(),
-    'cores': os.cpu_count(),
-    'versions': versions,
-    **provenance.commit(pathlib.Path(fedkd.__file__).parent),
-    'date': datetime.date.today().isoformat(),
-  }
-
-
-def busy_seconds():
-  """CPU seconds that all processes of this machine have used so far; None where /proc/stat is missing."""
-  try:
-    ticks = [int(word) for word in pathlib.Path('/proc/stat').read_text().split('\n')[0].split()[1:]]
-  except OSError:
-    return None
-  return (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf('SC_CLK_TCK')
-
-
-def wait_for_idle(patience=300):
-  """Returns once other processes used less than a tenth of a core for a second, or after `patience` seconds."""
-  end = time.monotonic() + patience
-  while time.monotonic() < end and (before := busy_seconds()) is not None:
-    time.sleep(1)
-    if busy_seconds() - before < 0.1:
-      return
-
-
-def main(words=None, program='python -m launch.bench report'):
+def main(words: Sequence[str] | None = None, program: str = 'python -m launch.bench report') -> None:
   """Prints the overview of a file."""
   flags = argparse.ArgumentParser(program, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   flags.add_argument('file', type=pathlib.Path, help='what launch.bench wrote')

@@ -5,6 +5,7 @@ import os
 from typing import NamedTuple
 
 from fedkd.models import MLP
+from launch.tools.speed.cases import Case
 
 LAYOUTS = ('contiguous', 'channels_last')
 PRECISIONS = ('highest', 'tensorfloat32', 'bfloat16')
@@ -29,13 +30,13 @@ class Config(NamedTuple):
   seed_axis: str = ''  # several seeds as one program, 'map' or 'vmap'; 'apart': run after run
 
 
-def chunk_of(case, config) -> int:
+def chunk_of(case: Case, config: Config) -> int:
   """Clients of a case that are mapped at once."""
   slots = case.clients // config.devices
   return {'chunks': min(case.chunk, slots), 'vmap': slots}.get(config.mapping, 1)
 
 
-def configs(suite, case, quick):
+def configs(suite: str, case: Case, quick: bool) -> list[Config]:
   """The rows of a suite for one case, PyTorch's first."""
   return {'cpu': _cpu, 'gpu': _gpu, 'peers': _peers, 'seeds': _seeds}[suite](case, quick)
 

@@ -16,19 +16,21 @@ import pathlib
 import resource
 import tempfile
 import time
+from collections.abc import Sequence
 
 import numpy as np
+from ml_collections import ConfigDict
 
 from fedkd import config as base
 from fedkd import experiment
 from fedkd.experiment import progress
-from launch.tools.speed import report
+from launch.tools.speed import machine
 
 PARTICIPANTS, ROWS_EACH, STRETCH, TEST = 100, 10, 5, 200
 MOST_IN_MEMORY = 10_000  # clients with LeNet and Adam's moments: 7.4 GB
 
 
-def config_of(folder, row):
+def config_of(folder: pathlib.Path, row: dict) -> ConfigDict:
   """The config of a row: {'method', 'clients', 'store', 'devices', 'rounds'}; writes its data."""
   draw, path = np.random.default_rng(0), folder / 'digits.npz'
   arrays = {}
@@ -49,7 +51,7 @@ def config_of(folder, row):
   return config
 
 
-def measure(row):
+def measure(row: dict) -> dict:
   """Runs a row in this process and returns it with what was measured."""
   with tempfile.TemporaryDirectory() as scratch:
     folder = pathlib.Path(scratch)
@@ -70,13 +72,13 @@ def measure(row):
   }
 
 
-def spawn(row):
+def spawn(row: dict) -> dict:
   """`measure` in a process of its own."""
-  report.wait_for_idle(60)
-  return {**row, **report.measured('launch.bench', 'scale', '--row', json.dumps(row))}
+  machine.wait_for_idle(60)
+  return {**row, **machine.measured('launch.bench', 'scale', '--row', json.dumps(row))}
 
 
-def draw(rows, path):
+def draw(rows: list[dict], path: str) -> None:
   """Seconds per round and memory over clients, seconds per round over devices."""
   import matplotlib.figure
 
@@ -103,7 +105,7 @@ def draw(rows, path):
   figure.savefig(path, dpi=120)
 
 
-def main(words=None, program='python -m launch.bench scale'):
+def main(words: Sequence[str] | None = None, program: str = 'python -m launch.bench scale') -> None:
   """Measures all rows, or with --row one of them (how the program calls itself)."""
   flags = argparse.ArgumentParser(program, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   flags.add_argument('--json', help='write the results here')
@@ -125,7 +127,7 @@ def main(words=None, program='python -m launch.bench scale'):
         rows.append({'axis': 'clients', 'method': method, 'clients': clients, 'store': store, 'devices': 1, **common})
   for devices in map(int, args.devices.split(',')):
     rows.append({'axis': 'devices', 'method': 'fedhe', 'clients': 100, 'store': 'memory', 'devices': devices, **common})
-  result = {**report.machine(), 'rows': []}
+  result = {**machine.description(), 'rows': []}
   for row in rows:
     result['rows'].append(spawn(row))
     print(json.dumps(result['rows'][-1]), flush=True)

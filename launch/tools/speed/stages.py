@@ -11,11 +11,12 @@ import argparse
 import collections
 import pathlib
 import tempfile
+from collections.abc import Iterable, Sequence
 
 import jax
 
 from launch.tools.speed import client_updates, report
-from launch.tools.speed.cases import CASES
+from launch.tools.speed.cases import CASES, Case
 from launch.tools.speed.rows import Config
 
 # The first stage that has one of these in an operation's name.
@@ -38,7 +39,7 @@ STAGES = {
 CONTAINERS = ('while', 'call', 'conditional', 'ThunkExecutor', 'end', 'D2D', 'H2D', 'SlinkyThreadPool')
 
 
-def operations(folder) -> dict:
+def operations(folder: str | pathlib.Path) -> dict:
   """Seconds by name of operation, without its number.
 
   Raises:
@@ -60,7 +61,7 @@ def operations(folder) -> dict:
   return dict(seconds)
 
 
-def shares(seconds) -> dict:
+def shares(seconds: dict) -> dict:
   """The stages' parts of the whole, from seconds by operation."""
   found = dict.fromkeys(STAGES, 0.0)
   for name, spent in seconds.items():
@@ -69,7 +70,7 @@ def shares(seconds) -> dict:
   return {stage: spent / whole for stage, spent in found.items()}
 
 
-def trace(case) -> dict:
+def trace(case: Case) -> dict:
   """Seconds by operation of one round of a benchmark case, on one device, clients one by one, after one round more."""
   seconds = collections.Counter()
   for net in case.nets:
@@ -83,13 +84,13 @@ def trace(case) -> dict:
   return dict(seconds)
 
 
-def table(found) -> str:
+def table(found: Iterable[tuple[str, dict]]) -> str:
   """Shares by case as a Markdown table. `found`: (title, seconds by operation) of every case."""
   lines = [(title, *(f'{share:.0%}' for share in shares(seconds).values())) for title, seconds in found]
   return report.markdown(('case', *STAGES), lines)
 
 
-def main(words=None, program='python -m launch.bench stages'):
+def main(words: Sequence[str] | None = None, program: str = 'python -m launch.bench stages') -> None:
   """Prints the stages, and of one trace the ten operations that took longest."""
   flags = argparse.ArgumentParser(program, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   flags.add_argument('folder', nargs='?', help='of the trace')

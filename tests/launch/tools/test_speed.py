@@ -8,7 +8,7 @@ import pytest
 
 from fedkd import plan
 from fedkd.models import MLP, LeNet, ResNet18, ThreeConv
-from launch.tools.speed import cases, client_updates, flops, measurement, parts, phases, report, rows
+from launch.tools.speed import cases, client_updates, flops, machine, measurement, parts, phases, report, rows
 
 TINY = cases.Case('an MLP, three clients', (MLP((8,)),), (4, 1, 1), 3, 5, 2, 2, 1.0)
 
@@ -140,8 +140,8 @@ def test_clients_that_do_not_fit_are_refused_with_both_numbers():
 
 def test_a_row_that_dies_or_hangs_becomes_a_note():
   run = ('timeit', '-n', '1', '-r', '1')
-  assert report.measured(*run, 'raise MemoryError("no room")') == {'note': 'not measured: MemoryError: no room'}
-  slow = report.measured(*run, 'import time; time.sleep(60)', limit=0.2)
+  assert machine.measured(*run, 'raise MemoryError("no room")') == {'note': 'not measured: MemoryError: no room'}
+  slow = machine.measured(*run, 'import time; time.sleep(60)', limit=0.2)
   assert slow == {'note': 'not measured: more than 0.2 s'}
   row = {'case': 'x', **rows.Config('torch vmap', 'contiguous', backend='gpu')._asdict(), **slow}
   assert 'more than 0.2 s' in report.table([row])
