@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tensorboardX import record_writer
 from tensorboardX.proto import event_pb2
-from test_phases import config, rows_of, stop_after
+from test_phase import config, rows_of, stop_after
 
 import runs
 from fedkd import config as configs

@@ -463,7 +463,7 @@ def broken(rows, weight):
 WRONG_RULES = {
   'tree': (
     wrong_tree,
-    rf'rule {__name__}:wrong_tree \(test_experiment.py, line \d+\) returned no params\.',
+    rf'rule {__name__}:wrong_tree \(test_runner.py, line \d+\) returned no params\.',
   ),
   'shape': (
     lambda rows, weight: rows,
@@ -471,7 +471,7 @@ WRONG_RULES = {
   ),
   'raises': (
     broken,
-    rf"rule {__name__}:broken \(test_experiment.py, line \d+: return rows\['weights'\]\) raised KeyError: 'weights'$",
+    rf"rule {__name__}:broken \(test_runner.py, line \d+: return rows\['weights'\]\) raised KeyError: 'weights'$",
   ),
 }
 

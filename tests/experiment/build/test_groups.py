@@ -60,7 +60,7 @@ def test_a_normalisation_is_a_function_of_the_images_or_also_of_their_source():
   ],
 )
 def test_a_normalisation_of_another_shape_is_refused(make, match):
-  with pytest.raises(ConfigError, match=r"^data.normalise='test_networks:.*" + match):
+  with pytest.raises(ConfigError, match=r"^data.normalise='test_groups:.*" + match):
     normalisation(make, SOURCE)
 
 
