@@ -53,23 +53,18 @@ def test_each_client_of_by_origin_is_one_domain(root):
   assert source.train_image[parts[1], 0, 0, 0].tolist() == [110, 110]
 
 
-def test_refuses_folders_without_domains(root):
-  with pytest.raises(ConfigError, match=r'no_such has no domain folders; give a folder of DOMAIN/CLASS/IMAGE'):
-    sources.load(f'domains:{root / "no_such"}')
-  with pytest.raises(ConfigError, match=r'cat has no domain folders, only 0\.png; give a folder of DOMAIN/CLASS/IMAGE'):
-    sources.load(f'domains:{root / "art" / "cat"}')
-
-
-def test_refuses_a_domain_itself(root):
-  with pytest.raises(
-    ConfigError, match=r'cat has no class folders, only 0\.png, 1\.png, 2\.png; give a folder of DOMAIN/'
-  ):
-    sources.load(f'domains:{root / "sketch"}')
-
-
-def test_refuses_the_folder_above(root):
-  with pytest.raises(ConfigError, match=r'art has no image; remove it or add some, as DOMAIN/CLASS/IMAGE'):
-    sources.load(f'domains:{root.parent}')
+@pytest.mark.parametrize(
+  ('place', 'message'),
+  [
+    ('no_such', r'no_such has no domain folders; give a folder of DOMAIN/CLASS/IMAGE'),
+    ('art/cat', r'cat has no domain folders, only 0\.png; give a folder of DOMAIN/CLASS/IMAGE'),
+    ('sketch', r'cat has no class folders, only 0\.png, 1\.png, 2\.png; give a folder of DOMAIN/'),
+    ('..', r'art has no image; remove it or add some, as DOMAIN/CLASS/IMAGE'),
+  ],
+)
+def test_refuses_folders_without_domains_a_domain_itself_and_the_folder_above(place, message, root):
+  with pytest.raises(ConfigError, match=message):
+    sources.load(f'domains:{(root / place).resolve()}')
 
 
 def test_refuses_domains_of_unequal_classes(root):

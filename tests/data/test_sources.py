@@ -82,21 +82,18 @@ def test_a_flipped_bit_never_changes_what_is_served(own_cache):
   assert refused > len(sound) / 2  # the rest are time stamps and the like
 
 
-def test_a_damaged_file_is_made_again(own_cache):
-  cache.cached('n', 'v', lambda: {'a': random_images(40, 8)})
-  path = the_file(own_cache)
-  damaged = bytearray(path.read_bytes())
-  damaged[300] ^= 1
-  path.write_bytes(damaged)
-  assert cache.cached('n', 'v', lambda: {'a': np.array(7)})['a'] == 7
-  assert cache.cached('n', 'v', lambda: pytest.fail('the repaired file was not used'))['a'] == 7
+def flipped(content):
+  return content[:300] + bytes([content[300] ^ 1]) + content[301:]
 
 
-@pytest.mark.parametrize('keep', [0.0, 0.5, 0.99])
-def test_a_truncated_file_is_made_again(own_cache, keep):
+SPOILT = [flipped, *(lambda content, keep=keep: content[: int(keep * len(content))] for keep in (0.0, 0.5, 0.99))]
+
+
+@pytest.mark.parametrize('spoil', SPOILT, ids=['flipped', 'empty', 'half', 'nearly all'])
+def test_a_damaged_or_truncated_file_is_made_again(own_cache, spoil):
   cache.cached('n', 'v', lambda: {'a': random_images(40, 8)})
   path = the_file(own_cache)
-  path.write_bytes(path.read_bytes()[: int(keep * path.stat().st_size)])
+  path.write_bytes(spoil(path.read_bytes()))
   assert cache.cached('n', 'v', lambda: {'a': np.array(7)})['a'] == 7
   assert cache.cached('n', 'v', lambda: pytest.fail('the repaired file was not used'))['a'] == 7
 
@@ -404,40 +401,39 @@ def test_folder_without_a_test_image_of_a_class_is_fine(tmp_path):
   assert sources.load(name).test_label.tolist() == [1, 1]
 
 
-def test_folder_names_the_first_file_of_another_size(tmp_path):
-  name = write_folder(tmp_path / 'set')
-  Image.new('RGB', (5, 4)).save(tmp_path / 'set' / 'test' / 'cat' / '1.png')
-  with pytest.raises(ConfigError, match=r'test.cat.1\.png is 5x4 pixels but .*0\.png is 6x4; resize all images'):
-    sources.load(name)
-
-
-def test_folder_names_a_damaged_file(tmp_path):
-  name = write_folder(tmp_path / 'set')
-  path = tmp_path / 'set' / 'test' / 'dog' / '0.png'
+def cut(path):
   path.write_bytes(path.read_bytes()[:40])
-  with pytest.raises(ConfigError, match=r'test.dog.0\.png cannot be read .*repair or remove it'):
-    sources.load(name)
 
 
-def test_folder_refuses_a_test_class_without_training(tmp_path):
+BAD_FOLDERS = {
+  'a file of another size': (
+    lambda root: Image.new('RGB', (5, 4)).save(root / 'test' / 'cat' / '1.png'),
+    r'test.cat.1\.png is 5x4 pixels but .*0\.png is 6x4; resize all images',
+  ),
+  'a damaged file': (
+    lambda root: cut(root / 'test' / 'dog' / '0.png'),
+    r'test.dog.0\.png cannot be read .*repair or remove it',
+  ),
+  'a test class without training': (
+    lambda root: (root / 'test' / 'eel').mkdir(),
+    r'test.eel has no counterpart in train/; remove it or add training images',
+  ),
+  'a class without images': (
+    lambda root: (root / 'train' / 'eel').mkdir(),
+    r'train.eel has no image; remove it or add some',
+  ),
+  'a test split without images': (
+    lambda root: [path.unlink() for path in (root / 'test').glob('*/*')],
+    r'x_test has shape \[0, 4, 6, 3\], without pixels; give at least one image',
+  ),
+}
+
+
+@pytest.mark.parametrize(('spoil', 'message'), BAD_FOLDERS.values(), ids=BAD_FOLDERS)
+def test_folder_refuses_what_does_not_fit_and_names_it(spoil, message, tmp_path):
   name = write_folder(tmp_path / 'set')
-  (tmp_path / 'set' / 'test' / 'eel').mkdir()
-  with pytest.raises(ConfigError, match=r'test.eel has no counterpart in train/; remove it or add training images'):
-    sources.load(name)
-
-
-def test_folder_refuses_a_class_without_images(tmp_path):
-  name = write_folder(tmp_path / 'set')
-  (tmp_path / 'set' / 'train' / 'eel').mkdir()
-  with pytest.raises(ConfigError, match=r'train.eel has no image; remove it or add some'):
-    sources.load(name)
-
-
-def test_folder_refuses_a_test_split_without_images(tmp_path):
-  name = write_folder(tmp_path / 'set')
-  for path in (tmp_path / 'set' / 'test').glob('*/*'):
-    path.unlink()
-  with pytest.raises(ConfigError, match=r'x_test has shape \[0, 4, 6, 3\], without pixels; give at least one image'):
+  spoil(tmp_path / 'set')
+  with pytest.raises(ConfigError, match=message):
     sources.load(name)
 
 

@@ -17,11 +17,7 @@ from fedkd.errors import ConfigError, DivergedError, StoppedError
 from fedkd.experiment import progress, runner, scoring
 from fedkd.experiment.build import assembly
 from fedkd.experiment.storage import checkpoint
-
-
-@pytest.fixture(scope='session')
-def images(tmp_path_factory):
-  return runs.save_images(tmp_path_factory.mktemp('images') / 'tiny.npz')
+from runs import metrics
 
 
 @pytest.fixture(scope='session')
@@ -31,11 +27,6 @@ def finished(images, tmp_path_factory):
   config = runs.config(images)
   config.checkpoint_every = 2
   return workdir, experiment.run(config, workdir, show=False)
-
-
-def metrics(workdir):
-  """The rows without what the clock decides."""
-  return [{k: v for k, v in row.items() if k != 'seconds'} for row in files.read(workdir / 'metrics.jsonl')]
 
 
 def test_the_run_directory_is_complete(finished):

@@ -64,11 +64,6 @@ def test_a_normalisation_of_another_shape_is_refused(make, match):
     normalisation(make, SOURCE)
 
 
-@pytest.fixture(scope='module')
-def images(tmp_path_factory):
-  return runs.save_images(tmp_path_factory.mktemp('groups') / 'tiny.npz')
-
-
 def trained(images, *entries, rounds=2, **changes):
   """The largest change of a weight per client, of Private on MLPs, two clients per entry."""
   config = runs.config(images, 'private', rounds)
