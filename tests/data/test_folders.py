@@ -1,20 +1,110 @@
+"""Folders of images: classes, and domains of classes; what does not fit in them is named."""
+
 import os
 import pathlib
 
+import numpy as np
 import pytest
 from PIL import Image
 
 from fedkd.data import sources
 from fedkd.data.splits import partition, split
 from fedkd.errors import ConfigError
+from small_sources import write_folder
+
+pytestmark = pytest.mark.usefixtures('own_cache')
+
+
+# ---- classes
+
+
+def test_folder_round_trip(tmp_path):
+  name = write_folder(tmp_path / 'set')
+  (tmp_path / 'set' / 'train' / 'cat' / 'Thumbs.db').touch()
+  (tmp_path / 'set' / 'train' / '.hidden').mkdir()
+  for _ in range(2):  # the second from the cache
+    source = sources.load(name)
+    assert source.train_image.shape == source.test_image.shape == (4, 4, 6, 3)
+    assert source.train_image[:, 1, 1, 2].tolist() == [0, 1, 10, 11]
+    assert source.test_image[:, 1, 1, 0].tolist() == [100, 101, 110, 111]
+    assert np.all(source.train_image[:, 0, 0] == 255)
+    assert source.train_label.tolist() == source.test_label.tolist() == [0, 0, 1, 1]
+    assert (source.classes, source.class_names) == (2, ('cat', 'dog'))
+
+
+def test_folder_of_grey_images_has_one_channel_and_mixed_has_three(tmp_path):
+  assert sources.load(write_folder(tmp_path / 'grey', mode='L')).train_image.shape == (4, 4, 6, 1)
+  mixed = write_folder(tmp_path / 'mixed', mode='L')
+  Image.new('RGB', (6, 4), (9, 8, 7)).save(tmp_path / 'mixed' / 'test' / 'dog' / '1.png')
+  source = sources.load(mixed)
+  assert source.train_image.shape == (4, 4, 6, 3)
+  assert source.test_image[3, 0, 0].tolist() == [9, 8, 7]
+  assert source.test_image[2, 1, 1].tolist() == [110, 110, 110]
+
+
+def test_a_changed_folder_is_not_served_stale(tmp_path):
+  name = write_folder(tmp_path / 'set')
+  sources.load(name)
+  changed = tmp_path / 'set' / 'train' / 'cat' / '0.png'
+  Image.new('RGB', (6, 4), (77, 0, 0)).save(changed)
+  assert sources.load(name).train_image[0, 2, 2].tolist() == [77, 0, 0]
+  changed.unlink()
+  assert len(sources.load(name).train_image) == 3
+
+
+def test_folder_without_a_test_image_of_a_class_is_fine(tmp_path):
+  name = write_folder(tmp_path / 'set')
+  for path in (tmp_path / 'set' / 'test' / 'cat').iterdir():
+    path.unlink()
+  assert sources.load(name).test_label.tolist() == [1, 1]
+
+
+def cut(path):
+  path.write_bytes(path.read_bytes()[:40])
+
+
+BAD_FOLDERS = {
+  'a file of another size': (
+    lambda root: Image.new('RGB', (5, 4)).save(root / 'test' / 'cat' / '1.png'),
+    r'test.cat.1\.png is 5x4 pixels but .*0\.png is 6x4; resize all images',
+  ),
+  'a damaged file': (
+    lambda root: cut(root / 'test' / 'dog' / '0.png'),
+    r'test.dog.0\.png cannot be read .*repair or remove it',
+  ),
+  'a test class without training': (
+    lambda root: (root / 'test' / 'eel').mkdir(),
+    r'test.eel has no counterpart in train/; remove it or add training images',
+  ),
+  'a class without images': (
+    lambda root: (root / 'train' / 'eel').mkdir(),
+    r'train.eel has no image; remove it or add some',
+  ),
+  'a test split without images': (
+    lambda root: [path.unlink() for path in (root / 'test').glob('*/*')],
+    r'x_test has shape \[0, 4, 6, 3\], without pixels; give at least one image',
+  ),
+}
+
+
+@pytest.mark.parametrize(('spoil', 'message'), BAD_FOLDERS.values(), ids=BAD_FOLDERS)
+def test_folder_refuses_what_does_not_fit_and_names_it(spoil, message, tmp_path):
+  name = write_folder(tmp_path / 'set')
+  spoil(tmp_path / 'set')
+  with pytest.raises(ConfigError, match=message):
+    sources.load(name)
+
+
+@pytest.mark.parametrize('splits', [(), ('train',), ('test',)])
+def test_folder_refuses_a_missing_split(tmp_path, splits):
+  name = write_folder(tmp_path / 'set', splits=splits)
+  with pytest.raises(ConfigError, match=r'data\.name=folder:.*no class folders; give a folder of train/CLASS/IMAGE'):
+    sources.load(name)
+
+
+# ---- domains
 
 DOMAINS = ('art', 'photo', 'sketch')
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch):
-  monkeypatch.setenv('FEDKD_CACHE', str(tmp_path / 'cache'))
-  return tmp_path / 'cache'
 
 
 @pytest.fixture
