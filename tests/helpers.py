@@ -94,6 +94,14 @@ def split(clients, rows=20):
   return [np.arange(end - size, end) % EXAMPLES for size, end in zip(sizes, ends, strict=True)]
 
 
+def skewed():
+  """The pool, and rows of clients that see classes {0, 1}, {1, 2} and {2}; the last has four rows."""
+  images = pool()
+  label = np.asarray(images.label)
+  of = lambda *classes: np.flatnonzero(np.isin(label, classes))
+  return images, [of(0, 1)[:15], of(1, 2)[20:32], of(2)[-4:]]
+
+
 def padded(rows, n_max) -> ExampleIndices:
   """A table of rows padded with the row number 7 to `n_max` columns."""
   index = np.full((len(rows.size), n_max), 7, np.int32)
