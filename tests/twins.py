@@ -2,12 +2,19 @@
 
 import numpy as np
 
-from helpers import CLASSES, EXAMPLES, row, softmax
+from fedkd import models, plan
+from helpers import CLASSES, EXAMPLES, problem, row, softmax
 
 RATE = 0.1
 # Of 16, 8 and 4 rows the last 4, 4 and 2 are shared; batches of 12 hold every other row as often.
 PARTS = [np.arange(16), np.arange(40, 48), np.arange(70, 74)]
 OWN = [part[:n] for part, n in zip(PARTS, (12, 4, 2), strict=True)]
+
+
+def made_with(method, clients=3, rounds=3, participants=None):
+  """The method with linear clients that own `PARTS`."""
+  turns = plan.synchronous()([clients], rounds) if participants is None else plan.Plan((participants,))
+  return problem(method, [models.MLP((), classes=CLASSES)], [clients], turns, PARTS[:clients])
 
 
 def numbers_of(learner):

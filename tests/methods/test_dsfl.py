@@ -8,19 +8,14 @@ import optax
 import pytest
 from hypothesis import given
 
-from fedkd import methods, models, plan, servers
-from helpers import CLASSES, assert_same_bits, problem, row, softmax
-from twins import OWN, PARTS, RATE, Party, assert_alike, parties
+from fedkd import methods, servers
+from helpers import assert_same_bits, row, softmax
+from twins import OWN, RATE, Party, assert_alike, made_with, parties
 
-LINEAR = models.MLP((), classes=CLASSES)
 SUBSET = 8
 SGD = optax.sgd(RATE)
 TURN = {'subset': SUBSET, 'digest_epochs': 2, 'digest_batch': SUBSET, 'epochs': 1, 'batch': 12}
 distributions = st.lists(st.floats(0.01, 1), min_size=4, max_size=4).map(lambda p: np.array(p) / np.sum(p))
-
-
-def made_with(method, clients=3, rounds=3, parts=PARTS):
-  return problem(method, [LINEAR], [clients], plan.synchronous()([clients], rounds), parts[:clients])
 
 
 @pytest.mark.slow

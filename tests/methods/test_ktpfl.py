@@ -6,12 +6,11 @@ import numpy as np
 import optax
 import pytest
 
-from fedkd import methods, models, plan, servers
+from fedkd import methods, servers
 from fedkd.servers.mixtures import learn, mixing_loss, shares
-from helpers import CLASSES, assert_close, problem, softmax
-from twins import OWN, PARTS, RATE, assert_alike, parties
+from helpers import CLASSES, assert_close, softmax
+from twins import OWN, RATE, assert_alike, made_with, parties
 
-LINEAR = models.MLP((), classes=CLASSES)
 SUBSET, TEMPERATURE = 6, 2.0
 SGD = optax.sgd(RATE)
 TURN = {'subset': SUBSET, 'digest_batch': SUBSET, 'epochs': 2, 'batch': 12, 'temperature': TEMPERATURE}
@@ -19,11 +18,6 @@ K, M = 4, 5
 P = np.random.default_rng(0).dirichlet(np.ones(CLASSES), (K, M))
 HERE = np.ones(K, bool)
 HOW = servers.Learning(rho=0.7, sharpen=5.0, loss='mse', order='before', rate=None)
-
-
-def made_with(method, participants=None, rounds=4):
-  turns = plan.synchronous()([3], rounds) if participants is None else plan.Plan((participants,))
-  return problem(method, [LINEAR], [3], turns, PARTS)
 
 
 def learned(i, c, p=P, here=HERE, **how):
@@ -102,7 +96,7 @@ def test_rows_stay_positive_and_sum_to_one_and_absent_clients_keep_their_shares(
 
 @pytest.mark.parametrize('order', ['before', pytest.param('after', marks=pytest.mark.slow)])
 def test_four_rounds_are_those_of_the_twin(order):
-  made = made_with(methods.ktpfl(SGD, order=order, **TURN))
+  made = made_with(methods.ktpfl(SGD, order=order, **TURN), rounds=4)
   _, y, clients = parties(made, lambda client: client['learner'])
   state, c, last, targets = made.state, np.full((3, 3), 1 / 3), None, None
   for t in range(4):
@@ -146,7 +140,7 @@ def test_of_rows_of_one_a_client_hears_itself():
 @pytest.mark.slow
 def test_who_was_away_keeps_its_row_and_is_in_nobodys_mixture():
   participants = np.array([[0, 1, 2], [0, 1, -1], [0, 1, 2]], np.int32)
-  made = made_with(methods.ktpfl(SGD, **TURN), participants)
+  made = made_with(methods.ktpfl(SGD, **TURN), participants=participants)
   before, _ = made.run(1, length=3)
   state, _ = made.run(1, before, 1, length=3)
   old, new = before.server['coefficient'], state.server['coefficient']
