@@ -178,6 +178,20 @@ def assert_close(a, b, rtol=1e-5, atol=1e-6):
     np.testing.assert_allclose(left, right, rtol=rtol, atol=atol)
 
 
+def assert_contract(net, variables, x):
+  """That a network is its features and then its head, to the same bits; (logits, features)."""
+
+  @jax.jit
+  def parts(variables):
+    features = net.apply(variables, x, False, method='features')
+    return *net.apply(variables, x, False), features, net.apply(variables, features, method='head')
+
+  logits, out, features, head = parts(variables)
+  np.testing.assert_array_equal(out['features'], features)
+  np.testing.assert_array_equal(head, logits)
+  return logits, features
+
+
 def row(tree, i):
   """Row (or rows) i of every leaf."""
   return jax.tree.map(lambda a: a[np.asarray(i)], tree)
