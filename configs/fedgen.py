@@ -65,8 +65,8 @@ def get_config(arg=''):
     config.optimizer = base.optimizer(DECAYING, learning_rate=0.01, momentum=0.0, weight_decay=1e-3, clip=1e9)
   config.schedule = base.schedule('step', every=1, decay=0.99)
   config.plan = base.plan('sampled', ratio=0.5)
-  config.data.update({'name': 'mnist', 'partition': 'fedgen_dirichlet', 'concentration': float(choice.alpha)})
-  config.data.update({'normalise': 'symmetric', 'validation': 0.0, 'public_share': 1 / 3})
+  config.data.partition = base.partition('fedgen_dirichlet', concentration=float(choice.alpha))
+  config.data.update({'name': 'mnist', 'normalise': 'symmetric', 'validation': 0.0, 'public_share': 1 / 3})
   config.groups = ({'model': 'FedGenCNN'},)
   config.data.clients = base.number('clients', choice.clients or 20, int, least=2)
   config.seeds, config.rounds, config.eval_every, config.eval_rows = (0, 1, 2), 200, 20, 0

@@ -151,7 +151,7 @@ def get_config(arg=''):
     second = 'ResNet10' if 'homo' in choice.setting else 'AlexNet'
     nets = tuple({'model': name} for name in ('ResNet10', 'ResNet10', second, second))
   config.groups = groups(nets, 1.0 if full else 0.25 if choice.profile == 'small' else 0.0625)
-  config.data.clients, config.data.partition = 4, 'by_origin'
+  config.data.clients, config.data.partition = 4, base.partition('by_origin')
   config.data.name = 'rotated_mnist' if digits else f'domains:{family}'
   config.data.normalise = 'unit' if digits else 'imagenet'
   config.data.public_share, config.data.test_share = int(choice.alpha) / 100, 0.15

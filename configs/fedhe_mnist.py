@@ -99,7 +99,7 @@ def get_config(arg=''):
   config.method = method('fedhe' if choice.method == 'fedmd' else choice.method, choice.zoo)
   config.optimizer = base.optimizer('adam', learning_rate=1e-3, eps=1e-7)  # Keras's epsilon
   config.data.name = 'mnist'
-  config.data.partition = 'contiguous'
+  config.data.partition = base.partition('contiguous')
   config.data.validation = 0.0  # the paper has none
   config.data.public_share = 0.1  # FedMD's public set; for the other methods these examples are private
   config.seeds = (0, 1, 2)

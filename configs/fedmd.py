@@ -47,7 +47,12 @@ SETTINGS = {
     (128, 10, 5, 13),
   ),
   'femnist_noniid': (
-    {'name': 'npz:emnist-letters.npz', 'keep': (1, 2, 3, 4, 5, 6), 'public': 'mnist', 'partition': 'writers'},
+    {
+      'name': 'npz:emnist-letters.npz',
+      'keep': (1, 2, 3, 4, 5, 6),
+      'public': 'mnist',
+      'partition': base.partition('writers'),
+    },
     (256, 4, 5, 20),
   ),
   'cifar_iid': ({'name': 'cifar100', 'keep': (0, 2, 20, 63, 71, 82), 'public': 'cifar10'}, (256, 4, 5, 20)),
@@ -57,8 +62,7 @@ SETTINGS = {
       'label': 'coarse_label',
       'keep': (0, 1, 2, 3, 4, 5),
       'public': 'cifar10',
-      'partition': 'few_by_origin',
-      'per_class': 20,
+      'partition': base.partition('few_by_origin', per_class=20),
     },
     (128, 10, 10, 13),
   ),
@@ -93,7 +97,7 @@ def get_config(arg=''):
   config.name = f'fedmd_{choice.setting}'
   config.optimizer.eps = 1e-7  # Keras's
   config.plan = base.plan('synchronous')
-  config.data.partition, config.data.validation, config.data.clients = 'few', 0.0, 10
+  config.data.partition, config.data.validation, config.data.clients = base.partition('few'), 0.0, 10
   config.data.update(data)
   if choice.setting == 'cifar_noniid':
     config.data.keep = SUPERCLASSES[choice.superclasses]
@@ -114,8 +118,9 @@ def get_config(arg=''):
     rounds, passes, subset, config.seeds, config.data.public_rows = 2, 1, 64, (0,), 256
     nets = zoo(choice.setting, 'table1', width=0.02, profile=choice.profile)
     config.groups = tuple({**net, 'clients': 2} for net in (nets[0], nets[5]))
-    config.data.update({'name': 'mnist_5k', 'public': 'mnist_5k', 'label': 'label', 'partition': 'few'})
-    config.data.keep, config.data.clients, config.data.per_class, config.eval_rows = (0, 1, 2, 3, 4, 5), 4, 3, 200
+    config.data.update({'name': 'mnist_5k', 'public': 'mnist_5k', 'label': 'label'})
+    config.data.partition = base.partition('few')
+    config.data.keep, config.data.clients, config.eval_rows = (0, 1, 2, 3, 4, 5), 4, 200
   if choice.clients:
     base.spread(config, base.number('clients', choice.clients, int, least=1))
   epoch = {'steps': None, 'epochs': 1}

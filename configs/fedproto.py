@@ -29,8 +29,8 @@ def get_config(arg=''):
   fields = {**PASS, 'keep_optimizer': False, **SPECIAL.get(choice.method, {})}
   config.method = base.method(choice.method, **{name: value for name, value in fields.items() if name in known})
   config.optimizer = base.optimizer('sgd', learning_rate=0.01, momentum=0.5)
-  config.data.update({'name': 'mnist', 'partition': 'n_way', 'ways': int(choice.ways), 'stdev': 2, 'shots': 100})
-  config.data.update({'normalise': 'standard', 'validation': 0.0})
+  config.data.partition = base.partition('n_way', ways=int(choice.ways), stdev=2, shots=100)
+  config.data.update({'name': 'mnist', 'normalise': 'standard', 'validation': 0.0})
   config.initial = 'own'  # the authors' code makes a network for every client; that of a server is the first client's
   config.groups = tuple(
     {'model': 'MnistCNN', 'channels': (10, second), 'clients': clients} for second, clients in CHANNELS[choice.zoo]

@@ -211,7 +211,7 @@ def get_config(arg=''):
   config.data.name = 'cifar10' if choice.data == 'cifar10' else 'folder:cinic10'
   clients = base.number('clients', choice.clients, int, least=1) if choice.clients else clients or ROWS[choice.data][1]
   config.data.rows, config.data.clients = rows, clients
-  config.data.partition, config.data.concentration = ('iid' if choice.split == 'iid' else 'dirichlet'), 0.5
+  config.data.partition = base.partition('iid') if choice.split == 'iid' else base.partition('dirichlet')
   config.data.normalise, config.data.crop, config.data.flip = 'standard', 4, True
   config.data.validation = 0.0  # the paper has none; its headline is a mean over rounds
   config.seeds, config.rounds, config.eval_every = (0, 1, 2), rounds, every

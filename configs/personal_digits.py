@@ -58,7 +58,7 @@ def get_config(arg=''):
   config.optimizer = base.optimizer('sgd', learning_rate=RATES.get(choice.method, 0.05))
   config.data.clients = base.number('clients', choice.clients, int, least=len(NETS[choice.zoo]))
   config.groups = NETS[choice.zoo]
-  config.data.partition, config.data.concentration = 'dirichlet', 0.5
+  config.data.partition = base.partition('dirichlet', concentration=0.5)
   config.seeds = (0, 1, 2)
   config.rounds, config.eval_every, config.eval_rows = 30, 10, 1000
   if choice.profile == 'smoke':

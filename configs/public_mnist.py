@@ -66,8 +66,8 @@ def get_config(arg=''):
   config.method = method(choice.method)
   config.optimizer = base.optimizer('sgd', learning_rate=0.05)
   config.plan = base.plan('synchronous')
-  config.data.update({'name': 'mnist', 'rows': 15_000, 'partition': 'inner_dirichlet', 'concentration': 0.1})
-  config.data.update({'validation': 0.0, 'public_share': 1 / 3})
+  config.data.partition = base.partition('inner_dirichlet', concentration=0.1)
+  config.data.update({'name': 'mnist', 'rows': 15_000, 'validation': 0.0, 'public_share': 1 / 3})
   config.groups = (LENET,) if choice.zoo == 'homo' else (LENET, MLP)
   config.seeds, config.rounds, config.eval_every, config.eval_rows = (0, 1, 2), 15, 5, 0
   if choice.profile == 'smoke':

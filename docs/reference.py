@@ -13,7 +13,17 @@ import textwrap
 from fedkd import methods
 
 MODULES = (
-  *('fedkd.federation', 'fedkd.simulation', 'fedkd.round', 'fedkd.types', 'fedkd.plan', 'fedkd.ledger', 'fedkd.codecs'),
+  *(
+    'fedkd.federation',
+    'fedkd.simulation',
+    'fedkd.training',
+    'fedkd.history',
+    'fedkd.round',
+    'fedkd.types',
+    'fedkd.plan',
+    'fedkd.ledger',
+    'fedkd.codecs',
+  ),
   *('fedkd.local', 'fedkd.losses', 'fedkd.optimizers', 'fedkd.schedules', 'fedkd.examples', 'fedkd.inference'),
   *('fedkd.aggregate', 'fedkd.aggregate.rule', 'fedkd.servers', 'fedkd.methods', 'fedkd.models', 'fedkd.config'),
   *('fedkd.distillation', 'fedkd.methods.selectors', 'fedkd.experiment', 'fedkd.analysis', 'fedkd.data.sources'),

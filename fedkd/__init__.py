@@ -13,8 +13,10 @@ The entry points: clients from arrays, a method on them, rounds.
 
 from fedkd import aggregate, codecs, ledger, losses, methods, models, optimizers, plan, schedules, servers
 from fedkd.federation import Federation, federation
+from fedkd.history import History, restore
 from fedkd.round import Report
 from fedkd.simulation import Simulation, SimulationState, simulation
+from fedkd.training import train
 from fedkd.types import Client, Data, Download, Group, Masked, Method, Server
 
 __version__ = '0.1.0'
@@ -25,6 +27,7 @@ __all__ = [
   'Download',
   'Federation',
   'Group',
+  'History',
   'Masked',
   'Method',
   'Report',
@@ -40,7 +43,9 @@ __all__ = [
   'models',
   'optimizers',
   'plan',
+  'restore',
   'schedules',
   'servers',
   'simulation',
+  'train',
 ]

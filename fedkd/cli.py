@@ -151,7 +151,7 @@ def reproduce(words):
 
 def benchmark(words):
   """`fedkd benchmark`."""
-  _absl('benchmark.__main__', BENCHMARK, words, lambda module: module.define_flags())
+  _absl('benchmark', BENCHMARK, words, lambda module: module.define_flags())
 
 
 def data(words):
@@ -163,14 +163,8 @@ def bench(words):
   """`fedkd bench`."""
   if not words or _asks_for_help(words[0]):
     print(BENCH, end='')
-    return
-  name = '__main__'
-  if not words[0].startswith('-'):
-    name, *words = words
-    if name not in ('scale', 'stages', 'report'):
-      _refuse(f'benchmark {name!r} is unknown; choose one of scale, stages, report, or give --suite')
-  sys.argv = [f'fedkd bench{"" if name == "__main__" else " " + name}', *words]
-  importlib.import_module(f'launch.bench.{name}').main()
+  else:
+    importlib.import_module('launch.bench').main(words, 'fedkd bench')
 
 
 def configs() -> dict:

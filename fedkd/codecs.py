@@ -57,9 +57,9 @@ class Codec(NamedTuple):
 class Coded(NamedTuple):
   """A coded leaf of a message."""
 
-  parts: dict  # {name: array, or `Masked` or `PeerMessages` of one}, what travels
+  arrays: dict  # {name: array, or `Masked` or `PeerMessages` of one}, what travels
   like: dict  # {(dtype, shape of an array or of an entry, mask's axes): ()}, a key without leaves
-  base: Known | None = None  # what the difference in `parts` is from
+  base: Known | None = None  # what the difference in `arrays` is from
 
 
 def identity() -> Codec:
@@ -67,7 +67,7 @@ def identity() -> Codec:
   return IDENTITY
 
 
-IDENTITY = Codec(lambda key, row: {'value': row}, lambda parts, width: parts['value'])
+IDENTITY = Codec(lambda key, row: {'value': row}, lambda arrays, width: arrays['value'])
 
 
 def float16() -> Codec:
@@ -83,7 +83,7 @@ def bfloat16() -> Codec:
 def _rounded(dtype) -> Codec:
   most = float(jnp.finfo(dtype).max)
   encode = lambda key, row: {'value': jnp.clip(row, -most, most).astype(dtype)}
-  return Codec(encode, lambda parts, width: parts['value'].astype(jnp.float32))
+  return Codec(encode, lambda arrays, width: arrays['value'].astype(jnp.float32))
 
 
 @checked
@@ -104,13 +104,13 @@ def quantised(bits: Bits = 8, changes: bool = False) -> Codec:
     step = (jnp.max(row) - least) / levels
     place = (row - least) / jnp.where(step > 0, step, 1)
     code = jnp.clip(jnp.floor(place + jax.random.uniform(key, row.shape)), 0, levels).astype(jnp.uint32)
-    each = (code[:, None] >> jnp.arange(bits, dtype=jnp.uint32)) & 1
-    return {'code': jnp.packbits(each.astype(jnp.uint8).reshape(-1)), 'least': least, 'step': step}
+    bit = (code[:, None] >> jnp.arange(bits, dtype=jnp.uint32)) & 1
+    return {'code': jnp.packbits(bit.astype(jnp.uint8).reshape(-1)), 'least': least, 'step': step}
 
-  def decode(parts, width):
-    each = jnp.unpackbits(parts['code'], count=width * bits).reshape(width, bits)
-    code = jnp.sum(each.astype(jnp.uint32) << jnp.arange(bits, dtype=jnp.uint32), -1)
-    return parts['least'] + parts['step'] * code
+  def decode(arrays, width):
+    bit = jnp.unpackbits(arrays['code'], count=width * bits).reshape(width, bits)
+    code = jnp.sum(bit.astype(jnp.uint32) << jnp.arange(bits, dtype=jnp.uint32), -1)
+    return arrays['least'] + arrays['step'] * code
 
   return Codec(encode, decode, changes)
 
@@ -132,8 +132,8 @@ def top_k(share: Ratio = 0.1, changes: bool = False) -> Codec:
     place = jax.lax.top_k(jnp.abs(row), max(1, round(share * row.size)))[1]
     return {'value': row[place], 'index': place.astype(_places(row.size))}
 
-  def decode(parts, width):
-    return jnp.zeros(width, jnp.float32).at[parts['index'].astype(jnp.int32)].set(parts['value'])
+  def decode(arrays, width):
+    return jnp.zeros(width, jnp.float32).at[arrays['index'].astype(jnp.int32)].set(arrays['value'])
 
   return Codec(encode, decode, changes)
 
@@ -146,7 +146,7 @@ def _check_codec(field, codec):
   if codec is None:
     return
   check_is(field, codec, Codec, 'a codec such as fedkd.codecs.quantised(bits=8), or None')
-  for name, returns in (('encode', '(key, row) -> {name: array}'), ('decode', '(parts, width) -> float32[width]')):
+  for name, returns in (('encode', '(key, row) -> {name: array}'), ('decode', '(arrays, width) -> float32[width]')):
     if not callable(function := getattr(codec, name)):
       raise ConfigError(f'{field}.{name} is {what_is(function)}; give a function {returns}')
   check_is(f'{field}.changes', codec.changes, bool, 'True or False')
@@ -158,26 +158,26 @@ def _encode(codec, key, row) -> dict:
   Raises:
     ConfigError: unless that is a dict of arrays.
   """
-  parts = blame.call('encode of codec', codec.encode, key, row)
-  arrays = parts.values() if isinstance(parts, dict) else ()
-  fits = all(isinstance(a, jax.Array | np.ndarray | np.generic | int | float) for a in arrays)
-  if not arrays or not fits or not all(isinstance(name, str) for name in parts):
-    found = (
-      f'a dict of {", ".join(f"{short(k)}: {what_is(a)}" for k, a in parts.items()) or "nothing"}'
-      if isinstance(parts, dict)
-      else what_is(parts)
+  arrays = blame.call('encode of codec', codec.encode, key, row)
+  values = arrays.values() if isinstance(arrays, dict) else ()
+  fits = all(isinstance(a, jax.Array | np.ndarray | np.generic | int | float) for a in values)
+  if not values or not fits or not all(isinstance(name, str) for name in arrays):
+    returned = (
+      f'a dict of {", ".join(f"{short(k)}: {what_is(a)}" for k, a in arrays.items()) or "nothing"}'
+      if isinstance(arrays, dict)
+      else what_is(arrays)
     )
-    raise ConfigError(f'encode of codec {blame.named(codec.encode)} returned {found}; let it return {{name: array}}')
-  return {name: jnp.asarray(a) for name, a in parts.items()}
+    raise ConfigError(f'encode of codec {blame.named(codec.encode)} returned {returned}; let it return {{name: array}}')
+  return {name: jnp.asarray(a) for name, a in arrays.items()}
 
 
-def _decode(codec, parts, width) -> jax.Array:
-  """What a codec makes of `parts`, checked.
+def _decode(codec, arrays, width) -> jax.Array:
+  """What a codec makes of `arrays`, checked.
 
   Raises:
     ConfigError: unless that is float[width].
   """
-  row = blame.call('decode of codec', codec.decode, parts, width)
+  row = blame.call('decode of codec', codec.decode, arrays, width)
   if not isinstance(row, jax.Array) or row.shape != (width,) or not jnp.issubdtype(row.dtype, jnp.floating):
     raise ConfigError(
       f'decode of codec {blame.named(codec.decode)} returned {what_is(row)}; let it return float32[{width}]'
@@ -268,9 +268,9 @@ def _encoded_leaf(codec, key, leaf, base):
   shapes = jax.eval_shape(encode, keys[0], rows[0])
   if sum(a.size * a.dtype.itemsize for a in shapes.values()) >= math.prod(entry) * value.dtype.itemsize:
     return leaf
-  parts = {name: a.reshape(*lead, *a.shape[1:]) for name, a in jax.vmap(encode)(keys, rows).items()}
-  parts = {name: leaf._replace(value=a) for name, a in parts.items()} if _wrapped(leaf) else parts
-  return Coded(parts, {(str(value.dtype), entry, mask): ()}, None if base is None else Known(base))
+  arrays = {name: a.reshape(*lead, *a.shape[1:]) for name, a in jax.vmap(encode)(keys, rows).items()}
+  arrays = {name: leaf._replace(value=a) for name, a in arrays.items()} if _wrapped(leaf) else arrays
+  return Coded(arrays, {(str(value.dtype), entry, mask): ()}, None if base is None else Known(base))
 
 
 def decoded(codec: Codec, message: PyTree, stacked: bool = False) -> PyTree:
@@ -284,11 +284,11 @@ def decoded(codec: Codec, message: PyTree, stacked: bool = False) -> PyTree:
 
 def _decoded_leaf(codec, leaf):
   (dtype, entry, mask), *_ = leaf.like
-  whole = next(iter(leaf.parts.values()))
-  arrays = {name: a.value if _wrapped(a) else a for name, a in leaf.parts.items()}
+  whole = next(iter(leaf.arrays.values()))
+  arrays = {name: a.value if _wrapped(a) else a for name, a in leaf.arrays.items()}
   lead = next(iter(arrays.values())).shape[:mask]
   flat = {name: a.reshape(-1, *a.shape[mask:]) for name, a in arrays.items()}
-  rows = jax.vmap(lambda parts: _decode(codec, parts, math.prod(entry)))(flat)
+  rows = jax.vmap(lambda row: _decode(codec, row, math.prod(entry)))(flat)
   value = rows.reshape(*lead, *entry).astype(dtype)
   value = value if leaf.base is None else value + leaf.base.value
   return whole._replace(value=value) if _wrapped(whole) else value

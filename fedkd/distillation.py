@@ -1,6 +1,7 @@
 """Distillation on public images: its loss, and the client update of the methods that exchange predictions."""
 
 from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import flax.linen as nn
 import jax
@@ -9,8 +10,9 @@ import optax
 
 from fedkd import local
 from fedkd.models import base
-from fedkd.types import Pool
+from fedkd.types import ClientInit, Pool, PyTree
 
+State = TypeVar('State', bound=Any)
 # learner -> (learner, sums), as `local.fit` returns them
 Training = Callable[[local.Learner], tuple[local.Learner, dict]]
 
@@ -33,20 +35,31 @@ def towards(model: nn.Module, pool: Pool, distance: Callable[[jax.Array, jax.Arr
   return loss_fn
 
 
-def start(variables: dict, tx: optax.GradientTransformation) -> dict:
-  """A client's state {'learner', 'digest_opt'}: two optimizer states, of which the private one continues from the phase
-  before."""
+class ClientState(NamedTuple):
+  """The optimizer's state of the distillation, and a learner with that of the training on private rows."""
+
+  digest_opt: PyTree
+  learner: local.Learner
+
+
+def start(variables: dict, tx: optax.GradientTransformation) -> ClientState:
+  """A client's first state, whose private optimizer continues from the phase before."""
   fresh = local.start(variables, tx)
-  return {'learner': fresh._replace(opt=variables.get('opt', fresh.opt)), 'digest_opt': fresh.opt}
+  return ClientState(fresh.opt, fresh._replace(opt=variables.get('opt', fresh.opt)))
+
+
+def starting(tx: optax.GradientTransformation) -> ClientInit:
+  """The `init` of a client whose state is that of `start`."""
+  return lambda key, model, data, variables: start(variables, tx)
 
 
 def distill_and_revisit(
-  state: dict, tx: optax.GradientTransformation, keep: bool, distill: Training | None, revisit: Training
-) -> tuple[dict, dict]:
+  state: State, tx: optax.GradientTransformation, keep: bool, distill: Training | None, revisit: Training
+) -> tuple[State, dict]:
   """Distillation on public rows, then training on private ones, each with its own optimizer state (FedMD's terms).
 
   Args:
-    state: of `start`.
+    state: a `ClientState`, or one with more fields.
     tx: of both optimizer states.
     keep: whether they persist across updates; else they are fresh in each.
     distill: trains on targets; None: nothing is distilled.
@@ -55,10 +68,10 @@ def distill_and_revisit(
   Returns:
     (state, info).
   """
-  learner = local.resume(state['learner'], tx, keep)
-  distilled = local.resume(learner._replace(opt=state['digest_opt']), tx, keep)
+  learner = local.resume(state.learner, tx, keep)
+  distilled = local.resume(learner._replace(opt=state.digest_opt), tx, keep)
   distilled, sums = distill(distilled) if distill else (distilled, {'metrics': {'examples': jnp.float32(0)}})
   learner, revisited = revisit(distilled._replace(opt=learner.opt))
   info = {**local.report(sums), **local.report(revisited)}
   info['examples'] = sums['metrics']['examples'] + revisited['metrics']['examples']
-  return {'learner': learner, 'digest_opt': distilled.opt}, info
+  return state._replace(digest_opt=distilled.opt, learner=learner), info

@@ -1,8 +1,8 @@
 """The errors that end a run in one sentence."""
 
+import contextlib
 import difflib
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
 
 
 class ConfigError(ValueError):
@@ -29,14 +29,25 @@ class StoppedError(RuntimeError):
     self.signum = signum
 
 
-def check_choice(field: str, value: Any, choices: Iterable[str]) -> None:
-  """Checks that a value is one of `choices`.
+@contextlib.contextmanager
+def in_a_sentence(sentence: Callable[[Exception], str], through: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+  """Around what raises many types for one reason, such as a damaged file: any of them becomes a ConfigError.
 
-  Raises:
-    ValueError: with the field, the value and the choices.
+  Args:
+    sentence: of the exception.
+    through: those that stay as they are.
   """
-  if value not in choices:
-    raise ValueError(f'{field}={value!r} is unknown; choose one of {", ".join(choices)}')
+  try:
+    yield
+  except through:
+    raise
+  except Exception as error:
+    raise ConfigError(sentence(error)) from error
+
+
+def reason_of(error: Exception, longest: int = 150) -> str:
+  """The first line of an exception's message, or else its type."""
+  return (str(error).strip() or type(error).__name__).splitlines()[0][:longest]
 
 
 def check_known(names: Iterable[str], known: Iterable[str], what: str) -> None:

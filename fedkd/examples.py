@@ -1,5 +1,7 @@
 """Who owns which examples: views of a client's `Data`."""
 
+from typing import Literal
+
 import jax
 import jax.numpy as jnp
 
@@ -12,6 +14,7 @@ def unshared(data: Data) -> ExampleIndices:
 
 
 # What a method's argument `rows` may name.
+Own = Literal['own', 'unshared']
 OWN = {'own': lambda data: data.private, 'unshared': unshared}
 
 

@@ -1,6 +1,6 @@
 """Inference mode: correct predictions of stacked models, logits and features of one, statistics for BatchNorm."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import flax.linen as nn
 import jax
@@ -41,13 +41,23 @@ def is_correct(
   Returns:
     float32[T], 1 or 0, and NaN where a logit is; or a dict of them.
   """
+  label = lambda x: jax.tree.map(lambda each: _class(each(model, variables, server_state, x)), predict)
+  score = lambda predicted: jnp.where((predicted == UNDEFINED) & (y >= 0), jnp.nan, predicted == y)
+  return jax.tree.map(score, in_batches(label, x, batch))
+
+
+def in_batches(function: Callable[[jax.Array], PyTree], x: jax.Array, batch: int = 0) -> PyTree:
+  """`function` of examples [T, ...], some at a time: leaves [T, ...].
+
+  Args:
+    function: of [B, ...], with leaves [B, ...].
+    batch: B at most; 0: `inference_batch`.
+  """
   rows, batch = x.shape[0], batch or inference_batch()
   batch = -(-rows // -(-rows // batch))  # as many passes as `batch` implies, of equal size
   pad = -rows % batch
   x = jnp.pad(x, [(0, pad)] + [(0, 0)] * (x.ndim - 1)).reshape(-1, batch, *x.shape[1:])
-  label = lambda x: jax.tree.map(lambda each: _class(each(model, variables, server_state, x)), predict)
-  score = lambda predicted: jnp.where((predicted == UNDEFINED) & (y >= 0), jnp.nan, predicted == y)
-  return jax.tree.map(lambda predicted: score(predicted.reshape(-1)[:rows]), jax.lax.map(label, x))
+  return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:])[:rows], jax.lax.map(function, x))
 
 
 def _class(logits) -> jax.Array:
@@ -104,19 +114,37 @@ def correct_predictions(
   """
   predict = method.predict if predict is None else predict
 
+  def each(model, own):
+    return is_correct(model, predict, own, state.server, x, y, batch)
+
+  return of_models(method, groups, state, rows, each)
+
+
+def of_models(
+  method: Method,
+  groups: Sequence[Group],
+  state: State,
+  rows: Sequence[ArrayLike],
+  function: Callable[[nn.Module, dict], PyTree],
+) -> tuple[PyTree, ...]:
+  """`function(model, variables)` of what clients would deploy: per group leaves [k, ...].
+
+  Args:
+    rows: per group int[k], rows of its clients.
+  """
+
   def of_group(g, group):
     variables = method.variables(state, g)
     one_for_all = jax.tree.leaves(variables)[0].shape[0] == 1
     chosen = jnp.zeros(1, jnp.int32) if one_for_all else jnp.asarray(rows[g], jnp.int32)
 
     def one(row):
-      model, own = method.deployed(group.model, jax.tree.map(lambda a: a[row], variables), state.server, g)
-      return is_correct(model, predict, own, state.server, x, y, batch)
+      return function(*method.deployed(group.model, jax.tree.map(lambda a: a[row], variables), state.server, g))
 
-    shape = (len(rows[g]), len(y))
     if not len(rows[g]):
-      return jax.tree.map(lambda _: jnp.zeros(shape), predict)
-    return jax.tree.map(lambda correct: jnp.broadcast_to(correct, shape), jax.lax.map(one, chosen))
+      return jax.tree.map(lambda s: jnp.zeros((0, *s.shape), s.dtype), jax.eval_shape(one, jnp.int32(0)))
+    whole = lambda out: jnp.broadcast_to(out, (len(rows[g]), *out.shape[1:]))
+    return jax.tree.map(whole, jax.lax.map(one, chosen))
 
   return tuple(of_group(g, group) for g, group in enumerate(groups))
 
@@ -145,9 +173,30 @@ def correct_of_clients(
 ) -> PyTree:
   """`correct_predictions` float32[K, T] of the `clients`, in their order, or a dict of them; `rows`: their rows in each
   group's `state`."""
+  return in_order(groups, clients, correct_predictions(method, groups, state, x, y, rows, batch, predict))
+
+
+def logits_of_clients(
+  method: Method,
+  groups: Sequence[Group],
+  clients: np.ndarray,
+  rows: Sequence[ArrayLike],
+  state: State,
+  x: jax.Array,
+  predict: Predict,
+) -> jax.Array:
+  """Logits [K, T, C] of the `clients` on raw examples [T, ...], arguments as of `correct_of_clients`."""
+
+  def each(model, own):
+    return in_batches(lambda x: predict(model, own, state.server, x), x)
+
+  return in_order(groups, clients, of_models(method, groups, state, rows, each))
+
+
+def in_order(groups: Sequence[Group], clients: np.ndarray, of_groups: Sequence[PyTree]) -> PyTree:
+  """Leaves [K, ...], a row for each of the `clients`, of those of their groups."""
   order = np.argsort(np.argsort(evaluated_in(groups, clients), kind='stable'))
-  of_groups = correct_predictions(method, groups, state, x, y, rows, batch, predict)
-  return jax.tree.map(lambda *correct: jnp.concatenate(correct)[order], *of_groups)
+  return jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[order], *of_groups)
 
 
 def feature_shape(model: nn.Module, pool: Pool) -> tuple[int, ...]:

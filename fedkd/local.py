@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import optax
 
 from fedkd import optimizers
-from fedkd.types import Pool, PyTree
+from fedkd.types import ClientInit, Pool, PyTree
 
 # (params, batch_stats, key, rows of the batch) -> (loss, (batch_stats, sums))
 LossFn = Callable[[PyTree, PyTree, jax.Array, PyTree], tuple[jax.Array, tuple[PyTree, dict]]]
@@ -26,6 +26,11 @@ class Learner(NamedTuple):
 def start(variables: dict, tx: optax.GradientTransformation) -> Learner:
   """A learner at `variables` ({'params', 'batch_stats'}) with a fresh state of the optimizer `tx`."""
   return Learner(variables['params'], variables['batch_stats'], optimizers.init(tx, variables['params']))
+
+
+def starting(tx: optax.GradientTransformation) -> ClientInit:
+  """The `init` of a client whose state is a learner."""
+  return lambda key, model, data, variables: start(variables, tx)
 
 
 def resume(learner: Learner, tx: optax.GradientTransformation, keep: bool) -> Learner:
@@ -117,16 +122,28 @@ def draw(key: jax.Array, count: int, size: jax.Array, batch: int) -> jax.Array:
   return chosen[jnp.arange(batch) % jnp.clip(size, 1, min(batch, count))]
 
 
-def _check_training(batch, steps, epochs):
-  for field, value, least in (('batch', batch, 1), ('steps', steps, 0), ('epochs', epochs, 0)):
+class Work(NamedTuple):
+  """How long a call of `fit` trains; exactly one of `steps` and `epochs` is given, and None and 0 both mean not given.
+
+  batch: examples per step, 1 or more.
+  steps: that many steps, each on rows drawn afresh without replacement (fewer rows than `batch` repeat cyclically, so
+    that BatchNorm sees a full batch); or
+  epochs: that many passes in fresh random orders, the last batch of a pass filled from its beginning; may be traced.
+  """
+
+  batch: int
+  steps: int | None = None
+  epochs: int | jax.Array | None = None
+
+
+def _check_work(work):
+  for (field, value), least in zip(work._asdict().items(), (1, 0, 0), strict=True):
     if value is not None and not isinstance(value, jax.Array) and value < least:
       raise ValueError(f'{field}={value} must be at least {least}')
-  if given(steps) == given(epochs):
-    said = ', '.join(
-      f'{field}={"traced" if isinstance(value, jax.Array) else value}'
-      for field, value in (('steps', steps), ('epochs', epochs))
-    )
-    raise ValueError(f'local training needs steps or epochs, not both: {said}; set one to 0 and the other above 0')
+  if given(work.steps) == given(work.epochs):
+    lengths = ('steps', work.steps), ('epochs', work.epochs)
+    given_as = ', '.join(f'{field}={"traced" if isinstance(value, jax.Array) else value}' for field, value in lengths)
+    raise ValueError(f'local training needs steps or epochs, not both: {given_as}; set one to 0 and the other above 0')
 
 
 def given(count: int | jax.Array | None) -> bool:
@@ -139,30 +156,24 @@ def fit(
   learner: Learner,
   tx: optax.GradientTransformation,
   loss_fn: LossFn,
-  rows: PyTree,
-  size: jax.Array,
-  batch: int,
-  steps: int | None = None,
-  epochs: int | jax.Array | None = None,
+  examples: tuple,
+  work: Work,
   t: jax.Array | int = 0,
+  *,
   last_pass: tuple[str, ...] = (),
   before: jax.Array | int | None = None,
 ) -> tuple[Learner, dict]:
-  """Trains on mini-batches of the first `size` rows.
+  """Trains on mini-batches of examples.
 
   Args:
     key: randomness of this call.
     learner: where to start.
     tx: optax optimizer.
     loss_fn: (params, batch_stats, key, rows of the batch) -> (loss, (batch_stats, sums)).
-    rows: pytree with leaves [n_max, ...]; entries from `size` on are padding and never drawn.
-    size: int32[], may be traced: clients of unequal size cost nothing extra one by one. 0 leaves the learner exactly as
-      it is.
-    batch: examples per step, 1 or more.
-    steps: that many steps, each on rows drawn afresh without replacement (fewer rows than `batch` repeat
-      cyclically, so that BatchNorm sees a full batch); or
-    epochs: that many passes in fresh random orders, the last batch of a pass filled from its beginning; may be
-      traced. None and 0 both mean not given, here as for `steps`.
+    examples: (rows, size), for example a client's `ExampleIndices`. Rows: a pytree with leaves [n_max, ...], of which
+      entries from `size` on are padding and never drawn. Size: int32[], may be traced: clients of unequal size cost
+      nothing extra one by one. 0 leaves the learner exactly as it is.
+    work: the batch, and the number of steps or epochs.
     t: the round, for an optimizer that follows it (`optimizers.scheduled`), and for a schedule inside `tx`, which
       counts the steps of the run: also those of rounds whose optimizer state is lost, or that the client has missed.
     last_pass: names of sums that begin anew with each of the `epochs`, so that those of the last remain.
@@ -174,7 +185,8 @@ def fit(
   Raises:
     ValueError: unless exactly one of `steps` and `epochs` is given, or for a negative number, or an empty batch.
   """
-  _check_training(batch, steps, epochs)
+  _check_work(work)
+  (rows, size, *_), (batch, steps, epochs) = examples, work
   count = jax.tree.leaves(rows)[0].shape[0]
   loss_fn = jax.jit(loss_fn)  # traced once, for the shapes of its sums and for its gradient
 

@@ -4,6 +4,8 @@ A model that masks classes has logits of minus infinity there. Such a class coun
 logits that either side lacks, and to a divergence whose student lacks it.
 """
 
+from typing import Literal
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -80,10 +82,10 @@ def kl(output: jax.Array, target: jax.Array, temperature: float = 1.0) -> jax.Ar
   return temperature**2 * kl_divergence(jax.nn.softmax(target / temperature), output / temperature)
 
 
-KL_DIRECTIONS = ('server', 'client')
+Direction = Literal['server', 'client']
 
 
-def masked_kl(output: jax.Array, target: jax.Array, valid: jax.Array, direction: str = 'server') -> jax.Array:
+def masked_kl(output: jax.Array, target: jax.Array, valid: jax.Array, direction: Direction = 'server') -> jax.Array:
   """KL divergence between received logits and an output's; 0, with zero gradient, where there are none.
 
   Felo and Velo (Eq. 1): KL(softmax(target) || softmax(output)) as in their code, 'server'; the reverse, as in

@@ -77,7 +77,7 @@ def placement(mesh, rows) -> tuple:
   return tuple(NamedSharding(mesh, P(None, AXIS)) if _cut(n, mesh) else whole for n in rows), whole
 
 
-# The fastest in `launch/bench` (without `--quick`): clients per vmap, by backend and kind of network.
+# The fastest in `launch.bench` (without `--quick`): clients per vmap, by backend and kind of network.
 CLIENTS_PER_VMAP = {('cpu', 'convolution'): 1, ('cpu', 'dense'): 10}
 
 

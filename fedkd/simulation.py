@@ -12,12 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedkd import inference, round
-from fedkd.checks import arguments, kinds, returned
-from fedkd.errors import ConfigError, check_choice
+from fedkd.checks import arguments, kinds, ranges, returned
 from fedkd.federation import Federation, on_device
 from fedkd.inference import model_of, predict_by
 from fedkd.models.base import class_of
-from fedkd.models.initial import INITIAL, group_variables
+from fedkd.models.initial import Initial, group_variables
 from fedkd.plan import Plan, Planner, tables
 from fedkd.round import Report
 from fedkd.sharding import mapped_at_once
@@ -50,20 +49,27 @@ class Simulation(NamedTuple):
   run: (state, rounds) -> (state, Report with leaves [rounds, ...]), as one program; `rounds` is a Python int.
   accuracy: (state, x, y, inference='') -> float32[clients], of every client's model on shared examples, NaN where
     logits are; `inference` names one of the method's further `predictions`.
+  logits: (state, x, inference='') -> float32[clients, T, C] of every client's model on raw examples [T, ...].
+  predict: as `logits` -> int32[clients, T], the class with the largest.
   validation_accuracy: (state, inference='') -> float32[clients] on the held-out rows of the federation; [clients,
     domains] if it has domains, NaN for those without held-out rows.
   model: (state, client) -> (module, variables): `module.apply(variables, x, False)` gives (logits, out) for raw
     examples.
   models: state -> a tuple of those of all clients.
+  method, federation: what it was made of.
   """
 
   init: Callable[..., SimulationState]
   round: Callable[[SimulationState], tuple[SimulationState, Report]]
   run: Callable[[SimulationState, int], tuple[SimulationState, Report]]
   accuracy: Callable[..., jax.Array]
+  logits: Callable[..., jax.Array]
+  predict: Callable[..., jax.Array]
   validation_accuracy: Callable[..., jax.Array]
   model: Callable[[SimulationState, int], tuple]
   models: Callable[[SimulationState], tuple]
+  method: Method
+  federation: Federation
 
 
 def simulation(
@@ -73,7 +79,7 @@ def simulation(
   *,
   clients_per_vmap: int | None = None,
   horizon: int = HORIZON,
-  initial: str = 'equal',
+  initial: Initial = 'equal',
 ) -> Simulation:
   """A method on a federation.
 
@@ -92,7 +98,7 @@ def simulation(
   """
   kinds.check_is('method', method, Method, 'a method such as fedkd.methods.fedhe(optax.adam(1e-3))')
   kinds.check_is('federation', federation, Federation, 'what fedkd.federation(x, y, parts, models) returns')
-  check_choice('initial', initial, INITIAL)
+  ranges.check('initial', initial, Initial)
   horizon = kinds.whole_number('horizon', horizon)
   groups = federation.groups
   drawn = tables(plan, groups, horizon)
@@ -127,6 +133,10 @@ def simulation(
   def correct(predict, arrays, state, x, y):
     return inference.correct_of_clients(method, groups, all_clients, rows, 0, ready(arrays, state), x, y, predict)
 
+  @functools.partial(jax.jit, static_argnums=0)
+  def outputs(predict, arrays, state, x):
+    return inference.logits_of_clients(method, groups, all_clients, rows, ready(arrays, state), x, predict)
+
   def ready(arrays, state):
     return calibrated(method, Federation(groups, *arrays[0]), state.federated, range(len(groups)))
 
@@ -135,6 +145,10 @@ def simulation(
   def accuracy(state, x, y, inference=''):
     tested = on_device(arguments.tested(x, y, federation.pool.example, groups[0].model.classes))
     return jnp.mean(correct(predict_by(method, inference), arrays, state, *tested), 1)
+
+  def logits(state, x, inference=''):
+    x = on_device(arguments.like_those('x', x, federation.pool.example))
+    return outputs(predict_by(method, inference), arrays, state, x)
 
   def validation_accuracy(state, inference=''):
     validation, domain = federation.validation, federation.domain
@@ -167,18 +181,18 @@ def simulation(
     round=lambda state: one(arrays, state),
     run=lambda state, rounds: several(arrays, state, kinds.whole_number('rounds', rounds)),
     accuracy=accuracy,
+    logits=logits,
+    predict=lambda state, x, inference='': jnp.argmax(logits(state, x, inference), -1),
     validation_accuracy=validation_accuracy,
     model=model,
     models=models,
+    method=method,
+    federation=federation,
   )
-  try:
+  with returned.explained(returned.suspects(method, [class_of(group.model) for group in groups])):
     key = jax.random.key(0, impl=kinds.THREEFRY)
     after, _ = jax.eval_shape(lambda key: made.round(made.init(key)), key)  # incompatible parts fail here
-    kinds.check_generators('a state of this method or of its optimizer', after)
-  except Exception as error:
-    if told := returned.misfit(method, [class_of(group.model) for group in groups], error):
-      raise ConfigError(told) from None  # without JAX's frames and notes, of which there are fifty lines
-    raise
+  kinds.check_generators('a state of this method or of its optimizer', after)
   return made
 
 

@@ -3,8 +3,8 @@
   python -m launch.data list [--dir=DIR]
   python -m launch.data prepare NAME [--dir=DIR]
 
-DIR is the directory of prepared sets, by default $TFDS_DATA_DIR or ~/tensorflow_datasets. Folders of images, .npz and
-.mat files are also looked for in $FEDKD_IMAGES.
+DIR is the directory of prepared sets, by default $TFDS_DATA_DIR or ~/tensorflow_datasets. Folders of images and .npz
+files are also looked for in $FEDKD_IMAGES.
 """
 
 import argparse

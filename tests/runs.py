@@ -35,7 +35,7 @@ def config(images, method='fedhe', rounds=6, seeds=(0,), plan_name='synchronous'
   out.data.name = f'npz:{images}'
   out.data.clients = 4
   out.rounds, out.seeds, out.eval_every, out.eval_rows = rounds, seeds, 2, 30
-  return out
+  return base.migrate(out)
 
 
 def halves_of(config, folder, half):

@@ -106,6 +106,12 @@ def expected(bits=None, share=None):
   return {**out, 'labels': 4 * 3 + 4}
 
 
+@pytest.mark.parametrize(('width', 'each'), [(256, 1), (257, 2), (65_536, 2), (65_537, 4)])
+def test_positions_take_as_few_bytes_as_the_last_one_fits_into(width, each):
+  sent = jax.eval_shape(functools.partial(encoded, codecs.top_k(0.1)), KEY, jax.ShapeDtypeStruct((width,), jnp.float32))
+  assert ledger.capacity(sent)['indices'] == (round(0.1 * width), each * round(0.1 * width))
+
+
 @pytest.mark.parametrize('bits', [1, 4, 5, 8, 16])
 def test_bytes_of_quantised_messages(bits):
   found = ledger.count(encoded(codecs.quantised(bits), KEY, MESSAGE))
@@ -210,7 +216,7 @@ def test_changes_without_a_base_are_refused():
 
 
 halves = lambda key, row: {'half': row.astype(jnp.float16)}
-whole = lambda parts, width: parts['half'].astype(jnp.float32)
+whole = lambda arrays, width: arrays['half'].astype(jnp.float32)
 METHOD = methods.fedavg(optax.sgd(0.1))
 
 
@@ -231,7 +237,7 @@ def test_a_codec_of_ones_own_is_received_as_it_says():
     ({'up': codecs.Codec(None, whole)}, r'^up.encode is None; give a function \(key, row\) -> {name: array}$'),
     (
       {'up': codecs.Codec(halves, 'x')},
-      r"^up.decode is 'x', a str; give a function \(parts, width\) -> float32\[width\]$",
+      r"^up.decode is 'x', a str; give a function \(arrays, width\) -> float32\[width\]$",
     ),
     ({'up': codecs.Codec(halves, whole, 'yes')}, r"^up.changes is 'yes', a str; give True or False$"),
     ({'method': methods.fedavg}, r'^method is the function fedavg, not called; give a method such as'),
@@ -257,11 +263,11 @@ def test_what_is_no_codec_is_refused_at_once(wrong, sentence):
     ),
     (lambda key, row: 1 / 0, whole, r'^encode of codec .*test_codecs.py, line \d+: .* raised ZeroDivisionError: div'),
     (lambda key: key, whole, r'^encode of codec .* raised TypeError: .* takes 1 positional argument but 2 were given$'),
-    (halves, lambda parts, width: None, r'^decode of .* returned None; let it return float32\[35\]$'),
-    (halves, lambda parts, width: jnp.zeros(width + 1), r'returned float32\[36\]; let it return float32\[35\]$'),
-    (halves, lambda parts, width: jnp.zeros((1, width)), r'returned float32\[1, 35\]; let it return float32\[35\]$'),
-    (halves, lambda parts, width: jnp.zeros(width, int), r'returned int32\[35\]; let it return float32\[35\]$'),
-    (halves, lambda parts, width: parts['no'], r"^decode of codec .* raised KeyError: 'no'$"),
+    (halves, lambda arrays, width: None, r'^decode of .* returned None; let it return float32\[35\]$'),
+    (halves, lambda arrays, width: jnp.zeros(width + 1), r'returned float32\[36\]; let it return float32\[35\]$'),
+    (halves, lambda arrays, width: jnp.zeros((1, width)), r'returned float32\[1, 35\]; let it return float32\[35\]$'),
+    (halves, lambda arrays, width: jnp.zeros(width, int), r'returned int32\[35\]; let it return float32\[35\]$'),
+    (halves, lambda arrays, width: arrays['no'], r"^decode of codec .* raised KeyError: 'no'$"),
   ],
 )
 def test_a_codec_that_returns_something_else_is_refused_in_one_sentence(encode, decode, sentence):

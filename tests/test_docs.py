@@ -70,7 +70,7 @@ def test_the_flags_of_a_command_are_there(page, line, elsewhere):
   others = ('workdir', 'dry_run', 'hosts', 'profile_dir')
   rest = command_line.parse(['main', *(w for w in words if w.lstrip('-').partition('=')[0] not in others)], values)
   assert rest == ['main']
-  for word in words:
+  for word in map(command_line.written_out, words):
     if field := re.match(r'--config\.([\w.]+)=(.+)', word):
       block = holder.value
       for part in field[1].split('.'):

@@ -1,6 +1,7 @@
 """Arrays at the door: of any dtype, byte order and layout they give the same federation, nobody else's writing changes
 it, and numbers that a device does not hold are refused with their row."""
 
+import inspect
 import re
 import time
 import warnings
@@ -303,8 +304,7 @@ NARROW = [dtype for dtype in INTEGERS if dtype != np.int64]
 def divided(function, labels, dtype):
   """The parts as lists, or the words of a refusal."""
   given = {'origin': ORIGIN, 'test_labels': labels[TESTED]}
-  names = function.__code__.co_varnames[: function.__code__.co_argcount]
-  given = {name: value.astype(dtype) for name, value in given.items() if name in names}
+  given = {k: value.astype(dtype) for k, value in given.items() if k in inspect.signature(function).parameters}
   try:
     out = function(labels[OWNED].astype(dtype), 4, 0, **given)
   except ConfigError as error:

@@ -15,10 +15,11 @@ PACKAGE = ROOT / 'fedkd'
 # Rooms from the bottom to the top; a file imports what stands before its own room, and its neighbours inside.
 ROOMS = (
   'errors', 'checks', 'types', 'rows', 'losses', 'schedules', 'optimizers', 'examples', 'sharding', 'models',
-  'inference', 'aggregate', 'plan', 'ledger', 'codecs', 'local', 'distillation', 'round', 'servers', 'methods',
-  'summary', 'federation', 'simulation', 'config', 'files', 'data', 'analysis', 'experiment', 'cli',
+  'inference', 'aggregate', 'plan', 'totals', 'ledger', 'codecs', 'local', 'distillation', 'round', 'servers',
+  'methods', 'summary', 'federation', 'simulation', 'files', 'data', 'config', 'analysis', 'experiment', 'history',
+  'training', 'cli',
 )  # fmt: skip
-ABOVE = ('config', 'files', 'data', 'analysis', 'experiment', 'cli')  # the core is all else
+ABOVE = ('config', 'files', 'data', 'analysis', 'experiment', 'history', 'training', 'cli')  # the core is all else
 HEAVY = {'matplotlib', 'pandas', 'orbax', 'tensorflow_datasets', 'rich', 'tensorboardX', 'absl', 'ml_collections'}
 # Models from files that a researcher has: the core's readers, of the path that they are given.
 READERS = {'fedkd.models.pretrained', 'fedkd.checks.npz'}

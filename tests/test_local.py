@@ -71,8 +71,11 @@ LEARNER = local.start({'params': {'w': jnp.float32(1)}, 'batch_stats': {'mean': 
 
 
 @functools.cache
-def recording(batch, **how):
-  return jax.jit(lambda size: local.fit(KEY, LEARNER, TX, recorder, jnp.arange(WIDTH), size, batch, **how))
+def recording(batch, last_pass=(), **how):
+  work = local.Work(batch, **how)
+  return jax.jit(
+    lambda size: local.fit(KEY, LEARNER, TX, recorder, (jnp.arange(WIDTH), size), work, last_pass=last_pass)
+  )
 
 
 def record(size, batch, **how):
@@ -153,14 +156,14 @@ def test_both_are_refused_without_the_insides_of_a_trace():
   with pytest.raises(
     ValueError, match=r'^local training needs .*, not both: steps=2, epochs=traced; set one to 0'
   ) as no:
-    jax.jit(lambda epochs: local.fit(KEY, LEARNER, TX, recorder, jnp.arange(WIDTH), 5, 8, 2, epochs))(3)
+    jax.jit(lambda epochs: local.fit(KEY, LEARNER, TX, recorder, (jnp.arange(WIDTH), 5), local.Work(8, 2, epochs)))(3)
   assert 'Tracer' not in str(no.value)
 
 
 @pytest.mark.parametrize('how', [{'steps': 3}, {'epochs': 2}])
 def test_zero_is_not_given_like_none(how):
   def traced(**how):
-    fit = lambda size: local.fit(KEY, LEARNER, TX, recorder, jnp.arange(WIDTH), size, 8, **how)
+    fit = lambda size: local.fit(KEY, LEARNER, TX, recorder, (jnp.arange(WIDTH), size), local.Work(8, **how))
     return str(jax.make_jaxpr(fit)(5))
 
   other = {'steps', 'epochs'}.difference(how).pop()
@@ -186,7 +189,7 @@ ADAM = optax.adam(1e-2)
 
 def train(rows, size, tx=TX, exact=False, **how):
   fit = lambda rows, size: local.fit(
-    KEY, local.start(VARIABLES, tx), tx, local.supervised(MODEL, POOL), rows, size, 8, **how
+    KEY, local.start(VARIABLES, tx), tx, local.supervised(MODEL, POOL), (rows, size), local.Work(8, **how)
   )
   options = {'xla_cpu_use_fusion_emitters': True} if exact else {}
   return jax.jit(fit, compiler_options=options)(jnp.asarray(rows, jnp.int32), size)

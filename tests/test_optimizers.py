@@ -142,7 +142,8 @@ def stepped(tx, t, how, **more):
   """What a weight of slope 1 moves in a call of `fit` in round `t`, whose optimizer is fresh."""
   loss_fn = lambda params, stats, key, rows: (params['w'] + 0.0 * rows.sum(), (stats, {}))
   learner = local.start({'params': {'w': jnp.float32(0)}, 'batch_stats': {}}, tx)
-  fit = lambda t: local.fit(jax.random.key(0), learner, tx, loss_fn, jnp.arange(4.0), 4, 2, **how, t=t, **more)[0]
+  examples, work = (jnp.arange(4.0), 4), local.Work(2, **how)
+  fit = lambda t: local.fit(jax.random.key(0), learner, tx, loss_fn, examples, work, t, **more)[0]
   return float(-jax.jit(fit)(t).params['w'])
 
 

@@ -8,7 +8,7 @@ from fedkd import config as configs
 from fedkd import ledger
 from fedkd.experiment import dry_run
 from fedkd.experiment.build import assembly
-from launch import papers, reproduce
+from launch.studies import papers, reproduction
 
 ROWS = [(name, row) for name, entry in papers.registry().items() for row in entry.rows]
 # The first of each config file. Those of two take seconds to trace; they are built where every row is.
@@ -18,7 +18,7 @@ SEEN = set()
 
 def assert_builds(row):
   """A whole round in shapes; nothing is compiled."""
-  config = reproduce.config_of(row, 'smoke')
+  config = reproduction.config_of(row, 'smoke')
   parts = assembly.build(config, dry=True)
   up, down = (ledger.capacity(message) for message in dry_run.messages(parts, 0))
   silent = config.method.name in ('private', 'agg')
@@ -41,7 +41,7 @@ def test_a_row_of_every_config_builds_and_counts_its_messages(row):
 @pytest.mark.slow
 @pytest.mark.parametrize('row', by_name(ROWS))
 def test_every_row_builds_and_counts_its_messages(row):
-  whole = json.dumps({**configs.to_json(reproduce.config_of(row, 'smoke')), 'name': ''}, sort_keys=True)
+  whole = json.dumps({**configs.to_json(reproduction.config_of(row, 'smoke')), 'name': ''}, sort_keys=True)
   if whole in SEEN:
     pytest.skip('as another')
   SEEN.add(whole)
@@ -55,4 +55,4 @@ HAVE = {'light': ('felo',), 'medium': ('felo', 'fedhe_mnist', 'fedhe_cifar10', '
 def test_every_row_has_a_valid_config(profile):
   for _, row in ROWS:
     if row.config in HAVE.get(profile, (row.config,)):
-      configs.check(reproduce.config_of(row, profile))
+      configs.check(reproduction.config_of(row, profile))

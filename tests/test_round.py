@@ -164,7 +164,7 @@ def test_one_client_alone_is_local_training():
   learner = row(made.state.client[0], 0)
   loss_fn = local.supervised(model, data.pool)
   mine = row(data.private, 0)
-  train = jax.jit(lambda key, learner: local.fit(key, learner, SGD, loss_fn, mine.index, mine.size, 6, steps=2)[0])
+  train = jax.jit(lambda key, learner: local.fit(key, learner, SGD, loss_fn, mine, local.Work(6, 2))[0])
   for t in range(3):
     key_client = jax.random.split(jax.random.fold_in(made.key, t), 3)[1]
     learner = train(jax.random.fold_in(key_client, 0), learner)

@@ -30,6 +30,7 @@ def fedproto(tx, steps: int | None = None, epochs: int | None = 1, batch=32, wei
     batch: examples per mini-batch.
     weight: lambda of Eq. 7, of the distance between an example's features and the prototype of its class; 0 is Private.
   """
+  work = local.Work(batch, steps, epochs)
 
   def init(key, model, data, variables):
     return local.start(variables, tx)
@@ -45,8 +46,7 @@ def fedproto(tx, steps: int | None = None, epochs: int | None = 1, batch=32, wei
       loss = ce + weight * distance
       return loss, (batch_stats, local.tally(label, loss=loss, distance=distance))
 
-    own = data.private
-    learner, sums = local.fit(key, learner, tx, loss_fn, own.index, own.size, batch, steps, epochs, t)
+    learner, sums = local.fit(key, learner, tx, loss_fn, data.private, work, t)
     value, count = prototypes(model, learner, data)
     return learner, servers.class_message(value, count > 0, count), local.report(sums)
 

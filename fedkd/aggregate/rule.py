@@ -59,7 +59,7 @@ def as_rule(rule: AnyRule) -> Rule:
     tree = jax.tree.map(lambda new, row: jnp.asarray(new, row.dtype), tree, rows)
     return tree, jax.tree.map(lambda new, old: jnp.where(some, new, old).astype(jnp.result_type(old)), after, state)
 
-  return Rule(lambda like: _initial(rule, init, like), update)
+  return Rule(lambda like: blame.call('init of rule', init, like), update)
 
 
 def mapped(rule: AnyRule) -> Rule:
@@ -83,13 +83,6 @@ def _nothing(like):
   return ()
 
 
-def _initial(rule, init, like):
-  try:
-    return init(like)
-  except Exception as error:
-    raise ConfigError(blame.raised('init of rule', init, error)) from error
-
-
 def _function(rule):
   return blame.unwrapped(rule.update if isinstance(rule, Rule) else rule)
 
@@ -108,11 +101,8 @@ def _returned(rule, update, *args):
     raise ConfigError(f'{_named(rule)} cannot be called: {error}; let it take {given}') from error
   except ValueError:  # a builtin without signature
     pass
-  try:
+  with blame.guard('rule', _function(rule)):
     returned = update(*args)
-  except Exception as error:
-    reason = (str(error).strip() or 'no message').splitlines()[0]
-    raise ConfigError(f'{_named(rule, error)} raised {type(error).__name__}: {reason}') from error
   if not (isinstance(returned, tuple) and len(returned) == 2):
     raise ConfigError(f'{_named(rule)} does not return a pair; let it return (tree, state)')
   for what, tree in zip(('tree', 'state'), returned, strict=True):

@@ -8,6 +8,8 @@ from typing import Any
 
 _HOMES = {
   'frames': ('read', 'by_seed'),
+  'tidy': ('runs', 'wide', 'summary', 'holm'),
+  'predictions': ('confusion', 'per_class', 'calibration_error', 'disagreement', 'across'),
   'statistics': ('interval', 'paired', 'published', 'spread', 'markdown'),
   'figures': (
     'curves',
@@ -24,6 +26,10 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = sorted(_HOME_OF)
+
+
+def __dir__() -> list[str]:
+  return __all__
 
 
 def __getattr__(name: str) -> Any:

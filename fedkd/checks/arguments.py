@@ -180,20 +180,9 @@ def _stretches(array, shape) -> bool:
 
 def tested(x: Any, y: Any, like: Any, classes: int) -> tuple[Any, Any]:
   """(x, y) for `accuracy`; `like`: the federation's examples. What is traced has no values yet."""
-  x, y = as_array('x', x, 'examples'), as_array('y', y, 'integers [T]')
-  shape = ', '.join(map(str, like.shape[1:]))
-  if x.shape[1:] != like.shape[1:] or y.shape != x.shape[:1] or not len(x):
-    raise ValueError(
-      f'x is {list(x.shape)} and y {list(y.shape)}; give examples [T, {shape}] and labels [T], at least one'
-    )
-  kind = lambda dtype: next((k for k in (jnp.floating, jnp.integer) if jnp.issubdtype(dtype, k)), dtype)
-  if kind(x.dtype) != kind(like.dtype) or (like.dtype == np.uint8) > (x.dtype == np.uint8):
-    raise ValueError(
-      f'x is {x.dtype}, and the examples of the federation are {like.dtype}; give {like.dtype} of the same scale'
-    )
-  if not is_integer(y.dtype):
-    raise ValueError(f'y is {y.dtype}{list(y.shape)}; give integers [T], one per example')
-  x = examples('x', x)
+  x, y = like_those('x', x, like), as_array('y', y, 'integers [T]')
+  if y.shape != x.shape[:1] or not is_integer(y.dtype):
+    raise ValueError(f'y is {y.dtype}{list(y.shape)} for {len(x)} examples; give integers [T], one per example')
   if isinstance(y, jax.core.Tracer):
     return x, y
   least, most = int(np.asarray(y).min()), int(np.asarray(y).max())
@@ -203,6 +192,20 @@ def tested(x: Any, y: Any, like: Any, classes: int) -> tuple[Any, Any]:
       f'y has the label {wrong}, but the models have {classes} classes, 0 to {classes - 1}; leave it out'
     )
   return x, y
+
+
+def like_those(field: str, x: Any, like: Any) -> Any:
+  """Examples [T, ...] of the shape, kind and scale of `like`, the federation's."""
+  x = as_array(field, x, 'examples')
+  if x.shape[1:] != like.shape[1:] or not len(x):
+    shape = ', '.join(map(str, like.shape[1:]))
+    raise ValueError(f'{field} has shape {list(x.shape)}; give examples [T, {shape}], at least one')
+  kind = lambda dtype: next((k for k in (jnp.floating, jnp.integer) if jnp.issubdtype(dtype, k)), dtype)
+  if kind(x.dtype) != kind(like.dtype) or (like.dtype == np.uint8) > (x.dtype == np.uint8):
+    raise ValueError(
+      f'{field} is {x.dtype}, and the examples of the federation are {like.dtype}; give {like.dtype} of the same scale'
+    )
+  return examples(field, x)
 
 
 def check_disjoint(parts: Sequence[np.ndarray], public: np.ndarray | None, validation: np.ndarray | None) -> None:

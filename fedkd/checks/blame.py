@@ -1,9 +1,10 @@
 """Whose function failed, and on which line: the beginning of an error message about a user's rule, method or model."""
 
+import contextlib
 import functools
 import inspect
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from fedkd.errors import ConfigError
@@ -62,18 +63,38 @@ def named(function: Any) -> str:
   return f'{name_of(function)}{place(function)}'
 
 
-def call(what: str, function: Callable, *args: Any, **values: Any) -> Any:
-  """What a function returns.
+@contextlib.contextmanager
+def guard(what: str, function: Any, failed: str = '', through: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+  """Around a call of a function that a user may have written.
+
+  Args:
+    what: the argument or field that names it.
+    function: whose line is told, if it is not this package's.
+    failed: of one of this package's, how the sentence about an unfit value begins, 'plan sampled cannot be built'; '':
+      the function is told, as that of a user.
+    through: exceptions that are let through.
 
   Raises:
     ConfigError: for an error in it, in one sentence with its line.
   """
   try:
-    return function(*args, **values)
+    yield
   except ConfigError:
     raise
-  except Exception as error:
-    raise ConfigError(raised(what, function, error)) from error
+  except through:
+    raise
+  except Exception as error:  # what somebody's function raises can be anything
+    if is_foreign(function) or not failed:
+      raise ConfigError(raised(what, function, error)) from error
+    if not isinstance(error, TypeError | ValueError | ArithmeticError):
+      raise
+    raise ConfigError(f'{failed}: {str(error).splitlines()[0] if str(error) else error}') from error
+
+
+def call(what: str, function: Callable, *args: Any, **values: Any) -> Any:
+  """What a function returns; errors as in `guard`."""
+  with guard(what, function):
+    return function(*args, **values)
 
 
 def raised(what: str, function: Any, error: BaseException) -> str:

@@ -1,9 +1,10 @@
 """Ranges of hyperparameters, declared in the signature of their factory: `batch: Positive = 50, alpha: Weight = 1.0`.
 
-`checked` makes a factory refuse other values, with the name and the range; configs check the same annotations, and
-`--help` of a config prints them. An array without axes is the number it holds. Traced values and functions are let
-through, and arrays where no single number is asked for. Optimizers and modules it looks
-at by their annotation, too: configs have blocks in their place.
+Choices of words are declared likewise: `average: Literal['uniform', 'counts'] = 'uniform'`. `checked` makes a factory
+refuse other values, with the name and the range or choices; configs check the same annotations, and `--help` of a
+config prints them. An array without axes is the number it holds. Traced values and functions are let through, and
+arrays where no single number is asked for. Optimizers and modules are checked by their annotation, too: configs have
+blocks in their place.
 """
 
 import functools
@@ -13,7 +14,7 @@ import numbers
 import types
 import typing
 from collections.abc import Callable, Iterable
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -96,10 +97,10 @@ def annotations_of(function: Callable) -> dict[str, Any]:
 
 
 def check(field: str, value: Any, annotation: Any) -> None:
-  """Checks a value against the range and the kind of number, if an annotation has them.
+  """Checks a value against the range and the kind of number, or the choices, if an annotation has them.
 
   Raises:
-    ConfigError: in one sentence with field, value and range.
+    ConfigError: in one sentence with field, value and range or choices.
   """
   if isinstance(value, jax.core.Tracer) or callable(value):  # known later only; a schedule or a rule
     return
@@ -115,7 +116,9 @@ def check(field: str, value: Any, annotation: Any) -> None:
     for i, (entry, of_entry) in enumerate(_entries(value, options[0])):
       check(f'{field}[{i}]', entry, of_entry)
   words = describe(annotation)
-  raise ConfigError(f'{field}={short(value)} must be {words}{_limit(value, words)}')
+  only_words = all(_kind(option) in (Literal, None) for option in options)
+  remedy = f'is unknown; choose {words}' if only_words else f'must be {words}{_limit(value, words)}'
+  raise ConfigError(f'{field}={short(value)} {remedy}')
 
 
 def _number(value):
@@ -150,7 +153,8 @@ OBJECTS = {
 
 
 def describe(annotation: Any) -> str:
-  """The range of an annotation in words, such as 'a whole number of at least 1, or None'; '' without one."""
+  """The range of an annotation in words, such as 'a whole number of at least 1, or None', or its choices, such as
+  'one of mean, median'; '' without one."""
   texts = [_describe_one(option) for option in _options(annotation) if _kind(option)]
   if not texts:
     return ''
@@ -159,6 +163,8 @@ def describe(annotation: Any) -> str:
 
 def _describe_one(option) -> str:
   kind, allowed = _kind(option), _range(option)
+  if kind is Literal:
+    return f'one of {", ".join(map(str, typing.get_args(option)))}'
   if kind is bool:
     return 'True or False'
   if kind is str:
@@ -177,8 +183,9 @@ def _options(annotation) -> tuple:
 
 
 def is_bounded(annotation: Any) -> bool:
-  """Whether an annotation, or an entry of it, has a range."""
-  return any(_range(option) or any(map(is_bounded, typing.get_args(plain(option)))) for option in _options(annotation))
+  """Whether an annotation, or an entry of it, has a range or choices."""
+  has = lambda option: _range(option) or _kind(option) is Literal
+  return any(has(option) or any(map(is_bounded, typing.get_args(plain(option)))) for option in _options(annotation))
 
 
 def plain(annotation: Any) -> Any:
@@ -194,11 +201,11 @@ def _range(option) -> Range | None:
   return next((entry for entry in extra if isinstance(entry, Range)), None)
 
 
-def _kind(option) -> type | None:
-  """int, float, bool, str or tuple; None for what is not checked."""
+def _kind(option) -> Any:
+  """int, float, bool, str, tuple or Literal; None for what is not checked."""
   inner = plain(option)
-  if typing.get_origin(inner) is tuple:
-    return tuple
+  if typing.get_origin(inner) in (tuple, Literal):
+    return typing.get_origin(inner)
   return inner if inner in (bool, int, float, str) else None
 
 
@@ -208,15 +215,16 @@ def _fits(value, option) -> bool:
     return option is type(None) and value is None
   if kind is None:
     return False
+  if kind is Literal:
+    return isinstance(value, str) and value in typing.get_args(option)
   if kind is tuple:
     return isinstance(value, tuple | list) and _length_fits(value, option) and _entries_fit(value, option)
   if kind in (bool, str) or isinstance(value, bool):
     return kind in (bool, str) and isinstance(value, kind)
-  if not isinstance(value, numbers.Integral if kind is int else numbers.Real):
-    return False
+  is_number: bool = isinstance(value, numbers.Integral if kind is int else numbers.Real)
   allowed = _range(option)
-  if allowed is None:
-    return True
+  if not is_number or allowed is None:
+    return is_number
   most = MOST[kind] if allowed.most == math.inf else allowed.most
   return -MOST[float] <= value <= most and value in allowed
 
@@ -236,6 +244,7 @@ def _entries(value, option):
 
 
 def _limit(value, words) -> str:
-  if not isinstance(value, numbers.Real) or 'at most' in words or abs(value) <= MOST[int]:
+  is_number: bool = isinstance(value, numbers.Real)
+  if not is_number or 'at most' in words or abs(value) <= MOST[int]:
     return ''
   return ', of at most 32 bits' if math.isfinite(value) else ', and finite'

@@ -1,7 +1,8 @@
 """What the functions of a method return, looked at while a round is traced: from shapes alone, in one sentence with the
 function's name and line."""
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jax
@@ -98,25 +99,41 @@ def check_like(who: str, expected: Any, found: Any, remedy: str, dtypes: bool = 
       raise ConfigError(f'{who} with {pair[1]} at {place or "its root"}, not {pair[0]}; {remedy}')
 
 
-def misfit(method: Any, modules: Sequence[type], error: Exception) -> str | None:
-  """One sentence for an error while a round of a method is traced; None where nobody else's function is at fault.
+@contextlib.contextmanager
+def explained(suspects: Iterable[tuple[str, Any]], failed: str = '') -> Iterator[None]:
+  """Around the tracing of a round: one sentence in place of JAX's fifty lines.
 
-  `modules`: the classes of its models.
+  Args:
+    suspects: (what it is, function or class) of all that a user may have written.
+    failed: how a sentence begins about parts of this package that do not fit.
+
+  Raises:
+    ConfigError: for an error in one of the suspects, with its line, and for parts that do not fit together.
   """
-  functions = {'Client.init': method.client.init, 'Client.step': method.client.step}
-  functions |= {f'Server.{name}': getattr(method.server, name) for name in ('init', 'receive', 'send')}
-  foreign = {what: function for what, function in functions.items() if blame.is_foreign(function)}
-  text = (str(error).strip() or 'no message').splitlines()[0]
-  if isinstance(error, ConfigError):
-    return text
-  models = [('model', module) for module in modules if blame.is_foreign(module)]
-  for what, function in [*foreign.items(), *models]:
-    if blame.passed_through(function, error):
-      return blame.raised(what, function, error)
-  if not isinstance(error, ValueError):
-    return None
-  named = ', '.join(f'{what} {blame.named(function)}' for what, function in foreign.items())
-  return f'{named}: a round fails with {text}' if named else text
+  try:
+    yield
+  except Exception as error:
+    text = (str(error).strip() or 'no message').splitlines()[0]
+    if isinstance(error, ConfigError):
+      raise ConfigError(text) from None
+    foreign = [(what, function) for what, function in suspects if blame.is_foreign(function)]
+    for left in (blame.passed_through, blame.raised_in):
+      for what, function in foreign:
+        if left(function, error):
+          raise ConfigError(blame.raised(what, function, error)) from None
+    if not isinstance(error, ValueError):
+      raise
+    named = ', '.join(f'{what} {blame.named(function)}' for what, function in foreign if what != 'model')
+    raise ConfigError(
+      f'{failed}: {text}' if failed else f'{named}: a round fails with {text}' if named else text
+    ) from None
+
+
+def suspects(method: Any, modules: Iterable[type]) -> list[tuple[str, Any]]:
+  """The functions of a method, and the classes of its models."""
+  client = [(f'Client.{name}', getattr(method.client, name)) for name in ('init', 'step')]
+  server = [(f'Server.{name}', getattr(method.server, name)) for name in ('init', 'receive', 'send')]
+  return [*client, *server, *(('model', module) for module in modules)]
 
 
 def named_step(step: Callable, group: str) -> str:

@@ -7,23 +7,35 @@ a run of it.
 from ml_collections import ConfigDict
 
 from fedkd.config.checks import RUN_FIELDS, check, check_known, differences
-from fedkd.config.choices import build, codec_down, codec_up, label, method, optimizer, plan, schedule
+from fedkd.config.choices import (
+  KINDS,
+  build,
+  codec_down,
+  codec_up,
+  label,
+  method,
+  optimizer,
+  partition,
+  plan,
+  schedule,
+)
 from fedkd.config.defaults import default
 from fedkd.config.described import described
 from fedkd.config.groups import entries, spread
-from fedkd.config.lookup import check_call, fields, functions, resolve
+from fedkd.config.lookup import fields, resolve
+from fedkd.config.migrate import migrate
 from fedkd.config.stored import check_stored
 from fedkd.config.strings import finish, number, parse
 from fedkd.config.trees import flatten, freeze, to_json
 from fedkd.errors import ConfigError
 
 __all__ = [
+  'KINDS',
   'RUN_FIELDS',
   'ConfigDict',
   'ConfigError',
   'build',
   'check',
-  'check_call',
   'check_known',
   'check_stored',
   'codec_down',
@@ -36,12 +48,13 @@ __all__ = [
   'finish',
   'flatten',
   'freeze',
-  'functions',
   'label',
   'method',
+  'migrate',
   'number',
   'optimizer',
   'parse',
+  'partition',
   'plan',
   'resolve',
   'schedule',

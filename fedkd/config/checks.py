@@ -1,21 +1,21 @@
 """Checks of configs, and the differences of two."""
 
+import copy
 import inspect
 import re
 
 from ml_collections import ConfigDict
 
 from fedkd.checks import kinds, ranges
-from fedkd.config.choices import KINDS, block, factory
+from fedkd.config.choices import BLOCKS, KINDS, block, factory
 from fedkd.config.defaults import RANGES, default
+from fedkd.config.migrate import migrate
 from fedkd.config.stored import check_stored
-from fedkd.config.trees import flatten, to_json
+from fedkd.config.trees import at, flatten, put, to_json
 from fedkd.errors import ConfigError, check_known
-from fedkd.models.initial import INITIAL
 
 # These may change when a run is continued; they affect speed, not results.
 RUN_FIELDS = ('data.dir', 'data.limit', 'lowering', 'devices', 'chunk', 'seed_axis', 'eval_batch', 'checkpoint_every')
-WORDS = {'seed_axis': ('auto', 'map', 'vmap'), 'lowering': ('auto', 'native', 'matmul'), 'initial': INITIAL}
 BESIDE_A_STORE = (('devices', 1), ('before', ()), ('init_from', ''), ('initial', 'equal'))  # what client_store wants
 KIND_OF = {bool: 'True or False', str: 'printable text', tuple: 'a tuple', ConfigDict: 'a block'}
 
@@ -34,9 +34,6 @@ def check(config: ConfigDict) -> None:
   values = {**config, **_with_prefix(config, 'data'), **_with_prefix(config, 'early_stop')}
   for field in filter(values.__contains__, RANGES):  # an `early_stop` may leave its own out
     ranges.check(field, values[field], RANGES[field])
-  for field, allowed in WORDS.items():
-    if config[field] not in allowed:
-      raise ConfigError(f'{field}={kinds.short(config[field])} is unknown; choose one of {", ".join(allowed)}')
   _check_seeds(config)
   _check_before(config)
   _check_client_store(config)
@@ -96,7 +93,8 @@ def differences(old: dict, new: dict) -> list[str]:
 
   A field that did not exist at the time of the old run counts as having had its default.
   """
-  old = check_stored(old, 'the older run', trust=True)  # nothing of it is executed
+  new = migrate(copy.deepcopy(new))
+  old = migrate(copy.deepcopy(check_stored(old, 'the older run', trust=True)), at(new, 'data.partition') or ())
   since = _defaults(old, new)
   flat_old, flat_new = flatten(old), flatten(new)
   flat_old = {**{k: v for k, v in flatten(since).items() if k in flat_new}, **flat_old}
@@ -118,16 +116,17 @@ def _spans_all_rounds(config) -> bool:
 
 def _defaults(old, new) -> dict:
   """The values of fields of `new` before the fields existed."""
-  since = to_json(default())
-  for field, kind in KINDS.items():
-    usual = since.pop(field)
-    name = old.get(field, usual).get('name')
-    if field not in new or name is None or new[field]['name'] != name:
+  since = migrate(to_json(default()))
+  for field in BLOCKS:
+    usual, kind = at(since, field), KINDS[field]
+    put(since, field, {})
+    name, now = (at(old, field) or usual).get('name'), at(new, field)
+    if not now or name is None or now['name'] != name:
       continue
-    values = usual if field not in old and field == 'schedule' else {}
+    values = usual if at(old, field) is None and field == 'schedule' else {}
     if ':' not in name:
       _, parameters = factory(kind, name)
       needed = [key for key, p in parameters.items() if p.default is inspect.Parameter.empty]
-      values = to_json(block(kind, name, {key: new[field][key] for key in needed}))
-    since[field] = values
+      values = to_json(block(kind, name, {key: now[key] for key in needed}))
+    put(since, field, values)
   return since

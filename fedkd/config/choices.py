@@ -1,4 +1,4 @@
-"""Blocks of a config that name a factory: `config.method`, `plan`, `optimizer`, `schedule` and codecs.
+"""What a config names: methods, plans, optimizers, schedules, codecs, partitions, models and functions on data.
 
 `name` chooses the factory, the other fields are its arguments. Names are looked up in the `__all__` of a module, and
 'module:function' reaches everything else on the Python path.
@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple
 
+import flax.linen as nn
 import optax
 from ml_collections import ConfigDict, config_dict
 
@@ -28,6 +29,9 @@ from fedkd.config.lookup import (
   type_of,
 )
 from fedkd.config.trees import freeze, to_json
+from fedkd.data import transforms
+from fedkd.data.splits import partition as partitions
+from fedkd.data.splits import personal_splits, skews, split
 from fedkd.errors import ConfigError, check_known
 from fedkd.types import Method
 
@@ -47,16 +51,31 @@ CODECS = {name: getattr(codecs, name) for name in codecs.CODECS}
 
 
 class Kind(NamedTuple):
-  """A block of the config: its field, the choices for its name, what its factories make, the arguments that the runner
-  passes by position, and those that a factory must have."""
+  """What one field of a config chooses by name.
+
+  Attributes:
+    field: of the config.
+    choices: by plain name.
+    makes: what they return.
+    passed: the arguments that the runner passes by position; those of a method have these names.
+    offered: those that it passes by name to whom they mean something.
+    needs: parameters that a factory must have.
+    key: of a block, where the name is.
+    path: what else a name may be.
+  """
 
   field: str
   choices: dict[str, Callable]
-  makes: Any
+  makes: Any = object
   passed: tuple[str, ...] = ()
+  offered: tuple[str, ...] = ()
   needs: tuple[str, ...] = ()
+  key: str = 'name'
+  path: str = 'module:function'
 
 
+PARTITIONS = functions(partitions) | functions(skews) | functions(personal_splits)
+SHARES = ('validation', 'public_share', 'test_share', 'aligned')
 KINDS = {
   kind.field: kind
   for kind in (
@@ -66,8 +85,14 @@ KINDS = {
     Kind('schedule', functions(schedules) | {name: getattr(optax, name) for name in OPTAX_SCHEDULES}, Callable),
     Kind('codec_up', CODECS, codecs.Codec),
     Kind('codec_down', CODECS, codecs.Codec),
+    Kind('data.partition', PARTITIONS, object, ('labels', 'clients', 'seed'), ('origin', 'test_labels')),
+    Kind('data.protocol', functions(split), split.Split, ('source', 'parts', 'seed', *SHARES)),
+    Kind('data.normalise', functions(transforms), object, ('images',), ('name',)),
+    Kind('model', functions(models), nn.Module, (), ('classes', 'lowering'), key='model', path='module:Class'),
   )
 }
+# Those whose fields are in the config, as blocks.
+BLOCKS = ('method', 'plan', 'optimizer', 'schedule', 'codec_up', 'codec_down', 'data.partition')
 FINITE = Annotated[float, Range()]
 # Of arguments whose own annotation has no range: optax's, and other people's.
 RANGES: dict[str, dict[str, Any]] = {
@@ -79,23 +104,26 @@ RANGES: dict[str, dict[str, Any]] = {
 }
 
 
-def factory(kind: Kind, name: Any) -> tuple[Callable, dict[str, inspect.Parameter]]:
+def factory(kind: Kind, name: Any, field: str = '') -> tuple[Callable, dict[str, inspect.Parameter]]:
   """The factory that a block names, and those of its parameters that are fields of the block.
 
   Raises:
     ConfigError: for an unknown name, or a factory that does not accept what the runner passes.
   """
-  function = resolve(name, kind.choices, f'{kind.field}.name')
+  field = f'{field or kind.field}.{kind.key}' if kind.key == 'model' or kind.field in BLOCKS else kind.field
+  function = resolve(name, kind.choices, field, kind.path)
   if not callable(function):
-    raise ConfigError(f'{kind.field}.name={name!r} is not a function; give a factory')
-  parameters = parameters_of(function)
-  if tuple(parameters)[: len(kind.passed)] != kind.passed:
     raise ConfigError(
-      f'{kind.field}.name={to_json(name)!r}: let its first parameter be {kind.passed[0]}, the optimizer'
+      f'{field}={name!r} is not a function or class; give one of {", ".join(kind.choices)}, or {kind.path}'
     )
+  parameters = parameters_of(function)
+  first = tuple(parameters)[: len(kind.passed)]
+  if kind.makes is Method and first != kind.passed:
+    raise ConfigError(f'{field}={to_json(name)!r}: let its first parameter be {kind.passed[0]}, the optimizer')
   if lacking := [needed for needed in kind.needs if needed not in parameters]:
-    raise ConfigError(f'{kind.field}.name={to_json(name)!r} has no parameter {lacking[0]!r}; give another')
-  return function, {k: p for k, p in parameters.items() if k not in kind.passed}
+    raise ConfigError(f'{field}={to_json(name)!r} has no parameter {lacking[0]!r}; give another')
+  apart = {*first, *kind.offered, *(('parent', 'name') if kind.key == 'model' else ())}
+  return function, {key: p for key, p in parameters.items() if key not in apart}
 
 
 def allowed(kind: Kind, function: Callable, key: str, value: Any) -> Any:
@@ -142,6 +170,11 @@ def codec_down(name: Any, **values: Any) -> ConfigDict:
   return block(KINDS['codec_down'], name, values)
 
 
+def partition(name: Any, **values: Any) -> ConfigDict:
+  """The config block of a partition, as `method`: one of `fedkd.data.splits` by plain name."""
+  return block(KINDS['data.partition'], name, values)
+
+
 def block(kind: Kind, name: Any, values: dict, missing: bool = False) -> ConfigDict:
   """A config block, as `method`. `missing`: whether a value without default may be given later."""
   _, parameters = factory(kind, name)
@@ -160,23 +193,29 @@ def block(kind: Kind, name: Any, values: dict, missing: bool = False) -> ConfigD
   return out
 
 
-def build(field: str, values: Any, *passed: Any) -> Any:
-  """Calls the factory that a config block names.
+def build(kind: str, values: Any, *passed: Any, field: str = '', **offered: Any) -> Any:
+  """What the function returns that a config names: the only place where one is called.
 
   Args:
-    field: of `KINDS`, such as 'method'.
+    kind: of `KINDS`, such as 'method'.
     values: the block, or a dict like it.
-    *passed: what the runner passes: the optimizer of a method.
+    *passed: what the runner passes by position: the optimizer of a method.
+    field: where the block is, if not in the field of that name.
+    **offered: what it passes by name to those that take it.
 
   Raises:
     ConfigError: for an unknown name or field, a value that is missing or that the factory refuses.
   """
+  of, field = KINDS[kind], field or kind
+  if not isinstance(values, dict | ConfigDict) or of.key not in values:
+    raise ConfigError(
+      f'{field}={kinds.short(to_json(values))} has no {of.key}; it must be a block such as '
+      f'{{{of.key!r}: {next(iter(of.choices))!r}}}, with one of {", ".join(of.choices)}'
+    )
   values = dict(values)
-  if 'name' not in values:
-    raise ConfigError(f'{field}={to_json(values)!r} has no name; choose one of {", ".join(KINDS[field].choices)}')
-  name = values.pop('name')
-  make, parameters = factory(KINDS[field], name)
-  what = f'{field} {_own_name(name)}'
+  name = values.pop(of.key)
+  make, parameters = factory(of, name, field)
+  what = f'{field}, a {_own_name(name)},' if of.makes is nn.Module else f'{field} {_own_name(name)}'
   check_known(values, parameters, what)
   for key, parameter in parameters.items():
     if parameter.default is inspect.Parameter.empty and values.get(key) is None:
@@ -184,30 +223,33 @@ def build(field: str, values: Any, *passed: Any) -> Any:
     if key in values:
       values[key] = _argument(field, key, values[key], parameter)
       if values[key] is not None or parameter.default is not None:
-        ranges.check(f'{field}.{key}', values[key], allowed(KINDS[field], make, key, values[key]))
-  try:
+        ranges.check(f'{field}.{key}', values[key], allowed(of, make, key, values[key]))
+  values |= _taken(of, make, offered, f'{field}.{of.key}={to_json(name)!r}')
+  if of.makes is not Method:
+    check_call(f'{field}={to_json(name)!r}', make, of.passed[: len(passed)], values)
+  with blame.guard(field, make, '' if of.field.startswith('data.') else f'{what} cannot be built'):
     made = make(*passed, **values)
-  except ConfigError:
-    raise
-  except Exception as error:  # a factory of somebody else's may raise anything
-    if blame.is_foreign(make):
-      raise ConfigError(blame.raised(field, make, error)) from error
-    if not isinstance(error, TypeError | ValueError | ArithmeticError):
-      raise
-    raise ConfigError(f'{what} cannot be built: {error}') from error
-  if not isinstance(made, KINDS[field].makes):
-    wanted = 'a function' if KINDS[field].makes is Callable else f'a {KINDS[field].makes.__name__}'
+  if not isinstance(made, of.makes):
+    wanted = 'a function' if of.makes is Callable else f'a {of.makes.__name__}'
     raise ConfigError(
       f'{field} {blame.name_of(make)}{blame.place(make)} returned {type(made).__name__}; let it return {wanted}'
     )
   return made
 
 
+def _taken(kind, make, offered, what) -> dict:
+  """What of that which the runner offers a function takes; a model must take all of it."""
+  taken = {key: value for key, value in offered.items() if key in parameters_of(make)}
+  if kind.makes is nn.Module and (lacking := [key for key in offered if key not in taken]):
+    raise ConfigError(f'{what} has no field {lacking[0]!r}; add it, as fedkd/models/__init__.py describes')
+  return taken
+
+
 def _argument(field, key, value, parameter):
   """What a factory takes for the value of a field: the function that text names, the optimizer or model that a block
   names."""
   if takes_model(parameter):
-    return _model(f'{field}.{key}', value)
+    return build('model', freeze(value), field=f'{field}.{key}')
   if isinstance(value, str) and takes_function(parameter):
     found = resolve(value, _functions_for(field, parameter), f'{field}.{key}')
     if not callable(found) and not isinstance(found, tuple):  # a tuple: a stateful rule
@@ -217,24 +259,6 @@ def _argument(field, key, value, parameter):
   if isinstance(value, dict | ConfigDict) and takes_optimizer(parameter):
     return build('optimizer', value)
   return value
-
-
-def _model(field, value):
-  """A network from its block, {'model': name, **fields}; its classes are those of the clients' models."""
-  if not isinstance(value, dict | ConfigDict) or 'model' not in value:
-    raise ConfigError(f"{field}={kinds.short(value)} must be a block such as {{'model': 'MLP', 'hidden': (32,)}}")
-  fields = freeze({key: inner for key, inner in value.items() if key != 'model'})
-  make = resolve(value['model'], functions(models), f'{field}.model')
-  known = [name for name in parameters_of(make) if name not in ('parent', 'name', 'classes', 'lowering')]
-  check_known(fields, known, f'{field}, a {_own_name(value["model"])},')
-  for name, inner in fields.items():
-    ranges.check(f'{field}.{name}', inner, ranges.annotations_of(make).get(name, Any))
-  try:
-    return make(**fields)
-  except Exception as error:
-    if blame.is_foreign(make):
-      raise ConfigError(blame.raised(field, make, error)) from error
-    raise ConfigError(f'{field}, a {_own_name(value["model"])}, cannot be made: {error}') from error
 
 
 def _functions_for(field, parameter) -> dict[str, Callable]:

@@ -13,8 +13,9 @@ from ml_collections import ConfigDict, config_flags
 from ml_collections.config_flags.config_flags import ConfigFileFlagParser
 
 from fedkd.config import file
-from fedkd.config.choices import KINDS, label
+from fedkd.config.choices import BLOCKS, label
 from fedkd.config.groups import spread
+from fedkd.config.migrate import FLAT, migrate
 from fedkd.config.strings import choose, number
 from fedkd.errors import ConfigError, check_known
 
@@ -27,7 +28,7 @@ class Parser(ConfigFileFlagParser):
     self.argv = []  # the whole command line; `ml_collections` reads this list too
 
   def parse(self, path):
-    return prepare(file.load(path), overrides(self.argv)).lock()
+    return prepare(migrate(file.load(path)), overrides(self.argv)).lock()
 
 
 def define(flag_values: flags.FlagValues = flags.FLAGS) -> flags.FlagHolder:
@@ -46,7 +47,7 @@ def parse(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> l
   Raises:
     ConfigError: for a config that cannot be made, or a flag that cannot be, in one sentence.
   """
-  argv = _config_first(_joined(argv))
+  argv = _config_first([written_out(word) for word in _joined(argv)])
   flag_values['config'].parser.argv[:] = argv  # type: ignore[attr-defined]
   try:
     return flag_values(argv)
@@ -63,6 +64,12 @@ def _joined(argv):
     else:
       out.append(word)
   return out
+
+
+def written_out(word: str) -> str:
+  """`--config.data.partition=NAME` and `--config.data.ways=3` as fields of the block."""
+  word = re.sub(r'^(--?config\.data\.partition)(?==)', r'\1.name', word)
+  return re.sub(rf'^(--?(?:no)?config\.data)\.({"|".join(FLAT)})(?==|$)', r'\1.partition.\2', word)
 
 
 def _config_first(argv):
@@ -92,7 +99,7 @@ def prepare(config: ConfigDict, given: dict[str, str]) -> ConfigDict:
   Raises:
     ConfigError: for an unknown name, or a field that is not there.
   """
-  for field in KINDS:
+  for field in BLOCKS:
     if name := given.get(f'{field}.name'):
       choose(config, field, name, missing=True)
   for field in given:
@@ -106,10 +113,11 @@ def prepare(config: ConfigDict, given: dict[str, str]) -> ConfigDict:
 
 
 def _check_field(config, field):
-  block, what = config, 'config'
+  block, what, path = config, 'config', ''
   for part in field.partition('[')[0].split('.'):
     if not isinstance(block, ConfigDict):
       raise ConfigError(f'{what} has no fields, so that --config.{field} names nothing')
     check_known([part], block, what)
     block = block[part]
-    what = f'{part} {label(config[part])}' if part in KINDS and block is config[part] else part
+    path = f'{path}.{part}'.lstrip('.')
+    what = f'{path} {label(block)}' if path in BLOCKS else part

@@ -1,9 +1,13 @@
 """Every field of a config, with its default."""
 
+from typing import Literal
+
 from ml_collections import ConfigDict, config_dict
 
-from fedkd.checks.ranges import Annotated, Count, Positive, Range, Ratio, Seed, Share, Weight
+from fedkd.checks.ranges import Annotated, Count, Positive, Range, Seed, Share, Weight
 from fedkd.config import choices
+from fedkd.models.initial import Initial
+from fedkd.models.layers import Lowering
 
 RANGES = {
   'milestones': tuple[Count, ...],
@@ -17,17 +21,6 @@ RANGES = {
   'data.limit': Annotated[float, Range(above=0)],
   'data.rows': Count,
   'data.public_rows': Count,
-  'data.concentration': Annotated[float, Range(above=0, most=10**6)],
-  'data.per_class': Positive,
-  'data.smallest': Positive,
-  'data.minimum': Count,
-  'data.per_client': Positive,
-  'data.ways': Positive,
-  'data.stdev': Count,
-  'data.shots': Positive,
-  'data.stride': Positive,
-  'data.test_shots': Positive,
-  'data.ratio': Ratio,
   'data.validation': Share,
   'data.public_share': Share,
   'data.test_share': Share,
@@ -40,6 +33,9 @@ RANGES = {
   'checkpoint_every': Count,
   'devices': Positive,
   'chunk': Count,
+  'initial': Initial,
+  'lowering': Lowering,
+  'seed_axis': Literal['auto', 'map', 'vmap'],
 }
 
 
@@ -82,23 +78,8 @@ def default() -> ConfigDict:
   config.data.rows = 0  # training images to use, a random choice; 0: all
   config.data.public = ''  # a second data set, public to all clients
   config.data.public_rows = 0  # of it, 0: all
-  # iid, contiguous, dirichlet, shards, by_origin, few, few_by_origin, writers, those of `personal_splits` and `skews`,
-  # all in `fedkd.data.splits`, or a function
+  # Who owns which rows: `fedkd.config.partition(NAME, ...)` with one of `fedkd.data.splits`, or its name alone.
   config.data.partition = function('iid')
-  config.data.concentration = 0.5  # of the Dirichlet partition
-  config.data.per_class = 3  # rows of each class and client in `few` and `few_by_origin`
-  config.data.smallest = 10  # rows of the smallest client in `dirichlet`
-  config.data.minimum = 18  # rows that every client has in `writers`
-  config.data.per_client = 2  # shards of each client in `shards` and `lg_shards`
-  config.data.ways = 2  # classes of each client in `n_way` (about), `uneven_classes`, `pathological`, `exdir`, `kt_pfl`
-  config.data.stdev = 2  # of them, and of shots, in `n_way`
-  config.data.shots = 100  # rows of each class and client in `n_way`, about
-  config.data.stride = 110  # rows of a class from one client to the next in `n_way`
-  config.data.test_shots = 40  # test rows of each class and client in `n_way`
-  config.data.legacy_shots = True  # FedProto's range of shots for MNIST
-  config.data.ratio = 0.5  # share of the rows that `fedgen_dirichlet` deals out
-  config.data.all_labels = False  # whether its clients test all labels, not their own alone
-  config.data.balanced = False  # whether `pathological` cuts a class into equal runs
   config.data.merge_test = False  # whether the official test rows are dealt out too, for data.test_share to cut
   config.data.protocol = function('shares')  # or pacs_paper, or a function
   config.data.validation = 0.1  # share of each client's rows held out

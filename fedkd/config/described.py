@@ -1,4 +1,4 @@
-"""Every field of a config as `--help` prints it: its value here, and what it may be."""
+"""`--help` of a config: every field with its value and what it may be."""
 
 from collections.abc import Iterator
 
@@ -6,15 +6,15 @@ from ml_collections import ConfigDict
 
 from fedkd import models
 from fedkd.checks import ranges
-from fedkd.config.checks import WORDS
-from fedkd.config.choices import KINDS, allowed, factory
+from fedkd.config.choices import BLOCKS, KINDS, allowed, factory
 from fedkd.config.defaults import RANGES
+from fedkd.config.migrate import migrate
 from fedkd.config.trees import to_json
 
 
 def described(config: ConfigDict) -> str:
   """One line per field, `--config.rounds=100    a whole number of at least 1`, and per field of the groups' models."""
-  lines = [*_fields('', config, RANGES), *_models(config)]
+  lines = [*_fields('', migrate(config), RANGES), *_models(config)]
   width = max((len(left) for left, _ in lines if len(left) < 60), default=0)
   return '\n'.join(f'  {left:{width}}  {right}'.rstrip() for left, right in lines)
 
@@ -22,17 +22,14 @@ def described(config: ConfigDict) -> str:
 def _fields(prefix, values, known) -> Iterator[tuple[str, str]]:
   for key, value in values.items():
     field = f'{prefix}{key}'
-    if key in KINDS and not prefix:
-      yield (
-        f'--config.{field}.name={to_json(value["name"])}',
-        f'one of {", ".join(KINDS[key].choices)}, module:function',
-      )
-      yield from _fields(f'{field}.', {k: v for k, v in value.items() if k != 'name'}, _of_block(KINDS[key], value))
+    if field in BLOCKS:
+      kind = KINDS[field]
+      yield f'--config.{field}.name={to_json(value["name"])}', f'one of {", ".join(kind.choices)}, {kind.path}'
+      yield from _fields(f'{field}.', {k: v for k, v in value.items() if k != 'name'}, _of_block(kind, value))
     elif isinstance(value, ConfigDict):
       yield from _fields(f'{field}.', value, known)
     elif key != 'groups':
-      what = ranges.describe(known[field]) if field in known else ' or '.join(WORDS.get(field, ()))
-      yield f'--config.{field}={_text(value)}', what
+      yield f'--config.{field}={_text(value)}', ranges.describe(known.get(field))
 
 
 def _of_block(kind, block) -> dict:

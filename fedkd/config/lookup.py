@@ -23,13 +23,13 @@ def functions(module: types.ModuleType) -> dict[str, Callable]:
   return {n: f for n, f in vars(module).items() if n[0] != '_' and inspect.isfunction(f)}
 
 
-def resolve(name: Any, choices: dict[str, Callable], field: str) -> Callable:
+def resolve(name: Any, choices: dict[str, Callable], field: str, path: str = 'module:function') -> Callable:
   """A function by value, by plain name, or by dotted path 'module:function'.
 
   Args:
     name: the value in the config.
     choices: by plain name.
-    field: of the config, for the message.
+    field, path: of the config, and what else may name one, for the message.
 
   Raises:
     ConfigError: if there is none of that name.
@@ -46,7 +46,7 @@ def resolve(name: Any, choices: dict[str, Callable], field: str) -> Callable:
       ) from error
   if not isinstance(name, str) or name not in choices:
     known = f'choose one of {", ".join(sorted(choices))}, or' if choices else 'give'
-    raise ConfigError(f'{field}={short(name)} is unknown; {known} module:function')
+    raise ConfigError(f'{field}={short(name)} is unknown; {known} {path}')
   return choices[name]
 
 

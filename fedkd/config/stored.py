@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from fedkd.config.migrate import moved
 from fedkd.errors import ConfigError
 
 # Where names are factories, rules, losses and models, none of which touches files.
@@ -70,6 +71,6 @@ def _texts(field, value) -> Iterator[tuple[str, str]]:
 
 
 def _is_own(name) -> bool:
-  module = name.partition(':')[0]
+  module = moved(name).partition(':')[0]
   own = any(module == f'fedkd.{room}' or module.startswith(f'fedkd.{room}.') for room in OWN)
   return own and module not in READERS

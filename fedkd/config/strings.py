@@ -8,6 +8,8 @@ from ml_collections import ConfigDict
 
 from fedkd.config.choices import KINDS, block, factory
 from fedkd.config.groups import spread
+from fedkd.config.migrate import migrate
+from fedkd.config.trees import at, put
 from fedkd.errors import ConfigError
 
 
@@ -69,7 +71,7 @@ def finish(config: ConfigDict, choice: ConfigDict) -> ConfigDict:
     spread(config, clients)
   if choice.optimizer:
     choose(config, 'optimizer', choice.optimizer)
-  return config
+  return migrate(config)
 
 
 def choose(config: ConfigDict, field: str, name: str, missing: bool = False) -> None:
@@ -81,9 +83,9 @@ def choose(config: ConfigDict, field: str, name: str, missing: bool = False) -> 
   Raises:
     ConfigError: for an unknown name, or an argument without default that the block lacks.
   """
-  old = config[field]
+  old = at(config, field)
   if old['name'] == name:
     return
   _, parameters = factory(KINDS[field], name)
   needed = [key for key, p in parameters.items() if p.default is inspect.Parameter.empty]
-  config[field] = block(KINDS[field], name, {key: old[key] for key in needed if key in old}, missing)
+  put(config, field, block(KINDS[field], name, {key: old[key] for key in needed if key in old}, missing))

@@ -32,3 +32,20 @@ def flatten(values: dict, prefix: str = '') -> dict:
   for key, value in values.items():
     out.update(flatten(value, f'{prefix}{key}.') if isinstance(value, dict) else {f'{prefix}{key}': value})
   return out
+
+
+def at(config: Any, path: str) -> Any:
+  """The value of a field by its dotted name; None where there is none."""
+  for part in path.split('.'):
+    if not isinstance(config, dict | ConfigDict) or part not in config:
+      return None
+    config = config[part]
+  return config
+
+
+def put(config: Any, path: str, value: Any) -> None:
+  """Sets a field by its dotted name."""
+  *blocks, last = path.split('.')
+  for part in blocks:
+    config = config[part]
+  config[last] = value

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from fedkd.data import sources
 from fedkd.data.tfds import tfds_folder
-from fedkd.errors import ConfigError
+from fedkd.errors import ConfigError, in_a_sentence, reason_of
 
 EMBEDDED = {
   'mnist_5k': '5 000 real MNIST images that come with a dependency',
@@ -139,21 +139,17 @@ def _build(name, folder):
     known = [*EMBEDDED, 'rotated_mnist', *FROM_TFDS, *FOLDERS]
     near = difflib.get_close_matches(name[:60], known, 3)
     guess = f'is it {" or ".join(near)}?' if near else f'it knows {", ".join(known)}'
-    told = (
+    advice = (
       ('', 'Run once') if name in known else (f', and fedkd does not know it ({guess})', 'If that has it, run once')
     )
     tools = 'python3 -m venv tf && tf/bin/pip install tensorflow tensorflow-datasets array-record'
     raise ConfigError(
-      f'data.name={name} is not in {folder} as array_record or parquet{told[0]}, and preparing it needs '
-      f'TensorFlow, which is not installed here (reading it does not). {told[1]}, in an environment of its own: '
+      f'data.name={name} is not in {folder} as array_record or parquet{advice[0]}, and preparing it needs '
+      f'TensorFlow, which is not installed here (reading it does not). {advice[1]}, in an environment of its own: '
       f'{tools} && tf/bin/tfds build {name} --file_format=array_record --data_dir={folder}'
     )
   import tensorflow_datasets as tfds
 
-  try:
+  failed = f'data.name={name} could not be prepared in {folder}'
+  with in_a_sentence(lambda error: f'{failed} ({reason_of(error)}); check the name, or try again'):
     tfds.builder(name, data_dir=folder, file_format='array_record').download_and_prepare()
-  except Exception as error:  # each of TFDS, TensorFlow and the system has its own
-    reason = (str(error).strip() or type(error).__name__).splitlines()[0][:150]
-    raise ConfigError(
-      f'data.name={name} could not be prepared in {folder} ({reason}); check the name, or try again'
-    ) from error

@@ -4,7 +4,7 @@ import numpy as np
 
 from fedkd.data.cache import cached, fingerprint
 from fedkd.data.limits import LIMIT, MOST_SIDE, check_size
-from fedkd.errors import ConfigError
+from fedkd.errors import ConfigError, in_a_sentence
 
 SPLITS = ('train', 'test')
 # Of Pillow, with 8 bits per channel or fewer.
@@ -142,8 +142,7 @@ def _open(name, path, use):
   """The result of `use` on an opened image."""
   from PIL import Image
 
-  try:
-    with Image.open(path) as opened:
-      return use(opened)
-  except Exception as error:  # every decoder of Pillow has its own; and images that unpack to too many pixels
-    raise ConfigError(f'data.name={name}: {path} cannot be read ({error}); repair or remove it') from error
+  # Every decoder of Pillow has its own exceptions; and there are images that unpack to too many pixels.
+  damaged = lambda error: f'data.name={name}: {path} cannot be read ({error}); repair or remove it'
+  with in_a_sentence(damaged), Image.open(path) as opened:
+    return use(opened)

@@ -11,7 +11,7 @@ from fedkd.checks import npz
 from fedkd.data import folders, rotated, tfds
 from fedkd.data.cache import cached
 from fedkd.data.limits import LIMIT, check_size
-from fedkd.errors import ConfigError
+from fedkd.errors import ConfigError, in_a_sentence
 
 SPLITS = ('train', 'test')
 MNIST_5K_TRAIN = 400  # per class, of 500
@@ -305,10 +305,8 @@ def _read_mnist_5k() -> dict:
 def _npz(path, limit) -> dict:
   keys = [f'{xy}_{split}' for split in SPLITS for xy in 'xy']
   remedy = f'give a file of {", ".join(keys)} written by numpy.savez'
-  try:
+  with in_a_sentence(lambda error: f'data.name=npz:{path} cannot be read ({error}); {remedy}'):
     arrays, found = npz.read(path, limit, [*keys, 'origin'])
-  except Exception as error:  # a file that is not an .npz raises whatever its first bytes suggest
-    raise ConfigError(f'data.name=npz:{path} cannot be read ({error}); {remedy}') from error
   if missing := [key for key in keys if key not in arrays]:
     others = ' '.join(', '.join(found).split())[:200]
     raise ConfigError(f'data.name=npz:{path} has no {", ".join(missing)}, only {others or "nothing"}; {remedy}')

@@ -12,7 +12,7 @@ import numpy as np
 from fedkd.checks.kinds import short
 from fedkd.data.cache import cached, fingerprint
 from fedkd.data.limits import LIMIT, check_size
-from fedkd.errors import ConfigError
+from fedkd.errors import ConfigError, in_a_sentence
 
 SPLITS = ('train', 'test')
 BLOCK = 1000  # images decoded at once
@@ -35,19 +35,13 @@ def load(name, directory, label, limit=LIMIT) -> tuple:
   import tensorflow_datasets as tfds
 
   logging.getLogger('absl').addFilter(_not_about_opencv)
-  try:
+  with in_a_sentence(lambda error: _not_prepared(name, directory, error)):
     builder = tfds.builder(name, data_dir=directory)
     if not builder.is_prepared():
       raise FileNotFoundError(f'nothing in {builder.data_path}')
     data = {split: builder.as_data_source(split) for split in SPLITS}
-  except Exception as error:  # ValueError, AssertionError, NotImplementedError, ..., by what is missing
-    raise ConfigError(_not_prepared(name, directory, error)) from None  # TFDS lists a thousand names
-  try:
+  with in_a_sentence(lambda error: _damaged(name, builder, error), through=(ConfigError,)):
     names = _checked(name, builder, data, label, limit)
-  except ConfigError:
-    raise
-  except Exception as error:  # whatever damaged metadata lead to
-    raise ConfigError(_damaged(name, builder, error)) from error
   version = f'{builder.version} {fingerprint(pathlib.Path(builder.data_path).iterdir())}'
   key = name if label == 'label' else f'{name} {label}'
   arrays = cached(key, version, lambda: _read(name, builder, data, label))
@@ -170,7 +164,7 @@ def _rank(coarse, fine) -> np.ndarray:
 
 
 def _fetch(name, builder, examples, rows) -> list:
-  try:
+  with in_a_sentence(
+    lambda error: _damaged(name, builder, error)
+  ):  # array_record, Riegeli and Pillow each have their own
     return examples.__getitems__(rows)
-  except Exception as error:  # array_record, Riegeli and Pillow each have their own
-    raise ConfigError(_damaged(name, builder, error)) from error

@@ -11,11 +11,12 @@ _HOMES = {
   'run': 'runner',
   'load': 'storage.loading',
   'load_all': 'storage.loading',
+  'logits': 'storage.loading',
   'read_config': 'storage.loading',
   'environment': 'provenance',
 }
 
-__all__ = ['environment', 'load', 'load_all', 'read_config', 'run']
+__all__ = ['environment', 'load', 'load_all', 'logits', 'read_config', 'run']
 
 
 def __getattr__(name: str) -> Any:

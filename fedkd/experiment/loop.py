@@ -12,10 +12,10 @@ import jax
 import numpy as np
 
 from fedkd import files
+from fedkd import totals as running
 from fedkd.config import to_json
 from fedkd.errors import DivergedError, StoppedError
 from fedkd.experiment import early_stopping, progress, scoring, warm_up
-from fedkd.experiment import totals as running
 from fedkd.experiment.build.assembly import Experiment
 from fedkd.experiment.hosts import hosts
 from fedkd.experiment.storage import checkpoint
@@ -48,7 +48,7 @@ class Progress(NamedTuple):
 
   at: int  # rounds of the phase
   state: Any
-  totals: dict  # `experiment.totals`
+  totals: dict  # `totals`
   pace: float = 0.0  # seconds a round, 0: not known yet
   safe_at: int = 0  # the round of the last checkpoint
   safe: float = 0.0  # when that was

@@ -14,13 +14,13 @@ from ml_collections import ConfigDict
 
 from fedkd import analysis, files
 from fedkd import config as configs
+from fedkd import totals as running
 from fedkd.analysis import results
 from fedkd.checks.kinds import THREEFRY
 from fedkd.data import sources
 from fedkd.data.splits import partition
 from fedkd.errors import ConfigError, StoppedError, StoreError
 from fedkd.experiment import loop, progress
-from fedkd.experiment import totals as running
 from fedkd.experiment.build import checks
 from fedkd.experiment.build.assembly import build, owned
 from fedkd.experiment.hosts import devices, hosts
@@ -51,7 +51,7 @@ def run(config: ConfigDict, workdir: str | os.PathLike, show: bool = True) -> di
       segment after the run is finished.
   """
   checks.check_workdir(workdir)
-  configs.check(config)
+  configs.check(configs.migrate(config))
   devices.request(config.devices)  # before the first collective operation
   with jax.default_prng_impl(THREEFRY), hosts.together(), hosts.writing_to(workdir) as own_workdir:
     plain = configs.to_json(config)

@@ -33,7 +33,7 @@ def initial_share(decay: float, totals: Mapping, rounds: int, clients: int, batc
 
   Args:
     decay: the largest `momentum` of the models.
-    totals: `experiment.totals` after `rounds` rounds.
+    totals: `totals` after `rounds` rounds.
     clients: of the run.
     batch: examples per step.
   """

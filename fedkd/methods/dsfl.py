@@ -5,16 +5,18 @@ Private Data", 2020.
 Clients predict public images; the server averages the probabilities, sharpens them, and everybody distils them.
 """
 
+from typing import Literal
+
 import jax
 import optax
 
 from fedkd import aggregate, distillation, examples, local, losses, servers
 from fedkd.checks.ranges import Count, Positive, Scale, Weight, checked
-from fedkd.errors import check_choice
 from fedkd.inference import infer
+from fedkd.servers.sharpening import Aggregation
 from fedkd.types import Client, Method, apply_model
 
-INFERENCE = ('server', 'own')
+Inference = Literal['server', 'own']
 
 
 @checked
@@ -26,10 +28,10 @@ def dsfl(
   epochs: Count | None = 5,
   steps: Count | None = None,
   batch: Positive = 50,
-  aggregation: str = 'era',
+  aggregation: Aggregation = 'era',
   temperature: Scale = 0.1,
   exponent: Weight = 2.0,
-  inference: str = 'server',
+  inference: Inference = 'server',
   keep_optimizer: bool = True,
   rule: aggregate.AnyRule = aggregate.mean,
 ) -> Method:
@@ -62,46 +64,37 @@ def dsfl(
   """
   sharpen = servers.sharpening(aggregation, temperature, exponent)
   server = servers.consensus(subset, rule, draw=servers.uniform, sharpen=sharpen)
-
-  def init(key, model, data, variables):
-    del key, model, data
-    return distillation.start(variables, tx)
+  work = local.Work(batch, steps, epochs)
+  digest = local.Work(digest_batch, epochs=digest_epochs)
 
   def step(key, t, model, state, down, data):
     received, private = down.shared, examples.unshared(data)
-    lessons, many = servers.lessons(received)
+    targets = servers.distillation_targets(received)
     away, loss_fn = distillation.towards(model, data.pool, distance), local.supervised(model, data.pool)
-
-    def distill(learner):
-      key_distill = jax.random.fold_in(key, 1)
-      return local.fit(key_distill, learner, tx, away, lessons, many, digest_batch, None, digest_epochs, t)
-
-    def revisit(learner):
-      return local.fit(key, learner, tx, loss_fn, private.index, private.size, batch, steps, epochs, t)
-
-    distill = distill if digest_epochs else None
-    state, info = distillation.distill_and_revisit(state, tx, keep_optimizer, distill, revisit)
-    logits = infer(model, local.variables(state['learner']), data.pool.example, received['index'])
+    distill = lambda learner: local.fit(jax.random.fold_in(key, 1), learner, tx, away, targets, digest, t)
+    revisit = lambda learner: local.fit(key, learner, tx, loss_fn, private, work, t)
+    digests = distill if digest_epochs else None
+    state, info = distillation.distill_and_revisit(state, tx, keep_optimizer, digests, revisit)
+    logits = infer(model, local.variables(state.learner), data.pool.example, received['index'])
     return state, {'knowledge': jax.nn.softmax(logits)}, info
 
-  own = Method(Client(init, step), server, lambda state, g: local.variables(state.client[g]['learner']))
-  return evaluated(own, inference, tx, digest_epochs, digest_batch)
+  own = Method(
+    Client(distillation.starting(tx), step), server, lambda state, g: local.variables(state.client[g].learner)
+  )
+  return evaluated(own, inference, tx, digest)
 
 
-def evaluated(
-  method: Method, inference: str, tx: optax.GradientTransformation, epochs: Count, batch: Positive
-) -> Method:
+def evaluated(method: Method, inference: Inference, tx: optax.GradientTransformation, digest: local.Work) -> Method:
   """`method`, whose clients use their own models, or those that its server of a consensus then trains.
 
   Raises:
-    ValueError: for another `inference` than 'server' or 'own', or a server that would train for no epochs.
+    ValueError: for a server that would train for no epochs.
   """
-  check_choice('inference', inference, INFERENCE)
   if inference == 'own':
     return method
-  if not epochs:
+  if not digest.epochs:
     raise ValueError("digest_epochs=0 leaves the server's models untrained; set inference='own'")
-  server = servers.students(method.server, tx, epochs, batch, distance)
+  server = servers.students(method.server, tx, digest, distance)
   own = lambda model, variables, server_state, x: apply_model(model, variables['own'], server_state, x)
   return method._replace(server=server, deployed=servers.student_of, predictions=(('own', own),))
 

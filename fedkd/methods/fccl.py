@@ -4,7 +4,7 @@ Clients make each class of their outputs on public images correlate with the sam
 with no other, and distil their own earlier models so as not to forget.
 """
 
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,10 +13,18 @@ import optax
 from fedkd import aggregate, distillation, examples, inference, local, losses, optimizers, servers
 from fedkd.checks.ranges import Count, Positive, Range, Scale, Weight, checked
 from fedkd.models import base
-from fedkd.types import Client, Method
+from fedkd.types import Client, Method, PyTree
 
 Batch = Annotated[int, Range(least=2)]
 TINY = 1e-12  # added to variances
+
+
+class ClientState(NamedTuple):
+  """As `distillation.ClientState`, and the client's initial variables."""
+
+  digest_opt: PyTree
+  first: dict
+  learner: local.Learner
 
 
 @checked
@@ -69,16 +77,18 @@ def fccl(
   """
 
   digest_tx = optimizers.restarted(tx) if restart else tx
+  work = local.Work(batch, steps, epochs)
+  digest = local.Work(digest_batch, epochs=digest_epochs)
 
   def init(key, model, data, variables):
     del key, model, data
     start = distillation.start(variables, tx)
-    return {**start, 'first': local.variables(start['learner'])}
+    return ClientState(start.digest_opt, local.variables(start.learner), start.learner)
 
   def step(key, t, model, state, down, data):
-    received, private, first = down.shared, examples.unshared(data), state['first']
-    lessons, many = servers.lessons(received)
-    plain, before = base.unaugmented(model), local.variables(state['learner'])
+    received, private, first = down.shared, examples.unshared(data), state.first
+    targets = servers.distillation_targets(received)
+    plain, before = base.unaugmented(model), local.variables(state.learner)
 
     def away(params, batch_stats, key, lesson):
       index, target = lesson
@@ -95,19 +105,14 @@ def fccl(
         loss += weight * jnp.mean(jax.vmap(losses.kl_divergence)(target, logits / temperature))
       return loss, (batch_stats, local.tally(label, loss=loss))
 
-    def distill(learner):
-      key_distill = jax.random.fold_in(key, 1)
-      return local.fit(key_distill, learner, digest_tx, away, lessons, many, digest_batch, None, digest_epochs, t)
-
-    def revisit(learner):
-      return local.fit(key, learner, tx, loss_fn, private.index, private.size, batch, steps, epochs, t)
-
+    distill = lambda learner: local.fit(jax.random.fold_in(key, 1), learner, digest_tx, away, targets, digest, t)
+    revisit = lambda learner: local.fit(key, learner, tx, loss_fn, private, work, t)
     state, info = distillation.distill_and_revisit(state, tx, keep_optimizer, distill, revisit)
-    logits = inference.infer(model, local.variables(state['learner']), data.pool.example, received['index'])
-    return {**state, 'first': first}, {'knowledge': logits}, info
+    logits = inference.infer(model, local.variables(state.learner), data.pool.example, received['index'])
+    return state, {'knowledge': logits}, info
 
   server = servers.consensus(subset, rule, draw=servers.uniform)
-  return Method(Client(init, step), server, lambda state, g: local.variables(state.client[g]['learner']))
+  return Method(Client(init, step), server, lambda state, g: local.variables(state.client[g].learner))
 
 
 def correlation_loss(output: jax.Array, target: jax.Array, off_diagonal: float) -> jax.Array:

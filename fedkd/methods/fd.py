@@ -4,20 +4,17 @@ Federated Distillation and Augmentation under Non-IID Private Data", 2018.
 Clients exchange the mean output of each class; each learns from the mean of the others for the class of its example.
 """
 
+from typing import Literal
+
 import jax
 import jax.numpy as jnp
 import optax
 
 from fedkd import aggregate, local, losses, servers
 from fedkd.checks.ranges import Count, Positive, Weight, checked
-from fedkd.errors import check_choice
 from fedkd.methods.lg_fedavg import part_of, selected, with_part, with_part_in_each
 from fedkd.servers import layer_subset
 from fedkd.types import Client, Method
-
-KNOWLEDGE = ('probabilities', 'logits')
-DISTANCES = ('ce', 'kl', 'mse')
-AVERAGES = ('round', 'all')
 
 
 @checked
@@ -27,10 +24,10 @@ def fd(
   epochs: Count | None = None,
   batch: Positive = 64,
   gamma: Weight = 1.0,
-  knowledge: str = 'probabilities',
-  distance: str = 'ce',
+  knowledge: Literal['probabilities', 'logits'] = 'probabilities',
+  distance: Literal['ce', 'kl', 'mse'] = 'ce',
   others_only: bool = True,
-  average: str = 'round',
+  average: Literal['round', 'all'] = 'round',
   share_weights: bool = False,
   share: str = 'all',
   keep_optimizer: bool = True,
@@ -71,11 +68,9 @@ def fd(
     ValueError: for an unknown choice, or `share` without `share_weights`; at init, for weights of different
       architectures, or layers that a model lacks.
   """
-  check_choice('knowledge', knowledge, KNOWLEDGE)
-  check_choice('distance', distance, DISTANCES)
-  check_choice('average', average, AVERAGES)
   if share != 'all' and not share_weights:
     raise ValueError(f'share={share!r} names weights that travel; set share_weights=True')
+  work = local.Work(batch, steps, epochs)
 
   def init(key, model, data, variables):
     del key, data
@@ -102,7 +97,7 @@ def fd(
       return loss, (batch_stats, {**sums, **local.tally(label, loss=loss, distill_loss=distill)})
 
     private, learner = data.private, local.resume(learner, tx, keep_optimizer)
-    learner, sums = local.fit(key, learner, tx, loss_fn, private.index, private.size, batch, steps, epochs, t)
+    learner, sums = local.fit(key, learner, tx, loss_fn, private, work, t)
     outputs = {name: sums[name] for name in ('output', 'count')}  # of the passes that trained
     outputs = jax.tree.map(jnp.add, state['outputs'], outputs) if average == 'all' else outputs
     means = outputs['output'] / jnp.maximum(outputs['count'], 1)[:, None]

@@ -2,6 +2,7 @@
 from Decentralized Data", 2017, Algorithm 1."""
 
 from collections.abc import Callable
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -9,18 +10,15 @@ import optax
 
 from fedkd import aggregate, local, optimizers, servers
 from fedkd.checks.ranges import Count, Positive, checked
-from fedkd.errors import check_choice
 from fedkd.types import Client, Method, Server, State
 
-STATISTICS = ('averaged', 'own')
+Statistics = Literal['averaged', 'own']
 
 
 def averaging(
   tx: optax.GradientTransformation,
   loss: Callable[..., local.LossFn],
-  steps: Count | None,
-  epochs: Count | None,
-  batch: Positive,
+  work: local.Work,
   keep_optimizer: bool,
   server: Server,
 ) -> Method:
@@ -34,23 +32,16 @@ def averaging(
     learner = local.start(down.shared, tx)
     if keep_optimizer:
       learner = learner._replace(opt=opt)
-    private = data.private
-    loss_fn = loss(model, data, down.shared)
-    learner, sums = local.fit(key, learner, tx, loss_fn, private.index, private.size, batch, steps, epochs, t)
-    up = {**local.variables(learner), 'count': private.size}
+    learner, sums = local.fit(key, learner, tx, loss(model, data, down.shared), data.private, work, t)
+    up = {**local.variables(learner), 'count': data.private.size}
     return (learner.opt if keep_optimizer else ()), up, local.report(sums)
 
   return Method(Client(init, step), server, lambda state, g: servers.global_model(state.server, g))
 
 
-def with_statistics(method: Method, statistics: str) -> Method:
+def with_statistics(method: Method, statistics: Statistics) -> Method:
   """A method of `averaging`, whose BatchNorm statistics are 'averaged' as it does, or a client's 'own', which are
-  never sent.
-
-  Raises:
-    ValueError: for another choice.
-  """
-  check_choice('statistics', statistics, STATISTICS)
+  never sent."""
   if statistics == 'averaged':
     return method
 
@@ -67,8 +58,11 @@ def with_statistics(method: Method, statistics: str) -> Method:
 
   def variables(state: State, g: int) -> dict:
     own, params = state.client[g]['batch_stats'], method.variables(state, g)['params']
-    rows = (jax.tree.leaves(own) or jax.tree.leaves(params))[0].shape[0]
-    return {'params': jax.tree.map(lambda a: jnp.broadcast_to(a, (rows, *a.shape[1:])), params), 'batch_stats': own}
+    client_count = (jax.tree.leaves(own) or jax.tree.leaves(params))[0].shape[0]
+    return {
+      'params': jax.tree.map(lambda a: jnp.broadcast_to(a, (client_count, *a.shape[1:])), params),
+      'batch_stats': own,
+    }
 
   return method._replace(client=Client(init, step), server=method.server._replace(init=first), variables=variables)
 
@@ -84,7 +78,7 @@ def fedavg(
   keep_optimizer: bool = False,
   server_tx: optax.GradientTransformation | None = None,
   ensemble: bool = False,
-  statistics: str = 'averaged',
+  statistics: Statistics = 'averaged',
 ) -> Method:
   """Clients train the global model; the server averages the models they return, weighted by n_k.
 
@@ -117,10 +111,10 @@ def fedavg(
   if ensemble and statistics == 'own':
     raise ValueError("ensemble=True needs whole models on the server; set statistics='averaged'")
   loss = lambda model, data, received: local.supervised(model, data.pool)
-  server = servers.weights(rule, server_tx, per_group)
+  server, work = servers.weights(rule, server_tx, per_group=per_group), local.Work(batch, steps, epochs)
   if not ensemble:
-    return with_statistics(averaging(tx, loss, steps, epochs, batch, keep_optimizer, server), statistics)
-  method = averaging(tx, loss, steps, epochs, batch, keep_optimizer, servers.with_uploads(server))
+    return with_statistics(averaging(tx, loss, work, keep_optimizer, server), statistics)
+  method = averaging(tx, loss, work, keep_optimizer, servers.with_uploads(server))
   return method._replace(
     variables=lambda state, g: servers.global_model(state.server.server, g), predictions=(('ensemble', _sum_of_logits),)
   )

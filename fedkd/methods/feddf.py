@@ -4,18 +4,15 @@ Algorithms 1 and 3.
 FedAvg within each architecture, after which the server distils all models that it received into every average.
 """
 
+from typing import Any, Literal
+
 import optax
 
 from fedkd import aggregate, local, servers
 from fedkd.checks.ranges import Count, Positive, Scale, Weight, checked
-from fedkd.errors import check_choice
 from fedkd.methods.fedavg import averaging
+from fedkd.servers.ensemble_distillation import Start, Targets
 from fedkd.types import Method
-
-TARGETS = ('avg_logits', 'avg_probs', 'avg_losses')
-STARTS = ('average', 'previous')
-VALIDATE = ('none', 'public')
-DATA = ('public', 'noise')
 
 
 @checked
@@ -29,11 +26,11 @@ def feddf(
   server_rate: Weight = 1e-3,
   clip: Scale = 5.0,
   patience: Positive = 1000,
-  targets: str = 'avg_logits',
-  start: str = 'average',
+  targets: Targets = 'avg_logits',
+  start: Start = 'average',
   drop_worst: bool = False,
-  validate: str = 'none',
-  distill_data: str = 'public',
+  validate: Literal['none', 'public'] = 'none',
+  distill_data: Literal['public', 'noise'] = 'public',
   server_tx: optax.GradientTransformation | None = None,
   rule: aggregate.AnyRule = aggregate.mean,
 ) -> Method:
@@ -65,21 +62,14 @@ def feddf(
   Raises:
     ValueError: for an unknown choice, drop_worst without validation, or without public rows.
   """
-  for field, value, choices in (
-    ('targets', targets, TARGETS),
-    ('start', start, STARTS),
-    ('validate', validate, VALIDATE),
-    ('distill_data', distill_data, DATA),
-  ):
-    check_choice(field, value, choices)
   if drop_worst and validate == 'none':
     raise ValueError("drop_worst=True needs validation accuracies; set validate='public'")
   cosine = optax.cosine_decay_schedule(server_rate, max(server_steps, 1))
   adam = server_tx or optax.chain(optax.clip_by_global_norm(clip), optax.adam(cosine))
-  how = servers.Distillation(
-    server_steps, server_batch, adam, patience, targets, start, drop_worst, validate, distill_data
-  )
-  server = servers.distilled(servers.weights(rule, per_group=True), how)
+  training: dict[str, Any] = {'tx': adam, 'work': local.Work(server_batch, server_steps), 'start': start}
+  ensemble: dict[str, Any] = {'targets': targets, 'drop_worst': drop_worst, 'noise': distill_data == 'noise'}
+  waits = patience if validate == 'public' else None
+  server = servers.distilled(servers.weights(rule, per_group=True), patience=waits, **training, **ensemble)
   loss = lambda model, data, received: local.supervised(model, data.pool)
-  made = averaging(tx, loss, steps, epochs, batch, keep_optimizer=False, server=server)
+  made = averaging(tx, loss, local.Work(batch, steps, epochs), keep_optimizer=False, server=server)
   return made._replace(variables=lambda state, g: servers.global_model(state.server['weights'], g))

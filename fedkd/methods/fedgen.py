@@ -4,21 +4,20 @@ The server trains a generator of features from labels, with the clients' heads a
 on what it generates as well.
 """
 
+from typing import Literal
+
 import jax
 import jax.numpy as jnp
 import optax
 
 from fedkd import aggregate, local, losses, optimizers, servers
 from fedkd.checks.ranges import Count, Positive, Ratio, Scale, Weight, checked
-from fedkd.errors import check_choice
 from fedkd.methods.lg_fedavg import part_of, selected, with_part, with_part_in_each
 from fedkd.models.generator import NOISE
 from fedkd.servers import layer_subset
-from fedkd.servers.feature_generator import DRAWS, Generating, draw, feature_generator, generator_of
+from fedkd.servers.feature_generator import DRAWS, Ensemble, Noise, draw, feature_generator, generator_of
 from fedkd.types import Client, Method
 
-ENSEMBLES = ('losses', 'logits')
-SHARES = ('all', 'head')
 LEAST = 1e-4  # to which the weights of generated features decay
 WEIGHT_DECAY = 1e-2  # of the generator's Adam, in the authors' code
 
@@ -33,9 +32,9 @@ def fedgen(
   beta: Weight = 10.0,
   decay: Ratio = 0.98,
   generated: Positive = 32,
-  share: str = 'all',
-  ensemble: str = 'losses',
-  noise: str = 'uniform',
+  share: Literal['all', 'head'] = 'all',
+  ensemble: Ensemble = 'losses',
+  noise: Noise = 'uniform',
   eta: Weight = 1.0,
   server_steps: Positive = 50,
   server_batch: Positive = 32,
@@ -84,12 +83,7 @@ def fedgen(
     ValueError: for an unknown choice; at init, for heads that are not one linear layer, or differ in shape, or with
       share='all' for different architectures.
   """
-  for field, value, known in (('share', share, SHARES), ('ensemble', ensemble, ENSEMBLES), ('noise', noise, DRAWS)):
-    check_choice(field, value, known)
-
-  def init(key, model, data, variables):
-    del key, model, data
-    return local.start(variables, tx)
+  work = local.Work(batch, steps, epochs)
 
   def step(key, t, model, learner, down, data):
     received, known, made = down.shared['weights'], down.shared['label'], down.shared['generator']
@@ -116,12 +110,12 @@ def fedgen(
       sums = local.tally(label, loss=loss, generated_loss=fake, distill_loss=away)
       return loss, ((batch_stats, done + 1), {'seen': jnp.sum(jax.nn.one_hot(label, logits.shape[-1]), 0), **sums})
 
-    learner, rows = local.resume(with_part(learner, received), tx, False), data.private
+    learner = local.resume(with_part(learner, received), tx, False)
     # What a forward pass hands to the next one: the statistics, and the number of the step.
     learner = learner._replace(batch_stats=(learner.batch_stats, jnp.int32(0)))
-    learner, sums = local.fit(key, learner, tx, loss_fn, rows.index, rows.size, batch, steps, epochs, t)
+    learner, sums = local.fit(key, learner, tx, loss_fn, data.private, work, t)
     learner = learner._replace(batch_stats=learner.batch_stats[0])
-    count = jnp.int32(1) if equal_weights else rows.size
+    count = jnp.int32(1) if equal_weights else data.private.size
     up = {'weights': {**part_of(learner, received), 'count': count}, 'label': 1 + sums['seen'].astype(jnp.int32)}
     return learner, up, local.report(sums)
 
@@ -129,6 +123,8 @@ def fedgen(
     return with_part_in_each(local.variables(state.client[g]), layer_subset.global_part(state.server.weights, g))
 
   adam = optimizers.scheduled(optimizers.adam(server_rate, WEIGHT_DECAY), lambda t: server_decay**t)
-  how = Generating(adam, server_steps, server_batch, hidden, noise, ensemble, eta)
   shared = layer_subset.part(lambda *model: selected(share, *model), servers.weights(rule))
-  return Method(Client(init, step), feature_generator(shared, how), variables)
+  server = feature_generator(
+    shared, tx=adam, work=local.Work(server_batch, server_steps), hidden=hidden, noise=noise, ensemble=ensemble, eta=eta
+  )
+  return Method(Client(local.starting(tx), step), server, variables)

@@ -4,17 +4,16 @@ Algorithm 1.
 Clients send class-mean features; the server trains one head on them, with which all clients begin the next round.
 """
 
+from typing import Literal
+
 import optax
 
 from fedkd import inference, local, servers
 from fedkd.checks.ranges import Count, Positive, Scale, checked
-from fedkd.errors import check_choice
 from fedkd.methods.lg_fedavg import with_part
 from fedkd.servers import layer_subset
 from fedkd.servers.trained_table import trained_table
 from fedkd.types import Client, Download, Method, Server, apply_model, of_model
-
-HEADS = ('own', 'global')
 
 
 @checked
@@ -26,7 +25,7 @@ def fedgh(
   server_epochs: Count = 100,
   server_batch: Positive = 10,
   server_rate: Scale = 0.01,
-  head: str = 'own',
+  head: Literal['own', 'global'] = 'own',
 ) -> Method:
   """Class-mean features up, a head that is trained on them down.
 
@@ -51,16 +50,12 @@ def fedgh(
   Raises:
     ValueError: for an unknown choice; at init, for heads that are not one linear layer, or differ in shape.
   """
-  check_choice('head', head, HEADS)
-
-  def init(key, model, data, variables):
-    del key, model, data
-    return local.start(variables, tx)
+  work = local.Work(batch, steps, epochs)
 
   def step(key, t, model, learner, down, data):
     private, learner = data.private, local.resume(with_part(learner, down.shared), tx, False)
     loss_fn = local.supervised(model, data.pool)
-    learner, sums = local.fit(key, learner, tx, loss_fn, private.index, private.size, batch, steps, epochs, t)
+    learner, sums = local.fit(key, learner, tx, loss_fn, private, work, t)
     means, count = inference.class_features(model, local.variables(learner), data)
     return learner, servers.class_message(means, count > 0), local.report(sums)
 
@@ -70,13 +65,13 @@ def fedgh(
 
   ways = {'own': apply_model, 'global': by_global}
   others = tuple((f'{name}_head', way) for name, way in ways.items() if name != head)
-  server = trained_head(server_epochs, server_batch, server_rate)
+  server = trained_head(local.Work(server_batch, epochs=server_epochs), server_rate)
   own = lambda state, g: local.variables(state.client[g])
-  return Method(Client(init, step), server, own, ways[head], predictions=others)
+  return Method(Client(local.starting(tx), step), server, own, ways[head], predictions=others)
 
 
-def trained_head(epochs: int, batch: int, rate: float) -> Server:
-  """A linear head, at first that of the first group; arguments as in `fedgh`."""
+def trained_head(work: local.Work, rate: float) -> Server:
+  """A linear head, at first that of the first group, which SGD trains at a `rate`."""
 
   def first(key, groups, variables, data):
     del key, groups, data
@@ -89,4 +84,4 @@ def trained_head(epochs: int, batch: int, rate: float) -> Server:
   def send(key, t, groups, state, ids, data):
     return tuple(Download(shared={'params': state['params'], 'batch_stats': {}}) for _ in ids)
 
-  return layer_subset.part(layer_subset.linear_head, trained_table(first, loss, send, optax.sgd(rate), epochs, batch))
+  return layer_subset.part(layer_subset.linear_head, trained_table(first, loss, send, optax.sgd(rate), work))

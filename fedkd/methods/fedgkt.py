@@ -5,6 +5,7 @@ Clients train a small network; a large one on the server continues from its feat
 """
 
 import functools
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +29,7 @@ def fedgkt(
   batch: Positive = 256,
   alpha: Weight = 1.0,
   temperature: Scale = 3.0,
-  server: str = 'resnet55',
+  server: Literal['resnet55', 'resnet50'] = 'resnet55',
   server_blocks: tuple[Positive, ...] = (),
   server_width: Scale = 1.0,
   server_epochs: Positive = 20,
@@ -80,7 +81,7 @@ def fedgkt(
       return loss, (batch_stats, local.tally(index, loss=loss, distill_loss=distill))
 
     rows = (private.index, received.value, received.valid)
-    learner, sums = local.fit(key, learner, tx, loss_fn, rows, private.size, batch, steps, epochs, t)
+    learner, sums = local.fit(key, learner, tx, loss_fn, (rows, private.size), local.Work(batch, steps, epochs), t)
     owned = examples.owned(private)
     logits, maps = inference.infer(model, local.variables(learner), data.pool.example, private.index, features=True)
     up = {
@@ -111,12 +112,12 @@ def _continuation(tx, net, batch, temperature, epochs, alpha) -> Server:
         raise ValueError(f'groups: {group.name} has no feature map that fedgkt could send; use GKTClient')
     if len(set(maps)) > 1:
       raise ValueError(f'groups: the maps of fedgkt differ in shape ({", ".join(map(str, maps))})')
-    classes, many = groups[0].model.classes, clients(groups)
+    classes, client_count = groups[0].model.classes, clients(groups)
     places = [d.private.index.shape[-1] for d in data]
     return {
       'learner': local.start({'batch_stats': {}, **net(classes).init(key, jnp.zeros((1, *maps[0])), False)}, tx),
-      'logits': tuple(jnp.zeros((many, n, classes)) for n in places),  # by group, since their padding differs
-      'known': tuple(jnp.zeros((many, n), bool) for n in places),
+      'logits': tuple(jnp.zeros((client_count, n, classes)) for n in places),  # by group, since their padding differs
+      'known': tuple(jnp.zeros((client_count, n), bool) for n in places),
     }
 
   def receive(key, t, groups, state, uploads, ids, data):
@@ -137,7 +138,8 @@ def _continuation(tx, net, batch, temperature, epochs, alpha) -> Server:
       return loss, (new['batch_stats'], {**outputs, **local.tally(row, server_loss=loss)})
 
     def epoch(e, carry):
-      return local.fit(jax.random.fold_in(key, e), carry[0], tx, loss_fn, rows, jnp.sum(valid), batch, epochs=1, t=t)
+      examples, one_pass = (rows, jnp.sum(valid)), local.Work(batch, epochs=1)
+      return local.fit(jax.random.fold_in(key, e), carry[0], tx, loss_fn, examples, one_pass, t)
 
     # The logits of the last pass, from the forward passes that trained, as in the authors' code.
     first = jax.tree.map(jnp.zeros_like, jax.eval_shape(epoch, 0, (state['learner'],)))[1]

@@ -6,13 +6,14 @@ its global phase, so that a round here is: learn from the messages received, lea
 hold R - 1 global phases.
 """
 
+from typing import Literal
+
 import jax
 import jax.numpy as jnp
 import optax
 
 from fedkd import examples, local, servers
 from fedkd.checks.ranges import Positive, checked
-from fedkd.errors import check_choice
 from fedkd.losses import kl_divergence
 from fedkd.methods import projection
 from fedkd.types import Client, Masked, Method, PeerMessages
@@ -25,11 +26,11 @@ def fedh2l(
   tx: optax.GradientTransformation,
   batch: Positive = 32,
   interval: Positive = 1,
-  project: str = 'qp',
+  project: Literal['qp', 'none', 'pcgrad', 'joint'] = 'qp',
   kl: bool = True,
   labels: bool = True,
-  local_rows: str = 'all',
-  trust: str = 'accuracy',
+  local_rows: Literal['all', 'own'] = 'all',
+  trust: Literal['accuracy', 'ones'] = 'accuracy',
   pairs: bool = False,
   separate_optimizers: bool = False,
 ) -> Method:
@@ -55,7 +56,7 @@ def fedh2l(
   Raises:
     ValueError: for an unknown choice, or if clients share no examples.
   """
-  _check(project, local_rows, trust, kl, labels)
+  _check(local_rows, kl, labels)
   due = lambda t: (t + 1) % interval == 0
 
   def init(key, model, data, variables):
@@ -116,14 +117,14 @@ def fedh2l(
     teachers, present = _received(down, data.private.id)
     any_teacher = jnp.any(present > 0)
     work = lambda state: learn(key_global, t, model, state, data, teachers, present)
-    nothing = lambda a: jnp.full(a.shape, jnp.nan, a.dtype)  # excludes updates without a global phase from the means
-    idle = lambda state: (state, jax.tree.map(nothing, jax.eval_shape(work, state)[1]))
+    nan_like = lambda a: jnp.full(a.shape, jnp.nan, a.dtype)  # excludes updates without a global phase from the means
+    idle = lambda state: (state, jax.tree.map(nan_like, jax.eval_shape(work, state)[1]))
     state, info = jax.lax.cond(any_teacher, work, idle, state)
     learner = state['learner']
     state = {**state, 'shown': local.variables(learner)}
 
-    rows = data.private if local_rows == 'own' else examples.known(data)
-    index = rows.index[local.draw(key_local, rows.index.shape[0], rows.size, batch)]
+    trained_on = data.private if local_rows == 'own' else examples.known(data)
+    index = trained_on.index[local.draw(key_local, trained_on.index.shape[0], trained_on.size, batch)]
     loss_fn = jax.value_and_grad(local.supervised(model, data.pool), has_aux=True)
     (loss, (batch_stats, _)), grads = loss_fn(learner.params, learner.batch_stats, key_pass, index)
     state['reference'] = jax.tree.map(jnp.add, state['reference'], grads)
@@ -135,19 +136,16 @@ def fedh2l(
     count = batch + any_teacher * batch * jnp.sum(present > 0)
     return state, up, {**info, 'global_phases': jnp.float32(any_teacher), 'loss': loss, 'examples': jnp.float32(count)}
 
-  def blank(groups):
-    nothing = lambda shape, dtype=jnp.float32: Masked(jnp.zeros(shape, dtype), jnp.zeros((), bool))
+  def empty_message(groups):
+    empty = lambda shape, dtype=jnp.float32: Masked(jnp.zeros(shape, dtype), jnp.zeros((), bool))
     classes = groups[0].model.classes
-    return {'posterior': nothing((batch, classes)), 'accuracy': nothing(()), 'index': nothing(batch, jnp.int32)}
+    return {'posterior': empty((batch, classes)), 'accuracy': empty(()), 'index': empty(batch, jnp.int32)}
 
-  server = servers.pairs(blank) if pairs else servers.router(blank)
+  server = servers.pairs(empty_message) if pairs else servers.router(empty_message)
   return Method(Client(init, step), server, lambda state, g: state.client[g]['shown'])
 
 
-def _check(project, local_rows, trust, kl, labels):
-  check_choice('project', project, PROJECTIONS)
-  check_choice('local_rows', local_rows, ('all', 'own'))
-  check_choice('trust', trust, ('accuracy', 'ones'))
+def _check(local_rows, kl, labels):
   if not (kl or labels):
     raise ValueError('kl=False and labels=False leave nothing to learn from peers; set one of them to True')
   if not labels and local_rows == 'all':

@@ -45,10 +45,7 @@ def fedhe(
       uploads, class by class.
     keep_optimizer: whether the optimizer's state persists across updates; else it is fresh in each.
   """
-
-  def init(key, model, data, variables):
-    del key, model, data
-    return local.start(variables, tx)
+  work = local.Work(batch, steps, epochs)
 
   def step(key, t, model, learner, down, data):
     received = down.shared['knowledge']  # Masked: value [C, C], valid [C]
@@ -64,7 +61,7 @@ def fedhe(
       return loss, (batch_stats, {**sums, **local.tally(label, loss=loss, distill_loss=distill)})
 
     private, learner = data.private, local.resume(learner, tx, keep_optimizer)
-    learner, sums = local.fit(key, learner, tx, loss_fn, private.index, private.size, batch, steps, epochs, t)
+    learner, sums = local.fit(key, learner, tx, loss_fn, private, work, t)
     # Eq. 8, from the passes that trained; a class without examples is not sent, whatever the offset.
     means = sums['logits'] / jnp.maximum(sums['count'] + count_offset, 1)[:, None]
     return learner, servers.class_message(means, sums['count'] > 0), local.report(sums)
@@ -73,4 +70,4 @@ def fedhe(
     server = servers.class_means(cold_start=cold_start, refresh_every=refresh_every)
   else:
     server = servers.latest_class_knowledge(rule, cold_start=cold_start)
-  return Method(Client(init, step), server, lambda state, g: local.variables(state.client[g]))
+  return Method(Client(local.starting(tx), step), server, lambda state, g: local.variables(state.client[g]))

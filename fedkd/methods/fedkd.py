@@ -5,6 +5,7 @@ change is sent as a truncated singular value decomposition.
 """
 
 import functools
+from typing import Literal
 
 import flax.linen as nn
 import jax
@@ -13,13 +14,11 @@ import optax
 
 from fedkd import aggregate, local, losses
 from fedkd.checks.ranges import Count, Fraction, Positive, checked
-from fedkd.errors import check_choice
 from fedkd.methods import pair
 from fedkd.models.torch_layers import torch_kernel
 from fedkd.servers import low_rank
 from fedkd.types import Client, Method
 
-FORMS = ('code', 'paper')
 FLOOR = 1e-3  # of the sum of cross-entropies by which distillation is divided: late in training it approaches 0
 
 
@@ -36,7 +35,7 @@ def fedkd(
   rounds: Positive = 100,
   hidden: bool = True,
   distill: bool = True,
-  form: str = 'code',
+  form: Literal['code', 'paper'] = 'code',
   keep_optimizer: bool = False,
   rule: aggregate.AnyRule = aggregate.mean,
 ) -> Method:
@@ -73,19 +72,19 @@ def fedkd(
   Raises:
     ValueError: for an unknown form; at init, for features that are to be matched but are not vectors.
   """
-  check_choice('form', form, FORMS)
   fixed = jax.lax.stop_gradient if form == 'paper' else lambda a: a
   threshold = lambda t: start + (end - start) * jnp.minimum(t / rounds, 1)
   squeeze = lambda tree, t: low_rank.compress(tree, threshold(t)) if compress else tree
+  work = local.Work(batch, steps, epochs)
 
   def init(key, model, data, variables):
-    net, blank = pair.beside(model, common, data.pool.example), data.pool.example[:1]
+    net, blank = pair.common_model(model, common, data.pool.example), data.pool.example[:1]
     shapes = {'batch_stats': {}, **jax.eval_shape(lambda: net.init(key, blank, False))}
     unknown = local.start(jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes), tx)
     state = {'own': local.start(variables, tx), 'common': unknown, 'trained': jnp.bool_(False)}
     if not hidden:
       return state
-    narrow, wide = (pair.width(m, v, data) for m, v in ((net, shapes), (model, variables)))
+    narrow, wide = (pair.width(m, data) for m in (net, model))
     link = {'params': {'kernel': torch_kernel(key, (narrow, wide))}, 'batch_stats': {}}
     return {**state, 'link': local.start(link, tx)}
 
@@ -97,30 +96,30 @@ def fedkd(
     return fresh._replace(opt=jax.tree.map(pick, state['common'].opt, fresh.opt))
 
   def step(key, t, model, state, down, data):
-    net = pair.beside(model, common, data.pool.example)
+    net = pair.common_model(model, common, data.pool.example)
     received = low_rank.apply_update(local.variables(state['common']), down.own)
 
     def loss_fn(params, batch_stats, key, index):
       image, label = data.pool.example[index], data.pool.label[index]
-      z, own, own_stats = local.forward(model, params['own'], batch_stats['own'], key, image)
-      w, other, other_stats = local.forward(net, params['common'], batch_stats['common'], key, image)
-      ce, common_ce = local.cross_entropy(z, label), local.cross_entropy(w, label)
-      per = 1 if form == 'paper' else z.shape[-1]
+      own_logits, own, own_stats = local.forward(model, params['own'], batch_stats['own'], key, image)
+      common_logits, other, other_stats = local.forward(net, params['common'], batch_stats['common'], key, image)
+      ce, common_ce = local.cross_entropy(own_logits, label), local.cross_entropy(common_logits, label)
+      per = 1 if form == 'paper' else own_logits.shape[-1]
       kl = lambda to, of: jnp.mean(jax.vmap(losses.divergence)(fixed(jax.nn.softmax(to)), of)) / per
       apart = jnp.float32(0)
       if hidden:
-        f, g = own['features'], other['features'] @ params['link']['kernel']
-        apart = jnp.mean(jnp.square(f - fixed(g))) + jnp.mean(jnp.square(fixed(f) - g))
-      mutual = weighed(kl(w, z) + kl(z, w) + apart, fixed(ce + common_ce))
+        feature, linked = own['features'], other['features'] @ params['link']['kernel']
+        apart = jnp.mean(jnp.square(feature - fixed(linked))) + jnp.mean(jnp.square(fixed(feature) - linked))
+      divergence = kl(common_logits, own_logits) + kl(own_logits, common_logits)
+      mutual = confidence_weighted(divergence + apart, fixed(ce + common_ce))
       loss = ce + common_ce + local.penalty(own) + local.penalty(other) + (mutual if distill else 0)
       after = {name: batch_stats[name] for name in batch_stats} | {'own': own_stats, 'common': other_stats}
       return loss, (after, local.tally(label, loss=ce, common_loss=common_ce, distill_loss=mutual))
 
     learners = {name: local.resume(state[name], tx, keep_optimizer) for name in ('own', 'link') if name in state}
-    begin = pair.together(**learners, common=common_learner(state, received))
-    rows = data.private.index, data.private.size
-    trained, sums = local.fit(key, begin, pair.apart(tx), loss_fn, *rows, batch, steps, epochs, t)
-    after = pair.taken_apart(trained)
+    begin = pair.stack_learners(**learners, common=common_learner(state, received))
+    trained, sums = local.fit(key, begin, pair.per_learner(tx), loss_fn, data.private, work, t)
+    after = pair.unstack_learners(trained)
     change = jax.tree.map(jnp.subtract, local.variables(after['common']), received)
     up = {'update': squeeze(change, t), 'count': data.private.size, 'index': down.own['index']}
     after['common'] = after['common']._replace(**received)
@@ -132,7 +131,7 @@ def fedkd(
   return Method(Client(init, step, alike=True), server, own, predictions=(('common', by_common),))
 
 
-def weighed(distance: jax.Array, ce: jax.Array) -> jax.Array:
+def confidence_weighted(distance: jax.Array, ce: jax.Array) -> jax.Array:
   """A distance that counts more the better both models are: divided by the sum of their cross-entropies, at least
   `FLOOR`."""
   return distance / jnp.maximum(ce, FLOOR)

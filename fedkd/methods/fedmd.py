@@ -5,13 +5,14 @@ Clients of any architecture reach a consensus on the logits of a public set. Tra
 ("revisit"), upload logits on the next subset. Round 0 only uploads, so that R + 1 rounds are the paper's R.
 """
 
+from typing import Literal
+
 import jax
 import jax.numpy as jnp
 import optax
 
 from fedkd import aggregate, distillation, examples, inference, local, losses, servers
 from fedkd.checks.ranges import Count, Positive, Scale, Weight, checked
-from fedkd.errors import check_choice
 from fedkd.types import Client, Method
 
 LOSSES = {'mae': losses.mae, 'mse': losses.mse, 'kl': losses.kl}
@@ -23,14 +24,14 @@ def fedmd(
   subset: Count = 5000,
   digest_epochs: Positive = 1,
   digest_batch: Positive = 256,
-  digest_loss: str = 'mae',
+  digest_loss: Literal['mae', 'mse', 'kl'] = 'mae',
   temperature: Scale = 1.0,
   epochs: Count | None = 2,
   steps: Count | None = None,
   batch: Positive = 5,
   weights: tuple[Weight, ...] = (),
   keep_optimizer: bool = True,
-  rows: str = 'own',
+  rows: examples.Own = 'own',
   rule: aggregate.AnyRule = aggregate.mean,
 ) -> Method:
   """Consensus on the logits of public images.
@@ -57,31 +58,24 @@ def fedmd(
     ValueError: for an unknown digest_loss, a number out of range, without public rows, with fewer than `subset` of
       them, or with a number of weights that is not the number of clients.
   """
-  check_choice('digest_loss', digest_loss, LOSSES)
-  check_choice('rows', rows, examples.OWN)
-
-  def init(key, model, data, variables):
-    del key, model, data
-    return distillation.start(variables, tx)
+  work = local.Work(batch, steps, epochs)
+  digest = local.Work(digest_batch, epochs=digest_epochs)
 
   def step(key, t, model, state, down, data):
     key_distill, key_revisit = jax.random.split(key)
     received, private = down.shared, examples.OWN[rows](data)
     distance = lambda logits, target: LOSSES[digest_loss](logits, target, temperature)
     away = distillation.towards(model, data.pool, distance)  # the consensus is of images without augmentation
-    lessons, many = servers.lessons(received)
-    size = jnp.where(received['consensus'].valid, private.size, 0)
+    targets = servers.distillation_targets(received)
+    private = private._replace(size=jnp.where(received['consensus'].valid, private.size, 0))
     loss_fn = local.supervised(model, data.pool)
-
-    def distill(learner):
-      return local.fit(key_distill, learner, tx, away, lessons, many, digest_batch, None, digest_epochs, t)
-
-    def revisit(learner):
-      return local.fit(key_revisit, learner, tx, loss_fn, private.index, size, batch, steps, epochs, t)
-
+    distill = lambda learner: local.fit(key_distill, learner, tx, away, targets, digest, t)
+    revisit = lambda learner: local.fit(key_revisit, learner, tx, loss_fn, private, work, t)
     state, info = distillation.distill_and_revisit(state, tx, keep_optimizer, distill, revisit)
-    variables = local.variables(state['learner'])
+    variables = local.variables(state.learner)
     return state, {'knowledge': inference.infer(model, variables, data.pool.example, received['index'])}, info
 
-  server = servers.consensus(subset, rule, weights)
-  return Method(Client(init, step), server, lambda state, g: local.variables(state.client[g]['learner']))
+  server = servers.consensus(subset, rule, weights=weights)
+  return Method(
+    Client(distillation.starting(tx), step), server, lambda state, g: local.variables(state.client[g].learner)
+  )

@@ -4,7 +4,7 @@ The features of a client's own model and of a small common one are fused by a pe
 common model sees the first entries of the result, the own head all of it.
 """
 
-from typing import Any
+from typing import Any, Literal, get_args
 
 import flax.linen as nn
 import jax
@@ -13,13 +13,11 @@ import optax
 
 from fedkd import aggregate, local, servers
 from fedkd.checks.ranges import Count, Positive, checked
-from fedkd.errors import check_choice
 from fedkd.methods import pair
 from fedkd.models.torch_layers import TorchDense
 from fedkd.types import Client, Method, Server, of_model
 
-SMALL = ('own', 'global')
-WAYS = ('mix_large', 'mix_small', 'large', 'small')
+Way = Literal['mix_large', 'mix_small', 'large', 'small']
 
 
 @checked
@@ -29,8 +27,8 @@ def fedmrl(
   epochs: Count | None = 10,
   steps: Count | None = None,
   batch: Positive = 512,
-  small: str = 'own',
-  inference: str = 'mix_large',
+  small: Literal['own', 'global'] = 'own',
+  inference: Way = 'mix_large',
   keep_optimizer: bool = False,
   rule: aggregate.AnyRule = aggregate.mean,
 ) -> Method:
@@ -56,20 +54,19 @@ def fedmrl(
   Raises:
     ValueError: for an unknown choice; at init, for a common model whose features are wider than a client's.
   """
-  check_choice('small', small, SMALL)
-  check_choice('inference', inference, WAYS)
+  work = local.Work(batch, steps, epochs)
 
   def init(key, model, data, variables):
-    net = pair.beside(model, common, data.pool.example)
+    net = pair.common_model(model, common, data.pool.example)
     blank = data.pool.example[:1]
     initial = {'batch_stats': {}, **jax.tree.map(jnp.zeros_like, jax.eval_shape(lambda: net.init(key, blank, False)))}
-    wide, narrow = (pair.width(m, v, data) for m, v in ((model, variables), (net, initial)))
+    wide, narrow = (pair.width(m, data) for m in (model, net))
     projection = TorchDense(wide).init(key, jnp.zeros((1, narrow + wide)))
     link = local.start({'batch_stats': {}, **projection}, tx)
     return {'own': local.start(variables, tx), 'link': link, 'common': of_model(initial), 'trained': jnp.bool_(False)}
 
   def step(key, t, model, state, down, data):
-    net = pair.beside(model, common, data.pool.example)
+    net = pair.common_model(model, common, data.pool.example)
 
     def loss_fn(params, batch_stats, key, index):
       image, label = data.pool.example[index], data.pool.label[index]
@@ -83,10 +80,9 @@ def fedmrl(
       return loss, (after, local.tally(label, loss=large, common_loss=narrow))
 
     resumed = {name: local.resume(state[name], tx, keep_optimizer) for name in ('own', 'link')}
-    begin = pair.together(**resumed, common=local.start(down.shared, tx))
-    rows = data.private.index, data.private.size
-    both, sums = local.fit(key, begin, pair.apart(tx), loss_fn, *rows, batch, steps, epochs, t)
-    after = pair.taken_apart(both)
+    begin = pair.stack_learners(**resumed, common=local.start(down.shared, tx))
+    both, sums = local.fit(key, begin, pair.per_learner(tx), loss_fn, data.private, work, t)
+    after = pair.unstack_learners(both)
     trained = local.variables(after['common'])
     state = {**after, 'common': trained, 'trained': jnp.bool_(True)}
     return state, {**trained, 'count': data.private.size}, local.report(sums)
@@ -96,7 +92,7 @@ def fedmrl(
     beside = {name: own[name] for name in ('common', 'trained')}
     return {**local.variables(own['own']), **beside, 'link': local.variables(own['link'])}
 
-  ways = {way: _by(way, common, small) for way in WAYS}
+  ways = {way: _by(way, common, small) for way in get_args(Way)}
   others = tuple((way, predict) for way, predict in ways.items() if way != inference)
   server = _checked_widths(common, pair.common(common, servers.weights(rule)))
   return Method(Client(init, step, alike=True), server, variables, ways[inference], predictions=others)
@@ -120,7 +116,7 @@ def _by(way, common, small):
   """The prediction called `way`."""
 
   def predict(model, variables, server_state, x):
-    net = pair.beside(model, common, x)
+    net = pair.common_model(model, common, x)
     use_own = variables['trained'] & (small == 'own')  # before its first update a client only has the global one
     pick = lambda own, held: jnp.where(use_own, own, held)
     other = jax.tree.map(pick, variables['common'], servers.variables_of(server_state, 0))
@@ -137,10 +133,9 @@ def _checked_widths(common, server: Server) -> Server:
   """`server`, which refuses a common model whose features are wider than those of a group."""
 
   def init(key, groups, variables, data):
-    for group, own, given in zip(groups, variables, data, strict=True):
-      net, blank = pair.beside(group.model, common, given.pool.example), given.pool.example[:1]
-      shapes = jax.eval_shape(lambda net=net, blank=blank: net.init(key, blank, False))
-      narrow, wide = pair.width(net, shapes, given), pair.width(group.model, own, given)
+    for group, given in zip(groups, data, strict=True):
+      net = pair.common_model(group.model, common, given.pool.example)
+      narrow, wide = pair.width(net, given), pair.width(group.model, given)
       if narrow > wide:
         raise ValueError(
           f'groups: the features of {group.name} have {wide} numbers, fewer than the {narrow} of the common model; '

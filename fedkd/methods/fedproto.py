@@ -5,7 +5,7 @@ Clients of any architecture with features of one width exchange prototypes, the 
 predict the class of the nearest prototype.
 """
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,14 +13,10 @@ import optax
 
 from fedkd import aggregate, examples, inference, local, servers
 from fedkd.checks.ranges import Count, Positive, Weight, checked
-from fedkd.errors import check_choice
 from fedkd.losses import masked_squared_error
 from fedkd.types import Client, Method, Predict, Server, State, apply_model, of_model
 
-AVERAGES = ('uniform', 'counts')
-MEMORIES = ('round', 'latest')
-INFERENCES = ('prototypes', 'head')
-CANDIDATES = ('own', 'known')
+Inference = Literal['prototypes', 'head']
 
 
 class ClientState(NamedTuple):
@@ -37,10 +33,10 @@ def fedproto(
   steps: Count | None = None,
   batch: Positive = 4,
   weight: Weight = 1.0,
-  average: str = 'uniform',
-  memory: str = 'round',
-  inference: str = 'prototypes',
-  candidates: str = 'own',
+  average: Literal['uniform', 'counts'] = 'uniform',
+  memory: Literal['round', 'latest'] = 'round',
+  inference: Inference = 'prototypes',
+  candidates: Literal['own', 'known'] = 'own',
   keep_optimizer: bool = False,
   rule: aggregate.AnyRule | None = None,
 ) -> Method:
@@ -72,27 +68,21 @@ def fedproto(
   Raises:
     ValueError: for an unknown choice; at init, for features that are not vectors of one width.
   """
-  check_choice('average', average, AVERAGES)
-  check_choice('memory', memory, MEMORIES)
-  check_choice('inference', inference, INFERENCES)
-  check_choice('candidates', candidates, CANDIDATES)
   counts = average == 'counts'
-  client = client_of(tx, epochs, steps, batch, weight, keep_optimizer, counts=counts)
+  client = client_of(tx, local.Work(batch, steps, epochs), weight, keep_optimizer, counts=counts)
   per_round = memory == 'round'
   if rule is None and per_round:
     server = servers.class_means(of='features', per_round=True, weighted=counts)
   else:
     reduce = aggregate.mean if rule is None else rule
     server = servers.latest_class_knowledge(reduce, of='features', per_round=per_round, weighted=counts)
-  ways = {f'prototypes_{which}': by_prototypes(server, which == 'own') for which in CANDIDATES}
+  ways = {f'prototypes_{which}': by_prototypes(server, which == 'own') for which in ('own', 'known')}
   return predicting(client, server, ways, 'head' if inference == 'head' else f'prototypes_{candidates}')
 
 
 def client_of(
   tx: optax.GradientTransformation,
-  epochs: Count | None,
-  steps: Count | None,
-  batch: Positive,
+  work: local.Work,
   weight: Weight,
   keep_optimizer: bool = False,
   counts: bool = False,
@@ -111,7 +101,7 @@ def client_of(
     return ClientState(local.start(variables, tx), examples.class_counts(data.private, data.pool, model.classes))
 
   def step(key, t, model, state, down, data):
-    received, private = down.shared['knowledge'], data.private  # Masked: value [C, d], valid [C]
+    received = down.shared['knowledge']  # Masked: value [C, d], valid [C]
 
     def loss_fn(params, batch_stats, key, index):
       image, label = data.pool.example[index], data.pool.label[index]
@@ -123,9 +113,8 @@ def client_of(
       sums = {'feature': seen.T @ jax.lax.stop_gradient(f), 'count': jnp.sum(seen, 0)}
       return loss, (batch_stats, {**sums, **local.tally(label, loss=loss, distance=away)})
 
-    learner, rows = local.resume(state.learner, tx, keep_optimizer), (private.index, private.size)
-    fit_on = {'batch': batch, 'steps': steps, 'epochs': epochs, 't': t, 'last_pass': ('feature', 'count')}
-    learner, sums = local.fit(key, learner, tx, loss_fn, *rows, **fit_on)
+    learner = local.resume(state.learner, tx, keep_optimizer)
+    learner, sums = local.fit(key, learner, tx, loss_fn, data.private, work, t, last_pass=('feature', 'count'))
     if after:
       means, count = inference.class_features(model, local.variables(learner), data)
     else:

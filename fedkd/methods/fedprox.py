@@ -5,7 +5,7 @@ import optax
 
 from fedkd import aggregate, local, servers
 from fedkd.checks.ranges import Count, Positive, Weight, checked
-from fedkd.methods.fedavg import averaging, with_statistics
+from fedkd.methods.fedavg import Statistics, averaging, with_statistics
 from fedkd.types import Method
 
 
@@ -20,7 +20,7 @@ def fedprox(
   per_group: bool = False,
   keep_optimizer: bool = False,
   server_tx: optax.GradientTransformation | None = None,
-  statistics: str = 'averaged',
+  statistics: Statistics = 'averaged',
 ) -> Method:
   """FedAvg whose clients add mu / 2 * |w - w_global|^2 to their loss (Algorithm 2).
 
@@ -40,5 +40,5 @@ def fedprox(
 
     return loss_fn
 
-  server = servers.weights(rule, server_tx, per_group)
-  return with_statistics(averaging(tx, loss, steps, epochs, batch, keep_optimizer, server), statistics)
+  server, work = servers.weights(rule, server_tx, per_group=per_group), local.Work(batch, steps, epochs)
+  return with_statistics(averaging(tx, loss, work, keep_optimizer, server), statistics)

@@ -10,8 +10,7 @@ import optax
 
 from fedkd import aggregate, local, servers
 from fedkd.checks.ranges import Count, Positive, Scale, Weight, checked
-from fedkd.errors import check_choice
-from fedkd.methods.fedproto import INFERENCES, by_prototypes, client_of, predicting
+from fedkd.methods.fedproto import Inference, by_prototypes, client_of, predicting
 from fedkd.models.prototypes import PrototypeGenerator
 from fedkd.servers.class_knowledge import vector_width
 from fedkd.servers.trained_table import trained_table
@@ -29,7 +28,7 @@ def fedtgp(
   server_epochs: Count = 100,
   server_batch: Positive = 10,
   server_rate: Scale = 0.01,
-  inference: str = 'prototypes',
+  inference: Inference = 'prototypes',
 ) -> Method:
   """Class-mean features up, trained prototypes down.
 
@@ -53,14 +52,13 @@ def fedtgp(
   Raises:
     ValueError: for an unknown choice; at init, for features that are not vectors of one width.
   """
-  check_choice('inference', inference, INFERENCES)
-  client = client_of(tx, epochs, steps, batch, weight, after=True)
-  server = trained_prototypes(tau, server_epochs, server_batch, server_rate)
+  client = client_of(tx, local.Work(batch, steps, epochs), weight, after=True)
+  server = trained_prototypes(tau, local.Work(server_batch, epochs=server_epochs), server_rate)
   return predicting(client, server, {'prototypes': by_prototypes(server)}, inference)
 
 
-def trained_prototypes(tau: float, epochs: int, batch: int, rate: float) -> Server:
-  """Prototypes of all classes from a generator; arguments as in `fedtgp`."""
+def trained_prototypes(tau: float, work: local.Work, rate: float) -> Server:
+  """Prototypes of all classes from a generator, which SGD trains at a `rate`; `tau` as in `fedtgp`."""
 
   def first(key, groups, variables, data):
     width = vector_width('features', None, groups, data)
@@ -78,7 +76,7 @@ def trained_prototypes(tau: float, epochs: int, batch: int, rate: float) -> Serv
     message = servers.class_message(prototypes, jnp.broadcast_to(state['trained'], prototypes.shape[:1]))
     return tuple(Download(shared=message) for _ in ids)
 
-  return trained_table(first, loss, send, optax.sgd(rate), epochs, batch)
+  return trained_table(first, loss, send, optax.sgd(rate), work)
 
 
 def distances(one: jax.Array, other: jax.Array) -> jax.Array:

@@ -6,7 +6,7 @@ weights.
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -14,12 +14,13 @@ import optax
 
 from fedkd import aggregate, local, servers
 from fedkd.checks.ranges import Count, Positive, Weight, checked
-from fedkd.errors import check_choice
-from fedkd.losses import KL_DIRECTIONS, class_sums, masked_kl, masked_squared_error
+from fedkd.losses import Direction, class_sums, masked_kl, masked_squared_error
 from fedkd.servers import features_and_logits
+from fedkd.servers.features_and_logits import Alignment
 from fedkd.types import Client, Masked, Method, Server, is_masked
 
-UPLOADS = ('class_mean', 'per_sample')
+Upload = Literal['class_mean', 'per_sample']
+Reduction = Literal['batchmean', 'mean']
 STORES: dict[str, Callable[..., Server]] = {
   'cumulative': servers.class_means,
   'per_round': functools.partial(servers.class_means, per_round=True),
@@ -36,13 +37,13 @@ def felo(
   alpha: Weight = 0.5,
   initial: Count = 5,
   load_in_initial: bool = False,
-  store: str = 'cumulative',
-  upload: str = 'class_mean',
+  store: Literal['cumulative', 'per_round', 'latest_per_client'] = 'cumulative',
+  upload: Upload = 'class_mean',
   limits: tuple[Positive, Positive] = (5000, 50000),
-  feature_align: str = 'none',
+  feature_align: Alignment = 'none',
   equal_weights: bool = False,
-  kl_reduction: str = 'batchmean',
-  kl_direction: str = 'server',
+  kl_reduction: Reduction = 'batchmean',
+  kl_direction: Direction = 'server',
   rule: aggregate.AnyRule = aggregate.mean,
   knowledge_rule: aggregate.AnyRule | None = None,
 ) -> Method:
@@ -76,8 +77,6 @@ def felo(
     ValueError: for an unknown choice, 'per_sample' with a store other than 'cumulative', or a `knowledge_rule` with
       'per_sample' or 'per_round'.
   """
-  check_choice('store', store, STORES)
-  check_choice('upload', upload, UPLOADS)
   if upload == 'per_sample' and store != 'cumulative':
     raise ValueError(f"store={store!r} needs upload='class_mean'; set store to 'cumulative'")
   if knowledge_rule is not None and (upload == 'per_sample' or store == 'per_round'):
@@ -93,11 +92,10 @@ def felo(
     logits, features = (functools.partial(servers.buffered_class_means, limit) for limit in reversed(limits))
   else:
     logits = features = STORES[store]
-  training: dict[str, Any] = {'epochs': epochs, 'steps': steps, 'batch': batch, 'alpha': alpha, 'upload': upload}
-  start: dict[str, Any] = {'initial': initial, 'load_in_initial': load_in_initial, 'equal_weights': equal_weights}
-  client = client_of(tx, **training, **start, kl_reduction=kl_reduction, kl_direction=kl_direction)
-  server = features_and_logits(logits, features, feature_align, initial, load_in_initial, rule)
-  return Method(client, server, lambda state, g: servers.global_model(state.server['weights'], g))
+  start: dict[str, Any] = {'initial': initial, 'load_in_initial': load_in_initial, 'feature_align': feature_align}
+  loss: dict[str, Any] = {'alpha': alpha, 'kl_reduction': kl_reduction, 'kl_direction': kl_direction}
+  means: dict[str, Any] = {'upload': upload, 'equal_weights': equal_weights, 'rule': rule}
+  return exchanging(tx, logits, features, local.Work(batch, steps, epochs), **start, **loss, **means)
 
 
 def narrowed(feature: jax.Array, width: int) -> jax.Array:
@@ -105,23 +103,23 @@ def narrowed(feature: jax.Array, width: int) -> jax.Array:
   return feature.reshape(feature.shape[0], width, -1).mean(-1)
 
 
-def client_of(
+def exchanging(
   tx: optax.GradientTransformation,
+  logits: Callable[..., Server],
+  features: Callable[..., Server],
+  work: local.Work,
   *,
-  epochs: Count | None,
-  steps: Count | None,
-  batch: Positive,
   alpha: Weight,
   initial: Count,
   load_in_initial: bool,
-  upload: str,
+  upload: Upload,
   equal_weights: bool,
-  kl_reduction: str,
-  kl_direction: str,
-) -> Client:
-  """The client of Felo and of Velo; arguments as in `felo`."""
-  check_choice('kl_reduction', kl_reduction, ('batchmean', 'mean'))
-  check_choice('kl_direction', kl_direction, KL_DIRECTIONS)
+  kl_reduction: Reduction,
+  kl_direction: Direction,
+  feature_align: Alignment,
+  rule: aggregate.AnyRule,
+) -> Method:
+  """Felo or Velo, by the servers of `logits` and `features` (`features_and_logits`); other arguments as in `felo`."""
   keeps = initial > 0 and not load_in_initial  # weights between updates
 
   def init(key, model, data, variables):
@@ -153,8 +151,8 @@ def client_of(
       sums = {**outputs, 'count': jnp.sum(of, 0)}
       return loss, (batch_stats, {**sums, **local.tally(label, loss=loss, distill_loss=distill)})
 
-    rows = private.index, jnp.arange(places)
-    trained, sums = local.fit(key, local.start(begin, tx), tx, loss_fn, rows, private.size, batch, steps, epochs, t)
+    own_examples = (private.index, jnp.arange(places)), private.size
+    trained, sums = local.fit(key, local.start(begin, tx), tx, loss_fn, own_examples, work, t)
     # Means over the forward passes of training; classes (or examples) not drawn are not sent.
     seen = sums['count'] > 0
     mean = lambda name: Masked(sums[name] / jnp.maximum(sums['count'], 1)[:, None], seen)
@@ -164,4 +162,7 @@ def client_of(
     up = {'weights': {**after, 'count': jnp.int32(1) if equal_weights else private.size}, 'knowledge': knowledge}
     return (after if keeps else ()), up, local.report(sums)
 
-  return Client(init, step)
+  server = features_and_logits(
+    logits, features, feature_align=feature_align, initial=initial, load_in_initial=load_in_initial, rule=rule
+  )
+  return Method(Client(init, step), server, lambda state, g: servers.global_model(state.server['weights'], g))

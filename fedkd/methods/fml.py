@@ -4,6 +4,8 @@
 A client trains its own model and a small one by mutual distillation; only the small one is averaged.
 """
 
+from typing import Literal
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -11,11 +13,9 @@ import optax
 
 from fedkd import aggregate, local, losses, servers
 from fedkd.checks.ranges import Count, Fraction, Positive, checked
-from fedkd.errors import check_choice
 from fedkd.methods import pair
 from fedkd.types import Client, Method
 
-MUTUAL = ('paper', 'htfllib')
 CLIP = 10.0  # of HtFLlib's gradients
 
 
@@ -28,7 +28,7 @@ def fml(
   batch: Positive = 128,
   alpha: Fraction = 0.5,
   beta: Fraction = 0.5,
-  mutual: str = 'paper',
+  mutual: Literal['paper', 'htfllib'] = 'paper',
   equal_weights: bool = False,
   keep_optimizer: bool = True,
   rule: aggregate.AnyRule = aggregate.mean,
@@ -59,15 +59,11 @@ def fml(
   Raises:
     ValueError: for an unknown choice, or a weight outside 0 to 1.
   """
-  check_choice('mutual', mutual, MUTUAL)
   own_tx = optax.chain(optax.clip_by_global_norm(CLIP), tx) if mutual == 'htfllib' else tx
-
-  def init(key, model, data, variables):
-    del key, model, data
-    return local.start(variables, own_tx)
+  work = local.Work(batch, steps, epochs)
 
   def step(key, t, model, learner, down, data):
-    nets = {'own': model, 'common': pair.beside(model, common, data.pool.example)}
+    nets = {'own': model, 'common': pair.common_model(model, common, data.pool.example)}
 
     def loss_fn(params, batch_stats, key, index):
       image, label = data.pool.example[index], data.pool.label[index]
@@ -80,17 +76,18 @@ def fml(
       own, shared = own + local.penalty(out['own']), shared + local.penalty(out['common'])
       return own + shared, (batch_stats, local.tally(label, loss=own, common_loss=shared))
 
-    begin = pair.together(own=local.resume(learner, own_tx, keep_optimizer), common=local.start(down.shared, own_tx))
-    rows = data.private.index, data.private.size
-    both, sums = local.fit(key, begin, pair.apart(own_tx), loss_fn, *rows, batch, steps, epochs, t)
-    after = pair.taken_apart(both)
+    begin = pair.stack_learners(
+      own=local.resume(learner, own_tx, keep_optimizer), common=local.start(down.shared, own_tx)
+    )
+    both, sums = local.fit(key, begin, pair.per_learner(own_tx), loss_fn, data.private, work, t)
+    after = pair.unstack_learners(both)
     count = jnp.int32(1) if equal_weights else data.private.size
     return after['own'], {**local.variables(after['common']), 'count': count}, local.report(sums)
 
   server = pair.common(common, servers.weights(rule))
   by_common = pair.by_common(common, lambda state: servers.variables_of(state, 0))
   own = lambda state, g: local.variables(state.client[g])
-  return Method(Client(init, step), server, own, predictions=(('common', by_common),))
+  return Method(Client(local.starting(own_tx), step), server, own, predictions=(('common', by_common),))
 
 
 def _away(logits, target, mutual):

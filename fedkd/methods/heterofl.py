@@ -59,6 +59,7 @@ def heterofl(
       models that have no `rate`, or whose smaller ones are not sub-networks.
   """
   masked = not ordered if masked is None else masked
+  work = local.Work(batch, steps, epochs)
 
   def step(key, t, model, state, down, data):
     private, pool = data.private, data.pool
@@ -74,7 +75,7 @@ def heterofl(
 
     learner = local.start({**down.shared, 'batch_stats': _statistics(model, pool)[1]}, tx)
     loss_fn = _ordered_dropout(model, ordered, pool, loss_fn_of) if ordered else loss_fn_of(model)
-    learner, sums = local.fit(key, learner, tx, loss_fn, private.index, private.size, batch, steps, epochs, t)
+    learner, sums = local.fit(key, learner, tx, loss_fn, private, work, t)
     label = Masked(jnp.arange(model.classes, dtype=jnp.int32), present)
     weight = {'count': private.size} if ordered else {'label': label}
     return state, {'params': learner.params, **weight}, local.report(sums)
@@ -112,8 +113,8 @@ def _ordered_dropout(model, rates, pool, loss_fn_of) -> local.LossFn:
       raise ValueError(f'ordered={rates}: {_unaligned(f"rate {net.net.rate:g}", f"rate {model.net.rate:g}")}')
 
     def branch(params, key, index):
-      part = jax.tree.map(lambda a, s: corners.corner(a, s.shape, cut), params, shapes)
-      loss, (_, sums) = loss_fn_of(net)(part, statistics, key, index)
+      narrow = jax.tree.map(lambda a, s: corners.corner(a, s.shape, cut), params, shapes)
+      loss, (_, sums) = loss_fn_of(net)(narrow, statistics, key, index)
       return loss, sums
 
     return branch
@@ -158,16 +159,16 @@ def _corners(rule) -> Server:
   def receive(key, t, groups, state, uploads, ids, data):
     whole, memory = state['params'][_widest(state['params'])], state['rule']
     cuts = [dict(cut.value) for cut in state['cuts']]
-    rows = [up['params'] for up in uploads]
+    uploaded = [up['params'] for up in uploads]
     held = [_holders(up, slots, state['head']) for up, slots in zip(uploads, ids, strict=True)]
     if rule is None:
-      whole = _mean_of_holders(whole, rows, held, cuts)
+      whole = _mean_of_holders(whole, uploaded, held, cuts)
     else:
-      whole, memory = _by_rule(by_number, whole, rows, held, cuts, memory)
+      whole, memory = _by_rule(by_number, whole, uploaded, held, cuts, memory)
     return {**state, 'params': _all_corners(whole, state['params'], cuts), 'rule': memory}, {}
 
   def send(key, t, groups, state, ids, data):
-    return tuple(Download(shared={'params': part}) for part in state['params'])
+    return tuple(Download(shared={'params': params}) for params in state['params'])
 
   return Server(init, receive, send)
 
@@ -192,11 +193,11 @@ def _holders(upload, slots, head):
   return jax.tree.map(held, upload['params'], head)
 
 
-def _mean_of_holders(whole, rows, held, cuts):
-  """Every number's mean over the rows that hold it; `whole` where none does. `rows`, `held`: trees per group,
+def _mean_of_holders(whole, uploaded, held, cuts):
+  """Every number's mean over the uploads that hold it; `whole` where none does. `uploaded`, `held`: trees per group,
   the latter of weights."""
   sums, holders = jax.tree.map(jnp.zeros_like, whole), jax.tree.map(jnp.zeros_like, whole)
-  for group, holds, cut in zip(rows, held, cuts, strict=True):
+  for group, holds, cut in zip(uploaded, held, cuts, strict=True):
     # Padding, not `at[corner].add`, which would be a scatter.
     add = lambda old, new, cut=cut: old + corners.padded(new, old.shape, cut)
     products = aggregate.total(lambda p, w: jax.tree.map(jnp.multiply, p, w), group, holds)
@@ -205,28 +206,28 @@ def _mean_of_holders(whole, rows, held, cuts):
   return jax.tree.map(lambda s, h, old: jnp.where(h > 0, s / jnp.maximum(h, 1), old), sums, holders, whole)
 
 
-def _by_rule(by_number, whole, rows, held, cuts, memory):
+def _by_rule(by_number, whole, uploaded, held, cuts, memory):
   """(every number reduced by a mapped rule, the rule's states per leaf); arguments as in `_mean_of_holders`."""
 
   def reduce(old, state, leaves, holders):
     padded = lambda a, cut: corners.padded(a, (a.shape[0], *old.shape), cut).reshape(-1, old.size)
-    table = lambda groups: jnp.concatenate(list(map(padded, groups, cuts)))
+    table = lambda trees: jnp.concatenate(list(map(padded, trees, cuts)))
     weight = table(holders)
     new, state = by_number.update(table(leaves), weight, state)
     return jnp.where(jnp.any(weight > 0, 0), new, old.reshape(-1)).reshape(old.shape), state
 
   leaves, structure = jax.tree.flatten(whole)
   per_leaf = lambda trees: zip(*map(jax.tree.leaves, trees), strict=True)
-  if not sum(jax.tree.leaves(tree)[0].shape[0] for tree in rows):  # no slots at all
+  if not sum(jax.tree.leaves(tree)[0].shape[0] for tree in uploaded):  # no slots at all
     return whole, memory
-  reduced = list(map(reduce, leaves, memory, per_leaf(rows), per_leaf(held)))
+  reduced = list(map(reduce, leaves, memory, per_leaf(uploaded), per_leaf(held)))
   return jax.tree.unflatten(structure, [new for new, _ in reduced]), tuple(state for _, state in reduced)
 
 
-def _all_corners(whole, parts, cuts):
-  """The corner of every group; `parts`: their parameters, of which only the shapes are read."""
-  of = lambda part, cut: jax.tree.map(lambda a, b: corners.corner(a, b.shape, cut), whole, part)
-  return tuple(map(of, parts, cuts))
+def _all_corners(whole, of_groups, cuts):
+  """The corner of every group; `of_groups`: their parameters, of which only the shapes are read."""
+  of = lambda narrow, cut: jax.tree.map(lambda a, b: corners.corner(a, b.shape, cut), whole, narrow)
+  return tuple(map(of, of_groups, cuts))
 
 
 def _cuts(groups, params, widest, batch_stats, pool) -> list[corners.Blocks]:
@@ -236,21 +237,21 @@ def _cuts(groups, params, widest, batch_stats, pool) -> list[corners.Blocks]:
     ValueError: for other trees, more channels somewhere, or channels that do not belong together.
   """
   whole, wide = params[widest], groups[widest]
-  for group, part in zip(groups, params, strict=True):
-    _check_related(group, part, wide, whole)
+  for group, narrow in zip(groups, params, strict=True):
+    _check_related(group, narrow, wide, whole)
   cuts = corners.blocks_of(wide.model, whole, params, batch_stats, pool.example[:1])
-  found = []
+  checked = []
   for group, cut in zip(groups, cuts, strict=True):
     if cut is None:
       raise ValueError(f'groups: {_unaligned(group.name, wide.name)}')
-    found.append(cut)
-  return found
+    checked.append(cut)
+  return checked
 
 
-def _check_related(group, part, widest, whole):
-  fits = jax.tree.structure(part) == jax.tree.structure(whole) and all(
+def _check_related(group, narrow, widest, whole):
+  fits = jax.tree.structure(narrow) == jax.tree.structure(whole) and all(
     a.ndim == b.ndim and all(n <= m for n, m in zip(a.shape, b.shape, strict=True))
-    for a, b in zip(jax.tree.leaves(part), jax.tree.leaves(whole), strict=True)
+    for a, b in zip(jax.tree.leaves(narrow), jax.tree.leaves(whole), strict=True)
   )
   if not fits:
     raise ValueError(

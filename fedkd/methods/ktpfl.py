@@ -4,18 +4,15 @@ Every client distils its own mixture of everybody's predictions of public images
 coefficients.
 """
 
+from typing import Any, Literal
+
 import jax
 import jax.numpy as jnp
 import optax
 
 from fedkd import distillation, examples, inference, local, losses, servers
 from fedkd.checks.ranges import Count, Positive, Scale, Weight, checked
-from fedkd.errors import check_choice
 from fedkd.types import Client, Method
-
-LOSSES = ('mse', 'kl')
-ORDERS = ('before', 'after')
-REDUCTIONS = ('mean', 'batchmean')
 
 
 @checked
@@ -30,10 +27,10 @@ def ktpfl(
   temperature: Scale = 10.0,
   rho: Weight = 0.7,
   sharpen: Weight = 5.0,
-  coefficient_loss: str = 'mse',
-  order: str = 'before',
+  coefficient_loss: Literal['mse', 'kl'] = 'mse',
+  order: Literal['before', 'after'] = 'before',
   rate: Weight | None = None,
-  reduction: str = 'mean',
+  reduction: Literal['mean', 'batchmean'] = 'mean',
   keep_optimizer: bool = False,
 ) -> Method:
   """A mixture of predictions for every client, with learned coefficients.
@@ -65,37 +62,30 @@ def ktpfl(
   Raises:
     ValueError: for an unknown choice, without public rows, or with fewer than `subset` of them.
   """
-  check_choice('coefficient_loss', coefficient_loss, LOSSES)
-  check_choice('order', order, ORDERS)
-  check_choice('reduction', reduction, REDUCTIONS)
 
   def distance(logits, target):
     kl = losses.kl_divergence(target, logits / temperature)
     return kl / logits.shape[-1] if reduction == 'mean' else kl
 
-  def init(key, model, data, variables):
-    del key, model, data
-    return distillation.start(variables, tx)
+  digest = local.Work(digest_batch, epochs=digest_epochs)
 
   def step(key, t, model, state, down, data):
     private, index = examples.unshared(data), down.shared['index']
-    lessons, many = servers.lessons({**down.own, 'last': down.shared['last']})
+    targets = servers.distillation_targets({**down.own, 'last': down.shared['last']})
     away, loss_fn = distillation.towards(model, data.pool, distance), local.supervised(model, data.pool)
     passes, before = _passes(t, epochs) if local.given(epochs) else (None, None)
-
-    def distill(learner):
-      key_distill = jax.random.fold_in(key, 1)
-      return local.fit(key_distill, learner, tx, away, lessons, many, digest_batch, None, digest_epochs, t)
-
-    def revisit(learner):
-      return local.fit(key, learner, tx, loss_fn, private.index, private.size, batch, steps, passes, t, before=before)
-
+    work = local.Work(batch, steps, passes)
+    distill = lambda learner: local.fit(jax.random.fold_in(key, 1), learner, tx, away, targets, digest, t)
+    revisit = lambda learner: local.fit(key, learner, tx, loss_fn, private, work, t, before=before)
     state, info = distillation.distill_and_revisit(state, tx, keep_optimizer, distill, revisit)
-    logits = inference.infer(model, local.variables(state['learner']), data.pool.example, index)
+    logits = inference.infer(model, local.variables(state.learner), data.pool.example, index)
     return state, {'knowledge': jax.nn.softmax(logits / temperature)}, info
 
-  server = servers.mixtures(subset, servers.Learning(rho, sharpen, coefficient_loss, order, rate))
-  return Method(Client(init, step), server, lambda state, g: local.variables(state.client[g]['learner']))
+  learning: dict[str, Any] = {'rho': rho, 'sharpen': sharpen, 'loss': coefficient_loss, 'rate': rate}
+  server = servers.mixtures(subset, order=order, **learning)
+  return Method(
+    Client(distillation.starting(tx), step), server, lambda state, g: local.variables(state.client[g].learner)
+  )
 
 
 def _passes(t, epochs):

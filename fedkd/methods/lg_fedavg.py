@@ -46,16 +46,13 @@ def lg_fedavg(
   Raises:
     ValueError: at init, for a layer that a model lacks, or shared layers of different shapes.
   """
-
-  def init(key, model, data, variables):
-    del key, model, data
-    return local.start(variables, tx)
+  work = local.Work(batch, steps, epochs)
 
   def step(key, t, model, learner, down, data):
     received, private = down.shared, data.private
     learner = local.resume(with_part(learner, received), tx, keep_optimizer)
     loss_fn = local.supervised(model, data.pool)
-    learner, sums = local.fit(key, learner, tx, loss_fn, private.index, private.size, batch, steps, epochs, t)
+    learner, sums = local.fit(key, learner, tx, loss_fn, private, work, t)
     return learner, {**part_of(learner, received), 'count': private.size}, local.report(sums)
 
   def variables(state: State, g: int) -> dict:
@@ -65,7 +62,9 @@ def lg_fedavg(
     return with_part_in_each(local.variables(state.client[g]), received)
 
   select = lambda *model: selected(share, *model)
-  return Method(Client(init, step), layer_subset.part(select, servers.weights(rule), share == 'all'), variables)
+  return Method(
+    Client(local.starting(tx), step), layer_subset.part(select, servers.weights(rule), share == 'all'), variables
+  )
 
 
 def with_part(learner: local.Learner, received: dict) -> local.Learner:

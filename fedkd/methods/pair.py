@@ -1,5 +1,4 @@
-"""Two networks in one client: its own, and one that all clients have in common. FML, FedMRL and FedKD train such
-pairs."""
+"""A client that trains two networks: its own, and one that all clients have in common (FML, FedMRL, FedKD)."""
 
 import flax.linen as nn
 import jax
@@ -13,7 +12,7 @@ from fedkd.models.base import adapted
 from fedkd.types import Data, Predict, PyTree, Server, of_model
 
 
-def beside(model: nn.Module, net: nn.Module, example: jax.Array) -> nn.Module:
+def common_model(model: nn.Module, net: nn.Module, example: jax.Array) -> nn.Module:
   """`net` with the preprocessing of a client's `model` and the same number of classes.
 
   Args:
@@ -23,8 +22,8 @@ def beside(model: nn.Module, net: nn.Module, example: jax.Array) -> nn.Module:
   return model.clone(net=adapted(net, jnp.zeros((1, *example.shape[1:]), example.dtype)))
 
 
-def width(model: nn.Module, variables: dict, data: Data) -> int:
-  """Numbers in the feature vector of one example; `variables` may be shapes.
+def width(model: nn.Module, data: Data) -> int:
+  """Feature dimension of a model.
 
   Raises:
     ValueError: for a model without features, or whose features are not vectors.
@@ -45,7 +44,7 @@ def common(net: nn.Module, server: Server) -> Server:
     example = data[0].pool.example
     key_net, key_server = jax.random.split(key)
     blank = jnp.zeros((1, *example.shape[1:]), example.dtype)
-    first = {'batch_stats': {}, **beside(groups[0].model, net, example).init(key_net, blank, False)}
+    first = {'batch_stats': {}, **common_model(groups[0].model, net, example).init(key_net, blank, False)}
     return server.init(key_server, groups, (first,) * len(groups), data)
 
   return server._replace(init=init)
@@ -56,28 +55,28 @@ def by_common(net: nn.Module, held) -> Predict:
 
   def predict(model, variables, server_state, x):
     del variables
-    return beside(model, net, x).apply(of_model(held(server_state)), x, False)[0]
+    return common_model(model, net, x).apply(of_model(held(server_state)), x, False)[0]
 
   return predict
 
 
-def together(**learners: Learner) -> Learner:
-  """Several learners as one, for `local.fit` with the optimizer `apart`: fields {name: that of the learner}."""
+def stack_learners(**learners: Learner) -> Learner:
+  """Several learners as one, for `local.fit` with the optimizer `per_learner`: fields {name: that of the learner}."""
   of = lambda field: {name: getattr(learner, field) for name, learner in learners.items()}
   return Learner(of('params'), of('batch_stats'), of('opt'))
 
 
-def taken_apart(learner: Learner) -> dict[str, Learner]:
-  """The learners of `together`."""
+def unstack_learners(learner: Learner) -> dict[str, Learner]:
+  """The learners of `stack_learners`."""
   return {name: Learner(*(field[name] for field in learner)) for name in learner.params}
 
 
-def apart(tx: optax.GradientTransformation) -> optax.GradientTransformation:
-  """`tx` for every learner of `together` separately: a norm that it clips, or a moment, is that of a single learner."""
+def per_learner(tx: optax.GradientTransformation) -> optax.GradientTransformation:
+  """`tx` for every learner of `stack_learners` by itself: a norm that it clips, or a moment, is that of one learner."""
 
   def update(grads: PyTree, state: PyTree, params: PyTree = None, *, round: jax.Array | int = 0, **_):
     out = {name: optimizers.update(tx, grads[name], state[name], params[name], round) for name in grads}
     return {name: updates for name, (updates, _) in out.items()}, {name: after for name, (_, after) in out.items()}
 
-  init = lambda params: {name: optimizers.init(tx, part) for name, part in params.items()}
+  init = lambda params: {name: optimizers.init(tx, own) for name, own in params.items()}
   return optax.GradientTransformationExtraArgs(init, update)

@@ -1,33 +1,29 @@
-"""Training without communication: the baselines that every method is compared with, and the phases before FedMD.
+"""Baselines without communication: training on own, public or pooled data; also the phases before FedMD.
 
 Private is IND in FedH2L's paper. AGG is a centralised reference, not a federated method: every client's architecture
 trains on all clients' data, with the same number of steps.
 """
 
+from typing import Literal
+
 import optax
 
 from fedkd import examples, local
 from fedkd.checks.ranges import Count, Positive, checked
-from fedkd.errors import check_choice
 from fedkd.servers import silent
 from fedkd.types import Client, Method
 
 
-def _alone(tx, steps, epochs, batch, keep_optimizer, rows) -> Method:
-  """Cross-entropy on `rows(data)`; nothing is sent, nothing is averaged."""
-
-  def init(key, model, data, variables):
-    del key, model, data
-    return local.start(variables, tx)
+def _alone(tx, work, keep_optimizer, examples_of) -> Method:
+  """Cross-entropy on `examples_of(data)`; nothing is sent, nothing is averaged."""
 
   def step(key, t, model, learner, down, data):
     del down
-    chosen, learner = rows(data), local.resume(learner, tx, keep_optimizer)
-    loss_fn = local.supervised(model, data.pool)
-    learner, sums = local.fit(key, learner, tx, loss_fn, chosen.index, chosen.size, batch, steps, epochs, t)
+    learner = local.resume(learner, tx, keep_optimizer)
+    learner, sums = local.fit(key, learner, tx, local.supervised(model, data.pool), examples_of(data), work, t)
     return learner, {}, local.report(sums)
 
-  return Method(Client(init, step), silent(), lambda state, g: local.variables(state.client[g]))
+  return Method(Client(local.starting(tx), step), silent(), lambda state, g: local.variables(state.client[g]))
 
 
 @checked
@@ -37,7 +33,7 @@ def private(
   epochs: Count | None = None,
   batch: Positive = 50,
   keep_optimizer: bool = True,
-  rows: str = 'own',
+  rows: examples.Own = 'own',
 ) -> Method:
   """Every client trains alone on its own data.
 
@@ -48,12 +44,8 @@ def private(
     batch: examples per mini-batch.
     keep_optimizer: whether the optimizer's state persists across rounds; else it is fresh in each.
     rows: 'own', all of its examples, or 'unshared', all but those that it shares with everybody.
-
-  Raises:
-    ValueError: for an unknown `rows`.
   """
-  check_choice('rows', rows, examples.OWN)
-  return _alone(tx, steps, epochs, batch, keep_optimizer, examples.OWN[rows])
+  return _alone(tx, local.Work(batch, steps, epochs), keep_optimizer, examples.OWN[rows])
 
 
 @checked
@@ -63,19 +55,15 @@ def agg(
   epochs: Count | None = None,
   batch: Positive = 50,
   keep_optimizer: bool = True,
-  scope: str = 'everyone',
+  scope: Literal['everyone', 'public'] = 'everyone',
 ) -> Method:
   """Every client's architecture, trained on more than its own data; arguments as in `private`, except `rows`, and
 
   scope: 'everyone', the training data of all clients (FedMD's pooled training); or 'public', its own and the public
     rows (AGG in FedH2L's paper).
-
-  Raises:
-    ValueError: for an unknown scope.
   """
-  check_choice('scope', scope, ('everyone', 'public'))
-  rows = examples.known if scope == 'public' else lambda data: data.everyone
-  return _alone(tx, steps, epochs, batch, keep_optimizer, rows)
+  examples_of = examples.known if scope == 'public' else lambda data: data.everyone
+  return _alone(tx, local.Work(batch, steps, epochs), keep_optimizer, examples_of)
 
 
 @checked
@@ -88,4 +76,4 @@ def public(
 ) -> Method:
   """Every client trains on the labelled public rows: the first phase of FedMD. Arguments as in `private`, except
   `rows`."""
-  return _alone(tx, steps, epochs, batch, keep_optimizer, examples.public)
+  return _alone(tx, local.Work(batch, steps, epochs), keep_optimizer, examples.public)

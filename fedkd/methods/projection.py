@@ -1,4 +1,4 @@
-"""Projecting one gradient against another, as pure functions over pytrees.
+"""Gradient projection: one gradient against another, as pure functions over pytrees.
 
 A projection is `f(grad, reference) -> (direction, info)`, where `info` has `inner` and `cosine` of the two gradients,
 `violated` (1 if they disagree, inner < 0) and the dual variable `dual`.

@@ -60,14 +60,12 @@ def rhfl(
   """
 
   digest_tx = optimizers.restarted(tx) if restart else tx
-
-  def init(key, model, data, variables):
-    del key, model, data
-    return distillation.start(variables, tx)
+  work = local.Work(batch, steps, epochs)
+  digest = local.Work(digest_batch, epochs=digest_epochs)
 
   def step(key, t, model, state, down, data):
     private, index = examples.unshared(data), down.shared['index']
-    lessons, many = servers.lessons({**down.own, 'last': down.shared['last']})
+    targets = servers.distillation_targets({**down.own, 'last': down.shared['last']})
     # The gradient of the weighted sum of divergences from all others, in one cross-entropy.
     away = distillation.towards(model, data.pool, losses.cross_entropy)
 
@@ -76,24 +74,21 @@ def rhfl(
       loss = jnp.mean(symmetric(logits, data.pool.label[index], ce, rce)) + local.penalty(out)
       return loss, (batch_stats, local.tally(index, loss=loss))
 
-    def distill(learner):
-      key_distill = jax.random.fold_in(key, 1)
-      return local.fit(key_distill, learner, digest_tx, away, lessons, many, digest_batch, None, digest_epochs, t)
-
-    def revisit(learner):
-      return local.fit(key, learner, tx, loss_fn, private.index, private.size, batch, steps, epochs, t)
-
+    distill = lambda learner: local.fit(jax.random.fold_in(key, 1), learner, digest_tx, away, targets, digest, t)
+    revisit = lambda learner: local.fit(key, learner, tx, loss_fn, private, work, t)
     state, info = distillation.distill_and_revisit(state, tx, keep_optimizer, distill, revisit)
-    predict = lambda rows: inference.infer(model, local.variables(state['learner']), data.pool.example, rows)
+    predict = lambda rows: inference.infer(model, local.variables(state.learner), data.pool.example, rows)
     lost = symmetric(predict(private.index), data.pool.label[private.index], ce, rce)
     mean = jnp.sum(jnp.where(examples.owned(private), lost, 0)) / jnp.maximum(private.size, 1)
     return state, {'knowledge': jax.nn.softmax(predict(index)), 'loss': mean}, info
 
   server = servers.confident(subset, beta)
-  return Method(Client(init, step), server, lambda state, g: local.variables(state.client[g]['learner']))
+  return Method(
+    Client(distillation.starting(tx), step), server, lambda state, g: local.variables(state.client[g].learner)
+  )
 
 
 def symmetric(logits: jax.Array, label: jax.Array, ce: float, rce: float) -> jax.Array:
   """Symmetric cross-entropy [B] (Wang, Ma, Chen, Luo, Yi, Bailey, 2019) of logits [B, C] with labels int[B]."""
-  found = optax.softmax_cross_entropy_with_integer_labels(logits, label)
-  return ce * found - rce * jnp.log(LEAST) * (1 - jnp.exp(-found))
+  cross_entropy = optax.softmax_cross_entropy_with_integer_labels(logits, label)
+  return ce * cross_entropy - rce * jnp.log(LEAST) * (1 - jnp.exp(-cross_entropy))

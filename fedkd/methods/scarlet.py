@@ -4,15 +4,22 @@ arXiv 2504.19602.
 DS-FL whose labels are cached for some rounds on both sides, with a power in place of the softmax.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import optax
 
-from fedkd import aggregate, examples, local, servers
+from fedkd import aggregate, distillation, examples, local, servers
 from fedkd.checks.ranges import Count, Positive, Weight, checked
-from fedkd.methods.dsfl import dsfl, evaluated
+from fedkd.methods.dsfl import Inference, dsfl, evaluated
 from fedkd.types import Client, Download, Masked, Method
+
+
+class ClientState(NamedTuple):
+  """The client's copies of labels of all public rows, {'label': [N, C], 'there': bool[N]}, and DS-FL's state."""
+
+  cache: dict
+  training: distillation.ClientState
 
 
 @checked
@@ -27,7 +34,7 @@ def scarlet(
   exponent: Weight = 2.0,
   duration: Count = 50,
   published_off_by_one: bool = False,
-  inference: str = 'server',
+  inference: Inference = 'server',
   keep_optimizer: bool = True,
   rule: aggregate.AnyRule = aggregate.mean,
 ) -> Method:
@@ -53,11 +60,11 @@ def scarlet(
   def init(key, model, data, variables):
     rows = examples.public(data).index.shape[0]
     cache = {'label': jnp.zeros((rows, model.classes)), 'there': jnp.zeros(rows, bool)}
-    return {'learner': plain.init(key, model, data, variables), 'cache': cache}
+    return ClientState(cache, plain.init(key, model, data, variables))
 
   def step(key, t, model, state, down, data):
     sent, signal, last = down.own['consensus'], down.own['signal']['index'], down.shared['last']['index']
-    labels, there = state['cache']['label'], state['cache']['there']
+    labels, there = state.cache['label'], state.cache['there']
     at = servers.places(data)[last.value]
     target = jnp.where(sent.valid[:, None], sent.value, labels[at])
     # Of rows without a label, as after missed messages, nothing is distilled.
@@ -68,11 +75,13 @@ def scarlet(
       'there': there.at[at].set((there[at] | stored) & ~emptied),
     }
     received = {'consensus': lesson, 'last': down.shared['last'], 'index': down.shared['index'].value}
-    learner, up, info = plain.step(key, t, model, state['learner'], Download(received), data)
+    training, up, info = plain.step(key, t, model, state.training, Download(received), data)
     up = {'knowledge': Masked(up['knowledge'], down.shared['index'].valid)}
-    return {'learner': learner, 'cache': cache}, up, info
+    return ClientState(cache, training), up, info
 
   sharpen = servers.sharpening('power', exponent=exponent)
-  server = servers.cached_consensus(subset, rule, duration, published_off_by_one, sharpen)
-  own = Method(Client(init, step), server, lambda state, g: local.variables(state.client[g]['learner']['learner']))
-  return evaluated(own, inference, tx, digest_epochs, digest_batch)
+  server = servers.cached_consensus(
+    subset, rule, duration=duration, published_off_by_one=published_off_by_one, sharpen=sharpen
+  )
+  own = Method(Client(init, step), server, lambda state, g: local.variables(state.client[g].training.learner))
+  return evaluated(own, inference, tx, local.Work(digest_batch, epochs=digest_epochs))

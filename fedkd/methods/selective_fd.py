@@ -5,6 +5,7 @@ Clients predict only those public images that resemble their own; the server dro
 """
 
 import functools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,12 +14,19 @@ import optax
 from fedkd import aggregate, distillation, examples, inference, local, losses, servers
 from fedkd.checks.kinds import THREEFRY
 from fedkd.checks.ranges import Annotated, Count, Fraction, Positive, Range, Ratio, Scale, checked
-from fedkd.errors import check_choice
 from fedkd.methods import selectors
 from fedkd.types import Client, Masked, Method
 
 Exponent = Annotated[float, Range(least=-2, most=2)]
 DISTILLATION = 2**31 - 4  # of a client's key
+
+
+class ClientState(NamedTuple):
+  """What a client keeps between updates."""
+
+  due: dict  # when and how the last consensus is distilled
+  training: distillation.ClientState
+  selected: jax.Array  # bool[N], which public rows resemble its own
 
 
 @checked
@@ -36,7 +44,7 @@ def selective_fd(
   regulariser: Exponent = -0.5,
   quantile: Fraction = 0.25,
   ambiguity: Annotated[float, Range(above=0, most=2)] = 2.0,
-  inputs: str = 'pixels',
+  inputs: selectors.Inputs = 'pixels',
   keep_optimizer: bool = True,
   rule: aggregate.AnyRule = aggregate.mean,
 ) -> Method:
@@ -76,40 +84,34 @@ def selective_fd(
   Raises:
     ValueError: for unknown inputs, without public rows, or with fewer than `subset` of them.
   """
-  check_choice('inputs', inputs, selectors.INPUTS)
   selector = {'known': known, 'auxiliary': auxiliary, 'width': width, 'regulariser': regulariser, 'inputs': inputs}
+  work, digest = local.Work(batch, steps, epochs), local.Work(digest_batch, digest_steps)
 
   def init(key, model, data, variables):
     own, rows = examples.unshared(data), examples.public(data).index
     selected = selectors.resembling(key, model, variables, data, own, rows, share=quantile, **selector)
-    return {'learner': distillation.start(variables, tx), 'selected': selected, 'distillation': due(key, 0)}
+    return ClientState(due(key, 0), distillation.start(variables, tx), selected)
 
   def due(key, t):
     """When and how the consensus of round `t` is distilled, the same in an evaluation and in the next update."""
     return {'seed': jax.random.bits(jax.random.fold_in(key, DISTILLATION), dtype=jnp.uint32), 'round': jnp.int32(t)}
 
   def after_distillation(state, model, received, pool, revisit):
-    (lessons, many), how = servers.lessons(received), state['distillation']
+    targets, due_now = servers.distillation_targets(received), state.due
     away = distillation.towards(model, pool, losses.cross_entropy)
-
-    def distill(learner):
-      key = jax.random.key(how['seed'], impl=THREEFRY)
-      return local.fit(key, learner, tx, away, lessons, many, digest_batch, digest_steps, None, how['round'])
-
-    return distillation.distill_and_revisit(state['learner'], tx, keep_optimizer, distill, revisit)
+    key = jax.random.key(due_now['seed'], impl=THREEFRY)
+    distill = lambda learner: local.fit(key, learner, tx, away, targets, digest, due_now['round'])
+    return distillation.distill_and_revisit(state.training, tx, keep_optimizer, distill, revisit)
 
   def step(key, t, model, state, down, data):
     private, index = examples.unshared(data), down.shared['index']
     loss_fn = local.supervised(model, data.pool)
-
-    def revisit(learner):
-      return local.fit(key, learner, tx, loss_fn, private.index, private.size, batch, steps, epochs, t)
-
-    learner, info = after_distillation(state, model, down.shared, data.pool, revisit)
-    logits = inference.infer(model, local.variables(learner['learner']), data.pool.example, index)
-    selected = state['selected'][servers.places(data)[index]]
+    revisit = lambda learner: local.fit(key, learner, tx, loss_fn, private, work, t)
+    training, info = after_distillation(state, model, down.shared, data.pool, revisit)
+    logits = inference.infer(model, local.variables(training.learner), data.pool.example, index)
+    selected = state.selected[servers.places(data)[index]]
     up = {'knowledge': Masked(jax.nn.softmax(logits), selected), 'index': Masked(index, selected)}
-    state = {**state, 'learner': learner, 'distillation': due(key, t)}
+    state = state._replace(due=due(key, t), training=training)
     return state, up, {**info, 'selected': jnp.mean(selected)}
 
   def calibrate(groups, state, data, which):
@@ -120,8 +122,8 @@ def selective_fd(
     nothing = lambda learner: (learner, {'metrics': {'examples': jnp.float32(0)}})
 
     def distilled(g, own):
-      learner, _ = after_distillation(own, groups[g].model, downs[g].shared, data[g].pool, nothing)
-      return {**own, 'learner': learner}
+      training, _ = after_distillation(own, groups[g].model, downs[g].shared, data[g].pool, nothing)
+      return own._replace(training=training)
 
     clients = list(state.client)
     for g in which:
@@ -130,5 +132,5 @@ def selective_fd(
 
   clear = lambda p: 2 * (1 - jnp.max(p, -1)) < ambiguity
   server = servers.consensus(subset, rule, draw=servers.uniform, keep=clear)
-  variables = lambda state, g: local.variables(state.client[g]['learner']['learner'])
+  variables = lambda state, g: local.variables(state.client[g].training.learner)
   return Method(Client(init, step), server, variables, calibrate=calibrate)

@@ -1,17 +1,18 @@
-"""Which public examples resemble a client's own: density ratios."""
+"""Selection of the public examples that resemble a client's own, by density ratios."""
 
 from collections.abc import Callable
+from typing import Literal
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from fedkd import inference, local
-from fedkd.errors import check_choice
 from fedkd.types import Data, ExampleIndices
 
-INPUTS = ('pixels', 'features')
+Inputs = Literal['pixels', 'features']
 BLOCK = 500  # examples whose ratios are computed at once
+ROUNDING = 1e-6  # relative, of a product in float32
 
 
 def kernel(x: jax.Array, y: jax.Array, width: float) -> jax.Array:
@@ -70,7 +71,7 @@ def resembling(
   width: float,
   regulariser: float,
   share: float,
-  inputs: str,
+  inputs: Inputs,
 ) -> jax.Array:
   """bool[N], which of the examples `rows` int32[N] resemble a client's own: whose density ratio is above that of a
   share of its own.
@@ -86,30 +87,30 @@ def resembling(
     inputs: 'pixels' or 'features'.
     width, regulariser: as in `kulsif`.
   """
-  check_choice('inputs', inputs, INPUTS)
   of = lambda index: _inputs(model, variables, data.pool.example, index, inputs)
   key_known, key_noise = jax.random.split(key)
   count = own.index.shape[0]
   # Pools are often sorted by class: the first rows would be of one class.
   own = own._replace(index=own.index[local.shuffle(key_known, count, jnp.asarray(own.size))])
-  many = jnp.maximum(jnp.floor(known * own.size + 1e-6).astype(jnp.int32), 1)
-  first, place = own.index[: max(1, int(known * count + 1e-6))], jnp.arange(count)
+  # A rounded product below a whole number is that number: 0.21 * 300 is 62.99999 in float32.
+  drawn = jnp.maximum(jnp.floor(known * own.size * (1 + ROUNDING)).astype(jnp.int32), 1)
+  first, place = own.index[: max(1, int(known * count * (1 + ROUNDING)))], jnp.arange(count)
   low, high = _box(model, data.pool.example, of, rows, inputs)
   noise = low + (high - low) * jax.random.uniform(key_noise, (auxiliary, low.shape[0]))
-  ratio = kulsif(of(first), place[: first.shape[0]] < many, noise, width, regulariser)
+  ratio = kulsif(of(first), place[: first.shape[0]] < drawn, noise, width, regulariser)
   # In blocks: all clients do this at once.
   ratios = lambda index: jax.lax.map(lambda i: ratio(of(i[None]))[0], index, batch_size=BLOCK)
-  threshold = quantile(ratios(own.index), (place >= many) & (place < own.size), share)
+  threshold = quantile(ratios(own.index), (place >= drawn) & (place < own.size), share)
   return ratios(rows) > threshold
 
 
 def _inputs(model, variables, example, index, inputs):
   """Vectors [n, d] of the examples in the rows `index`."""
   if inputs == 'features':
-    found = inference.infer(model, variables, example, index, features=True)[1]
+    vectors = inference.infer(model, variables, example, index, features=True)[1]
   else:
-    found = _normalised(model, example[index])
-  return found.reshape(index.shape[0], -1)
+    vectors = _normalised(model, example[index])
+  return vectors.reshape(index.shape[0], -1)
 
 
 def _normalised(model, x):
@@ -122,5 +123,5 @@ def _box(model, example, of, rows, inputs):
   if inputs == 'pixels' and example.dtype == jnp.uint8:
     ends = jnp.stack([jnp.zeros(example.shape[1:]), jnp.full(example.shape[1:], 255.0)])
     return _normalised(model, ends).reshape(2, -1)
-  found = of(rows)
-  return jnp.min(found, 0), jnp.max(found, 0)
+  vectors = of(rows)
+  return jnp.min(vectors, 0), jnp.max(vectors, 0)

@@ -5,7 +5,8 @@ ones.
 """
 
 import functools
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -13,10 +14,10 @@ import optax
 
 from fedkd import aggregate, local, servers
 from fedkd.checks.ranges import Count, Positive, Range, Weight, checked
-from fedkd.errors import check_choice
-from fedkd.methods.felo import UPLOADS, client_of
+from fedkd.losses import Direction
+from fedkd.methods.felo import Reduction, Upload, exchanging
 from fedkd.models.cvae import CVAE
-from fedkd.servers import features_and_logits
+from fedkd.servers.features_and_logits import Alignment
 from fedkd.types import Download, Method, Server
 
 
@@ -29,19 +30,19 @@ def velo(
   alpha: Weight = 0.5,
   initial: Count = 5,
   load_in_initial: bool = False,
-  upload: str = 'class_mean',
+  upload: Upload = 'class_mean',
   limits: tuple[Positive, Positive] = (5000, 50000),
-  feature_align: str = 'none',
+  feature_align: Alignment = 'none',
   equal_weights: bool = False,
-  kl_reduction: str = 'batchmean',
-  kl_direction: str = 'server',
+  kl_reduction: Reduction = 'batchmean',
+  kl_direction: Direction = 'server',
   interval: Positive = 1,
   cvae_lag: Annotated[int, Range(least=0, most=1)] = 0,
   cvae_epochs: Positive = 10,
   cvae_batch: Positive = 50,
   cvae_rate: Weight = 1e-3,
   latent: Count = 0,
-  vae_loss: str = 'elbo',
+  vae_loss: Literal['elbo', 'code'] = 'elbo',
   vae_variance: Weight = 1.0,
   relu: bool = False,
   rule: aggregate.AnyRule = aggregate.mean,
@@ -74,18 +75,17 @@ def velo(
     ValueError: for an unknown choice, a number out of range, a variance other than 1 with 'code', or a `knowledge_rule`
       with 'per_sample'.
   """
-  check_choice('upload', upload, UPLOADS)
-  check_choice('vae_loss', vae_loss, LOSSES)
   if vae_loss == 'code' and vae_variance != 1:
     raise ValueError(f"{vae_variance=} must be 1 with vae_loss='code', which has no variance")
   logits = _logits(upload, limits[1], knowledge_rule)
-  rhythm, training_of = (initial, interval, cvae_lag), (cvae_epochs, cvae_batch, cvae_rate)
-  features = functools.partial(generator, limits[0], *rhythm, *training_of, latent, vae_loss, vae_variance, relu)
-  training: dict[str, Any] = {'epochs': epochs, 'steps': steps, 'batch': batch, 'alpha': alpha, 'upload': upload}
-  start: dict[str, Any] = {'initial': initial, 'load_in_initial': load_in_initial, 'equal_weights': equal_weights}
-  client = client_of(tx, **training, **start, kl_reduction=kl_reduction, kl_direction=kl_direction)
-  server = features_and_logits(logits, features, feature_align, initial, load_in_initial, rule)
-  return Method(client, server, lambda state, g: servers.global_model(state.server['weights'], g))
+  rounds: dict[str, Any] = {'first': max(initial, 1 + cvae_lag), 'interval': interval, 'lag': cvae_lag}
+  training: dict[str, Any] = {'tx': optax.adam(cvae_rate), 'work': local.Work(cvae_batch, epochs=cvae_epochs)}
+  net: dict[str, Any] = {'latent': latent, 'loss': LOSSES[vae_loss], 'variance': vae_variance, 'relu': relu}
+  features = functools.partial(generator, limit=limits[0], **rounds, **training, **net)
+  start: dict[str, Any] = {'initial': initial, 'load_in_initial': load_in_initial, 'feature_align': feature_align}
+  loss: dict[str, Any] = {'alpha': alpha, 'kl_reduction': kl_reduction, 'kl_direction': kl_direction}
+  means: dict[str, Any] = {'upload': upload, 'equal_weights': equal_weights, 'rule': rule}
+  return exchanging(tx, logits, features, local.Work(batch, steps, epochs), **start, **loss, **means)
 
 
 def _logits(upload, limit, rule):
@@ -148,22 +148,30 @@ def active_units(mean: jax.Array, row: jax.Array, held: jax.Array) -> jax.Array:
 
 
 def generator(
+  *,
   limit: int,
-  initial: Count,
-  interval: Positive,
+  first: int,
+  interval: int,
   lag: int,
-  epochs: int,
-  batch: Positive,
-  rate: float,
-  latent: Count,
-  vae_loss: str,
+  tx: optax.GradientTransformation,
+  work: local.Work,
+  latent: int,
+  loss: Callable[..., tuple[jax.Array, jax.Array]],
   variance: float,
   relu: bool,
   width: int,
 ) -> Server:
   """Keeps features and sends one per non-empty class, sampled from its autoencoder: new samples each round, the same
-  for all clients. Arguments as in `velo`; width: numbers per feature."""
-  tx, first = optax.adam(rate), max(initial, 1 + lag)  # the first round with stored features
+  for all clients.
+
+  Args:
+    limit: features kept per class.
+    first: the first round with stored features.
+    tx, work: optimizer of the autoencoder, fresh in every training, its batch and passes over the features.
+    loss: `elbo` or `code`.
+    width: numbers per feature.
+    (others): as in `velo`, without their prefix.
+  """
   net = lambda classes: CVAE(width, classes, latent or width, relu)
 
   def init(key, groups, variables, data):
@@ -189,13 +197,13 @@ def generator(
       s, label = feature[row], row // places
       at = {'params': params, 'batch_stats': batch_stats}
       out, new = net(classes).apply(at, s, label, key, True, mutable=['batch_stats'])
-      rebuilt, kl = LOSSES[vae_loss](s, *out)
+      rebuilt, kl = loss(s, *out)
       sums = local.tally(row, cvae_reconstruction=rebuilt, cvae_kl=kl)
       return scaled(rebuilt, width, variance) + kl, (new['batch_stats'], sums)
 
-    learner, sums = local.fit(key, local.start(cvae, tx), tx, loss_fn, rows, jnp.sum(held), batch, epochs=epochs)
-    found = local.report(sums)
-    info = {name: found[name] for name in ('cvae_reconstruction', 'cvae_kl')}
+    learner, sums = local.fit(key, local.start(cvae, tx), tx, loss_fn, (rows, jnp.sum(held)), work)
+    metrics = local.report(sums)
+    info = {name: metrics[name] for name in ('cvae_reconstruction', 'cvae_kl')}
     label = jnp.arange(classes * places) // places
     mean, _ = net(classes).apply(local.variables(learner), feature, label, False, method='encode')
     row = jax.nn.one_hot(label, classes).T * held

@@ -4,15 +4,17 @@ Details (kernels, strides, pools, bias-free head, BatchNorm decay 0.99 and epsil
 code; profiles shorter than `paper` have a decay of 0.9. Initialiser: LeCun normal (FedHe) or Glorot uniform (FedMD).
 """
 
+from typing import Literal
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from fedkd.checks.ranges import Share, Weight
-from fedkd.errors import check_choice
+from fedkd.checks.ranges import Share, Weight, check
 from fedkd.models.base import Classifier
 from fedkd.models.layers import BatchNorm, Conv, Dropout, average_pool, average_pool_same, flatten
 
+Initialiser = Literal['lecun_normal', 'glorot_uniform']
 INITIALISERS = {'lecun_normal': nn.initializers.lecun_normal, 'glorot_uniform': nn.initializers.glorot_uniform}
 
 
@@ -34,13 +36,13 @@ class _FedMDNet(Classifier):
   dropout: Share = 0.2
   classes: int = 10
   lowering: str = 'auto'
-  initialiser: str = 'lecun_normal'
+  initialiser: Initialiser = 'lecun_normal'
   penalty: Weight = 0.0  # of the squared weights of the head, which FedMD's code adds to every loss
   momentum: Share = 0.99  # of BatchNorm's running statistics (Keras's); 0.99 needs 300 steps to forget its start
 
   def __post_init__(self):
     super().__post_init__()
-    check_choice('initialiser', self.initialiser, INITIALISERS)
+    check('initialiser', self.initialiser, Initialiser)
     given, count = self.filters, len(self.shapes)
     whole = isinstance(given, tuple | list) and all(isinstance(n, int) and n > 0 for n in given)
     if not whole or len(given) != count:

@@ -1,11 +1,12 @@
 """The two halves of FedGKT's network (He et al., 2020): small clients send maps, a large server continues on them."""
 
+from typing import Literal
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from fedkd.checks.ranges import Positive, Scale
-from fedkd.errors import check_choice
+from fedkd.checks.ranges import Positive, Scale, check
 from fedkd.models.base import Classifier
 from fedkd.models.torch_layers import TorchDense, norm, run_stages, scaled, square_conv, stage
 
@@ -83,7 +84,7 @@ class GKTServer(Classifier):
   lowering: str = 'auto'
 
   def setup(self):
-    check_choice('kind', self.kind, SERVERS)
+    check('kind', self.kind, Literal['resnet55', 'resnet50'])
     channels = SERVERS[self.kind][1]
     for i, count in enumerate(self.stages()):
       width, stride = scaled(channels * 2**i, self.width), 2 if i else 1

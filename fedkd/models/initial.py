@@ -2,6 +2,7 @@
 
 import zlib
 from collections.abc import Sequence
+from typing import Literal
 
 import flax.linen as nn
 import jax
@@ -15,7 +16,7 @@ from fedkd.models.identity import name_of
 from fedkd.types import Group
 
 NO_UNITS = 'a layer has no units, or the model no classes; give each width, and `classes`, at least 1'
-INITIAL = ('equal', 'own')  # what the clients of one architecture start from: equal weights, or each its own
+Initial = Literal['equal', 'own']  # what the clients of one architecture start from: equal weights, or each its own
 
 
 def initial_variables(
@@ -35,11 +36,11 @@ def initial_variables(
   return _first_pass(key, model, example, client)[1]
 
 
-def group_variables(key: jax.Array, group: Group, example: jax.ShapeDtypeStruct, initial: str = 'equal') -> dict:
+def group_variables(key: jax.Array, group: Group, example: jax.ShapeDtypeStruct, initial: Initial = 'equal') -> dict:
   """What the clients of a group start from: leaves [1, ...] where all start alike, else [n, ...].
 
   Args:
-    initial: one of `INITIAL`: 'equal' weights for all clients of an architecture, or each its 'own'.
+    initial: 'equal' weights for all clients of an architecture, or each its 'own'.
   """
   if initial == 'equal':
     return jax.tree.map(lambda a: a[None], initial_variables(key, group.model, example))

@@ -25,6 +25,8 @@ ROWS = 4  # examples in a batch of the check
 KEPT = 256  # modules that are remembered
 REMEDY = 'give `__call__` (or `features`) an argument `train`, and pass it on as `{}=not train`'
 STATISTICS, DROPOUT = 'use_running_average', 'deterministic'
+# What a model in evaluation mode does not raise.
+OTHER_MODE = (flax.errors.InvalidRngError, flax.errors.ModifyScopeVariableError)
 _passed: set = set()
 
 
@@ -68,10 +70,8 @@ def _check_training(who, model, variables, x):
       layer = jax.tree_util.keystr(path[:-1], simple=True, separator='/')
       moves[layer] = moves.get(layer, False) or new is not old
 
-  try:
+  with blame.guard('model', base.class_of(model)):
     jax.eval_shape(forward, variables, jax.random.key(0))
-  except Exception as error:
-    raise ConfigError(blame.raised('model', base.class_of(model), error)) from None
   _tell(f'{who} trains with BatchNorm in evaluation mode', moves, REMEDY.format(STATISTICS))
   _tell(f'{who} trains without its dropout', draws, REMEDY.format(DROPOUT))
 
@@ -128,16 +128,15 @@ def _check_evaluation(who, model, variables, x):
       return model.apply(variables, x, False)[0]
 
   cheap = {'xla_backend_optimization_level': 0} if jax.default_backend() == 'cpu' else None
+  drawn = _drawn(variables)
   try:
-    drawn = _drawn(variables)
-    program = jax.jit(forward, compiler_options=cheap).lower(drawn, x).compile()  # called as it is, also inside a trace
+    with blame.guard('model', base.class_of(model), through=OTHER_MODE):
+      program = jax.jit(forward, compiler_options=cheap).lower(drawn, x).compile()  # called as it is, also in a trace
     whole, alone = (np.asarray(program(drawn, rows), np.float32) for rows in (x, x[np.zeros(ROWS, int)]))
   except flax.errors.InvalidRngError:
     draws['any'] = True
   except flax.errors.ModifyScopeVariableError:
     whole, alone = np.zeros((ROWS, 1)), np.ones((ROWS, 1))
-  except Exception as error:
-    raise ConfigError(blame.raised('model', base.class_of(model), error)) from None
   if any(draws.values()):
     raise ConfigError(f'{who} draws random numbers in evaluation; {REMEDY.format(DROPOUT)}')
   if len(whole) != ROWS:

@@ -7,15 +7,17 @@ same results to rounding.
 
 import math
 from collections.abc import Callable
+from typing import Literal
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedkd.errors import check_choice
+from fedkd.checks.ranges import check
 
-# The fastest in `launch/bench` (without `--quick`), per backend.
+Lowering = Literal['auto', 'native', 'matmul']
+# The fastest in `launch.bench` (without `--quick`), per backend.
 AUTO_LOWERING = {'cpu': 'matmul'}
 THIN = (32, 16)  # most numbers in a row of the kernel, and most filters, for windows of several positions
 TILE = 4  # positions per window
@@ -39,7 +41,7 @@ def materialize(x):
   """`x` itself, computed once and stored, and its gradient likewise; XLA:CPU has no other way to ask for it.
 
   XLA:CPU merges a producer into every consumer: the nine shifts of a convolution each recompute the pool, the dropout
-  and the BatchNorm before them, up to 4 times the run time of a CNN (`launch/bench`). It ignores
+  and the BatchNorm before them, up to 4 times the run time of a CNN (`launch.bench`). It ignores
   `optimization_barrier`, but never duplicates a division. Dividing by one is exact, and costs a pass.
   """
   return _materialized(x) if jax.default_backend() == 'cpu' else x
@@ -129,7 +131,7 @@ class Conv(nn.Module):
   def __call__(self, x):
     check_map_size(x.shape[1:3], self.kernel if self.padding == 'VALID' else (1, 1))
     kernel = self.param('kernel', self.kernel_init, (*self.kernel, x.shape[-1], self.filters)).astype(x.dtype)
-    check_choice('lowering', self.lowering, ('auto', 'native', 'matmul'))
+    check('lowering', self.lowering, Lowering)
     lowering = self.lowering
     if lowering == 'auto':
       lowering = AUTO_LOWERING.get(jax.default_backend(), 'native')

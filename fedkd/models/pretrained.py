@@ -13,7 +13,7 @@ import numpy as np
 
 from fedkd import models
 from fedkd.checks import npz
-from fedkd.errors import ConfigError
+from fedkd.errors import ConfigError, in_a_sentence, reason_of
 
 # The last layer, where it is not `fc`; and the first dense layer after a flattened map, with the side of that map.
 HEADS = {'AlexNet': 'classifier.6', 'VGG11': 'classifier.6', 'MobileNetV2': 'classifier.1'}
@@ -106,16 +106,15 @@ def read(path) -> dict:
       f'{path} is neither .npz nor .safetensors; with PyTorch, numpy.savez("weights.npz", **{{k: v.numpy() for k, v in '
       'state_dict.items()}) makes one'
     )
-  try:
+  with in_a_sentence(
+    lambda error: f'{path} cannot be read ({reason_of(error)}); give an intact {suffix} file of weights'
+  ):
     npz.check_file(path, MOST_BYTES)
     entries = {name: entry for name, entry in readers[suffix](path).items() if not name.endswith(UNUSED)}
     for name, entry in entries.items():
       if not jnp.issubdtype(entry.dtype, jnp.floating):
         raise ValueError(f'{name} is of type {entry.dtype}, not floating')
     return entries
-  except Exception as error:  # what a damaged file raises depends on its first bytes
-    reason = str(error).split('\n')[0] or type(error).__name__
-    raise ConfigError(f'{path} cannot be read ({reason}); give an intact {suffix} file of weights') from error
 
 
 def _read_npz(path) -> dict:

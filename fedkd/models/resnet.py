@@ -4,12 +4,13 @@ Layers carry torchvision's names, with `_` before an index, so that `pretrained`
 torchvision networks share with them.
 """
 
+from typing import Literal
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from fedkd.checks.ranges import Count, Positive, Scale
-from fedkd.errors import check_choice
+from fedkd.checks.ranges import Count, Positive, Scale, check
 from fedkd.models.base import Classifier
 from fedkd.models.torch_layers import (
   NORMS,
@@ -47,9 +48,9 @@ class ResNet(Classifier):
   lowering: str = 'auto'
 
   def setup(self):
-    check_choice('stem', self.stem, ('imagenet', 'cifar'))
-    check_choice('norm', self.norm, NORMS)
-    check_choice('dtype', self.dtype, ('float32', 'bfloat16'))
+    check('stem', self.stem, Literal['imagenet', 'cifar'])
+    check('norm', self.norm, Literal['batch', 'group'])
+    check('dtype', self.dtype, Literal['float32', 'bfloat16'])
     kernel, stride = (7, 2) if self.stem == 'imagenet' else (3, 1)
     self.conv1 = square_conv(scaled(64, self.width), kernel, stride, lowering=self.lowering)
     self.bn1 = NORMS[self.norm]()

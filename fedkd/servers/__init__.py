@@ -5,12 +5,12 @@ from fedkd.servers.cached_consensus import DISCARD, STORE, cached_consensus
 from fedkd.servers.class_knowledge import class_means, class_message, feature_width, latest_class_knowledge
 from fedkd.servers.combine import after, join
 from fedkd.servers.confidence_weights import confidences, confident
-from fedkd.servers.consensus import consensus, lessons, places, stratified, uniform
-from fedkd.servers.ensemble_distillation import Distillation, distilled
+from fedkd.servers.consensus import consensus, distillation_targets, places, stratified, uniform
+from fedkd.servers.ensemble_distillation import distilled
 from fedkd.servers.features_and_logits import features_and_logits
 from fedkd.servers.layer_subset import part
 from fedkd.servers.means_of_others import means_of_others
-from fedkd.servers.mixtures import Learning, mixtures
+from fedkd.servers.mixtures import mixtures
 from fedkd.servers.peer_to_peer import pairs, router
 from fedkd.servers.sharpening import era, power, sharpening
 from fedkd.servers.students import student_of, students
@@ -19,8 +19,6 @@ from fedkd.servers.weights import as_rows, global_model, silent, variables_of, w
 __all__ = [
   'DISCARD',
   'STORE',
-  'Distillation',
-  'Learning',
   'after',
   'as_rows',
   'buffer_age',
@@ -32,6 +30,7 @@ __all__ = [
   'confidences',
   'confident',
   'consensus',
+  'distillation_targets',
   'distilled',
   'era',
   'feature_width',
@@ -39,7 +38,6 @@ __all__ = [
   'global_model',
   'join',
   'latest_class_knowledge',
-  'lessons',
   'means_of_others',
   'mixtures',
   'pairs',

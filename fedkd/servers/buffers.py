@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from fedkd.servers.class_knowledge import age, class_message, vector_width
+from fedkd.servers.class_knowledge import Kind, age, class_message, vector_width
 from fedkd.types import Download, Server
 
 
@@ -30,13 +30,13 @@ def push(class_buffer: dict, t: jax.Array, uploads: tuple) -> dict:
   value = jnp.concatenate([up['knowledge'].value.reshape(-1, width) for up in uploads])
   label, valid = flat(lambda up: up['label'].value), flat(lambda up: up['knowledge'].valid)
   member = (label[:, None] == jnp.arange(classes)) & valid[:, None]  # [N, C]
-  many = jnp.sum(member, 0, dtype=jnp.int32)
+  pushed = jnp.sum(member, 0, dtype=jnp.int32)
   rank = jnp.sum(jnp.where(member, jnp.cumsum(member, 0) - 1, 0), 1)  # within its class
-  lasts = valid & (rank >= many[label] - limit)  # of more than fit at once, only the last
+  lasts = valid & (rank >= pushed[label] - limit)  # of more than fit at once, only the last
   at = jnp.where(lasts, label, classes), (class_buffer['count'][label] + rank) % limit
   return {
     'value': class_buffer['value'].at[at].set(value, mode='drop'),
-    'count': class_buffer['count'] + many,
+    'count': class_buffer['count'] + pushed,
     'since': class_buffer['since'].at[at].set(t, mode='drop'),
   }
 
@@ -52,7 +52,7 @@ def buffer_age(t: jax.Array, class_buffer: dict) -> jax.Array:
   return age(t, jnp.sum(jnp.where(held, class_buffer['since'], 0), 1), jnp.sum(held, 1))
 
 
-def buffered_class_means(limit: int, of: str = 'logits', width: int | None = None) -> Server:
+def buffered_class_means(limit: int, *, of: Kind = 'logits', width: int | None = None) -> Server:
   """Mean per class of the last `limit` vectors uploaded for that class, for messages per example (or per class).
 
   Args:

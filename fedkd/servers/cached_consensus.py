@@ -1,5 +1,4 @@
-"""A consensus on public rows that clients and server cache for a while: what is still valid is neither predicted nor
-sent again.
+"""A consensus on public data with a soft-label cache on both sides: what is still valid is neither predicted nor sent.
 
 A message up is {'knowledge': `Masked` [M, C]}, valid where predictions were requested. Down go {'last': {'index': the
 rows of the consensus}, 'index': `Masked`, the next rows, valid where predictions are requested}, and to each client its
@@ -7,6 +6,7 @@ own {'consensus': `Masked` [M, C], valid where it is sent, 'signal': {'index': w
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from fedkd import aggregate
 from fedkd.servers.class_knowledge import unless_empty
 from fedkd.servers.consensus import drawn, places, public_rows, uniform
-from fedkd.types import Download, Masked, Server, clients
+from fedkd.types import Download, Masked, PyTree, Server, clients
 
 CACHED, STORE, DISCARD = range(3)  # the signals: use your copy; use what is sent and keep it; use it and keep nothing
 MOST = 10**9  # numbers in the clients' caches together
@@ -30,9 +30,25 @@ def check_caches(clients: int, rows: int, classes: int):
     )
 
 
+class CachedState(NamedTuple):
+  """The caches of N public rows, and the consensus [M, C] as in `consensus.ConsensusState`."""
+
+  cache: jax.Array  # [N, C], the server's
+  consensus: jax.Array  # the server's labels of the last rows
+  copies: jax.Array  # int32[K, N], the round of each client's copy
+  next_rows: jax.Array
+  consensus_rows: jax.Array
+  has_consensus: jax.Array
+  place: jax.Array  # of each row of the pool in the caches
+  public: dict  # it could be read off the data, but checkpoints of earlier versions could not do without it
+  rule: PyTree
+  since: jax.Array  # int32[N], the round of each entry, -1 without one
+
+
 def cached_consensus(
   subset: int,
   rule: aggregate.AnyRule,
+  *,
   duration: int,
   published_off_by_one: bool = False,
   sharpen: Callable[[jax.Array], jax.Array] = lambda p: p,
@@ -58,25 +74,25 @@ def cached_consensus(
 
   def init(key, groups, variables, data):
     del variables
-    public, many = public_rows(data, subset)
-    rows, classes = public['index'].shape[0], groups[0].model.classes
-    check_caches(clients(groups), rows, classes)
-    index = drawn(key, public, many, uniform)
-    return {
-      'public': public,  # it could be read off the data, but checkpoints of earlier versions could not do without it
-      'consensus': jnp.zeros((many, classes)),  # the server's labels of the last rows
-      'on': jnp.zeros((), bool),
-      'last': index,
-      'index': index,
-      'rule': checked.init(jnp.zeros((many, classes))),
-      'place': places(data[0]),  # of each row of the pool in the caches
-      'cache': jnp.zeros((rows, classes)),
-      'since': jnp.full(rows, -1, jnp.int32),  # the round of each entry, -1 without one
-      'copies': jnp.full((clients(groups), rows), -1, jnp.int32),  # the round of each client's copy
-    }
+    public, count = public_rows(data, subset)
+    available, classes = public['index'].shape[0], groups[0].model.classes
+    check_caches(clients(groups), available, classes)
+    index, blank = drawn(key, public, count, uniform), jnp.zeros((count, classes))
+    return CachedState(
+      cache=jnp.zeros((available, classes)),
+      consensus=blank,
+      copies=jnp.full((clients(groups), available), -1, jnp.int32),
+      next_rows=index,
+      consensus_rows=index,
+      has_consensus=jnp.zeros((), bool),
+      place=places(data[0]),
+      public=public,
+      rule=checked.init(blank),
+      since=jnp.full(available, -1, jnp.int32),
+    )
 
   def requested(state, t, at):
-    return (state['since'][at] < 0) | (t - state['since'][at] >= duration)
+    return (state.since[at] < 0) | (t - state.since[at] >= duration)
 
   def receive(key, t, groups, state, uploads, ids, data):
     every = jnp.concatenate(ids)
@@ -84,37 +100,36 @@ def cached_consensus(
       return state, {}
     weight = jnp.where(every >= 0, 1.0, 0.0)
     knowledge = jnp.concatenate([up['knowledge'].value for up in uploads])
-    reduced, memory = checked.update(knowledge, weight, state['rule'])
+    reduced, memory = checked.update(knowledge, weight, state.rule)
     reduced = sharpen(reduced)
-    at, before = (state['place'][state[name]] for name in ('index', 'last'))
-    asked, since = requested(state, t, at), state['since'][at]
+    at, before = state.place[state.next_rows], state.place[state.consensus_rows]
+    asked, since = requested(state, t, at), state.since[at]
     fresh, old = since < 0, (since >= 0) & (t - since >= duration + published_off_by_one)
-    # Participants now have what there is of the rows that were last when they were sent.
-    who = jnp.where(every >= 0, every, state['copies'].shape[0])[:, None]
-    have = state['copies'].at[who, before].set(state['since'][before], mode='drop')
-    new = {
-      'consensus': jnp.where(asked[:, None], reduced, state['cache'][at]),
-      'on': jnp.ones((), bool),
-      'last': state['index'],
-      'index': drawn(key, state['public'], state['index'].shape[0], uniform),
-      'cache': state['cache'].at[at].set(jnp.where(fresh[:, None], reduced, state['cache'][at])),
-      'since': state['since'].at[at].set(jnp.where(fresh, t, jnp.where(old, -1, since))),
-      'copies': jnp.where(state['on'], have, state['copies']),
-    }
-    new = unless_empty(ids, new, {name: state[name] for name in new})
-    return {**state, **new, 'rule': memory}, {'requested_rows': jnp.sum(asked)}
+    # Participants now hold the entries sent to them.
+    who = jnp.where(every >= 0, every, state.copies.shape[0])[:, None]
+    have = state.copies.at[who, before].set(state.since[before], mode='drop')
+    new = state._replace(
+      cache=state.cache.at[at].set(jnp.where(fresh[:, None], reduced, state.cache[at])),
+      consensus=jnp.where(asked[:, None], reduced, state.cache[at]),
+      copies=jnp.where(state.has_consensus, have, state.copies),
+      next_rows=drawn(key, state.public, state.next_rows.shape[0], uniform),
+      consensus_rows=state.next_rows,
+      has_consensus=jnp.ones((), bool),
+      since=state.since.at[at].set(jnp.where(fresh, t, jnp.where(old, -1, since))),
+    )
+    return unless_empty(ids, new, state)._replace(rule=memory), {'requested_rows': jnp.sum(asked)}
 
   def send(key, t, groups, state, ids, data):
-    last, index = (state['place'][state[name]] for name in ('last', 'index'))
-    since, on = state['since'][last], state['on']
-    labels = jnp.where(since[:, None] < 0, state['consensus'], state['cache'][last])
+    last, index = state.place[state.consensus_rows], state.place[state.next_rows]
+    since, on = state.since[last], state.has_consensus
+    labels = jnp.where(since[:, None] < 0, state.consensus, state.cache[last])
     shared = {
-      'last': {'index': Masked(state['last'], on)},
-      'index': Masked(state['index'], requested(state, t, index)),
+      'last': {'index': Masked(state.consensus_rows, on)},
+      'index': Masked(state.next_rows, requested(state, t, index)),
     }
 
     def own(client):
-      missing = state['copies'][client, last] != since
+      missing = state.copies[client, last] != since
       signal = jnp.where(since < 0, DISCARD, jnp.where(missing, STORE, CACHED)).astype(jnp.int32)
       return {'consensus': Masked(labels, on & (signal != CACHED)), 'signal': {'index': Masked(signal, on)}}
 

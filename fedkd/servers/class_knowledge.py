@@ -1,18 +1,21 @@
-"""Class knowledge on the server: what clients upload for each class, kept and averaged.
+"""Class-wise averaging: the server keeps the vectors that clients upload for each class, and sends their mean.
 
 A message is {'knowledge': `Masked`, 'label': `Masked`}, either one vector per class (`class_message`) or one per
 example. The vectors are logits, or features with `of='features'`.
 """
 
 from collections.abc import Sequence
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 
 from fedkd import inference
 from fedkd.aggregate import AnyRule, mapped, total
-from fedkd.errors import check_choice
+from fedkd.checks.ranges import check
 from fedkd.types import Data, Download, Group, Masked, PyTree, Server, clients
+
+Kind = Literal['logits', 'features']
 
 
 def class_message(value: jax.Array, valid: jax.Array, count: jax.Array | None = None) -> dict:
@@ -39,9 +42,9 @@ def feature_width(group: Group, data: Data) -> int:
   return shape[0]
 
 
-def vector_width(of: str, width: int | None, groups: Sequence[Group], data: Sequence[Data]) -> int:
+def vector_width(of: Kind, width: int | None, groups: Sequence[Group], data: Sequence[Data]) -> int:
   """Numbers per vector that a server of logits or features keeps; arguments as in `class_means` and `Server.init`."""
-  check_choice('of', of, ('logits', 'features'))
+  check('of', of, Kind)
   if width is not None:
     return width
   if of == 'logits':
@@ -77,7 +80,8 @@ def unless_empty(ids: tuple, new: PyTree, old: PyTree) -> PyTree:
 
 
 def class_means(
-  of: str = 'logits',
+  *,
+  of: Kind = 'logits',
   width: int | None = None,
   cold_start: float = 0.0,
   refresh_every: float = 0.0,
@@ -105,14 +109,14 @@ def class_means(
 
   def init(key, groups, variables, data):
     del key
-    classes, many = groups[0].model.classes, clients(groups)
+    classes, client_count = groups[0].model.classes, clients(groups)
     return {
       'sum': jnp.zeros((classes, vector_width(of, width, groups, data))),
       'count': jnp.zeros(classes, jnp.int32),
       'since': jnp.zeros(classes),  # sum of the rounds of upload
       'turns': jnp.int32(0),
-      'cold_start': jnp.int32(cold_start * many),
-      'refresh_every': jnp.int32(refresh_every * many),
+      'cold_start': jnp.int32(cold_start * client_count),
+      'refresh_every': jnp.int32(refresh_every * client_count),
     }
 
   def receive(key, t, groups, state, uploads, ids, data):
@@ -140,9 +144,20 @@ def class_means(
   return Server(init, receive, send)
 
 
+def _stored(kept: dict, ids: jax.Array, sent: jax.Array, new: dict) -> dict:
+  """Arrays [K, C, ...] with `new`, leaves [m, C, ...] or numbers, in the rows `ids` int32[m] where `sent` bool[m, C].
+
+  Classes that were not sent, and empty slots, write out of bounds, which is dropped.
+  """
+  client_count, classes = kept['valid'].shape
+  at = jnp.where(sent & (ids >= 0)[:, None], ids[:, None], client_count), jnp.arange(classes)
+  return jax.tree.map(lambda old, values: old.at[at].set(values, mode='drop'), kept, new)
+
+
 def latest_class_knowledge(
   rule: AnyRule,
-  of: str = 'logits',
+  *,
+  of: Kind = 'logits',
   width: int | None = None,
   cold_start: float = 0.0,
   per_round: bool = False,
@@ -159,15 +174,15 @@ def latest_class_knowledge(
 
   def init(key, groups, variables, data):
     del key
-    classes, many = groups[0].model.classes, clients(groups)
+    classes, client_count = groups[0].model.classes, clients(groups)
     blank = jnp.zeros((classes, vector_width(of, width, groups, data)))
     return {
-      'latest': jnp.zeros((many, *blank.shape)),
-      'valid': jnp.zeros((many, classes), bool),
-      'count': jnp.zeros((many, classes), jnp.int32) if weighted else (),
-      'since': jnp.zeros((many, classes), jnp.int32),  # the round of upload
+      'latest': jnp.zeros((client_count, *blank.shape)),
+      'valid': jnp.zeros((client_count, classes), bool),
+      'count': jnp.zeros((client_count, classes), jnp.int32) if weighted else (),
+      'since': jnp.zeros((client_count, classes), jnp.int32),  # the round of upload
       'turns': jnp.int32(0),
-      'cold_start': jnp.int32(cold_start * many),
+      'cold_start': jnp.int32(cold_start * client_count),
       'rule': by_class.init(blank),  # before the rule's last step, which `send` repeats
     }
 
@@ -177,26 +192,20 @@ def latest_class_knowledge(
 
   def receive(key, t, groups, state, uploads, ids, data):
     rule_state = reduce(state)[1]
-    latest, valid, count = state['latest'], state['valid'], state['count']
-    valid = unless_empty(ids, jnp.zeros_like(valid), valid) if per_round else valid
-    since, turns = state['since'], state['turns']
-    many, classes = valid.shape
+    kept, turns = {name: state[name] for name in ('latest', 'valid', 'count', 'since')}, state['turns']
+    if per_round:
+      kept['valid'] = unless_empty(ids, jnp.zeros_like(kept['valid']), kept['valid'])
     for up, slot in zip(uploads, ids, strict=True):
-      # Classes that were not sent, and empty slots, write out of bounds, which is dropped.
       amount = _amounts(up, weighted)  # [m, C]
-      row = jnp.where((amount > 0) & (slot >= 0)[:, None], slot[:, None], many)
-      at = row, jnp.arange(classes)
-      latest = latest.at[at].set(up['knowledge'].value, mode='drop')
-      valid = valid.at[at].set(True, mode='drop')
-      count = count.at[at].set(amount, mode='drop') if weighted else count
-      since = since.at[at].set(t, mode='drop')
+      new = {'latest': up['knowledge'].value, 'valid': True, 'count': amount if weighted else (), 'since': t}
+      kept = _stored(kept, slot, amount > 0, new)
       turns = turns + jnp.sum(slot >= 0, dtype=jnp.int32)
+    valid, since = kept['valid'], kept['since']
     info = {
       'known_classes': jnp.sum(jnp.any(valid, 0)),
       'knowledge_age': age(t, jnp.sum(jnp.where(valid, since, 0), 0), jnp.sum(valid, 0)),
     }
-    new = {'latest': latest, 'valid': valid, 'count': count, 'since': since, 'turns': turns}
-    return {**state, **new, 'rule': unless_empty(ids, rule_state, state['rule'])}, info
+    return {**state, **kept, 'turns': turns, 'rule': unless_empty(ids, rule_state, state['rule'])}, info
 
   def send(key, t, groups, state, ids, data):
     known = jnp.any(state['valid'], 0) & (state['turns'] >= state['cold_start'])

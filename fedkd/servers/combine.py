@@ -19,8 +19,8 @@ def join(**servers: Server) -> Server:
   def receive(key, t, groups, state, uploads, ids, data):
     keys = jax.random.split(key, len(servers))
     out = {
-      name: part.receive(k, t, groups, state[name], tuple(up[name] for up in uploads), ids, data)
-      for k, (name, part) in zip(keys, servers.items(), strict=True)
+      name: server.receive(k, t, groups, state[name], tuple(up[name] for up in uploads), ids, data)
+      for k, (name, server) in zip(keys, servers.items(), strict=True)
     }
     return {name: new for name, (new, _) in out.items()}, {k: v for _, info in out.values() for k, v in info.items()}
 

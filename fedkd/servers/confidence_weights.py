@@ -1,15 +1,17 @@
-"""A server that mixes everybody's predictions of public rows for each client, by how well the others fit their labels.
+"""Confidence-weighted ensembles: for each client the others' predictions, weighted by how their losses fall (RHFL).
 
 A message up is {'knowledge': [M, C], 'loss': []}. Down go {'last': {'index': `Masked` rows of the targets}, 'index':
 the rows to predict next}, and to each client its own {'consensus': `Masked` [M, C]}.
 """
+
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from fedkd.rows import store_rows
 from fedkd.servers.class_knowledge import unless_empty
-from fedkd.servers.consensus import drawn, have_heard, public_rows, uniform
+from fedkd.servers.consensus import first_request, next_request, row_numbers, uniform
 from fedkd.types import Download, Masked, Server, clients
 
 
@@ -33,6 +35,20 @@ def confidences(now: jax.Array, before: jax.Array, here: jax.Array, known: jax.A
   return jnp.where(jnp.any(here & known), jnp.where(here, learned, 0), jnp.where(here, equal, 0))
 
 
+class ConfidentState(NamedTuple):
+  """The clients' mean losses [K], of whom there is one, bool[K], their weights [K] and last predictions [K, M, C]; the
+  others as in `consensus.ConsensusState`."""
+
+  participated: jax.Array
+  next_rows: jax.Array
+  known: jax.Array
+  consensus_rows: jax.Array
+  loss: jax.Array
+  has_consensus: jax.Array
+  prediction: jax.Array
+  weight: jax.Array
+
+
 def confident(subset: int, beta: float) -> Server:
   """Target of client i: sum_j w_j p_j over the other clients of the last round, with their `confidences` w, which need
   not add up to 1.
@@ -43,47 +59,34 @@ def confident(subset: int, beta: float) -> Server:
 
   def init(key, groups, variables, data):
     del variables
-    public, many = public_rows(data, subset)
-    count, index = clients(groups), drawn(key, public, many, uniform)
-    return {
-      'prediction': jnp.zeros((count, many, groups[0].model.classes)),
-      'loss': jnp.zeros(count),
-      'known': jnp.zeros(count, bool),  # whose loss there is
-      'weight': jnp.zeros(count),
-      'on': jnp.zeros((), bool),
-      'heard': jnp.zeros(count, bool),  # who predicted the last rows
-      'last': index,
-      'index': index,
-    }
+    request, zeros = first_request(key, groups, data, subset, uniform), jnp.zeros(clients(groups))
+    prediction = jnp.zeros((len(zeros), len(request['next_rows']), groups[0].model.classes))
+    return ConfidentState(known=zeros > 0, loss=zeros, weight=zeros, prediction=prediction, **request)
 
   def receive(key, t, groups, state, uploads, ids, data):
     every = jnp.concatenate(ids)
     if not every.shape[0]:
       return state, {}
     put = lambda old, name: store_rows(old, every, jnp.concatenate([up[name] for up in uploads]))
-    heard, loss = have_heard(state['heard'], every), put(state['loss'], 'loss')
-    new = {
-      'prediction': put(jnp.zeros_like(state['prediction']), 'knowledge'),
-      'loss': loss,
-      'known': state['known'] | heard,
-      'weight': confidences(loss, state['loss'], heard, state['known'], beta),
-      'on': jnp.ones((), bool),
-      'heard': heard,
-      'last': state['index'],
-      'index': drawn(key, *public_rows(data, subset), uniform),
-    }
-    new = {**state, **unless_empty(ids, new, {name: state[name] for name in new})}
-    return new, {'confidence_spread': jnp.std(new['weight'])}
+    request, loss = next_request(key, state, every, data, subset, uniform), put(state.loss, 'loss')
+    here = request['participated']
+    new = ConfidentState(
+      known=state.known | here,
+      loss=loss,
+      prediction=put(jnp.zeros_like(state.prediction), 'knowledge'),
+      weight=confidences(loss, state.loss, here, state.known, beta),
+      **request,
+    )
+    new = unless_empty(ids, new, state)
+    return new, {'confidence_spread': jnp.std(new.weight)}
 
   def send(key, t, groups, state, ids, data):
-    every = jnp.concatenate(ids)
-    missed = jnp.any((every >= 0) & ~state['heard'][every])
-    shared = {'last': {'index': Masked(state['last'], state['on'] & missed)}, 'index': state['index']}
+    shared = row_numbers(state, ids)
 
     def own(i):
-      weight = state['weight'].at[i].set(0)
-      target = jnp.einsum('j,jmc->mc', weight, state['prediction'])
-      return {'consensus': Masked(target, state['on'] & jnp.any(weight > 0))}
+      weight = state.weight.at[i].set(0)
+      target = jnp.einsum('j,jmc->mc', weight, state.prediction)
+      return {'consensus': Masked(target, state.has_consensus & jnp.any(weight > 0))}
 
     return tuple(Download(shared, jax.lax.map(own, jnp.maximum(slot, 0))) for slot in ids)
 

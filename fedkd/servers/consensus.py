@@ -5,46 +5,47 @@ A message up is {'knowledge': [M, C]}, or `Masked` by row. Down go {'consensus':
 """
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from fedkd import aggregate, examples, local
 from fedkd.rows import store_rows
-from fedkd.types import Data, Download, Masked, Server, clients
+from fedkd.types import Data, Download, Masked, PyTree, Server, clients
 
-# (key, label int32[n], size int32[], many) -> `many` of the positions 0..size-1
+# (key, label int32[n], size int32[], count) -> `count` of the positions 0..size-1
 Draw = Callable[[jax.Array, jax.Array, jax.Array, int], jax.Array]
 
 
-def stratified(key: jax.Array, label: jax.Array, size: jax.Array, many: int) -> jax.Array:
-  """`many` of the positions 0..size-1 at random, every label in proportion to its share, to within one example.
+def stratified(key: jax.Array, label: jax.Array, size: jax.Array, count: int) -> jax.Array:
+  """`count` of the positions 0..size-1 at random, every label in proportion to its share, to within one example.
 
   Args:
     label: int32[n]; entries from `size` on are padding.
     size: int32[], may be traced.
-    many: at most `size`, and below 2^16 if below `size`.
+    count: at most `size`, and below 2^16 if below `size`.
 
   Returns:
-    int32[many], in random order.
+    int32[count], in random order.
   """
   key_rank, key_start, key_order = jax.random.split(key, 3)
   label = jnp.where(jnp.arange(label.shape[0]) < size, label, label.max() + 1)
   order = jnp.lexsort((jax.random.uniform(key_rank, label.shape), label))
-  # Label after label, every (size / many)-th from a random start: no label can get one more or less than its share.
-  size, steps = size.astype(jnp.uint32), jnp.arange(many, dtype=jnp.uint32)
+  # Label after label, every (size / count)-th from a random start: no label can get one more or less than its share.
+  size, steps = size.astype(jnp.uint32), jnp.arange(count, dtype=jnp.uint32)
   start = jax.random.randint(key_start, (), 0, size.astype(jnp.int32)).astype(jnp.uint32)
-  places = steps * (size // many) + (steps * (size % many) + start) // many
+  places = steps * (size // count) + (steps * (size % count) + start) // count
   return jax.random.permutation(key_order, order[places])
 
 
-def uniform(key: jax.Array, label: jax.Array, size: jax.Array, many: int) -> jax.Array:
-  """`many` of the positions 0..size-1 at random, whatever their labels; arguments as in `stratified`."""
-  return local.draw(key, label.shape[0], size, many)
+def uniform(key: jax.Array, label: jax.Array, size: jax.Array, count: int) -> jax.Array:
+  """`count` of the positions 0..size-1 at random, whatever their labels; arguments as in `stratified`."""
+  return local.draw(key, label.shape[0], size, count)
 
 
 def public_rows(data: Sequence[Data], subset: int) -> tuple[dict, int]:
-  """The public rows that a server draws from, {'index': rows of the pool, 'label', 'size'}, and how many per round.
+  """The public rows that a server draws from, {'index': rows of the pool, 'label', 'size'}, and how count per round.
 
   Raises:
     ValueError: without public rows, or with fewer than `subset` of them.
@@ -59,9 +60,9 @@ def public_rows(data: Sequence[Data], subset: int) -> tuple[dict, int]:
   return {'index': rows.index, 'label': data[0].pool.label[rows.index], 'size': rows.size}, subset or available
 
 
-def drawn(key: jax.Array, public: dict, many: int, draw: Draw) -> jax.Array:
-  """int32[many], rows of the pool, drawn from those of `public_rows`."""
-  return public['index'][draw(key, public['label'], public['size'], many)]
+def drawn(key: jax.Array, public: dict, count: int, draw: Draw) -> jax.Array:
+  """int32[count], rows of the pool, drawn from those of `public_rows`."""
+  return public['index'][draw(key, public['label'], public['size'], count)]
 
 
 def places(data: Data) -> jax.Array:
@@ -71,12 +72,35 @@ def places(data: Data) -> jax.Array:
   return jnp.full(data.pool.label.shape, every[-1]).at[index].min(every)  # padding repeats a row: its first place
 
 
-def have_heard(heard: jax.Array, ids: jax.Array) -> jax.Array:
-  """bool[K] like `heard`, who is among the clients `ids` int32[m], -1 for an empty slot."""
-  return store_rows(jnp.zeros_like(heard), ids, jnp.ones_like(ids, bool))
+def first_request(key: jax.Array, groups: tuple, data: Sequence[Data], subset: int, draw: Draw) -> dict:
+  """What the states of servers of public rows have in common, before the first round."""
+  rows, nobody = drawn(key, *public_rows(data, subset), draw), jnp.zeros(clients(groups), bool)
+  return {'participated': nobody, 'next_rows': rows, 'consensus_rows': rows, 'has_consensus': jnp.zeros((), bool)}
 
 
-def lessons(received: dict) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
+def next_request(key: jax.Array, state, ids: jax.Array, data: Sequence[Data], subset: int, draw: Draw) -> dict:
+  """The fields of `first_request` after a round of the clients `ids`, -1 for an empty slot."""
+  return {
+    'participated': store_rows(jnp.zeros_like(state.participated), ids, jnp.ones_like(ids, bool)),
+    'next_rows': drawn(key, *public_rows(data, subset), draw),
+    'consensus_rows': state.next_rows,
+    'has_consensus': jnp.ones((), bool),
+  }
+
+
+def row_numbers(state, ids: tuple, always: bool = False) -> dict:
+  """What a download says of rows: those of the consensus, and those to predict next.
+
+  Participants in the round before know the rows of the consensus: unless somebody else takes part, they are sent only
+  if `always`.
+  """
+  every = jnp.concatenate(ids)
+  missed = always or jnp.any((every >= 0) & ~state.participated[every])
+  last = {'index': Masked(state.consensus_rows, state.has_consensus & missed)}
+  return {'last': last, 'index': state.next_rows}
+
+
+def distillation_targets(received: dict) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
   """What a download asks its client to distil, for `local.fit`: ((rows of the pool int32[M], targets [M, C]), how
   many)."""
   index, target, on = received['last']['index'].value, received['consensus'].value, received['consensus'].valid
@@ -86,9 +110,21 @@ def lessons(received: dict) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
   return (index[order], target[order]), jnp.sum(on, dtype=jnp.int32)
 
 
+class ConsensusState(NamedTuple):
+  """A consensus on M rows of the pool."""
+
+  consensus: jax.Array  # [M, C]
+  participated: jax.Array  # bool[K], who took part when its rows were sent
+  next_rows: jax.Array  # int32[M], to predict next
+  consensus_rows: jax.Array  # int32[M], those of the consensus
+  has_consensus: jax.Array  # bool[], whether there is one, or bool[M], of which rows
+  rule: PyTree
+
+
 def consensus(
   subset: int,
   rule: aggregate.AnyRule = aggregate.mean,
+  *,
   weights: tuple[float, ...] = (),
   draw: Draw = stratified,
   keep: Callable[[jax.Array], jax.Array] | None = None,
@@ -112,56 +148,40 @@ def consensus(
 
   def init(key, groups, variables, data):
     del variables
-    public, many = public_rows(data, subset)
     if len(weights) not in (0, clients(groups)):
       raise ValueError(f'weights has {len(weights)} entries for {clients(groups)} clients; give one each, or ()')
-    index, blank = drawn(key, public, many, draw), jnp.zeros((many, groups[0].model.classes))
-    return {
-      'consensus': blank,
-      'on': jnp.zeros(() if keep is None else many, bool),  # whether there is a consensus yet, of which rows
-      'heard': jnp.zeros(clients(groups), bool),  # who took part when its rows were sent
-      'last': index,  # the rows of the consensus
-      'index': index,  # the rows to predict next
-      'rule': checked.init(blank),
-    }
+    request = first_request(key, groups, data, subset, draw)
+    blank = jnp.zeros((len(request['next_rows']), groups[0].model.classes))
+    if keep is not None:
+      request['has_consensus'] = jnp.zeros(len(blank), bool)
+    return ConsensusState(consensus=blank, rule=checked.init(blank), **request)
 
   def receive(key, t, groups, state, uploads, ids, data):
     every = jnp.concatenate(ids)
     if not every.shape[0]:
       return state, {}
-    trust = jnp.asarray(weights or (1.0,) * state['heard'].shape[0], jnp.float32)
+    trust = jnp.asarray(weights or (1.0,) * len(state.participated), jnp.float32)
     weight = jnp.where(every >= 0, trust[every], 0.0)
     knowledge = jax.tree.map(lambda *rows: jnp.concatenate(rows), *[up['knowledge'] for up in uploads])
+    request = next_request(key, state, every, data, subset, draw)
     if keep is None:
-      reduced, memory = checked.update(knowledge, weight, state['rule'])
-      on, reduced = jnp.ones((), bool), sharpen(reduced)
+      reduced, memory = checked.update(knowledge, weight, state.rule)
+      reduced = sharpen(reduced)
     else:
       weight = jnp.where(knowledge.valid, weight[:, None], 0.0)
-      reduced, memory = checked.update(knowledge.value, weight, state['rule'])
+      reduced, memory = checked.update(knowledge.value, weight, state.rule)
       predicted, reduced = jnp.any(weight > 0, 0), sharpen(reduced)
       # A rule's result is undefined for a row that nobody predicted; +inf there must not reach a client.
-      on, reduced = predicted & keep(reduced), jnp.where(predicted[:, None], reduced, 0)
-    new = {
-      'consensus': reduced,
-      'on': on,
-      'heard': have_heard(state['heard'], every),
-      'last': state['index'],
-      'index': drawn(key, *public_rows(data, subset), draw),
-    }
-    some = jnp.any(weight > 0)
-    new = {name: jnp.where(some, value, state[name]) for name, value in new.items()}
-    info = {} if keep is None else {'labelled_rows': jnp.sum(new['on'])}
-    return {**state, **new, 'rule': memory}, info
+      request['has_consensus'], reduced = predicted & keep(reduced), jnp.where(predicted[:, None], reduced, 0)
+    some, new = jnp.any(weight > 0), state._replace(consensus=reduced, **request)
+    new = jax.tree.map(lambda after, before: jnp.where(some, after, before), new, state)
+    info = {} if keep is None else {'labelled_rows': jnp.sum(new.has_consensus)}
+    return new._replace(rule=memory), info
 
   def send(key, t, groups, state, ids, data):
-    every = jnp.concatenate(ids)
-    # Who took part last round knows the rows of the consensus, but not which of them were kept.
-    missed = jnp.any((every >= 0) & ~state['heard'][every]) if keep is None else True
-    shared = {
-      'consensus': Masked(state['consensus'], state['on']),
-      'last': {'index': Masked(state['last'], state['on'] & missed)},
-      'index': state['index'],
-    }
+    # Participants in the round before do not know which rows were kept.
+    rows = row_numbers(state, ids, always=keep is not None)
+    shared = {'consensus': Masked(state.consensus, state.has_consensus), **rows}
     return tuple(Download(shared=shared) for _ in ids)
 
   return Server(init, receive, send, asks=True)

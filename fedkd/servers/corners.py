@@ -1,4 +1,4 @@
-"""Sub-networks of a network: which entries of a wide net's arrays are those of a narrow one.
+"""Nested sub-networks: which entries of a wide network's arrays are those of a narrow one.
 
 Of every axis they are the leading ones, or the leading ones of several equal blocks: behind the flattening of maps
 [H, W, c] the input (h W + w) c + i of a dense layer is channel i, so the first channels are the first of each of H W
@@ -25,21 +25,21 @@ def corner(whole: jax.Array, shape: tuple[int, ...], blocks: Blocks) -> jax.Arra
   return whole.reshape(unfolded)[tuple(map(slice, cut))].reshape(shape)
 
 
-def padded(part: jax.Array, shape: tuple[int, ...], blocks: Blocks) -> jax.Array:
-  """An array of this `shape` with `part` where `corner` takes it from, and zeros elsewhere."""
-  unfolded, cut = _unfolded(shape, part.shape, blocks)
-  return jnp.pad(part.reshape(cut), [(0, n - m) for n, m in zip(unfolded, cut, strict=True)]).reshape(shape)
+def padded(narrow: jax.Array, shape: tuple[int, ...], blocks: Blocks) -> jax.Array:
+  """An array of this `shape` with `narrow` where `corner` takes it from, and zeros elsewhere."""
+  unfolded, cut = _unfolded(shape, narrow.shape, blocks)
+  return jnp.pad(narrow.reshape(cut), [(0, n - m) for n, m in zip(unfolded, cut, strict=True)]).reshape(shape)
 
 
-def _unfolded(whole, part, blocks):
+def _unfolded(whole, narrow, blocks):
   """Both shapes, an axis of several blocks as two."""
-  counts = [blocks.get(pair, 1) for pair in zip(whole, part, strict=True)]
+  counts = [blocks.get(pair, 1) for pair in zip(whole, narrow, strict=True)]
   unfold = lambda shape: [m for n, b in zip(shape, counts, strict=True) for m in ((b, n // b) if b > 1 else (n,))]
-  return unfold(whole), unfold(part)
+  return unfold(whole), unfold(narrow)
 
 
 def blocks_of(
-  model: nn.Module, whole: PyTree, parts: Sequence[PyTree], batch_stats: PyTree, example: jax.Array
+  model: nn.Module, whole: PyTree, narrow_nets: Sequence[PyTree], batch_stats: PyTree, example: jax.Array
 ) -> list[Blocks | None]:
   """For each of several narrow nets, the fewest axes cut in blocks with which it is a sub-network of a wide one.
 
@@ -49,35 +49,35 @@ def blocks_of(
 
   Args:
     model: the wide net.
-    whole, parts: parameters of the wide and the narrow nets, trees of one structure; only shapes are read.
+    whole, narrow_nets: parameters of the wide and the narrow nets, trees of one structure; only shapes are read.
     batch_stats, example: the wide net's statistics and one example [1, ...], of which only shapes are read.
 
   Returns:
     None where there is no such cut.
   """
-  shapes = [[leaf.shape for leaf in jax.tree.leaves(tree)] for tree in (whole, *parts)]
+  shapes = [[leaf.shape for leaf in jax.tree.leaves(tree)] for tree in (whole, *narrow_nets)]
   if all(shape == shapes[0] for shape in shapes):
-    return [{} for _ in parts]
+    return [{} for _ in narrow_nets]
   influence = _influence(model, whole, batch_stats, example)
   matters = [np.max(leaf) > LEAST for leaf in influence([np.ones(shape, bool) for shape in shapes[0]])]
-  return [_first_cut(influence, matters, list(zip(shapes[0], part, strict=True))) for part in shapes[1:]]
+  return [_first_cut(influence, matters, list(zip(shapes[0], narrow, strict=True))) for narrow in shapes[1:]]
 
 
 def _first_cut(influence, matters, shapes) -> Blocks | None:
   if all(a == b for a, b in shapes):
     return {}
   for blocks in _candidates(shapes):
-    inside = [_inside(whole, part, blocks) for whole, part in shapes]
-    found = influence(inside)
-    leaks = any(np.any(leaf, where=_rows_outside(i)) for leaf, i in zip(found, inside, strict=True))
-    if not leaks and all(np.any(leaf, where=i) for leaf, i, m in zip(found, inside, matters, strict=True) if m):
+    inside = [_inside(whole, narrow, blocks) for whole, narrow in shapes]
+    reached = influence(inside)
+    leaks = any(np.any(leaf, where=_rows_outside(i)) for leaf, i in zip(reached, inside, strict=True))
+    if not leaks and all(np.any(leaf, where=i) for leaf, i, m in zip(reached, inside, matters, strict=True) if m):
       return blocks
   return None
 
 
-def _inside(whole, part, blocks) -> np.ndarray:
+def _inside(whole, narrow, blocks) -> np.ndarray:
   """Which entries of an array are in that of the sub-network: as `padded`, but concrete where the caller is traced."""
-  unfolded, cut = _unfolded(whole, part, blocks)
+  unfolded, cut = _unfolded(whole, narrow, blocks)
   inside = np.zeros(unfolded, bool)
   inside[tuple(map(slice, cut))] = True
   return inside.reshape(whole)

@@ -1,6 +1,6 @@
 """A server that distils the ensemble of the models it receives into their averages."""
 
-from typing import NamedTuple
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -18,25 +18,33 @@ OUTLIER = 1.5  # standard deviations below the mean of the others: a teacher the
 NOISE = 5000  # images of noise, where they take the place of public ones
 
 
-class Distillation(NamedTuple):
-  """How the ensemble is distilled; fields as the arguments of `methods.feddf`."""
-
-  steps: int
-  batch: int
-  tx: optax.GradientTransformation
-  patience: int
-  targets: str
-  start: str
-  drop_worst: bool
-  validate: str
-  data: str
+Targets = Literal['avg_logits', 'avg_probs', 'avg_losses']
+Start = Literal['average', 'previous']
 
 
-def distilled(server: Server, how: Distillation) -> Server:
+def distilled(
+  server: Server,
+  *,
+  tx: optax.GradientTransformation,
+  work: local.Work,
+  targets: Targets,
+  start: Start,
+  drop_worst: bool,
+  patience: int | None,
+  noise: bool,
+) -> Server:
   """`server`, the `weights` of every architecture, whose averages then learn from all uploaded models.
 
   Its state is {'weights': that of `server`}; what is sent is what `server` sends. An architecture that no client
   trained keeps its weights.
+
+  Args:
+    tx, work: optimizer of the distillation, fresh in every round, images per step and steps at most; 0 steps: averages
+      stay as they are.
+    targets, start, drop_worst: as in `methods.feddf`.
+    patience: steps without a better accuracy on the labels of the public rows after which it stops, having kept the
+      best of every 100 steps; None: public labels are not used.
+    noise: whether the images are noise, not the public ones.
   """
 
   def init(key, groups, variables, data):
@@ -48,7 +56,7 @@ def distilled(server: Server, how: Distillation) -> Server:
     nets = [group.model for group in groups]
     present = [(slot >= 0).astype(jnp.float32) for slot in ids]
     teaching, averaged = present, present
-    if how.drop_worst:
+    if drop_worst:
       correct = [
         jax.lax.map(lambda up, net=net: _accuracy(net, up, data), _variables(up))
         for net, up in zip(nets, uploads, strict=True)
@@ -57,20 +65,19 @@ def distilled(server: Server, how: Distillation) -> Server:
     both = zip(uploads, averaged, strict=True)
     counted = tuple({**up, 'count': up['count'] * keep.astype(jnp.int32)} for up, keep in both)
     weights, info = server.receive(key, t, groups, state['weights'], counted, ids, data)
-    if not how.steps:
+    if not work.steps:
       return {**state, 'weights': weights}, info
-    image = _noise(data[0].pool.example) if how.data == 'noise' else images(data)
-    size = jnp.asarray(NOISE if how.data == 'noise' else examples.public(data[0]).size)
-    target = _ensemble(nets, uploads, teaching, image, how.targets)
-    from_which = weights if how.start == 'average' else state['weights']
+    image = _noise(data[0].pool.example) if noise else images(data)
+    size = jnp.asarray(NOISE if noise else examples.public(data[0]).size)
+    target = _ensemble(nets, uploads, teaching, image, targets)
+    begin = weights if start == 'average' else state['weights']
     new, lost = [], []
     for g, (net, here) in enumerate(zip(nets, present, strict=True)):
-      first = variables_of(from_which, g)
-      train = lambda net=net, first=first: _student(key, t, net, first, (image, target, size), data, how)
-      heard = jnp.any(here > 0)
-      after, loss = jax.lax.cond(heard, train, lambda first=first: (first, jnp.float32(0)))
+      first = variables_of(begin, g)
+      train = lambda net=net, first=first: _student(key, t, net, first, (image, target, size), data, tx, work, patience)
+      after, loss = jax.lax.cond(jnp.any(here > 0), train, lambda first=first: (first, jnp.float32(jnp.nan)))
       new.append(with_variables(weights[g], after))
-      lost.append(jnp.where(heard, loss, jnp.nan))
+      lost.append(loss)
     info['server_distill_loss'] = jnp.nanmean(jnp.stack(lost))
     return {**state, 'weights': tuple(new)}, info
 
@@ -121,45 +128,44 @@ def _ensemble(nets, uploads, weights, image, targets):
   of = (lambda logits: logits) if targets == 'avg_logits' else jax.nn.softmax
   for net, up, weight in zip(nets, uploads, weights, strict=True):
 
-    def vote(total, slot, net=net):
+    def add_teacher(total, slot, net=net):
       variables, w = slot
       logits = lambda: inference.infer(net, variables, image, jnp.arange(image.shape[0]))
-      say = lambda: of(logits().astype(total.dtype))  # of a net that computes in half precision, too
-      return total + w * jax.lax.cond(w > 0, say, lambda: jnp.zeros_like(total)), None
+      predict = lambda: of(logits().astype(total.dtype))  # of a net that computes in half precision, too
+      return total + w * jax.lax.cond(w > 0, predict, lambda: jnp.zeros_like(total)), None
 
-    total = jax.lax.scan(vote, total, (_variables(up), weight))[0]
+    total = jax.lax.scan(add_teacher, total, (_variables(up), weight))[0]
   mean = total / jnp.maximum(sum(map(jnp.sum, weights)), 1)
   return jax.nn.softmax(mean) if targets == 'avg_logits' else mean
 
 
-def _student(key, t, net, variables, taught, data, how):
+def _student(key, t, net, variables, taught, data, tx, work, patience):
   """(variables, mean loss) after distillation; the best on validation where there is one. `taught`: (images, targets,
   how many of them)."""
   image, target, size = taught
   distance = lambda logits, target: losses.kl_divergence(target, logits)
   loss_fn = distillation.towards(net, Pool(image, ()), distance)
-  lessons = jnp.arange(image.shape[0]), target
-  on = {'t': t, 'before': t * how.steps}
+  taught = (jnp.arange(image.shape[0]), target), size
 
   def fit(key, learner, steps):
-    return local.fit(key, learner, how.tx, loss_fn, lessons, size, how.batch, steps, **on)
+    return local.fit(key, learner, tx, loss_fn, taught, work._replace(steps=steps), t, before=t * work.steps)
 
   loss_of = lambda sums: jnp.float32(local.report(sums)['distill_loss'])  # also of weights in 64 bits
-  first = local.start(variables, how.tx)
-  if how.validate == 'none':
-    learner, sums = fit(key, first, how.steps)
+  first = local.start(variables, tx)
+  if patience is None:
+    learner, sums = fit(key, first, work.steps)
     return local.variables(learner), loss_of(sums)
 
   def chunk(carry):
     done, learner, best, accuracy, at, _ = carry
-    many = jnp.minimum(CHECK, how.steps - done)
-    learner, sums = fit(jax.random.fold_in(key, done), learner, many)
-    done, now = done + many, _accuracy(net, local.variables(learner), data)
+    steps = jnp.minimum(CHECK, work.steps - done)
+    learner, sums = fit(jax.random.fold_in(key, done), learner, steps)
+    done, now = done + steps, _accuracy(net, local.variables(learner), data)
     best = jax.tree.map(lambda a, b: jnp.where(now > accuracy, a, b), local.variables(learner), best)
     better = jnp.where(now > accuracy, done, at)
     return done, learner, best, jnp.maximum(now, accuracy), better, loss_of(sums)
 
-  going = lambda carry: (carry[0] < how.steps) & (carry[0] - carry[4] < how.patience)
+  going = lambda carry: (carry[0] < work.steps) & (carry[0] - carry[4] < patience)
   start = jnp.int32(0), first, variables, jnp.float32(-1), jnp.int32(0), jnp.float32(0)
   _, _, best, _, _, loss = jax.lax.while_loop(going, chunk, start)
   return best, loss

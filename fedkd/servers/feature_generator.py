@@ -1,6 +1,6 @@
 """A server that averages weights and trains a generator of features, with the clients' heads as teachers (FedGen)."""
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -13,19 +13,9 @@ from fedkd.models.generator import NOISE, FeatureGenerator
 from fedkd.servers import layer_subset
 from fedkd.types import Data, Download, PyTree, Server, of_model
 
+Noise = Literal['uniform', 'normal']
+Ensemble = Literal['losses', 'logits']
 DRAWS = {'uniform': jax.random.uniform, 'normal': jax.random.normal}
-
-
-class Generating(NamedTuple):
-  """How a generator is trained: arguments as in `fedgen`."""
-
-  tx: optax.GradientTransformation
-  steps: int
-  batch: int
-  hidden: int
-  noise: str
-  ensemble: str
-  eta: float
 
 
 class GeneratorState(NamedTuple):
@@ -46,7 +36,9 @@ def draw(key: jax.Array, known: jax.Array, count: int) -> jax.Array:
   return jax.random.categorical(key, jnp.where(known, 0.0, -jnp.inf), shape=(count,))
 
 
-def ensemble_loss(heads: tuple, share: jax.Array, feature: jax.Array, label: jax.Array, ensemble: str) -> jax.Array:
+def ensemble_loss(
+  heads: tuple, share: jax.Array, feature: jax.Array, label: jax.Array, ensemble: Ensemble
+) -> jax.Array:
   """How far features [B, d] are from their labels for several heads: arrays [M, d, C] and [M, C].
 
   Args:
@@ -72,11 +64,24 @@ def diversity(noise: jax.Array, feature: jax.Array) -> jax.Array:
   return jnp.exp(jnp.mean(-apart(noise, jnp.square) * apart(feature, jnp.abs)))
 
 
-def feature_generator(shared: Server, how: Generating) -> Server:
+def feature_generator(
+  shared: Server,
+  *,
+  tx: optax.GradientTransformation,
+  work: local.Work,
+  hidden: int,
+  noise: Noise,
+  ensemble: Ensemble,
+  eta: float,
+) -> Server:
   """`shared`, a server of weights (`layer_subset.part`), and a generator that is trained on the heads of every round.
 
   Uploads are {'weights': what `shared` takes, 'label': one more than the examples of each class that a client has seen,
   int[C]}. Downloads are {'weights', 'generator': its variables, 'label': the known classes, bool[C]}.
+
+  Args:
+    tx, work: optimizer of the generator, whose state persists, its features per step and steps in every round.
+    hidden, noise, ensemble, eta: as in `methods.fedgen`.
   """
   heads_of = lambda groups, data: [layer_subset.linear_head(g.model, d) for g, d in zip(groups, data, strict=True)]
   weighted = lambda counts, slot: jnp.where((slot >= 0)[:, None], counts, 0).astype(jnp.float32)
@@ -84,11 +89,11 @@ def feature_generator(shared: Server, how: Generating) -> Server:
   def init(key, groups, variables, data):
     key_weights, key_net = jax.random.split(key)
     heads_of(groups, data)
-    net = generator_of(groups[0].model, data[0], how.hidden)
+    net = generator_of(groups[0].model, data[0], hidden)
     first = net.init(key_net, jnp.zeros((1, NOISE)), jnp.zeros(1, jnp.int32), False)
     known = jnp.zeros(net.classes, bool)
     own = shared.init(key_weights, groups, variables, data)
-    return GeneratorState(own, local.start(first, how.tx)._asdict(), known)
+    return GeneratorState(own, local.start(first, tx)._asdict(), known)
 
   def receive(key, t, groups, state, uploads, ids, data):
     weights = tuple(up['weights'] for up in uploads)
@@ -100,23 +105,21 @@ def feature_generator(shared: Server, how: Generating) -> Server:
     counts = jnp.concatenate([weighted(up['label'], slot) for up, slot in zip(uploads, ids, strict=True)])
     share = counts / jnp.maximum(total(lambda n: n, counts), 1)
     held = jnp.any(counts > 1, 0)
-    net = generator_of(groups[0].model, data[0], how.hidden)
+    net = generator_of(groups[0].model, data[0], hidden)
 
     def loss_fn(params, batch_stats, key, rows):
       key_label, key_noise = jax.random.split(key)
-      label, noise = draw(key_label, held, len(rows)), DRAWS[how.noise](key_noise, (len(rows), NOISE))
+      label, z = draw(key_label, held, len(rows)), DRAWS[noise](key_noise, (len(rows), NOISE))
       at = {'params': params, 'batch_stats': batch_stats}
-      feature, new = net.apply(at, noise, label, True, mutable=['batch_stats'])
-      fit, spread = ensemble_loss(heads, share, feature, label, how.ensemble), diversity(noise, feature)
+      feature, new = net.apply(at, z, label, True, mutable=['batch_stats'])
+      fit, spread = ensemble_loss(heads, share, feature, label, ensemble), diversity(z, feature)
       sums = local.tally(rows, generator_loss=fit, generator_diversity=spread)
-      return fit + how.eta * spread, (new['batch_stats'], sums)
+      return fit + eta * spread, (new['batch_stats'], sums)
 
-    rows, some = jnp.arange(how.batch), jnp.any(held)
-    size = jnp.where(some, how.batch, 0)
-    learner = local.Learner(**state.generator)
-    learner, sums = local.fit(key, learner, how.tx, loss_fn, rows, size, how.batch, steps=how.steps, t=t)
-    found = {name: jnp.where(some, value, jnp.nan) for name, value in local.report(sums).items() if name != 'examples'}
-    return GeneratorState(after, learner._asdict(), state.known | held), {**info, **found}
+    drawn = jnp.arange(work.batch), jnp.where(jnp.any(held), work.batch, 0)
+    learner, sums = local.fit(key, local.Learner(**state.generator), tx, loss_fn, drawn, work, t)
+    metrics = {name: value for name, value in local.report(sums).items() if name != 'examples'}
+    return GeneratorState(after, learner._asdict(), state.known | held), {**info, **metrics}
 
   def send(key, t, groups, state, ids, data):
     downs = shared.send(key, t, groups, state.weights, ids, data)

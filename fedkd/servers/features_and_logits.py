@@ -1,16 +1,17 @@
 """The server of Felo and Velo: weights by architecture, class-wise logits of all, class-wise features by width."""
 
 from collections.abc import Callable
+from typing import Literal
 
 import jax
 
 from fedkd.aggregate import AnyRule, mean
-from fedkd.errors import check_choice
 from fedkd.servers.class_knowledge import feature_width
 from fedkd.servers.combine import after, join
 from fedkd.servers.weights import weights
 from fedkd.types import Download, Server
 
+Alignment = Literal['none', 'pool', 'group']
 # How the features' metrics are renamed, since the logits' server uses these names already.
 FEATURE_METRICS = {'knowledge_age': 'feature_age'}
 
@@ -18,7 +19,8 @@ FEATURE_METRICS = {'knowledge_age': 'feature_age'}
 def features_and_logits(
   logits: Callable[[], Server],
   features: Callable[..., Server],
-  feature_align: str,
+  *,
+  feature_align: Alignment,
   initial: int,
   load_in_initial: bool,
   rule: AnyRule = mean,
@@ -31,7 +33,6 @@ def features_and_logits(
     feature_align, initial, load_in_initial: as in `felo`.
     rule: of the weights.
   """
-  check_choice('feature_align', feature_align, ('none', 'pool', 'group'))
   knowledge = after(initial, _knowledge(logits(), features, feature_align))
   return join(weights=after(0 if load_in_initial else initial, weights(rule, per_group=True)), knowledge=knowledge)
 
@@ -56,14 +57,14 @@ def _knowledge(logits, features, feature_align) -> Server:
 
   def receive(key, t, groups, state, uploads, ids, data):
     sent, distinct = [str(w) for w in widths(groups, data)], sorted(state['features'])
-    part = lambda g, name: {'knowledge': uploads[g][name], 'label': uploads[g]['label']}
+    upload = lambda g, name: {'knowledge': uploads[g][name], 'label': uploads[g]['label']}
     key_logits, *keys = jax.random.split(key, 1 + len(distinct))
-    of_logits = tuple(part(g, 'logits') for g in range(len(ids)))
+    of_logits = tuple(upload(g, 'logits') for g in range(len(ids)))
     new, info = logits.receive(key_logits, t, groups, state['logits'], of_logits, ids, data)
     learned = {}
     for key_features, width in zip(keys, distinct, strict=True):
       of = [g for g, sent_width in enumerate(sent) if sent_width == width]
-      some = tuple(part(g, 'features') for g in of)
+      some = tuple(upload(g, 'features') for g in of)
       who, slots, seen = (tuple(every[g] for g in of) for every in (groups, ids, data))
       receive_some = features(width=int(width)).receive
       learned[width], metrics = receive_some(key_features, t, who, state['features'][width], some, slots, seen)

@@ -1,4 +1,4 @@
-"""A part of the weights: some layers are sent, the others stay with their clients.
+"""Partial weight sharing: some layers are sent, the others stay with their clients.
 
 A part is {path: array}, its paths being those of `params` with slashes. Groups may call their layers by different
 names: parts of two groups correspond entry by entry, in the order in which a forward pass reaches them.
@@ -86,10 +86,10 @@ def linear(head: Sequence[jax.Array], feature: jax.Array) -> jax.Array:
 def layers(model: nn.Module, data: Data) -> list[list[str]]:
   """The paths of every layer with parameters of its own, layers in the order in which a forward pass reaches them."""
   example = data.pool.example
-  found: dict[str, list[str]] = {}
+  of_layers: dict[str, list[str]] = {}
   for path in _reached(model, jax.ShapeDtypeStruct((1, *example.shape[1:]), example.dtype)):
-    found.setdefault(path.rpartition('/')[0], []).append(path)
-  return list(found.values())
+    of_layers.setdefault(path.rpartition('/')[0], []).append(path)
+  return list(of_layers.values())
 
 
 class PartState(NamedTuple):

@@ -1,5 +1,7 @@
-"""Changes of weights as truncated singular value decompositions, and a server that reduces such changes (FedKD, Wu,
-Wu, Lyu, Huang, Xie, "Communication-efficient federated learning via knowledge distillation", 2022)."""
+"""Low-rank weight updates: truncated singular value decompositions, and the server that averages them.
+
+FedKD: Wu, Wu, Lyu, Huang, Xie, "Communication-efficient federated learning via knowledge distillation", 2022.
+"""
 
 import functools
 from collections.abc import Callable
@@ -63,7 +65,7 @@ def compress(tree: PyTree, threshold: jax.Array | float) -> PyTree:
     r = rank(s, threshold)
     fewer = r * (sum(matrix.shape) + 1) < matrix.size
     sent = (jnp.arange(len(s)) < r) & fewer
-    kept = lambda part: Masked(jnp.where(sent.reshape(-1, *[1] * (part.ndim - 1)), part, 0).astype(array.dtype), sent)
+    kept = lambda a: Masked(jnp.where(sent.reshape(-1, *[1] * (a.ndim - 1)), a, 0).astype(array.dtype), sent)
     return LowRank(*map(kept, (u, s, v)), Masked(array, ~fewer))
 
   return jax.tree.map(one, tree)
@@ -72,12 +74,12 @@ def compress(tree: PyTree, threshold: jax.Array | float) -> PyTree:
 def expand(message: PyTree) -> PyTree:
   """The tree of changes that a message of `compress` stands for."""
 
-  def one(part):
-    if not isinstance(part, LowRank):
-      return part
-    scale = jnp.where(part.scale.valid, part.scale.value, 0)  # a message that is not sent has values all the same
-    product = (part.left.value.T * scale) @ part.right.value
-    return jnp.where(part.whole.valid, part.whole.value, product.reshape(part.whole.value.shape))
+  def one(leaf):
+    if not isinstance(leaf, LowRank):
+      return leaf
+    scale = jnp.where(leaf.scale.valid, leaf.scale.value, 0)  # a message that is not sent has values all the same
+    product = (leaf.left.value.T * scale) @ leaf.right.value
+    return jnp.where(leaf.whole.valid, leaf.whole.value, product.reshape(leaf.whole.value.shape))
 
   return jax.tree.map(one, message, is_leaf=lambda node: isinstance(node, LowRank))
 

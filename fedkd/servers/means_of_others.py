@@ -1,15 +1,15 @@
-"""Knowledge per class of the other clients: what all clients but the receiver uploaded in the last round."""
+"""Leave-one-out class means: for each client the mean of what all others uploaded in the last round."""
 
 import jax
 import jax.numpy as jnp
 
 from fedkd.aggregate import AnyRule, mapped
 from fedkd.rows import store_rows
-from fedkd.servers.class_knowledge import class_message, unless_empty, vector_width
+from fedkd.servers.class_knowledge import Kind, class_message, unless_empty, vector_width
 from fedkd.types import Download, Server, clients
 
 
-def means_of_others(of: str = 'logits', width: int | None = None, rule: AnyRule | None = None) -> Server:
+def means_of_others(*, of: Kind = 'logits', width: int | None = None, rule: AnyRule | None = None) -> Server:
   """For each client the mean per class of what the others uploaded in the last round (FD, Jeong et al., 2018, Alg. 1).
 
   Messages are `class_message`s. A class that no other client sent is not valid; the paper divides by the number of the
@@ -30,9 +30,9 @@ def means_of_others(of: str = 'logits', width: int | None = None, rule: AnyRule 
 
   def init(key, groups, variables, data):
     del key
-    many, classes = clients(groups), groups[0].model.classes
-    blank = jnp.zeros((many, classes, vector_width(of, width, groups, data)))
-    state = {'value': blank, 'valid': jnp.zeros((many, classes), bool)}
+    client_count, classes = clients(groups), groups[0].model.classes
+    blank = jnp.zeros((client_count, classes, vector_width(of, width, groups, data)))
+    state = {'value': blank, 'valid': jnp.zeros((client_count, classes), bool)}
     return state if by_class is None else {**state, 'reduced': blank, 'rule': jax.vmap(by_class.init)(blank)}
 
   def reduce(value, valid, memory):

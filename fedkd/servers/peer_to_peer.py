@@ -1,4 +1,4 @@
-"""Servers of peer-to-peer methods: they keep only the messages of the last round, and forward them."""
+"""Message routing of peer-to-peer methods: the messages of the last round go to all others, or to one partner."""
 
 from collections.abc import Callable
 

@@ -1,13 +1,14 @@
-"""What a server makes of reduced probabilities before it sends them: less entropy, or as they are."""
+"""Sharpening of averaged soft labels: entropy reduction, a power, or none."""
 
 from collections.abc import Callable
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 
-from fedkd.errors import check_choice
+from fedkd.checks.ranges import checked
 
-AGGREGATIONS = ('era', 'mean', 'power')
+Aggregation = Literal['era', 'mean', 'power']
 
 
 def era(p: jax.Array, temperature: float = 0.1) -> jax.Array:
@@ -30,11 +31,13 @@ def power(p: jax.Array, exponent: float = 2.0) -> jax.Array:
   return p / jnp.maximum(jnp.sum(p, -1, keepdims=True), tiny)
 
 
-def sharpening(aggregation: str, temperature: float = 0.1, exponent: float = 2.0) -> Callable[[jax.Array], jax.Array]:
+@checked
+def sharpening(
+  aggregation: Aggregation, temperature: float = 0.1, exponent: float = 2.0
+) -> Callable[[jax.Array], jax.Array]:
   """What probabilities [..., C] become: sharper by `era` or by `power`, or as they are ('mean').
 
   Raises:
     ValueError: for another name.
   """
-  check_choice('aggregation', aggregation, AGGREGATIONS)
   return {'era': lambda p: era(p, temperature), 'mean': lambda p: p, 'power': lambda p: power(p, exponent)}[aggregation]

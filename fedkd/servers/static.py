@@ -1,4 +1,4 @@
-"""Static parts of a server's state: they belong to the tree's structure, and no program or checkpoint sees them."""
+"""Static entries of a server's state: they belong to the tree's structure, and no program or checkpoint sees them."""
 
 import dataclasses
 from collections.abc import Hashable

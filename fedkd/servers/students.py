@@ -1,6 +1,7 @@
-"""Models that a server trains on the public images, towards the clients' consensus."""
+"""Server models distilled from the clients' consensus on public images, one per architecture."""
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax
@@ -8,7 +9,7 @@ import jax.numpy as jnp
 import optax
 
 from fedkd import distillation, examples, local
-from fedkd.servers.consensus import lessons, places
+from fedkd.servers.consensus import distillation_targets, places
 from fedkd.types import Data, Masked, Pool, PyTree, Server
 
 
@@ -17,50 +18,54 @@ def images(data: Sequence[Data]) -> jax.Array:
   return data[0].pool.example[examples.public(data[0]).index]
 
 
+class StudentsState(NamedTuple):
+  """The state of the server of a consensus, and a learner per group."""
+
+  consensus: PyTree
+  learners: tuple[local.Learner, ...]
+
+
 def students(
   server: Server,
   tx: optax.GradientTransformation,
-  epochs: int,
-  batch: int,
+  work: local.Work,
   distance: Callable[[jax.Array, jax.Array], jax.Array],
 ) -> Server:
   """`server`, a `consensus`, which also trains a model of every architecture on each new consensus.
 
-  Its state is {'consensus': that of `server`, 'learners': per group}; what is sent is what `server` sends.
+  Its state is a `StudentsState`; what is sent is what `server` sends.
 
   Args:
     tx: optimizer of the models, whose states persist.
-    epochs, batch: passes over the rows of a consensus, and examples per mini-batch.
+    work: examples per mini-batch, and passes over the rows of a consensus.
     distance: as in `distillation.towards`.
   """
 
   def init(key, groups, variables, data):
-    return {
-      'consensus': server.init(key, groups, variables, data),
-      'learners': tuple(local.start(v, tx) for v in variables),
-    }
+    return StudentsState(server.init(key, groups, variables, data), tuple(local.start(v, tx) for v in variables))
 
   def receive(key, t, groups, state, uploads, ids, data):
-    reduced, info = server.receive(key, t, groups, state['consensus'], uploads, ids, data)
-    heard = jnp.any(jnp.concatenate(ids) >= 0)
+    reduced, info = server.receive(key, t, groups, state.consensus, uploads, ids, data)
+    some = jnp.any(jnp.concatenate(ids) >= 0)
     received = {
-      'consensus': Masked(reduced['consensus'], reduced['on']),
-      'last': {'index': Masked(reduced['last'], heard)},
+      'consensus': Masked(reduced.consensus, reduced.has_consensus),
+      'last': {'index': Masked(reduced.consensus_rows, some)},
     }
-    (index, target), many = lessons(received)
+    (index, target), count = distillation_targets(received)
     place = places(data[0])[index]  # among the public images
-    size, key_fit = jnp.where(heard, many, 0), jax.random.fold_in(key, 1)  # equal architectures learn alike
+    taught = (place, target), jnp.where(some, count, 0)
+    key_fit = jax.random.fold_in(key, 1)  # equal architectures learn alike
     learners, losses = [], []
-    for group, learner in zip(groups, state['learners'], strict=True):
+    for group, learner in zip(groups, state.learners, strict=True):
       loss_fn = distillation.towards(group.model, Pool(images(data), place), distance)
-      learner, sums = local.fit(key_fit, learner, tx, loss_fn, (place, target), size, batch, None, epochs, t)
+      learner, sums = local.fit(key_fit, learner, tx, loss_fn, taught, work, t)
       learners.append(learner)
       losses.append(local.report(sums)['distill_loss'])
-    info['server_distill_loss'] = jnp.where(heard, sum(losses) / len(losses), jnp.nan)
-    return {**state, 'consensus': reduced, 'learners': tuple(learners)}, info
+    info['server_distill_loss'] = sum(losses) / len(losses)
+    return StudentsState(reduced, tuple(learners)), info
 
   def send(key, t, groups, state, ids, data):
-    return server.send(key, t, groups, state['consensus'], ids, data)
+    return server.send(key, t, groups, state.consensus, ids, data)
 
   return server._replace(init=init, receive=receive, send=send)
 
@@ -68,4 +73,4 @@ def students(
 def student_of(model: nn.Module, variables: dict, state: PyTree, g: int) -> tuple[nn.Module, dict]:
   """A method's `deployed` where clients use the model that `students` has of their architecture; what they would use
   otherwise is in its variables as 'own'."""
-  return model, {**local.variables(state['learners'][g]), 'own': variables}
+  return model, {**local.variables(state.learners[g]), 'own': variables}

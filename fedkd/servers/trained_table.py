@@ -1,4 +1,4 @@
-"""A server that trains something on the vectors per class that clients have uploaded in this round, and sends it."""
+"""A server that trains a head, or prototypes, on the class vectors that clients upload in a round."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ TableLoss = Callable[[PyTree, jax.Array, jax.Array, jax.Array], Callable]
 
 
 def trained_table(
-  first: Callable, loss: TableLoss, send: ServerSend, tx: optax.GradientTransformation, epochs: int, batch: int
+  first: Callable, loss: TableLoss, send: ServerSend, tx: optax.GradientTransformation, work: local.Work
 ) -> Server:
   """Keeps parameters, which it trains on the uploads of every round with a fresh optimizer.
 
@@ -25,8 +25,7 @@ def trained_table(
     loss: on the round's table, see `TableLoss`.
     send: as `Server.send`; the state also has 'trained', whether there ever were uploads.
     tx: optax optimizer.
-    epochs: passes over the table in every round; 0: nothing is ever learned.
-    batch: vectors per step.
+    work: vectors per step, and passes over the table in every round; with 0 nothing is ever learned.
   """
 
   def init(key, groups, variables, data):
@@ -36,21 +35,20 @@ def trained_table(
     # An empty slot has no valid class.
     pick = lambda of: jnp.concatenate([of(up).reshape(-1, *of(up).shape[2:]) for up in uploads])
     value, valid = pick(lambda up: up['knowledge'].value), pick(lambda up: up['knowledge'].valid)
-    label, many = pick(lambda up: up['label'].value), jnp.sum(valid)
+    label, count = pick(lambda up: up['label'].value), jnp.sum(valid)
     of_batch = loss(state['params'], value, label, valid)
 
     def loss_fn(params, batch_stats, key, rows):
       del key
-      found = of_batch(params, value[rows], label[rows])
-      return found, (batch_stats, local.tally(rows, server_loss=found))
+      mean = of_batch(params, value[rows], label[rows])
+      return mean, (batch_stats, local.tally(rows, server_loss=mean))
 
-    state = {**state, 'trained': state['trained'] | (many > 0)}
-    if not epochs or not len(valid):
+    state = {**state, 'trained': state['trained'] | (count > 0)}
+    if not work.epochs or not len(valid):
       return state, {}
     rows = jnp.argsort(~valid, stable=True)
     learner = local.start({'params': state['params'], 'batch_stats': {}}, tx)
-    learner, sums = local.fit(key, learner, tx, loss_fn, rows, many, batch, epochs=epochs, t=t)
-    server_loss = jnp.where(many > 0, local.report(sums)['server_loss'], jnp.nan)
-    return {**state, 'params': learner.params}, {'server_loss': server_loss}
+    learner, sums = local.fit(key, learner, tx, loss_fn, (rows, count), work, t)
+    return {**state, 'params': learner.params}, {'server_loss': local.report(sums)['server_loss']}
 
   return Server(init, receive, send)

@@ -22,6 +22,7 @@ class GlobalModel(NamedTuple):
 def weights(
   rule: aggregate.AnyRule = aggregate.mean,
   tx: optax.GradientTransformation | None = None,
+  *,
   per_group: bool = False,
 ) -> Server:
   """Holds one set of variables, and replaces it by the rule over all uploads {'params', 'batch_stats', 'count'}.
@@ -119,16 +120,16 @@ def with_uploads(server: Server) -> Server:
   """`server`, one of `weights` for all clients, that also keeps the variables that every client uploaded in the last
   round; for absent clients, what it sent them."""
 
-  def of_all(variables, many):
-    return jax.tree.map(lambda a: jnp.broadcast_to(a, (many, *a.shape)), variables)
+  def of_all(variables, client_count):
+    return jax.tree.map(lambda a: jnp.broadcast_to(a, (client_count, *a.shape)), variables)
 
   def init(key, groups, variables, data):
     state = server.init(key, groups, variables, data)
     return WithUploads(state, of_all(variables_of(state, 0), clients(groups)))
 
   def receive(key, t, groups, state, uploads, ids, data):
-    many = jax.tree.leaves(state.uploads)[0].shape[0]
-    kept = of_all(variables_of(state.server, 0), many)
+    client_count = jax.tree.leaves(state.uploads)[0].shape[0]
+    kept = of_all(variables_of(state.server, 0), client_count)
     for up, slot in zip(uploads, ids, strict=True):
       kept = store_rows(kept, slot, {k: up[k] for k in kept})
     after, info = server.receive(key, t, groups, state.server, uploads, ids, data)

@@ -5,10 +5,9 @@ import pandas as pd
 import pytest
 
 import runs
-from fedkd import analysis, experiment
+from fedkd import analysis, experiment, totals
 from fedkd.analysis import compare, results
 from fedkd.errors import ConfigError
-from fedkd.experiment import totals
 from launch import compare as command
 
 

@@ -85,7 +85,7 @@ def test_other_numbers_of_clients_share_the_models(read, clients):
 @pytest.mark.parametrize(
   ('words', 'match'),
   [
-    (('--config.data.nosuch=1',), r"^data has no field 'nosuch'; it has aligned, .*, ways$"),
+    (('--config.data.nosuch=1',), r"^data has no field 'nosuch'; it has aligned, .*, validation$"),
     (('--config.data.client=1',), r"^data has no field 'client'; it has .*; is it 'clients'\?$"),
     (('--config.rouns=1',), r"^config has no field 'rouns'; .* is it 'rounds'\?$"),
     (('--config.optimizer.name=sgd', '--config.optimizer.eps=1'), r"^optimizer sgd has no field 'eps'; it has .*mom"),

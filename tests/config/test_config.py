@@ -68,7 +68,7 @@ def test_a_model_that_is_an_argument_is_a_block():
   with pytest.raises(ConfigError, match=r"method fml needs a value for 'common'"):
     base.method('fml')
   for wrong, message in (
-    ('MLP', r"method.common='MLP' must be a block such as \{'model': 'MLP', 'hidden': \(32,\)\}"),
+    ('MLP', r"method.common='MLP' has no model; it must be a block such as \{'model': 'MLP'\}"),
     ({'model': 'MLQ'}, r"method.common.model='MLQ' is unknown; choose one of"),
     ({'model': 'MLP', 'width': 3}, r"method.common, a MLP, has no field 'width'; it has hidden"),
     ({'model': 'MLP', 'hidden': (0,)}, r'method.common.hidden\[0\]=0 must be .*at least 1'),
@@ -159,19 +159,22 @@ def bare(filters):
     ('MLP', r"groups\[1\] has no model: 'MLP'; give"),
     ({'model': 'MLP', 'clients': 'x'}, r"groups\[1\].clients='x' must be a whole number"),
     ({'model': 'MLP', 'clients': 1, 'first': 0.5}, r'groups\[1\].first=0.5 must be a whole number'),
-    ({'model': 'TwoConv', 'clients': 4}, r"groups\[1\], a TwoConv, needs a value for 'filters'; add it"),
+    (
+      {'model': 'TwoConv', 'clients': 4},
+      r"groups\[1\], a TwoConv, needs a value for 'filters'; set groups\[1\].filters",
+    ),
     (
       {'model': f'{__name__}:bare', 'clients': 4, 'filters': (2, 2)},
       r"groups\[1\].model='.*:bare' has no field 'classes'; add it, as fedkd/models/__init__.py describes",
     ),
-    ({'model': 'math:pi', 'clients': 4}, r"groups\[1\].model='math:pi' is not a class; give one of MLP"),
+    ({'model': 'math:pi', 'clients': 4}, r"groups\[1\].model='math:pi' is not a function or class; give one of MLP"),
     (
       {'model': 'TwoConv', 'clients': 4, 'filters': (2, 2), 'initialiser': 'he'},
-      r"groups\[1\], a TwoConv, .*: initialiser='he' is unknown; choose one of lecun_normal, glorot_uniform",
+      r"groups\[1\].initialiser='he' is unknown; choose one of lecun_normal, glorot_uniform",
     ),
     (
       {'model': 'ThreeConv', 'clients': 4, 'filters': (8, 16)},
-      r'groups\[1\], a ThreeConv, .*: filters=\(8, 16\) must be 3 whole numbers above 0, one for each convolution',
+      r'groups\[1\], a ThreeConv, cannot be built: filters=\(8, 16\) must be 3 whole numbers above 0, one for each',
     ),
     ({'model': 'TwoConv', 'clients': 4, 'filters': 8}, r'groups\[1\].filters=8 must be a tuple, each a whole number'),
     ({'model': 'TwoConv', 'clients': 4, 'filters': (8, 0)}, r'filters=\(8, 0\) must be 2 whole numbers above 0'),
@@ -208,7 +211,11 @@ def test_the_paper_profile_has_the_papers_numbers():
   assert (config.method.steps, config.method.batch, config.method.alpha) == (3, 50, 1.0)
   assert (config.method.cold_start * 10, config.method.refresh_every * 10) == (10, 100)
   assert (config.optimizer.learning_rate, config.optimizer.eps) == (1e-3, 1e-7)
-  assert (config.data.name, config.data.partition, config.data.normalise) == ('cifar10', 'contiguous', 'mean_image')
+  assert (config.data.name, config.data.partition.name, config.data.normalise) == (
+    'cifar10',
+    'contiguous',
+    'mean_image',
+  )
 
 
 @pytest.mark.parametrize('module', [fedhe_mnist, fedhe_cifar10, fedhe_digits])

@@ -12,7 +12,7 @@ from PIL import Image
 from fedkd.data import sources
 from fedkd.errors import ConfigError
 from fedkd.models import pretrained
-from launch import fuzz_directories
+from launch.tools.fuzz import directories
 
 GREY = np.arange(6 * 16, dtype=np.uint8).reshape(6, 4, 4)
 
@@ -220,7 +220,7 @@ def test_features_that_are_no_json_are_one_sentence(tmp_path):
 def prepared(tmp_path, own_cache):
   """The folder of a set that TensorFlow Datasets can read."""
   pytest.importorskip('array_record')
-  fuzz_directories.prepare(tmp_path / 'sets')
+  directories.prepare(tmp_path / 'sets')
   return tmp_path / 'sets'
 
 

@@ -11,9 +11,9 @@ from test_phase import config, stop_after
 
 import runs
 from fedkd import config as configs
-from fedkd import experiment
+from fedkd import experiment, totals
 from fedkd.errors import ConfigError
-from fedkd.experiment import early_stopping, progress, totals
+from fedkd.experiment import early_stopping, progress
 from fedkd.experiment.build import assembly
 from fedkd.experiment.early_stopping import EarlyStop
 from helpers import assert_same_bits, row

@@ -73,8 +73,8 @@ def test_the_optimizer_of_the_private_phase_is_handed_to_the_revisit(images):
   fedmd = parts.phases[2].init(parts.phases[1].handover(private))
   count = lambda opt: np.asarray(opt[0].count)
   assert count(private.client[0].opt).tolist() == [[2] * 4]  # the steps of its own phase: a fresh optimizer
-  assert count(fedmd.client[0]['learner'].opt).tolist() == [[2] * 4]
-  assert count(fedmd.client[0]['digest_opt']).tolist() == [[0] * 4]
+  assert count(fedmd.client[0].learner.opt).tolist() == [[2] * 4]
+  assert count(fedmd.client[0].digest_opt).tolist() == [[0] * 4]
 
 
 @pytest.mark.slow

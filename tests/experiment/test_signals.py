@@ -11,7 +11,7 @@ import pytest
 import runs
 from fedkd import experiment, files
 from helpers import cases
-from launch.bench import stages
+from launch.tools.speed import stages
 
 ROOT = pathlib.Path(__file__).parents[2]
 CONFIG = """
@@ -48,7 +48,7 @@ def wait_for_checkpoint(process, workdir):
     time.sleep(0.01)
 
 
-@pytest.mark.slow  # launch/crash kills runs at their operations on files in `tests/launch/test_crash.py`
+@pytest.mark.slow  # launch.crash kills runs at their operations on files in `tests/launch/tools/test_crash.py`
 def test_killed_and_interrupted_runs_end_like_an_unbroken_one(command, tmp_path):
   broken = tmp_path / 'broken'
   process = start(command, f'--workdir={broken}')

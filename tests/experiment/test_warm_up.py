@@ -68,7 +68,7 @@ def test_inference_is_as_accurate_as_training_mode_once_the_statistics_are_learn
     net = Preprocessed(narrow(momentum), np.float32(0), np.float32(1 / 8))  # far from a mean of 0, a variance of 1
     start = local.start(net.init(KEY, images.example[:1], False), optax.adam(0.01))
     loss, size = local.supervised(net, images), jnp.int32(90)
-    learner = local.fit(KEY, start, optax.adam(0.01), loss, rows, size, batch=30, steps=30)[0]
+    learner = local.fit(KEY, start, optax.adam(0.01), loss, (rows, size), local.Work(30, 30))[0]
     logits = inference.infer(net, local.variables(learner), images.example, rows)
     training = local.forward(net, learner.params, learner.batch_stats, KEY, images.example[rows])[0]
     return [jnp.mean(x.argmax(-1) == images.label[rows]) for x in (logits, training)]

@@ -23,7 +23,7 @@ def test_without_distillation_it_is_private():
   how = {'epochs': 1, 'batch': 12}
   dsfl = made_with(methods.dsfl(SGD, subset=SUBSET, digest_epochs=0, inference='own', **how)).run()[0].client[0]
   private = made_with(methods.private(SGD, steps=None, rows='unshared', **how)).run()[0].client[0]
-  assert_same_bits(dsfl['learner'], private)
+  assert_same_bits(dsfl.learner, private)
 
 
 @given(distributions, st.sampled_from([0.05, 0.1, 1.0]))
@@ -51,11 +51,11 @@ def test_limits_of_sharpening():
 @pytest.mark.parametrize('aggregation', ['era', pytest.param('mean', marks=pytest.mark.slow)])
 def test_three_rounds_are_those_of_the_twin(aggregation):
   made = made_with(methods.dsfl(SGD, aggregation=aggregation, **TURN))
-  x, y, clients = parties(made, lambda client: client['learner'])
-  server = Party(x, made.state.server['learners'][0])
+  x, y, clients = parties(made, lambda client: client.learner)
+  server = Party(x, made.state.server.learners[0])
   state, public, target, last = made.state, np.asarray(made.data[0].public.index), None, None
   for t in range(3):
-    index = np.asarray(state.server['consensus']['index'])
+    index = np.asarray(state.server.consensus.next_rows)
     assert len(set(index)) == SUBSET
     assert np.isin(index, public).all()
     state, report = made.run(1, state, t, length=1)
@@ -66,7 +66,7 @@ def test_three_rounds_are_those_of_the_twin(aggregation):
       np.testing.assert_allclose(info['loss'][k], party.train(OWN[k], y[OWN[k]]), rtol=1e-4)
     mean = np.mean([party.probabilities(index) for party in clients], 0)
     target, last = softmax(mean / 0.1) if aggregation == 'era' else mean, index
-    np.testing.assert_allclose(state.server['consensus']['consensus'], target, rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(state.server.consensus.consensus, target, rtol=1e-3, atol=1e-5)
     loss = np.mean([server.train(last, target) + (target * np.log(target)).sum(-1).mean() for _ in range(2)])
     np.testing.assert_allclose(report.server['server_distill_loss'][0], loss, rtol=1e-3)
   own = row(made.method.variables(state, 0), 0)
@@ -76,15 +76,15 @@ def test_three_rounds_are_those_of_the_twin(aggregation):
   logits = predict(made.groups[0].model, used, state.server, made.data[0].pool.example[:5])
   assert name == 'own'
   np.testing.assert_allclose(softmax(np.asarray(logits)), clients[0].probabilities(np.arange(5)), rtol=1e-3)
-  assert_alike(state.client[0]['learner'], clients)
+  assert_alike(state.client[0].learner, clients)
 
 
 def test_one_client_hears_its_own_earlier_self():
   made = made_with(methods.dsfl(SGD, aggregation='mean', inference='own', **{**TURN, 'subset': 0}), 1, 1)
   state, _ = made.run()
-  learner, index = row(state.client[0], 0)['learner'], state.server['last']
+  learner, index = row(state.client[0], 0).learner, state.server.consensus_rows
   logits = made.groups[0].model.apply({'params': learner.params}, made.data[0].pool.example[index], False)[0]
-  np.testing.assert_allclose(state.server['consensus'], jax.nn.softmax(logits), rtol=1e-5)
+  np.testing.assert_allclose(state.server.consensus, jax.nn.softmax(logits), rtol=1e-5)
   np.testing.assert_array_equal(np.sort(index), np.sort(made.data[0].public.index))
 
 

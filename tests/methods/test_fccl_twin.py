@@ -34,7 +34,7 @@ def test_three_rounds_are_those_of_the_twin(restart):
   tx = optax.sgd(RATE, MOMENTUM)
   method = methods.fccl(tx, SUBSET, 2, SUBSET, epochs=2, batch=12, restart=restart, **weights)
   made = made_with(method)
-  _, y, clients = parties(made, lambda client: client['learner'])
+  _, y, clients = parties(made, lambda client: client.learner)
   first = [party.logits(own) for party, own in zip(clients, OWN, strict=True)]
   state, last, target = made.state, None, None
 
@@ -44,7 +44,7 @@ def test_three_rounds_are_those_of_the_twin(restart):
     return loss(z, *given)
 
   for t in range(3):
-    index = np.asarray(state.server['index'])
+    index = np.asarray(state.server.next_rows)
     state, report = made.run(1, state, t, length=1)
     info = {name: np.asarray(values)[0] for name, values in report.info[0].items()}
     for k, (party, own) in enumerate(zip(clients, OWN, strict=True)):
@@ -56,5 +56,5 @@ def test_three_rounds_are_those_of_the_twin(restart):
       losses = [minimise(party, own, revisited, y[own], *teachers) for _ in range(2)]
       np.testing.assert_allclose(info['loss'][k], np.mean(losses), rtol=1e-4)
     target, last = np.mean([party.logits(index) for party in clients], 0), index
-    np.testing.assert_allclose(state.server['consensus'], target, rtol=1e-4, atol=1e-5)
-    assert_alike(state.client[0]['learner'], clients)
+    np.testing.assert_allclose(state.server.consensus, target, rtol=1e-4, atol=1e-5)
+    assert_alike(state.client[0].learner, clients)

@@ -24,7 +24,7 @@ def trained_alone(made, t, variables, g=0, opts=None, tx=SGD):
 
   @jax.jit
   def one(key, mine, learner):
-    return local.fit(key, learner, tx, loss_fn, mine.index, mine.size, BATCH, steps=STEPS)[0]
+    return local.fit(key, learner, tx, loss_fn, mine, local.Work(BATCH, STEPS))[0]
 
   learners = []
   for r, client in enumerate(group.ids):

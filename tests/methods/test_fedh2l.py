@@ -165,44 +165,56 @@ def first_rounds(method, rounds=3, **how):
   return made_with(method, rounds=rounds, **how).run()
 
 
-def test_the_mean_over_teachers_not_their_sum():
-  """One teacher, or three alike: the same lesson."""
-  method = fedh2l(local_rows='own')
+TEACHER = {
+  'posterior': jnp.tile(jnp.array([0.7, 0.2, 0.1]), (80, 1)),
+  'accuracy': jnp.float32(0.5),
+  'index': jnp.arange(80, dtype=jnp.int32) + 20,
+}
+
+
+def one_client(method):
+  """A function of messages and who sent them, of the client update after them: (state, info)."""
   made = made_with(method, (1,))
-  client, model = method.client, made.groups[0].model
   data = Data(*(jax.tree.map(lambda a: a[0], part) if i in (1, 3) else part for i, part in enumerate(made.data[0])))
   state = row(made.state.client[0], 0)
-  teacher = {
-    'posterior': jnp.tile(jnp.array([0.7, 0.2, 0.1]), (80, 1)),
-    'accuracy': jnp.float32(0.5),
-    'index': jnp.arange(80, dtype=jnp.int32) + 20,
-  }
 
   @jax.jit
-  def after(state, down):
-    return client.step(jax.random.key(0), 0, model, state, down, data)[::2]
+  def after(down):
+    return method.client.step(jax.random.key(0), 0, made.groups[0].model, state, down, data)[::2]
 
-  def received_from(*valid):
+  def received_from(teacher, *valid):
     wrap = lambda a: PeerMessages(jnp.stack([a if s else a * 0 for s in (False, *valid)]), jnp.array([False, *valid]))
-    return after(state, Download(shared=jax.tree.map(wrap, teacher)))
+    return after(Download(shared=jax.tree.map(wrap, teacher)))
 
-  (one, info), (three, other) = received_from(True, False, False), received_from(True, True, True)
+  return received_from
+
+
+def test_the_mean_over_teachers_not_their_sum():
+  """One teacher, or three alike: the same lesson."""
+  received_from = one_client(fedh2l(local_rows='own'))
+  (one, info), (three, other) = received_from(TEACHER, True, False, False), received_from(TEACHER, True, True, True)
   assert_close(one, three)
   assert float(info['global_phases']) == float(other['global_phases']) == 1
   assert (float(info['examples']), float(other['examples'])) == (160, 320)
   np.testing.assert_allclose(info['kl'], other['kl'], rtol=1e-5)
   # A teacher who is always wrong has no weight, whatever it sends; its labels still count.
-  mute = {**teacher, 'accuracy': jnp.float32(0)}
-  wrap = lambda a: PeerMessages(jnp.stack([a * 0, a]), jnp.array([False, True]))
-  learned_from = lambda p: after(state, Download(shared=jax.tree.map(wrap, {**mute, 'posterior': p})))[0]['learner']
-  assert_close(learned_from(teacher['posterior']), learned_from(teacher['posterior'][:, ::-1]))
+  mute = {**TEACHER, 'accuracy': jnp.float32(0)}
+  learned_from = lambda p: received_from({**mute, 'posterior': p}, True)[0]['learner']
+  assert_close(learned_from(TEACHER['posterior']), learned_from(TEACHER['posterior'][:, ::-1]))
   assert (
     np.abs(
-      learned_from(teacher['posterior']).params['net']['output']['bias']
+      learned_from(TEACHER['posterior']).params['net']['output']['bias']
       - one['learner'].params['net']['output']['bias']
     ).max()
     > 1e-4
   )
+
+
+def test_without_soft_labels_the_true_ones_are_learned_from_alone():
+  received_from = one_client(fedh2l(local_rows='own', kl=False, project='none'))
+  bias = lambda **teacher: received_from({**TEACHER, **teacher}, True)[0]['learner'].params['net']['output']['bias']
+  assert_same_bits(bias(), bias(posterior=TEACHER['posterior'][:, ::-1]))
+  assert np.abs(bias() - bias(index=TEACHER['index'] - 20)).max() > 1e-4  # of other images
 
 
 def permuted(made, client):

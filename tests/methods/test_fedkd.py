@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 
 from fedkd import ledger, local, methods, models
-from fedkd.methods.fedkd import weighed
-from fedkd.servers.low_rank import _decomposed, compress, expand, rank
-from helpers import assert_close, assert_same_bits
+from fedkd.methods.fedkd import confidence_weighted
+from fedkd.servers.low_rank import _decomposed, compress, expand, rank, updates
+from helpers import assert_close, assert_same_bits, bound
+from lone_servers import KEY, groups_of
 from small_nets import NARROW, Normed, in_vectors, made_with
 
 SGD = optax.sgd(0.1)
@@ -100,8 +101,8 @@ def test_without_distillation_and_compression_it_is_private_and_fedavg():
 
 def test_better_models_count_their_distance_more():
   distance, ce = jnp.float32(0.7), jnp.float32(0.9)
-  assert float(weighed(distance, 2 * ce)) * 2 == float(weighed(distance, ce))
-  assert float(weighed(distance, 0 * ce)) == pytest.approx(700)  # and not without a limit
+  assert float(confidence_weighted(distance, 2 * ce)) * 2 == float(confidence_weighted(distance, ce))
+  assert float(confidence_weighted(distance, 0 * ce)) == pytest.approx(700)  # and not without a limit
 
 
 @pytest.mark.parametrize('form', ['code', 'paper'])
@@ -186,6 +187,18 @@ def test_who_was_there_needs_the_change_alone_and_all_end_with_the_same_common_m
   assert set(downs[1]) <= sent
   assert (downs[2][0] < whole, downs[2][1]) == (True, whole)  # client 2 was not there
   assert (downs[4][0] < whole, downs[4][1]) == (True, whole)  # a round with nobody changes nothing
+
+
+def test_the_share_of_the_energy_that_is_kept_rises_in_equal_steps_and_stays():
+  """Of a change whose squared singular values are 0.4, 0.3, 0.2 and 0.1; at 0.35, 0.6, 0.85 and, ever after, 0.85."""
+  server = methods.fedkd(SGD, NARROW, start=0.35, end=0.85, rounds=10, compress=True).server
+  random = np.random.default_rng(0)
+  left, right = (np.linalg.qr(random.normal(size=(n, 4)))[0] for n in (36, 4))
+  kernel = jnp.asarray(left * np.sqrt([0.4, 0.3, 0.2, 0.1]) @ right.T, jnp.float32)
+  state = updates(lambda tree, t: compress(tree, 1.0)).init(KEY, groups_of(1), ({'w': 0 * kernel},), ())
+  upload = {'update': {'w': kernel[None]}, 'count': jnp.array([1]), 'index': jnp.array([0])}
+  receive = jax.jit(lambda t: bound(server).receive(KEY, t, state, (upload,), (jnp.arange(1),))[0])
+  assert [int(receive(t).update['w'].scale.valid.sum()) for t in (0, 5, 10, 30)] == [1, 2, 3, 3]
 
 
 def test_features_that_are_no_vectors_are_not_matched():

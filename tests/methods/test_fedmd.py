@@ -86,24 +86,27 @@ def made_with(method, sizes=(2, 1), rounds=4, **how):
 def test_identical_parties_are_a_fixed_point(loss, monkeypatch):
   """Without revisits: the consensus is everyone's own logits, and digesting it changes nothing."""
   fit = local.fit
-  lessons = lambda rows, size: size if isinstance(rows, tuple) else 0  # a revisit has rows alone
-  monkeypatch.setattr(local, 'fit', lambda *args: fit(*args[:5], lessons(*args[4:6]), *args[6:]))
+  size = lambda rows, size, *_: size if isinstance(rows, tuple) else 0  # a revisit has rows alone
+  digest = lambda examples: (examples[0], size(*examples))
+  monkeypatch.setattr(local, 'fit', lambda *args: fit(*args[:4], digest(args[4]), *args[5:]))
   made = made_with(fedmd(digest_loss=loss), [2])
   state, report = made.run()
-  one = row(made.state.client[0], 0)['learner']
-  logits = inference.infer(made.groups[0].model, local.variables(one), made.data[0].pool.example, state.server['last'])
-  np.testing.assert_allclose(state.server['consensus'], logits, rtol=1e-4, atol=1e-4)
+  one = row(made.state.client[0], 0).learner
+  logits = inference.infer(
+    made.groups[0].model, local.variables(one), made.data[0].pool.example, state.server.consensus_rows
+  )
+  np.testing.assert_allclose(state.server.consensus, logits, rtol=1e-4, atol=1e-4)
   assert np.abs(report.info[0]['distill_loss'][1:]).max() < 1e-5  # nothing is digested in the first round
   if loss != 'mae':  # whose gradient jumps where rounding decides the sign
-    assert_close(state.client[0]['learner'].params, made.state.client[0]['learner'].params, atol=1e-4)
+    assert_close(state.client[0].learner.params, made.state.client[0].learner.params, atol=1e-4)
 
 
 @pytest.mark.slow
 def test_one_party_hears_its_own_logits_and_the_gradient_is_zero():
   made = made_with(fedmd(subset=0), [1], rounds=1)  # which ends before a revisit
   state, _ = made.run()
-  learner = row(state.client[0], 0)['learner']
-  consensus, index = state.server['consensus'], state.server['last']
+  learner = row(state.client[0], 0).learner
+  consensus, index = state.server.consensus, state.server.consensus_rows
   model, image = made.groups[0].model, made.data[0].pool.example
   logits = inference.infer(model, local.variables(learner), image, index)
   np.testing.assert_allclose(consensus, logits, rtol=1e-5, atol=1e-5)
@@ -158,7 +161,7 @@ def apart(made):
     noise = lambda a: jax.random.normal(jax.random.key(a.size + g), a.shape) / 4
     return learner._replace(params=jax.tree.map(lambda a: a + noise(a), learner.params))
 
-  client = tuple({**c, 'learner': shift(c['learner'], g)} for g, c in enumerate(made.state.client))
+  client = tuple(c._replace(learner=shift(c.learner, g)) for g, c in enumerate(made.state.client))
   return made._replace(state=made.state._replace(client=client))
 
 
@@ -173,13 +176,13 @@ def test_three_rounds_are_those_of_the_twin(loss, weights):
   )
   made = apart(made)
   x, y = examples_of(made)
-  parties = [Student(x, y, row(made.state.client[g]['learner'], r)) for g, r in ((0, 0), (0, 1), (1, 0))]
+  parties = [Student(x, y, row(made.state.client[g].learner, r)) for g, r in ((0, 0), (0, 1), (1, 0))]
   trust = np.array(weights or (1, 1, 1)) / np.sum(weights or (1, 1, 1))
   public = np.asarray(made.data[0].public.index)
 
   state, last, consensus = made.state, None, None
   for t in range(4):  # the first only reports
-    index = np.asarray(state.server['index'])
+    index = np.asarray(state.server.next_rows)
     assert len(set(index)) == SUBSET
     assert np.isin(index, public).all()
     assert last is None or (index != last).any()
@@ -192,9 +195,9 @@ def test_three_rounds_are_those_of_the_twin(loss, weights):
       np.testing.assert_allclose(info['loss'], revisited, rtol=1e-4)
     np.testing.assert_array_equal(info['examples'], (SUBSET + 2 * 16) * (t > 0))
     last, consensus = index, np.einsum('k,knc->nc', trust, [party.logits(index) for party in parties])
-    np.testing.assert_array_equal(state.server['last'], last)
-    np.testing.assert_allclose(state.server['consensus'], consensus, rtol=1e-4, atol=1e-4)
-  learners = [row(state.client[g]['learner'], r) for g, r in ((0, 0), (0, 1), (1, 0))]
+    np.testing.assert_array_equal(state.server.consensus_rows, last)
+    np.testing.assert_allclose(state.server.consensus, consensus, rtol=1e-4, atol=1e-4)
+  learners = [row(state.client[g].learner, r) for g, r in ((0, 0), (0, 1), (1, 0))]
   for learner, party in zip(learners, parties, strict=True):
     np.testing.assert_allclose(numbers_of(learner.params), party.w, rtol=1e-4, atol=1e-5)
 
@@ -205,10 +208,10 @@ def test_the_revisit_continues_with_the_optimizer_of_the_phase_before_and_the_di
   params = {'w': jnp.ones(3)}
   used = tx.update({'w': jnp.arange(3.0)}, tx.init(params), params)[1]
   state = client.init(key, None, None, {'params': params, 'batch_stats': {}, 'opt': used})
-  assert_same_bits(state['learner'].opt, used)
-  assert_same_bits(state['digest_opt'], tx.init(params))
+  assert_same_bits(state.learner.opt, used)
+  assert_same_bits(state.digest_opt, tx.init(params))
   fresh = client.init(key, None, None, {'params': params, 'batch_stats': {}})
-  assert_same_bits((fresh['learner'].opt, fresh['digest_opt']), (tx.init(params), tx.init(params)))
+  assert_same_bits((fresh.learner.opt, fresh.digest_opt), (tx.init(params), tx.init(params)))
 
 
 # Who speaks, and what it costs.
@@ -236,12 +239,12 @@ def test_absent_parties_and_silent_rounds_do_not_count():
   made = problem(fedmd(epochs=None, steps=1, weights=(0.0, 1.0)), [LINEAR], [2], plan.Plan((participants,)))
   logits = lambda state, client: inference.infer(
     made.groups[0].model,
-    local.variables(row(state.client[0], client)['learner']),
+    local.variables(row(state.client[0], client).learner),
     made.data[0].pool.example,
-    state.server['last'],
+    state.server.consensus_rows,
   )
   first, _ = made.run(2, length=4)
-  np.testing.assert_allclose(first.server['consensus'], logits(first, 1), rtol=1e-4, atol=1e-4)
+  np.testing.assert_allclose(first.server.consensus, logits(first, 1), rtol=1e-4, atol=1e-4)
   second, _ = made.run(1, first, 2, length=4)
   assert_same_bits(second.server, first.server)
   # Who has no weight speaks alone: there is nothing to agree on, and the consensus stays.
@@ -255,7 +258,7 @@ def test_a_rule_reduces_the_logits_of_the_clients_with_weight():
   logits[3] = np.nan  # has no weight
   receive = jax.jit(made.server.receive)
   state, _ = receive(made.key, 0, made.state.server, ({'knowledge': jnp.asarray(logits)},), (jnp.arange(4),))
-  np.testing.assert_allclose(state['consensus'], np.median(logits[:3], 0), rtol=1e-6)
+  np.testing.assert_allclose(state.consensus, np.median(logits[:3], 0), rtol=1e-6)
 
 
 # Refusals.
@@ -290,4 +293,4 @@ def test_no_public_rows_are_refused():
 
 def test_subset_0_is_all_rows():
   made = made_with(fedmd(subset=0), rounds=1)
-  np.testing.assert_array_equal(np.sort(made.state.server['index']), np.sort(made.data[0].public.index))
+  np.testing.assert_array_equal(np.sort(made.state.server.next_rows), np.sort(made.data[0].public.index))

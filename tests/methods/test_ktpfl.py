@@ -6,7 +6,8 @@ import numpy as np
 import optax
 import pytest
 
-from fedkd import methods, servers
+from fedkd import methods
+from fedkd.methods.ktpfl import _passes
 from fedkd.servers.mixtures import learn, mixing_loss, shares
 from helpers import CLASSES, assert_close, softmax
 from twins import OWN, RATE, assert_alike, made_with, parties
@@ -17,12 +18,12 @@ TURN = {'subset': SUBSET, 'digest_batch': SUBSET, 'epochs': 2, 'batch': 12, 'tem
 K, M = 4, 5
 P = np.random.default_rng(0).dirichlet(np.ones(CLASSES), (K, M))
 HERE = np.ones(K, bool)
-HOW = servers.Learning(rho=0.7, sharpen=5.0, loss='mse', order='before', rate=None)
+HOW = {'rho': 0.7, 'sharpen': 5.0, 'loss': 'mse', 'rate': None}
 
 
 def learned(i, c, p=P, here=HERE, **how):
   args = (jnp.asarray(a, jnp.float32) for a in (c, p[i], p))
-  return np.asarray(learn(*args, jnp.asarray(here), HOW._replace(**how)), float)
+  return np.asarray(learn(*args, jnp.asarray(here), **{**HOW, **how}), float)
 
 
 def in_numpy(i, c, p=P, rho=0.7, sharpen=5.0, rate=None):
@@ -48,9 +49,7 @@ def test_a_row_takes_the_step_of_the_twin(rate):
 
 def test_the_gradient_of_two_clients_from_equal_shares():
   p = P[:2]
-  slope = jax.grad(mixing_loss)(
-    jnp.array([0.5, 0.5]), jnp.asarray(p[0]), jnp.asarray(p), jnp.ones(2, bool), HOW._replace(rho=0.0)
-  )
+  slope = jax.grad(mixing_loss)(jnp.array([0.5, 0.5]), jnp.asarray(p[0]), jnp.asarray(p), jnp.ones(2, bool), 0.0, 'mse')
   away = (p[1] - p[0]) / 2
   np.testing.assert_allclose(slope, [2 * (away * p[j]).sum() / (M * CLASSES) for j in range(2)], rtol=1e-4)
 
@@ -62,7 +61,7 @@ def test_the_divergence_in_numpy_and_its_slope(count):
   mixed = np.tensordot(c, P, 1)
   uneven = here * (c - 1 / count)
   args = (jnp.asarray(a, jnp.float32) for a in (c, P[0], P))
-  loss, slope = jax.value_and_grad(mixing_loss)(*args, jnp.asarray(here), HOW._replace(loss='kl'))
+  loss, slope = jax.value_and_grad(mixing_loss)(*args, jnp.asarray(here), 0.7, 'kl')
   away = (P[0] * np.log(P[0] / mixed)).sum(-1).mean()
   np.testing.assert_allclose(loss, away + 0.7 * (uneven**2).sum(), rtol=1e-5)
   expected = -(P[0] * P / mixed).sum(-1).mean(-1) + 2 * 0.7 * uneven
@@ -94,13 +93,23 @@ def test_rows_stay_positive_and_sum_to_one_and_absent_clients_keep_their_shares(
   np.testing.assert_allclose(mass, 0.9, rtol=1e-6)
 
 
+def test_every_option_of_the_coefficients_reaches_them():
+  made = made_with(methods.ktpfl(SGD, rho=0.9, sharpen=3.0, rate=0.4, **TURN), rounds=1)
+  p = np.random.default_rng(1).dirichlet(np.ones(CLASSES), (3, SUBSET))
+  c = np.array([[0.5, 0.3, 0.2], [0.1, 0.6, 0.3], [0.4, 0.2, 0.4]])
+  state, uploads = made.state.server._replace(coefficient=jnp.float32(c)), ({'knowledge': jnp.float32(p)},)
+  state, _ = jax.jit(made.server.receive)(made.key, 0, state, uploads, (jnp.arange(3),))
+  expected = [in_numpy(i, c[i], p, rho=0.9, sharpen=3.0, rate=0.4)[0] for i in range(3)]
+  np.testing.assert_allclose(state.coefficient, expected, rtol=1e-4)
+
+
 @pytest.mark.parametrize('order', ['before', pytest.param('after', marks=pytest.mark.slow)])
 def test_four_rounds_are_those_of_the_twin(order):
   made = made_with(methods.ktpfl(SGD, order=order, **TURN), rounds=4)
-  _, y, clients = parties(made, lambda client: client['learner'])
+  _, y, clients = parties(made, lambda client: client.learner)
   state, c, last, targets = made.state, np.full((3, 3), 1 / 3), None, None
   for t in range(4):
-    index = np.asarray(state.server['index'])
+    index = np.asarray(state.server.next_rows)
     state, report = made.run(1, state, t, length=1)
     for k, party in enumerate(clients):
       if t:  # divided by the number of classes, and by the temperature
@@ -111,11 +120,18 @@ def test_four_rounds_are_those_of_the_twin(order):
     p, old, last = np.stack([party.probabilities(index, TEMPERATURE) for party in clients]), c, index
     c = np.stack([in_numpy(i, c[i], p)[0] for i in range(3)])
     targets = np.einsum('ij,jmc->imc', c if order == 'before' else old, p)
-    np.testing.assert_allclose(state.server['prediction'], p, rtol=1e-3, atol=1e-5)
-    np.testing.assert_allclose(state.server['coefficient'], c, rtol=2e-3)
+    np.testing.assert_allclose(state.server.prediction, p, rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(state.server.coefficient, c, rtol=2e-3)
     sent = made.server.send(made.key, t + 1, state.server, (jnp.arange(3),))[0].own['consensus']
     np.testing.assert_allclose(sent.value, targets, rtol=1e-3, atol=1e-5)
-  assert_alike(state.client[0]['learner'], clients)
+  assert_alike(state.client[0].learner, clients)
+
+
+@pytest.mark.parametrize('epochs', [1, 2, 5])
+def test_passes_rise_by_one_a_round_and_those_before_are_their_sum(epochs):
+  each = [max(1, min(t, epochs)) for t in range(9)]
+  found = jax.jit(jax.vmap(lambda t: _passes(t, epochs)))(jnp.arange(9))
+  np.testing.assert_array_equal(found, [each, np.cumsum([0, *each[:-1]])])
 
 
 @pytest.mark.slow
@@ -132,9 +148,9 @@ def test_mini_batches_instead_of_passes_are_as_many_in_every_round(how):
 def test_of_rows_of_one_a_client_hears_itself():
   made = made_with(methods.ktpfl(SGD, **TURN), rounds=1)
   state, _ = made.run()
-  server = {**state.server, 'mixing': jnp.eye(3)}
+  server = state.server._replace(mixing=jnp.eye(3))
   sent = made.server.send(made.key, 1, server, (jnp.arange(3),))[0].own['consensus']
-  np.testing.assert_allclose(sent.value, state.server['prediction'], rtol=1e-6)
+  np.testing.assert_allclose(sent.value, state.server.prediction, rtol=1e-6)
 
 
 @pytest.mark.slow
@@ -143,13 +159,13 @@ def test_who_was_away_keeps_its_row_and_is_in_nobodys_mixture():
   made = made_with(methods.ktpfl(SGD, **TURN), participants=participants)
   before, _ = made.run(1, length=3)
   state, _ = made.run(1, before, 1, length=3)
-  old, new = before.server['coefficient'], state.server['coefficient']
+  old, new = before.server.coefficient, state.server.coefficient
   np.testing.assert_array_equal(new[2], old[2])
   np.testing.assert_allclose(new[:2, 2], old[:2, 2], rtol=1e-6)
   np.testing.assert_allclose(new.sum(1), 1, rtol=1e-6)
   down = made.server.send(made.key, 2, state.server, (jnp.array([2]),))[0]
   share = new[2, :2] / new[2, :2].sum()
-  expected = np.einsum('j,jmc->mc', share, state.server['prediction'][:2])
+  expected = np.einsum('j,jmc->mc', share, state.server.prediction[:2])
   assert_close(down.own['consensus'].value[0], expected)
   assert bool(down.shared['last']['index'].valid)  # it does not know the rows
 

@@ -8,6 +8,7 @@ import pytest
 
 from fedkd import losses, methods, servers
 from fedkd.methods.rhfl import symmetric
+from fedkd.servers.confidence_weights import ConfidentState
 from fedkd.types import Data, ExampleIndices, Pool
 from helpers import assert_close, assert_same_bits, bound, softmax
 from lone_servers import KEY
@@ -49,12 +50,12 @@ def test_a_client_receives_what_the_others_predict_by_their_weights():
   server, rows = servers.confident(0, beta=0.5), jnp.arange(4)
   public = ExampleIndices(rows, jnp.int32(4), jnp.int32(-1))
   server = bound(server, data=(Data(Pool(rows, rows), None, public, public=public),))
-  state = {
-    'prediction': jnp.zeros((3, 4, 2)),
+  state = ConfidentState(
+    prediction=jnp.zeros((3, 4, 2)),
     **{name: jnp.zeros(3) for name in ('loss', 'weight')},
-    **{name: jnp.zeros(3, bool) for name in ('known', 'heard')},
-    **{'on': jnp.zeros((), bool), 'last': rows, 'index': rows},
-  }
+    **{name: jnp.zeros(3, bool) for name in ('known', 'participated')},
+    **{'has_consensus': jnp.zeros((), bool), 'consensus_rows': rows, 'next_rows': rows},
+  )
   slots, losses_of = (jnp.array([2, -1, 0, 1]),), np.array([[3.0, 0, 1, 2], [1.0, 0, 0.8, 2]])
   p = RANDOM.dirichlet(np.ones(2), (2, 4, 4))
   assert not np.asarray(server.send(KEY, 0, state, slots)[0].own['consensus'].valid).any()

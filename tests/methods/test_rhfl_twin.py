@@ -24,10 +24,10 @@ def test_three_rounds_are_those_of_the_twin(restart):
   tx, weights = optax.sgd(RATE, MOMENTUM), {'ce': CE, 'rce': RCE, 'beta': BETA}
   method = methods.rhfl(tx, SUBSET, 2, SUBSET, epochs=2, batch=12, restart=restart, **weights)
   made = made_with(method)
-  _, y, clients = parties(made, lambda client: client['learner'])
+  _, y, clients = parties(made, lambda client: client.learner)
   state, last, weight, predicted, lost = made.state, None, None, None, None
   for t in range(3):
-    index = np.asarray(state.server['index'])
+    index = np.asarray(state.server.next_rows)
     state, report = made.run(1, state, t, length=1)
     info = {name: np.asarray(values)[0] for name, values in report.info[0].items()}
     for k, party in enumerate(clients):
@@ -49,7 +49,7 @@ def test_three_rounds_are_those_of_the_twin(restart):
     lost = np.array([symmetric(party.probabilities(OWN[k]), y[OWN[k]])[0].mean() for k, party in enumerate(clients)])
     gain = (before - lost) / lost if t else None
     weight = softmax(1 / 2 + BETA * gain / gain.sum()) if t else np.full(3, 1 / 2)
-    np.testing.assert_allclose(state.server['prediction'], predicted, rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(state.server['loss'], lost, rtol=1e-4)
-    np.testing.assert_allclose(state.server['weight'], weight, rtol=1e-4)
-    assert_alike(state.client[0]['learner'], clients)
+    np.testing.assert_allclose(state.server.prediction, predicted, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(state.server.loss, lost, rtol=1e-4)
+    np.testing.assert_allclose(state.server.weight, weight, rtol=1e-4)
+    assert_alike(state.client[0].learner, clients)

@@ -39,8 +39,8 @@ def step_by_step(made, rounds=ROUNDS):
 def test_without_duration_it_is_dsfl_with_a_power():
   dsfl = made_with(methods.dsfl(SGD, subset=6, aggregation='power', **TURN)).run()[0]
   cached = made_with(scarlet(duration=0)).run()[0]
-  assert_same_bits(cached.client[0]['learner'], dsfl.client[0])
-  assert_same_bits(cached.server['learners'], dsfl.server['learners'])
+  assert_same_bits(cached.client[0].training, dsfl.client[0])
+  assert_same_bits(cached.server.learners, dsfl.server.learners)
 
 
 def test_all_rows_for_ever_are_sent_once():
@@ -58,7 +58,7 @@ def test_the_cache_is_that_of_a_twin(published):
   public, cache, copies = np.asarray(made.data[0].public.index), {}, {}
   state, sent, last = made.state, {}, []
   for t in range(ROUNDS):
-    index = np.asarray(state.server['index'])
+    index = np.asarray(state.server.next_rows)
     asked = {i for i in index if i not in cache or t - cache[i][1] >= duration}
     new, report = made.run(1, state, t, length=1)
     np.testing.assert_array_equal(report.up[0]['knowledge'][0][0], len(asked) * CLASSES)
@@ -67,10 +67,10 @@ def test_the_cache_is_that_of_a_twin(published):
     np.testing.assert_array_equal(report.down[0]['indices'][0][0], indices)
     for i, (_, value) in sent.items():  # what the clients then have
       copies.pop(i, None) if value is None else copies.update({i: value})
-    for i in np.flatnonzero(np.asarray(new.client[0]['cache']['there'][1])):
-      np.testing.assert_array_equal(new.client[0]['cache']['label'][1][i], copies[public[i]])
-    assert {public[i] for i in np.flatnonzero(np.asarray(new.client[0]['cache']['there'][1]))} == set(copies)
-    sent, last, labels = {}, index, np.asarray(new.server['consensus'])
+    for i in np.flatnonzero(np.asarray(new.client[0].cache['there'][1])):
+      np.testing.assert_array_equal(new.client[0].cache['label'][1][i], copies[public[i]])
+    assert {public[i] for i in np.flatnonzero(np.asarray(new.client[0].cache['there'][1]))} == set(copies)
+    sent, last, labels = {}, index, np.asarray(new.server.consensus)
     for i, label in zip(index, labels, strict=True):
       age = None if i not in cache else t - cache[i][1]
       if age is None:
@@ -80,7 +80,7 @@ def test_the_cache_is_that_of_a_twin(published):
         sent[i] = ('label', None)
       elif i not in asked:
         np.testing.assert_array_equal(label, cache[i][0])
-    since = np.asarray(new.server['since'])
+    since = np.asarray(new.server.since)
     assert {public[i]: since[i] for i in np.flatnonzero(since >= 0)} == {i: at for i, (_, at) in cache.items()}
     state = new
   assert any(t < ROUNDS - 1 for _, t in cache.values())  # something was reused
@@ -97,7 +97,7 @@ def test_a_client_that_was_away_receives_what_it_lacks():
   found = step_by_step(made._replace(plan=plan.Plan((late,))))
   knowledge = np.array([down['knowledge'] for _, _, down in found])
   np.testing.assert_array_equal(knowledge[:, 0], [0, 0, 0, PUBLIC * CLASSES, 0, 0])
-  caches = jax.tree.map(np.asarray, found[-1][0].client[0]['cache'])
+  caches = jax.tree.map(np.asarray, found[-1][0].client[0].cache)
   assert caches['there'].all()
   np.testing.assert_array_equal(caches['label'][0], caches['label'][1])
 

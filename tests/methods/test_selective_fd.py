@@ -1,112 +1,21 @@
-"""Selective-FD: which images a client selects, and which labels the server keeps."""
+"""Selective-FD: which labels the server keeps, and how clients learn from them."""
 
-import hypothesis.strategies as st
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from hypothesis import given, settings
 
 from fedkd import methods, models, optimizers, plan, servers
 from fedkd.methods import selectors
-from fedkd.models.base import Preprocessed
 from fedkd.types import Masked
-from helpers import CLASSES, assert_same_bits, bound, pool, problem
+from helpers import CLASSES, assert_same_bits, bound, problem
 from lone_servers import KEY, received
 
 LINEAR = models.MLP((), classes=CLASSES)
 SGD = optax.sgd(0.1)
 TURN = {'subset': 6, 'digest_steps': 2, 'digest_batch': 6, 'steps': 1, 'batch': 8, 'auxiliary': 20}
 ROUNDS = 4
-
-
-# The selector.
-
-
-def in_numpy(known, auxiliary, x, width, regulariser):
-  kernel = lambda a, b: np.exp(-((a[:, None] - b) ** 2).sum(-1) / (2 * width**2))
-  n, m = len(auxiliary), len(known)
-  penalty = n**regulariser
-  right = -kernel(auxiliary, known).sum(1) / (n * m * penalty)
-  weight = np.linalg.solve(kernel(auxiliary, auxiliary) / n + penalty * np.eye(n), right)
-  return kernel(x, auxiliary) @ weight + kernel(x, known).sum(1) / (m * penalty)
-
-
-@pytest.mark.parametrize('regulariser', [-0.5, 0.5])
-def test_the_ratio_is_that_of_numpy_and_padding_does_not_matter(regulariser):
-  rng = np.random.default_rng(0)
-  known, auxiliary, x = rng.normal(size=(7, 5)), rng.uniform(-2, 2, (9, 5)), rng.normal(size=(11, 5))
-  there = np.arange(7) < 4
-  known[4:] = np.nan_to_num(np.inf, posinf=50.0)
-  ratio = jax.jit(lambda x: selectors.kulsif(*map(jnp.asarray, (known, there, auxiliary)), 2.0, regulariser)(x))
-  np.testing.assert_allclose(ratio(x), in_numpy(known[:4], auxiliary, x, 2.0, regulariser), rtol=1e-3)
-
-
-def test_of_one_example_and_itself_the_ratio_is_a_half():
-  """1 / (1 + l), and l = 1 for one example, whatever the exponent."""
-  one = jnp.ones((1, 3))
-  np.testing.assert_allclose(selectors.kulsif(one, jnp.ones(1, bool), one)(one), [0.5], rtol=1e-6)
-
-
-@settings(max_examples=30, deadline=None)
-@given(st.lists(st.floats(-3, 3, width=32), min_size=6, max_size=6), st.integers(1, 6), st.sampled_from([0, 0.25, 1]))
-def test_quantiles_are_those_of_numpy(values, count, share):
-  values, among = np.array(values, np.float32), np.arange(6) >= 6 - count
-  found = selectors.quantile(jnp.asarray(values), jnp.asarray(among), share)
-  np.testing.assert_allclose(found, np.quantile(values[among], share), rtol=1e-4, atol=1e-5)
-
-
-def resembling(made, client, share=0.25, inputs='pixels', auxiliary=200, **how):
-  data, model = made.data[0], made.groups[0].model
-  own = jax.tree.map(lambda a: a[client], data.private)
-  how = {'known': 0.3, 'width': 5.0, 'regulariser': -0.5, **how}
-  variables = made.method.variables(made.state, 0)
-  variables = jax.tree.map(lambda a: a[0], variables)
-  return jax.jit(
-    lambda rows: selectors.resembling(
-      KEY, model, variables, data, own, rows, share=share, inputs=inputs, auxiliary=auxiliary, **how
-    )
-  )
-
-
-@pytest.mark.parametrize('inputs', ['pixels', 'features'])
-def test_clients_of_one_class_select_images_of_that_class(inputs):
-  label = np.asarray(pool().label)
-  parts = [np.flatnonzero(label == c)[:20] for c in range(CLASSES)]
-  made = problem(methods.private(SGD), [LINEAR], [3], plan.synchronous()([3], 1), parts)
-  rows = np.arange(60, 120)
-  for c in range(CLASSES):
-    found = np.asarray(resembling(made, c, inputs=inputs)(rows))
-    assert found[label[rows] == c].mean() > 0.4
-    assert found[label[rows] != c].mean() < 0.2
-
-
-def test_with_the_quantile_0_all_other_own_rows_but_the_least_are_above():
-  made = problem(methods.private(SGD), [LINEAR], [2], plan.synchronous()([2], 1), [np.arange(20), np.arange(20, 30)])
-  for client, rows in ((0, np.arange(20)), (1, np.arange(20, 30))):
-    found = np.asarray(resembling(made, client, share=0.0)(rows))
-    others = len(rows) - int(0.3 * len(rows))
-    assert others - 1 <= found.sum() < len(rows)  # those that the density is estimated from may be above or below
-
-
-def test_of_a_client_whose_rows_are_sorted_by_class_all_classes_are_known():
-  """The 30 % that its density is estimated from, were they the first of its rows, would be of the first class alone."""
-  label = np.asarray(pool().label)
-  parts = [np.concatenate([np.flatnonzero(label == c)[:20] for c in range(2)])]
-  made = problem(methods.private(SGD), [LINEAR], [1], plan.synchronous()([1], 1), parts)
-  rows = np.arange(60, 120)
-  found = np.asarray(resembling(made, 0)(rows))
-  share = [found[label[rows] == c].mean() for c in range(CLASSES)]
-  assert min(share[:2]) > 0.3
-  assert share[2] < 0.2
-
-
-def test_the_box_of_mnist_is_the_published_one():
-  model = Preprocessed(LINEAR, np.float32(255 * 0.1307), np.float32(1 / 255 / 0.3081))
-  low, high = selectors._box(model, jnp.zeros((1, 2, 2, 1), jnp.uint8), None, None, 'pixels')
-  np.testing.assert_allclose([low[0], high[0]], [-0.4242, 2.8215], atol=1e-4)
-  assert low.shape == (4,)
 
 
 # The server.
@@ -147,8 +56,8 @@ def test_one_voter_is_heard_word_for_word_and_a_row_without_votes_is_dropped(con
   np.testing.assert_array_equal(found['consensus'].valid, votes[1])
   np.testing.assert_array_equal(found['consensus'].value[:4], P[1, :4])
   np.testing.assert_array_equal(found['last']['index'].valid, votes[1])
-  (_, target), many = servers.lessons(found)
-  assert int(many) == 4
+  (_, target), count = servers.distillation_targets(found)
+  assert int(count) == 4
   np.testing.assert_array_equal(target[:4], P[1, :4])
 
 
@@ -164,10 +73,10 @@ def test_labels_that_are_not_clear_are_dropped(consensus, ambiguity):
 def test_the_ledger_counts_what_is_selected_and_kept():
   made = problem(methods.selective_fd(SGD, **TURN), [LINEAR], [3], plan.synchronous()([3], ROUNDS))
   public, state, kept = np.asarray(made.data[0].public.index), made.state, 0
-  selected = np.asarray(state.client[0]['selected'])
+  selected = np.asarray(state.client[0].selected)
   assert 0 < selected.mean() < 1
   for t in range(ROUNDS):
-    index = np.asarray(state.server['index'])
+    index = np.asarray(state.server.next_rows)
     mine = selected[:, [list(public).index(i) for i in index]]
     state, report = made.run(1, state, t, length=1)
     numbers = lambda way: sum(np.asarray(n)[0] for n, _ in way[0].values())
@@ -175,7 +84,15 @@ def test_the_ledger_counts_what_is_selected_and_kept():
     np.testing.assert_array_equal(numbers(report.down), kept * (CLASSES + 1) + 6)
     kept = mine.any(0).sum()
     assert int(report.server['labelled_rows'][0]) == kept
-  assert_same_bits(state.client[0]['selected'], made.state.client[0]['selected'])
+  assert_same_bits(state.client[0].selected, made.state.client[0].selected)
+
+
+def test_every_option_of_the_selector_reaches_it(monkeypatch):
+  told = {}
+  monkeypatch.setattr(selectors, 'resembling', lambda *args, **how: told.update(how) or jnp.zeros(12, bool))
+  how = {'known': 0.11, 'auxiliary': 7, 'width': 1.5, 'regulariser': 0.5, 'inputs': 'features'}
+  problem(methods.selective_fd(SGD, subset=6, quantile=0.4, **how), [LINEAR], [3], plan.synchronous()([3], 1))
+  assert told == {'share': 0.4, **how}
 
 
 def test_clients_are_evaluated_as_after_the_distillation_of_the_round():
@@ -184,7 +101,7 @@ def test_clients_are_evaluated_as_after_the_distillation_of_the_round():
   state, target = made.run()[0], np.random.default_rng(0).dirichlet(np.ones(CLASSES), 6)
   assert_same_bits(made.ready(made.state).client, made.state.client)  # there is no consensus yet
   state = with_consensus(state, target)
-  image = np.asarray(made.data[0].pool.example[state.server['last']], float)
+  image = np.asarray(made.data[0].pool.example[state.server.consensus_rows], float)
   x = np.concatenate([(image.reshape(6, -1) - 128) / 64, np.ones((6, 1))], 1)
   before, after = (weights_of(one.client[0]) for one in (state, made.ready(state)))
   for w, found in zip(before, after, strict=True):
@@ -196,12 +113,13 @@ def test_clients_are_evaluated_as_after_the_distillation_of_the_round():
 
 
 def with_consensus(state, target):
-  return state._replace(server={**state.server, 'consensus': jnp.float32(target), 'on': jnp.ones(len(target), bool)})
+  there = state.server._replace(consensus=jnp.float32(target), has_consensus=jnp.ones(len(target), bool))
+  return state._replace(server=there)
 
 
 def weights_of(client):
   """[n, 1 + inputs, C] of the clients' softmax regressions in float64, the bias last."""
-  dense = client['learner']['learner'].params['net']['output']
+  dense = client.training.learner.params['net']['output']
   return np.concatenate([dense['kernel'], dense['bias'][:, None]], 1).astype(float)
 
 
@@ -213,7 +131,7 @@ def test_the_next_update_goes_on_from_the_models_that_were_evaluated():
   made = problem(method, [LINEAR], [3], plan.synchronous()([3], 2))
   state = with_consensus(made.run(1, length=1)[0], np.random.default_rng(0).dirichlet(np.ones(CLASSES), 6))
   ready, after = made.ready(state), made.run(1, state, 1, length=1)[0]
-  assert_same_bits(ready.client[0]['learner'], after.client[0]['learner'])
+  assert_same_bits(ready.client[0].training, after.client[0].training)
   assert np.abs(weights_of(after.client[0]) - weights_of(state.client[0])).max() > 1e-3
 
 

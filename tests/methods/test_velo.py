@@ -10,8 +10,8 @@ import numpy as np
 import optax
 import pytest
 
-from fedkd import aggregate, methods, models, servers, types
-from fedkd.methods.velo import LOSSES, code, elbo, generator, scaled
+from fedkd import aggregate, local, methods, models, servers, types
+from fedkd.methods.velo import LOSSES, active_units, code, elbo, generator, scaled
 from fedkd.types import Masked
 from helpers import assert_close, assert_same_bits, bound, pool, preprocessed
 from lone_servers import KEY, groups_of, uploads_of
@@ -20,13 +20,14 @@ CLASSES, WIDTH, INITIAL = 3, 4, 2
 SLOTS = (jnp.array([0, 1]),)
 
 
-PLAIN = {'latent': 0, 'vae_loss': 'elbo', 'variance': 1.0, 'relu': False, 'width': WIDTH}
+PLAIN = {'latent': 0, 'loss': elbo, 'variance': 1.0, 'relu': False, 'width': WIDTH}
+PLAIN |= {'limit': 50, 'first': 0, 'interval': 1, 'lag': 0, 'tx': optax.adam(1e-2), 'work': local.Work(4, epochs=2)}
 
 
 @functools.cache
 def compiled(interval=1, lag=0):
   """(server, its compiled `receive`)."""
-  server = generator(50, INITIAL, interval, lag, epochs=2, batch=4, rate=1e-2, **PLAIN)
+  server = generator(**{**PLAIN, 'first': INITIAL, 'interval': interval, 'lag': lag})
   return server, jax.jit(bound(server).receive)
 
 
@@ -152,6 +153,14 @@ def test_the_noise_of_the_decoder_in_numpy():
 # What it can draw.
 
 
+def test_units_are_used_if_their_means_vary_inside_a_class():
+  """The first varies by 0.02, the second by 0.005, the third only between classes."""
+  row = np.array([[1, 1, 0, 0, 0], [0, 0, 1, 1, 0]])
+  inside = np.array([1, -1, 1, -1, 9])  # the last is not stored
+  mean = np.stack([np.sqrt(0.02) * inside, np.sqrt(0.005) * inside, [3, 3, 5, 5, 0]], 1)
+  assert float(active_units(jnp.float32(mean + 7), jnp.float32(row), jnp.float32(4))) == 1
+
+
 @pytest.mark.parametrize(
   ('scale', 'variance', 'share', 'active'),
   [
@@ -177,7 +186,8 @@ def test_it_draws_from_the_gaussian_of_each_class(scale, variance, share, active
   deviation = np.array([3.0, 2.0, 0.2, 0.2])
   places = 1000
   value = scale * (mean[:, None] + deviation * rng.normal(size=(CLASSES, places, WIDTH)))
-  server = generator(places, 0, 1, 0, epochs=60, batch=50, rate=3e-3, **{**PLAIN, 'variance': variance})
+  training = {'tx': optax.adam(3e-3), 'work': local.Work(50, epochs=60)}
+  server = generator(**{**PLAIN, **training, 'limit': places, 'variance': variance})
   state = server.init(KEY, groups_of(1, classes=CLASSES), (), ())
   buffer = {
     'value': jnp.asarray(value, jnp.float32),
@@ -205,13 +215,26 @@ def test_every_option_of_the_autoencoder_reaches_it(monkeypatch):
   module, told = sys.modules['fedkd.methods.velo'], []
   bind = inspect.signature(generator).bind
   monkeypatch.setattr(module, 'generator', lambda *args, **how: told.append(bind(*args, **how).arguments) or CLASSES)
-  monkeypatch.setattr(module, 'features_and_logits', lambda logits, features, *rest: features(width=WIDTH))
-  options = {'initial': 3, 'interval': 2, 'latent': 6, 'vae_loss': 'code', 'relu': True}
+  monkeypatch.setattr(module, 'exchanging', lambda tx, logits, features, *_, **__: features(width=WIDTH))
+  options = {'interval': 2, 'latent': 6, 'relu': True}
   cvae = {'lag': 1, 'epochs': 7, 'batch': 8, 'rate': 0.25}
-  methods.velo(optax.sgd(0.1), limits=(10, 20), **options, **{f'cvae_{name}': value for name, value in cvae.items()})
+  cvae = {f'cvae_{name}': value for name, value in cvae.items()}
+  methods.velo(optax.sgd(0.1), limits=(10, 20), initial=3, vae_loss='code', **options, **cvae)
   methods.velo(optax.sgd(0.1), vae_variance=0.5)
-  assert told[0] == {'limit': 10, 'width': WIDTH, 'variance': 1.0, **options, **cvae}
+  tx, length = told[0].pop('tx'), {'first': 3, 'lag': 1, 'work': local.Work(8, epochs=7)}
+  assert told[0] == {'limit': 10, 'width': WIDTH, 'variance': 1.0, 'loss': code, **options, **length}
+  np.testing.assert_allclose(tx.update(1.0, tx.init(1.0))[0], -0.25, rtol=1e-4)
   assert told[1]['variance'] == 0.5
+
+
+@pytest.mark.parametrize(('initial', 'lag', 'first'), [(0, 0, 1), (0, 1, 2), (1, 1, 2), (5, 1, 5)])
+def test_it_first_learns_when_features_are_stored(monkeypatch, initial, lag, first):
+  """Those of round 0 are there in round 1; with a lag they are learned from at the end of that."""
+  module, told = sys.modules['fedkd.methods.velo'], []
+  monkeypatch.setattr(module, 'generator', lambda **how: told.append(how['first']) or CLASSES)
+  monkeypatch.setattr(module, 'exchanging', lambda tx, logits, features, *_, **__: features(width=WIDTH))
+  methods.velo(optax.sgd(0.1), initial=initial, cvae_lag=lag)
+  assert told == [first]
 
 
 def test_before_the_first_training_there_is_no_loss_of_the_autoencoder():
@@ -258,15 +281,16 @@ def test_a_knowledge_rule_reduces_the_latest_logits():
   net = preprocessed(models.MLP((WIDTH,), classes=CLASSES))
   variables = {'batch_stats': {}, **net.init(KEY, images.example[:1], False)}
   group = types.Group('g', net, np.arange(3))
-  state = server.init(KEY, (group,), (variables,), (types.Data(images, None, None),))
+  data = (types.Data(images, None, None),)
+  state, server = server.init(KEY, (group,), (variables,), data), bound(server, (group,), data)
   logits = np.random.default_rng(0).normal(size=(3, CLASSES, CLASSES)).astype(np.float32)
   valid = jnp.ones((3, CLASSES), bool)
   knowledge = {'features': Masked(jnp.ones((3, CLASSES, WIDTH)), valid), 'logits': Masked(jnp.asarray(logits), valid)}
   knowledge['label'] = Masked(jnp.tile(jnp.arange(CLASSES), (3, 1)), valid)
   rows = jax.tree.map(lambda a: jnp.stack([a, a, a]), variables)
   uploads = ({'weights': {**rows, 'count': jnp.ones(3, jnp.int32)}, 'knowledge': knowledge},)
-  state, info = jax.jit(bound(server).receive)(KEY, jnp.int32(0), state, uploads, (jnp.arange(3),))
-  down = bound(server).send(KEY, jnp.int32(1), state, (jnp.arange(3),))[0].shared['knowledge']
+  state, info = jax.jit(server.receive)(KEY, jnp.int32(0), state, uploads, (jnp.arange(3),))
+  down = server.send(KEY, jnp.int32(1), state, (jnp.arange(3),))[0].shared['knowledge']
   np.testing.assert_allclose(down['logits'].value, np.median(logits, 0), rtol=1e-6)
   assert set(info) == {
     'known_classes',

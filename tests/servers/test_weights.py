@@ -185,7 +185,7 @@ def test_without_an_optimizer_the_state_is_the_variables():
 @pytest.mark.parametrize('tx', [None, optax.sgd(1.0), optax.adam(1.0)])
 @pytest.mark.parametrize('rule', [aggregate.mean, aggregate.centred_clipping(1.0)])
 def test_the_global_model_is_what_is_sent(per_group, tx, rule):
-  server = servers.weights(rule, tx, per_group)
+  server = servers.weights(rule, tx, per_group=per_group)
   state = server.init(KEY, groups_of(1, 1), (weights([1.0]), weights([1.0])), ())
   uploads = tuple({**weights([[v]]), 'count': jnp.ones(1, jnp.int32)} for v in (2.0, 4.0))
   ids = (jnp.array([0]), jnp.array([1]))

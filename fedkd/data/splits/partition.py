@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fedkd.checks.ranges import Annotated, Count, Positive, Range, checked
 from fedkd.errors import ConfigError
 
 # What a config may name.
@@ -20,7 +21,7 @@ __all__ = ['by_origin', 'contiguous', 'dirichlet', 'few', 'few_by_origin', 'iid'
 # One stream of random numbers per purpose, so that a seed never draws the same numbers for two of them.
 IID, DIRICHLET, SHARDS, HOLD_OUT, SHARES, FEW, FEW_BY_ORIGIN, WRITERS = range(8)
 MOST_REDRAWS = 1000
-MOST_CONCENTRATION = 1e6  # far beyond, the draw overflows
+Concentration = Annotated[float, Range(above=0, most=10**6)]  # far beyond, the draw overflows
 
 
 def check_clients(labels: np.ndarray, clients: int) -> None:
@@ -39,12 +40,14 @@ def _cut(order, parts) -> list:
   return [np.sort(part) for part in np.array_split(order, parts)]
 
 
+@checked
 def iid(labels: np.ndarray, clients: int, seed: int) -> list[np.ndarray]:
   """A random permutation cut into equal parts."""
   check_clients(labels, clients)
   return _cut(np.random.default_rng([seed, IID]).permutation(len(labels)), clients)
 
 
+@checked
 def contiguous(labels: np.ndarray, clients: int, seed: int) -> list[np.ndarray]:
   """Equal cuts of the rows in their given order, whatever the seed (code of FedHe, Chan and Ngai, 2021)."""
   del seed
@@ -52,7 +55,8 @@ def contiguous(labels: np.ndarray, clients: int, seed: int) -> list[np.ndarray]:
   return _cut(np.arange(len(labels)), clients)
 
 
-def shards(labels: np.ndarray, clients: int, seed: int, per_client: int = 2) -> list[np.ndarray]:
+@checked
+def shards(labels: np.ndarray, clients: int, seed: int, per_client: Positive = 2) -> list[np.ndarray]:
   """Rows sorted by label, cut into clients * per_client shards, `per_client` random ones for each client.
 
   McMahan et al., Communication-efficient learning of deep networks from decentralized data, 2017. Rows of one
@@ -63,8 +67,6 @@ def shards(labels: np.ndarray, clients: int, seed: int, per_client: int = 2) -> 
   """
   check_clients(labels, clients)
   count = clients * per_client
-  if per_client < 1:
-    raise ConfigError(f'per_client={per_client} must be at least 1')
   if count > len(labels):
     raise ConfigError(
       f'data.clients={clients} with {per_client} shards each need {count} examples, of which there are {len(labels)}; '
@@ -77,8 +79,9 @@ def shards(labels: np.ndarray, clients: int, seed: int, per_client: int = 2) -> 
   return [np.sort(np.concatenate([pieces[i] for i in own])) for own in dealt]
 
 
+@checked
 def dirichlet(
-  labels: np.ndarray, clients: int, seed: int, concentration: float = 0.5, smallest: int = 10
+  labels: np.ndarray, clients: int, seed: int, concentration: Concentration = 0.5, smallest: Positive = 10
 ) -> list[np.ndarray]:
   """Label skew: every class is cut in random proportions from a symmetric Dirichlet distribution.
 
@@ -97,8 +100,7 @@ def dirichlet(
       one that MOST_REDRAWS draws do not reach.
   """
   check_clients(labels, clients)
-  check_concentration(concentration)
-  if smallest < 1 or smallest * clients > len(labels):
+  if smallest * clients > len(labels):
     raise ConfigError(
       f'data.smallest={smallest} examples for each of data.clients={clients} are not available from {len(labels)}; '
       f'set data.smallest between 1 and {len(labels) // clients}, or lower data.clients'
@@ -109,15 +111,6 @@ def dirichlet(
     if min(map(len, parts)) >= smallest:
       return parts
   raise no_split(labels, clients, concentration, smallest)
-
-
-def check_concentration(concentration: float) -> None:
-  """Raises ConfigError for a concentration of which no Dirichlet distribution can be drawn."""
-  if not 0 < concentration <= MOST_CONCENTRATION:
-    raise ConfigError(
-      f'data.concentration={concentration} must be above 0 and at most {MOST_CONCENTRATION:g}; 0.5 is usual, and '
-      'data.partition=iid is its limit for large ones'
-    )
 
 
 def no_split(labels: np.ndarray, clients: int, concentration: float, smallest: int) -> ConfigError:
@@ -150,6 +143,7 @@ def _dirichlet_draw(rng, labels, clients, concentration) -> list:
   return [np.flatnonzero(owner == k) for k in range(clients)]
 
 
+@checked
 def by_origin(labels: np.ndarray, clients: int, seed: int, origin: np.ndarray | None) -> list[np.ndarray]:
   """Client k owns the rows of origin k (its domain), whatever the seed.
 
@@ -173,7 +167,8 @@ def by_origin(labels: np.ndarray, clients: int, seed: int, origin: np.ndarray | 
   return [np.flatnonzero(origin == k) for k in range(clients)]
 
 
-def few(labels: np.ndarray, clients: int, seed: int, per_class: int = 3) -> list[np.ndarray]:
+@checked
+def few(labels: np.ndarray, clients: int, seed: int, per_class: Positive = 3) -> list[np.ndarray]:
   """`per_class` random rows of each class for each client, disjoint; the rest have no owner (FedMD, iid).
 
   Raises:
@@ -187,8 +182,9 @@ def few(labels: np.ndarray, clients: int, seed: int, per_class: int = 3) -> list
   return list(np.sort(dealt, axis=1))
 
 
+@checked
 def few_by_origin(
-  labels: np.ndarray, clients: int, seed: int, origin: np.ndarray | None, per_class: int = 20
+  labels: np.ndarray, clients: int, seed: int, origin: np.ndarray | None, per_class: Positive = 20
 ) -> list[np.ndarray]:
   """Client i gets `per_class` random rows of each class among those of origin i mod O (FedMD, non-iid).
 
@@ -212,8 +208,6 @@ def few_by_origin(
 
 
 def _check_per_class(labels, per_class, clients, where, classes=None):
-  if per_class < 1:
-    raise ConfigError(f'data.per_class={per_class} must be at least 1')
   for c in np.unique(labels) if classes is None else classes:
     count = np.count_nonzero(labels == c)
     if count < clients * per_class:
@@ -223,8 +217,9 @@ def _check_per_class(labels, per_class, clients, where, classes=None):
       )
 
 
+@checked
 def writers(
-  labels: np.ndarray, clients: int, seed: int, origin: np.ndarray | None, minimum: int = 18
+  labels: np.ndarray, clients: int, seed: int, origin: np.ndarray | None, minimum: Count = 18
 ) -> list[np.ndarray]:
   """Every client is one random origin, a writer, with at least `minimum` rows, and owns all of them (FedMD, non-iid).
 

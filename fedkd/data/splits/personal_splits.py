@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedkd.data.splits.partition import MOST_REDRAWS, check_clients, check_concentration, dirichlet_counts, no_split
+from fedkd.checks.ranges import Count, Positive, Ratio, checked
+from fedkd.data.splits.partition import MOST_REDRAWS, Concentration, check_clients, dirichlet_counts, no_split
 from fedkd.errors import ConfigError
 
 __all__ = ['fedgen_dirichlet', 'inner_dirichlet', 'lg_shards', 'n_way', 'uneven_classes']  # what a config may name
@@ -46,16 +47,17 @@ def _sorted(train, test, offset) -> Parts:
   return parts
 
 
+@checked
 def n_way(
   labels: np.ndarray,
   clients: int,
   seed: int,
   test_labels: np.ndarray,
-  ways: int = 3,
-  stdev: float = 2,
-  shots: int = 100,
-  stride: int = 110,
-  test_shots: int = 40,
+  ways: Positive = 3,
+  stdev: Count = 2,
+  shots: Positive = 100,
+  stride: Positive = 110,
+  test_shots: Positive = 40,
   legacy_shots: bool = True,
 ) -> Parts:
   """About `ways` classes per client with about `shots` rows of each (FedProto, Tan et al., 2022).
@@ -109,7 +111,8 @@ def _check_strides(labels, needed, field, value, clients, what, classes=None):
     )
 
 
-def uneven_classes(labels: np.ndarray, clients: int, seed: int, test_labels: np.ndarray, ways: int = 2) -> Parts:
+@checked
+def uneven_classes(labels: np.ndarray, clients: int, seed: int, test_labels: np.ndarray, ways: Positive = 2) -> Parts:
   """`ways` classes per client, in uneven shares of each class (FedGH, Yi et al., 2023; FedMRL, Yi et al., 2024).
 
   A class has ways * clients / C slots, with shares drawn from U(0.4, 0.6) and normalised. One after the other,
@@ -148,8 +151,9 @@ def _slots(clients, classes, each, field) -> int:
   return clients * each // classes
 
 
+@checked
 def inner_dirichlet(
-  labels: np.ndarray, clients: int, seed: int, test_labels: np.ndarray, concentration: float = 0.5
+  labels: np.ndarray, clients: int, seed: int, test_labels: np.ndarray, concentration: Concentration = 0.5
 ) -> Parts:
   """Clients of equal size whose label shares are from a Dirichlet distribution (DS-FL and SCARLET, after FedLab).
 
@@ -158,7 +162,6 @@ def inner_dirichlet(
   data set. The test set is divided in the same way with the same priors.
   """
   check_clients(labels, clients)
-  check_concentration(concentration)
   classes, rng = _classes(labels), np.random.default_rng([seed, INNER])
   prior = np.cumsum(rng.dirichlet(np.full(classes, concentration), clients), 1)
   return _sorted(
@@ -183,14 +186,15 @@ def _filled(rng, labels, prior, classes) -> list:
   return parts
 
 
+@checked
 def fedgen_dirichlet(
   labels: np.ndarray,
   clients: int,
   seed: int,
   test_labels: np.ndarray,
-  concentration: float = 0.5,
-  ratio: float = 0.5,
-  smallest: int = 10,
+  concentration: Concentration = 0.5,
+  ratio: Ratio = 0.5,
+  smallest: Positive = 10,
   all_labels: bool = False,
 ) -> Parts:
   """Label skew of a share of the rows (FedGen, Zhu, Hong, Zhou, 2021).
@@ -203,9 +207,6 @@ def fedgen_dirichlet(
     ConfigError: also for a ratio outside (0, 1], or a `smallest` that MOST_REDRAWS draws do not reach.
   """
   check_clients(labels, clients)
-  check_concentration(concentration)
-  if not 0 < ratio <= 1:
-    raise ConfigError(f'data.ratio={ratio} must be above 0 and at most 1; FedGen has 0.5 for MNIST')
   classes, rng = _classes(labels), np.random.default_rng([seed, FEDGEN])
   most = ratio * len(labels) / clients
   for _ in range(MOST_REDRAWS):
@@ -233,7 +234,8 @@ def fedgen_dirichlet(
   return _sorted(train, test, len(labels))
 
 
-def lg_shards(labels: np.ndarray, clients: int, seed: int, test_labels: np.ndarray, per_client: int = 2) -> Parts:
+@checked
+def lg_shards(labels: np.ndarray, clients: int, seed: int, test_labels: np.ndarray, per_client: Positive = 2) -> Parts:
   """`per_client` shards of one label each for every client (LG-FedAvg, Liang et al., 2020).
 
   Every class is cut, in the order of the data set, into per_client * clients / C equal pieces; labels are shuffled and

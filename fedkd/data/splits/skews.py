@@ -8,7 +8,8 @@ no owner. All draws are from the split's own generator: equal in distribution to
 
 import numpy as np
 
-from fedkd.data.splits.partition import check_clients, check_concentration, dirichlet_counts, no_split
+from fedkd.checks.ranges import Positive, checked
+from fedkd.data.splits.partition import Concentration, check_clients, dirichlet_counts, no_split
 from fedkd.errors import ConfigError
 
 __all__ = ['exdir', 'feddf_dirichlet', 'kt_pfl', 'pathological']  # what a config may name
@@ -24,6 +25,11 @@ FIRST, EXTRA, SPREAD = (
 )  # rows of each label at first, added at random, and of the log-normal (KT-pFL)
 
 
+def _check_ways(ways, classes):
+  if ways > classes:
+    raise ConfigError(f'data.ways={ways} must be between 1 and the {classes} classes of the data')
+
+
 def _ascending(parts) -> list:
   parts = [np.sort(np.concatenate([np.zeros(0, np.int64), *pieces])).astype(np.int64) for pieces in parts]
   if empty := [k for k, part in enumerate(parts) if not len(part)]:
@@ -31,8 +37,9 @@ def _ascending(parts) -> list:
   return parts
 
 
+@checked
 def pathological(
-  labels: np.ndarray, clients: int, seed: int, ways: int = 2, balanced: bool = False
+  labels: np.ndarray, clients: int, seed: int, ways: Positive = 2, balanced: bool = False
 ) -> list[np.ndarray]:
   """`ways` consecutive classes for every client (PFLlib, HtFLlib, FedTGP).
 
@@ -44,8 +51,7 @@ def pathological(
   """
   check_clients(labels, clients)
   classes, rng = int(labels.max()) + 1, np.random.default_rng([seed, PATHOLOGICAL])
-  if not 1 <= ways <= classes:
-    raise ConfigError(f'data.ways={ways} must be between 1 and the {classes} classes of the data')
+  _check_ways(ways, classes)
   quota, parts = np.full(clients, ways), [[] for _ in range(clients)]
   least = min(LEAST, len(labels) / clients / 2)
   for c in range(classes):
@@ -65,8 +71,14 @@ def pathological(
   return _ascending(parts)
 
 
+@checked
 def exdir(
-  labels: np.ndarray, clients: int, seed: int, ways: int = 2, concentration: float = 0.1, smallest: int = 10
+  labels: np.ndarray,
+  clients: int,
+  seed: int,
+  ways: Positive = 2,
+  concentration: Concentration = 0.1,
+  smallest: Positive = 10,
 ) -> list[np.ndarray]:
   """`ways` random classes for every client, each cut in Dirichlet proportions among its holders (PFLlib's exdir).
 
@@ -77,10 +89,8 @@ def exdir(
     ConfigError: also for more classes than there are, too few clients to hold all, or a `smallest` that is not reached.
   """
   check_clients(labels, clients)
-  check_concentration(concentration)
   classes, rng = int(labels.max()) + 1, np.random.default_rng([seed, EXDIR])
-  if not 1 <= ways <= classes:
-    raise ConfigError(f'data.ways={ways} must be between 1 and the {classes} classes of the data')
+  _check_ways(ways, classes)
   if ways * clients < classes:
     raise ConfigError(
       f'data.ways={ways} for data.clients={clients} cannot hold {classes} classes; raise data.ways or data.clients'
@@ -102,7 +112,10 @@ def exdir(
   raise no_split(labels, clients, concentration, smallest)
 
 
-def feddf_dirichlet(labels: np.ndarray, clients: int, seed: int, concentration: float = 1.0) -> list[np.ndarray]:
+@checked
+def feddf_dirichlet(
+  labels: np.ndarray, clients: int, seed: int, concentration: Concentration = 1.0
+) -> list[np.ndarray]:
   """Clients of equal size, cut out of a Dirichlet split of blocks of ten workers (FedDF, Lin et al., 2020).
 
   All rows are shuffled and dealt to blocks of ten workers. In a block every class is cut in Dirichlet proportions among
@@ -113,7 +126,6 @@ def feddf_dirichlet(labels: np.ndarray, clients: int, seed: int, concentration: 
     ConfigError: also for fewer than ten clients, or a concentration with which no draw is even enough.
   """
   check_clients(labels, clients)
-  check_concentration(concentration)
   if clients < BLOCK:
     raise ConfigError(
       f'data.clients={clients} is less than a block of {BLOCK}; raise it, or set data.partition=dirichlet'
@@ -148,7 +160,8 @@ def _block(rng, labels, rows, workers, concentration) -> list:
   )
 
 
-def kt_pfl(labels: np.ndarray, clients: int, seed: int, ways: int = 3) -> list[np.ndarray]:
+@checked
+def kt_pfl(labels: np.ndarray, clients: int, seed: int, ways: Positive = 3) -> list[np.ndarray]:
   """`ways` neighbouring labels for every client, of log-normal sizes (KT-pFL, Zhang et al., 2021).
 
   Client k has the labels (k + j) mod C: the first ten rows left of each, and then 2 (x + u) more where the label has
@@ -159,8 +172,7 @@ def kt_pfl(labels: np.ndarray, clients: int, seed: int, ways: int = 3) -> list[n
   """
   check_clients(labels, clients)
   classes, rng = int(labels.max()) + 1, np.random.default_rng([seed, KT_PFL])
-  if not 1 <= ways <= classes:
-    raise ConfigError(f'data.ways={ways} must be between 1 and the {classes} classes of the data')
+  _check_ways(ways, classes)
   rows, used = [np.flatnonzero(labels == c) for c in range(classes)], np.zeros(classes, int)
   own = (np.arange(clients)[:, None] + np.arange(ways)) % classes
   counts = np.array([len(of) for of in rows])

@@ -8,20 +8,21 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedkd import config as configs
-from fedkd import methods, sharding
-from fedkd.checks import blame
+from fedkd import sharding
+from fedkd.checks import blame, returned
 from fedkd.checks.kinds import THREEFRY
 from fedkd.data import sources
 from fedkd.errors import ConfigError
-from fedkd.experiment.hosts import devices, hosts
 from fedkd.experiment import offloaded_phase, phase, warm_up
-from fedkd.experiment.storage import warm_start
 from fedkd.experiment.build.checks import check_batches, check_states, make_early_stop
-from fedkd.experiment.build.groups import make_groups
 from fedkd.experiment.build.from_config import load_data, make_blocks, make_method, make_plan, make_split
+from fedkd.experiment.build.groups import make_groups
+from fedkd.experiment.hosts import devices
 from fedkd.experiment.programs import ExecutionOptions, Task
+from fedkd.experiment.storage import warm_start
 from fedkd.federation import Federation, everybodys, table
 from fedkd.models import pretrained
+from fedkd.models.base import class_of
 from fedkd.models.initial import group_variables
 from fedkd.types import ExampleIndices, Pool
 
@@ -55,6 +56,7 @@ def build(config, beside='.', dry=False, evaluate=None) -> Experiment:
   Raises:
     ConfigError: in one sentence, for anything that cannot run.
   """
+  config = configs.migrate(config)
   configs.check(config)
   mesh = devices.mesh(config.devices)  # before anything else starts JAX
   source = load_data(config)
@@ -90,17 +92,13 @@ def build(config, beside='.', dry=False, evaluate=None) -> Experiment:
     plan = make_plan(rhythm, sizes, block.rounds)
     keys = jnp.stack([jax.random.fold_in(jax.random.key(seed, impl=THREEFRY), 1 + p) for seed in config.seeds])
     task = Task(configs.label(block.method), method, plan, block.rounds, keys, federation, watched, before, options)
-    try:
+    factory = configs.resolve(block.method['name'], configs.KINDS['method'].choices, 'method.name')
+    blamed = [('method', factory), *(('model', class_of(g.model)) for g in groups)]
+    with returned.explained(blamed, f'method {configs.label(block.method)} does not fit its models or messages:'):
       if config.client_store:
         one = offloaded_phase.make(task, config.client_store)
       else:
         one = phase.make(task, mesh, bool(stops[p]))
-    except ConfigError as error:
-      raise ConfigError(str(error)) from error  # without the notes that JAX adds
-    except Exception as error:
-      if hosts.lost(error):  # not the method's fault
-        raise
-      raise _misfit(block, groups, error) from error
     phases.append(one)
     if p < len(config.before):
       before = jax.eval_shape(one.handover, one.state)
@@ -108,18 +106,6 @@ def build(config, beside='.', dry=False, evaluate=None) -> Experiment:
     check_states(one.saved, config.data.clients)
   learned = federation, watched, variables, tuple(phases), tuple(stops), decay
   return Experiment(config, source, splits, groups, *learned)
-
-
-def _misfit(block, groups, error):
-  """The ConfigError for an error while a round was traced; the error itself where it is none of a user's."""
-  name = configs.resolve(block.method['name'], configs.functions(methods), 'method.name')
-  for what, function in [('method', name), *(('model', type(getattr(g.model, 'net', g.model))) for g in groups)]:
-    if blame.is_foreign(function) and blame.raised_in(function, error):
-      return ConfigError(blame.raised(what, function, error))
-  if isinstance(error, ValueError):
-    reason = str(error).split('\n')[0]
-    return ConfigError(f'method {configs.label(block.method)} does not fit its models or messages: {reason}')
-  return error
 
 
 def initialisers(groups, example, compiler_options=None, initial='equal') -> tuple:
@@ -143,15 +129,9 @@ def initial_shapes(groups, made, seeds) -> tuple:
   """
 
   def of_group(group, init):
-    try:
+    net = class_of(group.model)
+    with blame.guard(f'groups, {group.name}: model', net, f'groups, {group.name}'):
       shapes = init.eval_shape(jax.random.key(0, impl=THREEFRY))
-    except Exception as error:
-      net = type(getattr(group.model, 'net', group.model))
-      if blame.is_foreign(net):
-        raise ConfigError(blame.raised(f'groups, {group.name}: model', net, error)) from error
-      if not isinstance(error, ValueError | TypeError):
-        raise
-      raise ConfigError(f'groups, {group.name}: {str(error).splitlines()[0]}') from error
     return jax.tree.map(lambda s: jax.ShapeDtypeStruct((len(seeds), *s.shape), s.dtype), shapes)
 
   return tuple(map(of_group, groups, made))

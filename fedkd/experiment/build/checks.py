@@ -8,8 +8,8 @@ import jax
 from fedkd import config as configs
 from fedkd.checks import ranges
 from fedkd.errors import ConfigError
-from fedkd.experiment.hosts import devices, hosts
 from fedkd.experiment import early_stopping
+from fedkd.experiment.hosts import devices, hosts
 
 
 def check_workdir(workdir):

@@ -8,15 +8,13 @@ import optax
 from fedkd import codecs, optimizers, schedules
 from fedkd import config as configs
 from fedkd.checks import blame
-from fedkd.data.splits import personal_splits, partition, skews, split
 from fedkd.data import sources
+from fedkd.data.splits import split
 from fedkd.errors import ConfigError
 from fedkd.experiment.build.groups import OPTIMIZER_FIELDS
 from fedkd.plan import Plan
 from fedkd.types import Method
 
-PARTITIONS = configs.functions(partition) | configs.functions(skews) | configs.functions(personal_splits)
-GIVEN = ('labels', 'clients', 'seed')  # what every partition is passed
 PHASE_FIELDS = ('rounds', 'early_stop')  # of an entry of `before`; its other fields are the method's
 
 
@@ -45,7 +43,7 @@ def load_data(config) -> sources.Source:
   keep, angles = configs.freeze(config.data.keep), configs.freeze(config.data.angles)
   private = sources.load(config.data.name, where, config.data.label, keep, size, angles, limit)
   private = fit(_some(private, config.data.rows, 'data.rows'))
-  if config.data.merge_test or _tests_its_own(_partition(config)):
+  if config.data.merge_test or _tests_its_own(config):
     private = sources.merged(private, trainable=config.data.merge_test)
   if not config.data.public:
     return private
@@ -53,13 +51,10 @@ def load_data(config) -> sources.Source:
   return sources.combine(private, fit(_some(public, config.data.public_rows, 'data.public_rows')))
 
 
-def _partition(config):
-  return configs.resolve(config.data.partition, PARTITIONS, 'data.partition')
-
-
-def _tests_its_own(make) -> bool:
-  """Whether a partition takes official test rows for its clients' own."""
-  return 'test_labels' in configs.fields(make)
+def _tests_its_own(config) -> bool:
+  """Whether the partition takes official test rows for its clients' own."""
+  choices = configs.KINDS['data.partition'].choices
+  return 'test_labels' in configs.fields(configs.resolve(config.data.partition.name, choices, 'data.partition.name'))
 
 
 def _some(source, limit, field) -> sources.Source:
@@ -75,31 +70,22 @@ def _some(source, limit, field) -> sources.Source:
 
 
 def make_split(config, source, seed) -> split.Split:
-  """Who owns which rows, by the config's partitioner, and what they are used for, by its protocol."""
-  make = _partition(config)
-  if _tests_its_own(make):
+  """Who owns which rows, by the config's partition, and what they are used for, by its protocol."""
+  has_tests = _tests_its_own(config)
+  if has_tests:
     _check_tests(config)
   end = len(source.train_label) - source.public
   own = end - source.tested
-  known = {'origin': None if source.origin is None else source.origin[:own], **config.data}
-  known['test_labels'] = source.train_label[own:end]
-  extra = {name: known[name] for name in configs.fields(make, GIVEN) if name in known}
-  configs.check_call(_field(config, 'partition'), make, GIVEN, extra)
-  parts = blame.call('data.partition', make, source.train_label[:own], config.data.clients, seed, **extra)
-  parts, tests = parts if _tests_its_own(make) else (parts, None)
-  if blame.is_foreign(make) or tests:
-    _check_parts(make, parts, config.data.clients, own)
+  known = {'origin': None if source.origin is None else source.origin[:own], 'test_labels': source.train_label[own:end]}
+  parts = configs.build(
+    'data.partition', config.data.partition, source.train_label[:own], config.data.clients, seed, **known
+  )
+  parts, tests = parts if has_tests else (parts, None)
+  _check_parts(config, parts, own)
   if tests:
-    _check_parts(make, tests, config.data.clients, end, own)
-  protocol = configs.resolve(config.data.protocol, configs.functions(split), 'data.protocol')
-  shares = {name: config.data[name] for name in ('validation', 'public_share', 'test_share', 'aligned')}
-  configs.check_call(_field(config, 'protocol'), protocol, ('source', 'parts', 'seed', *shares))
-  made = blame.call('data.protocol', protocol, source, parts, seed, *shares.values())
-  if not isinstance(made, split.Split):
-    raise ConfigError(
-      f'data.protocol {blame.name_of(protocol)}{blame.place(protocol)} returned {type(made).__name__}; let it return a '
-      'fedkd.data.splits.split.Split'
-    )
+    _check_parts(config, tests, end, own)
+  shares = [config.data[name] for name in ('validation', 'public_share', 'test_share', 'aligned')]
+  made = configs.build('data.protocol', {'name': config.data.protocol}, source, parts, seed, *shares)
   return made._replace(test=tests) if tests else made
 
 
@@ -108,21 +94,20 @@ def _check_tests(config):
   for field in ('test_share', 'merge_test'):
     if config.data[field]:
       raise ConfigError(
-        f'data.{field}={config.data[field]} cannot be combined with {_field(config, "partition")}, whose clients have '
-        f'test rows out of the official test set; set it to {type(config.data[field])(0)}'
+        f'data.{field}={config.data[field]} cannot be combined with '
+        f'data.partition={configs.label(config.data.partition)!r}, whose clients have test rows out of the official '
+        f'test set; set it to {type(config.data[field])(0)}'
       )
 
 
-def _field(config, name) -> str:
-  return f'data.{name}={configs.to_json(config.data[name])!r}'
-
-
-def _check_parts(make, parts, clients, count, first=0):
+def _check_parts(config, parts, count, first=0):
   """Checks what a partition returned: rows from `first` to below `count`."""
-  what = f'data.partition {blame.name_of(make)}{blame.place(make)} returned'
+  what, clients = f'data.partition {configs.label(config.data.partition)} returned', config.data.clients
   if not isinstance(parts, list | tuple) or len(parts) != clients:
-    many = len(parts) if isinstance(parts, list | tuple) else type(parts).__name__
-    raise ConfigError(f'{what} {many} for data.clients={clients}; let it return one array of row numbers per client')
+    returned = len(parts) if isinstance(parts, list | tuple) else type(parts).__name__
+    raise ConfigError(
+      f'{what} {returned} for data.clients={clients}; let it return one array of row numbers per client'
+    )
   for k, part in enumerate(map(np.asarray, parts)):
     if part.ndim != 1 or not np.issubdtype(part.dtype, np.integer) or not len(part):
       raise ConfigError(f'{what} {part.dtype}{list(part.shape)} for client {k}; let it be row numbers, at least one')
@@ -140,17 +125,10 @@ def make_plan(values, sizes, rounds) -> Plan:
   """
   planner = configs.build('plan', values)
   try:
-    made = planner(sizes, rounds)
-  except ConfigError:
-    raise
+    with blame.guard('plan', planner, f'plan {configs.label(values)} cannot be built'):
+      made = planner(sizes, rounds)
   except MemoryError as error:
     raise ConfigError(f'rounds={rounds} of {sum(sizes)} clients are too many for memory; lower them') from error
-  except Exception as error:
-    if blame.is_foreign(planner):
-      raise ConfigError(blame.raised('plan', planner, error)) from error
-    if not isinstance(error, ValueError):
-      raise
-    raise ConfigError(f'plan {configs.label(values)} cannot be built: {error}') from error
   if not isinstance(made, Plan):
     raise ConfigError(
       f'plan {blame.name_of(planner)}{blame.place(planner)} returned {type(made).__name__}; let it return a Plan'

@@ -1,13 +1,9 @@
 """Groups of clients from the entries of `config.groups`: networks, their preprocessing, and names."""
 
-import inspect
-
 import numpy as np
 
 from fedkd import config as configs
-from fedkd import models
 from fedkd.checks import ranges
-from fedkd.checks import blame
 from fedkd.errors import ConfigError
 from fedkd.experiment.build.normalisation import normalisation
 from fedkd.models.base import Preprocessed
@@ -103,34 +99,5 @@ def _text(value) -> str:
 
 def _network(entry, i, common):
   """The network of group `i`, with the fields of its `entry` and those that all networks have in `common`."""
-  name = entry['model']
-  fields = {k: v for k, v in entry.items() if k not in ('model', *CLIENT_FIELDS, *OPTIMIZER_FIELDS)}
-  make = _architecture(name, i)
-  known = configs.fields(make, ('parent', 'name'))
-  if lacking := [field for field in common if field not in known]:
-    raise ConfigError(
-      f'groups[{i}].model={name!r} has no field {lacking[0]!r}; add it, as fedkd/models/__init__.py describes'
-    )
-  own = {field: usual for field, usual in known.items() if field not in common}
-  configs.check_known(fields, own, f'groups[{i}], a {name},')
-  if lacking := [field for field, usual in own.items() if usual is inspect.Parameter.empty and field not in fields]:
-    raise ConfigError(f'groups[{i}], a {name}, needs a value for {lacking[0]!r}; add it to the entry')
-  for field, value in fields.items():
-    if value is not None or own[field] is not None:
-      ranges.check(f'groups[{i}].{field}', configs.freeze(value), ranges.annotations_of(make).get(field))
-  try:
-    return make(**configs.freeze(fields), **common)
-  except Exception as error:
-    if blame.is_foreign(make):
-      raise ConfigError(blame.raised(f'groups[{i}].model', make, error)) from error
-    raise ConfigError(f'groups[{i}], a {name}, cannot be made: {error}') from error
-
-
-def _architecture(name, i):
-  choices = {n: getattr(models, n) for n in models.__all__}
-  if not callable(name) and not (isinstance(name, str) and (name in choices or ':' in name)):
-    raise ConfigError(f'groups[{i}].model={name!r} is unknown; choose one of {", ".join(choices)}, or module:Class')
-  make = configs.resolve(name, choices, f'groups[{i}].model')
-  if not callable(make):
-    raise ConfigError(f'groups[{i}].model={name!r} is not a class; give one of {", ".join(choices)}, or module:Class')
-  return make
+  fields = {k: v for k, v in entry.items() if k not in (*CLIENT_FIELDS, *OPTIMIZER_FIELDS)}
+  return configs.build('model', configs.freeze(fields), field=f'groups[{i}]', **common)

@@ -1,12 +1,9 @@
 """`data.normalise`: the constants with which models see their images."""
 
-import inspect
-
 import numpy as np
 
 from fedkd import config as configs
-from fedkd.checks import blame
-from fedkd.data import sources, transforms
+from fedkd.data import sources
 from fedkd.errors import ConfigError
 
 
@@ -21,14 +18,8 @@ def normalisation(choice, source) -> tuple[np.ndarray, np.ndarray]:
   Raises:
     ConfigError: for an unknown name, or a function that returns something else.
   """
-  make = configs.resolve(choice, configs.functions(transforms), 'data.normalise')
-  try:
-    inspect.signature(make).bind(source.train_image, source.name)
-    given = (sources.trained(source), source.name)
-  except TypeError:
-    given = (sources.trained(source),)
-    configs.check_call(f'data.normalise={configs.to_json(choice)!r}', make, ('images',))
-  returned = blame.call('data.normalise', make, *given)
+  images = sources.trained(source)
+  returned = configs.build('data.normalise', {'name': choice}, images, name=source.name)
   image = source.train_image.shape[1:]
   where = f'data.normalise={configs.to_json(choice)!r} returned'
   if not isinstance(returned, tuple | list) or len(returned) != 2:

@@ -130,8 +130,27 @@ def save(opened, step, state, notes):
     ) from error
 
 
+class Damaged(ValueError):
+  """A checkpoint that cannot be read; `kind` is the type of what was raised."""
+
+  def __init__(self, error: Exception):
+    super().__init__(reason_of(error))
+    self.kind = type(error).__name__
+
+
 def read(opened, step, like):
-  """(state, notes) of one step, with the structure of `like`, whose keys are `KeyData`; any exception means damage."""
+  """(state, notes) of one step, with the structure of `like`, whose keys are `KeyData`.
+
+  Raises:
+    Damaged: if it is.
+  """
+  try:
+    return _read(opened, step, like)
+  except Exception as error:  # damage raises many types, depending on the file that is hit
+    raise Damaged(error) from error
+
+
+def _read(opened, step, like):
   import orbax.checkpoint as ocp
 
   found = opened.restore(step, args=ocp.args.Composite(digest=ocp.args.JsonRestore()))
@@ -211,9 +230,9 @@ def restore(opened, like, warn, tidy=True, accept=lambda step, notes: None):
       refused = error
       warn(f'{error}; trying the checkpoint before {step}')
       damaged.append(step)
-    except Exception as error:  # damage raises many types, depending on the file that is hit
-      reason = reason_of(error)
-      warn(f'checkpoint {step} is damaged ({type(error).__name__}: {reason}); trying the next older one')
+    except Damaged as error:
+      reason = str(error)
+      warn(f'checkpoint {step} is damaged ({error.kind}: {reason}); trying the next older one')
       damaged.append(step)
     else:
       for later in damaged if tidy else ():
@@ -227,3 +246,28 @@ def restore(opened, like, warn, tidy=True, accept=lambda step, notes: None):
       'or its models since, or choose another workdir'
     )
   return None
+
+
+def replace(directory, state, notes):
+  """Saves a state, as `save`, as the only one of a directory."""
+  with manager(directory, keep=1) as opened:
+    save(opened, (opened.latest_step() or 0) + 1, state, notes)
+
+
+def only(directory, like):
+  """(state, notes) that `replace` has written; `like`: notes -> pytree of ShapeDtypeStructs.
+
+  Raises:
+    ConfigError: if it cannot be read, or is not like that.
+  """
+  import orbax.checkpoint as ocp
+
+  def likewise(step):
+    digest = opened.restore(step, args=ocp.args.Composite(digest=ocp.args.JsonRestore())).digest
+    return like(digest['notes'])
+
+  with manager(directory, keep=1, tidy=False) as opened:
+    found = restore(opened, likewise, files.warn, tidy=False)
+  if found is None:
+    raise ConfigError(f'{directory} holds no state; give a directory that History.save has written')
+  return found[1:]

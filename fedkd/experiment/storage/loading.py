@@ -6,7 +6,9 @@ import pathlib
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from ml_collections import ConfigDict
 
 from fedkd import config as configs
@@ -17,7 +19,7 @@ from fedkd.errors import ConfigError
 from fedkd.experiment.build.assembly import build
 from fedkd.experiment.hosts import hosts
 from fedkd.experiment.storage import checkpoint
-from fedkd.inference import model_of
+from fedkd.inference import in_batches, model_of
 
 
 def read_config(workdir: str | pathlib.Path, trust: bool = False) -> ConfigDict:
@@ -38,7 +40,7 @@ def read_config(workdir: str | pathlib.Path, trust: bool = False) -> ConfigDict:
   if not isinstance(saved.get('data'), dict):
     raise ConfigError(f'workdir={workdir}: config.json is damaged (it has no data); restore the file')
   saved['data'] = {**default['data'], **saved['data']}
-  return ConfigDict(configs.freeze({**default, **saved}))
+  return configs.migrate(ConfigDict(configs.freeze({**default, **saved})))
 
 
 def load(
@@ -74,6 +76,16 @@ def load_all(
   config = read_config(workdir, trust)
   with jax.default_prng_impl(THREEFRY):
     return _models(workdir, config, range(config.data.clients), seed)
+
+
+def logits(workdir: str | pathlib.Path, x: ArrayLike, seed: int | None = None, trust: bool = False) -> np.ndarray:
+  """Logits float32[clients, N, C] of the models of all clients, as `load_all` gives them, on raw examples [N, ...]."""
+  rows = jnp.asarray(x)
+
+  def of(model, variables):
+    return jax.jit(lambda variables: in_batches(lambda x: model.apply(variables, x, False)[0], rows))(variables)
+
+  return np.stack([of(*one) for one in load_all(workdir, seed, trust)])
 
 
 def _models(workdir, config, clients, seed) -> tuple:

@@ -22,7 +22,7 @@ def write(workdir, phase, variables, sizes, config):
         if not _of_another_run(notes, config):
           return
         opened.delete(phase)
-      except Exception:  # as in `checkpoint.restore`
+      except checkpoint.Damaged:
         opened.delete(phase)
     checkpoint.save(opened, phase, every, {'config': config})
 
@@ -62,10 +62,9 @@ def read(config, beside, variables) -> tuple:
         raise ConfigError(f'{where}: phase {phase} of that run is not finished; finish it first')
       try:
         found, notes = checkpoint.read(opened, int(phase), like)
-      except Exception as error:  # as in `checkpoint.restore`
-        reason = checkpoint.reason_of(error)
+      except checkpoint.Damaged as error:
         raise ConfigError(
-          f'{where}: {path / "phases" / phase} is damaged ({reason}); restore it, or delete {path} and run it again'
+          f'{where}: {path / "phases" / phase} is damaged ({error}); restore it, or delete {path} and run it again'
         ) from error
   except OSError as error:  # the system's, not damage
     raise ConfigError(

@@ -138,20 +138,22 @@ def test_refuses_client_counts(make, clients):
 
 @pytest.mark.parametrize('concentration', [0, -0.5, float('nan'), float('inf'), 1e308])
 def test_refuses_concentration(concentration):
-  with pytest.raises(ConfigError, match=r'data\.concentration=.*must be above 0 and at most 1e\+06'):
+  with pytest.raises(ConfigError, match=r'^concentration=.* must be a number above 0 and at most 1,000,000$'):
     partition.dirichlet(np.zeros(40, int), 2, 0, concentration)
 
 
-@pytest.mark.parametrize('smallest', [0, 21])
-def test_refuses_smallest(smallest):
-  with pytest.raises(ConfigError, match=rf'data\.smallest={smallest} .*set data\.smallest between 1 and 20'):
+@pytest.mark.parametrize(
+  ('smallest', 'remedy'), [(0, 'must be a whole number of at least 1'), (21, r'.*set data\.smallest between 1 and 20')]
+)
+def test_refuses_smallest(smallest, remedy):
+  with pytest.raises(ConfigError, match=f'smallest={smallest} {remedy}'):
     partition.dirichlet(np.zeros(40, int), 2, 0, smallest=smallest)
 
 
 @pytest.mark.parametrize(
   ('clients', 'per_client', 'match'),
   [
-    (2, 0, 'per_client=0 must be at least 1'),
+    (2, 0, 'per_client=0 must be a whole number of at least 1'),
     (21, 2, r'data\.clients=21 with 2 shards each need 42 examples, .* are 40; lower data\.clients to 20, or'),
   ],
 )
@@ -162,12 +164,12 @@ def test_refuses_shards(clients, per_client, match):
 
 def test_the_smallest_client_of_dirichlet_and_a_writer_have_fields_of_their_own():
   config = base.default()
-  config.data.update(partition='dirichlet', clients=2, smallest=21, minimum=1)
+  config.data.update(partition=base.partition('dirichlet', smallest=21), clients=2)
   image, label = np.zeros((40, 1, 1, 1), np.uint8), np.zeros(40, np.int32)
   source = sources.Source('tiny', image, label, image, label, 1, ('0',), origin=label)
   with pytest.raises(ConfigError, match=r'data\.smallest=21'):
     assembly.make_split(config, source, 0)
-  config.data.update(partition='writers', clients=1, smallest=1, minimum=41)
+  config.data.update(partition=base.partition('writers', minimum=41), clients=1)
   with pytest.raises(ConfigError, match=r'data\.minimum=41'):
     assembly.make_split(config, source, 0)
 
@@ -256,7 +258,7 @@ def test_few_by_origin_refuses_an_origin_without_a_class(fine):
   'make', [lambda f: partition.few(f[0], 2, 0, 0), lambda f: partition.few_by_origin(f[0], 2, 0, f[1], 0)]
 )
 def test_few_refuse_none(fine, make):
-  with pytest.raises(ConfigError, match='per_class=0 must be at least 1'):
+  with pytest.raises(ConfigError, match='per_class=0 must be a whole number of at least 1'):
     make(fine)
 
 

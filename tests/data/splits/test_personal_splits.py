@@ -151,9 +151,9 @@ def test_lg_shards_deal_equal_pieces_of_one_label(seed, per_client):
     ('n_way', {'test_shots': 7}, r'data.test_shots=7 for data.clients=10 needs 70 test rows of class 0, which has 60'),
     ('uneven_classes', {'clients': 3}, r'data.ways=2 for data.clients=3 is 6 in all, not a multiple of the 5 classes'),
     ('lg_shards', {'per_client': 3, 'clients': 4}, r'data.per_client=3 for data.clients=4 is 12 in all'),
-    ('inner_dirichlet', {'concentration': 0.0}, r'data.concentration=0.0 must be above 0'),
+    ('inner_dirichlet', {'concentration': 0.0}, 'concentration=0.0 must be a number above 0'),
     ('inner_dirichlet', {'clients': 500}, r'client 0 of the split has no test row; lower data.clients'),
-    ('fedgen_dirichlet', {'ratio': 0.0}, r'data.ratio=0.0 must be above 0 and at most 1'),
+    ('fedgen_dirichlet', {'ratio': 0.0}, 'ratio=0.0 must be a number above 0 and at most 1'),
     ('fedgen_dirichlet', {'smallest': 60}, r'gave no split of 1000 examples over data.clients=10'),
   ],
 )

@@ -150,4 +150,5 @@ def test_help_prints_the_ranges():
   find = lambda start: next(' '.join(line.split()) for line in lines if line.strip().startswith(start))
   assert find('--config.rounds') == '--config.rounds=100 a whole number of at least 1 and at most 10,000,000'
   assert find('--config.optimizer.b1') == '--config.optimizer.b1=0.9 a number of at least 0 and below 1'
+  assert find('--config.initial') == '--config.initial=equal one of equal, own'
   assert find("groups, 'model': 'MLP'") == "groups, 'model': 'MLP', 'hidden' a tuple, each a whole number of at least 1"

@@ -1,0 +1,250 @@
+"""Tidy frames: runs and histories as one line per run, seed, evaluation, client and metric."""
+
+import glob
+import os
+import warnings
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.special import stdtr
+
+from fedkd import files
+from fedkd.analysis import statistics
+from fedkd.analysis.compare import labelled
+from fedkd.errors import ConfigError
+
+COLUMNS = ('run', 'method', 'seed', 'phase', 'round', 'client', 'architecture', 'examples', 'test_rows')
+COLUMNS += ('metric', 'value')
+ALL = -1  # the client of a metric of all clients together
+APART = ('run', 'method', 'seeds', 'phase', 'round', 'time', 'test_rows')  # of a row of `metrics.jsonl`, no metrics
+UNLIKE = ('seeds', 'name', 'data.dir')  # fields of a config that say nothing about a run
+
+
+def tidy(rows: Iterable[dict], clients: dict[str, Any], **constant: Any) -> pd.DataFrame:
+  """Evaluations as one line per seed, evaluation, client and metric, with the columns `COLUMNS`.
+
+  Args:
+    rows: of `metrics.jsonl`, with their 'seeds': metrics are lists over seeds, of lists over clients in those that end
+      in _per_client; others are left out.
+    clients: what is known of the clients, [clients] or [seeds, clients].
+    constant: further columns, such as run and method.
+
+  Returns:
+    With client -1 (`ALL`) where a metric is of all clients together.
+  """
+  parts = [_lines(row, field, value) for row in rows for field, value in row.items() if field not in APART]
+  parts = [part for part in parts if part is not None]
+  if not parts:
+    return pd.DataFrame(columns=[*COLUMNS, *(name for name in constant if name not in COLUMNS)])
+  columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+  order, client = columns.pop('order'), columns['client']
+  for name, values in clients.items():
+    known = np.atleast_2d(np.array(values, object))
+    known = np.concatenate([known, np.full((len(known), 1), None)], 1)  # ALL is the last
+    columns[name] = known[order % len(known), np.minimum(client, known.shape[1] - 1)]
+  frame = pd.DataFrame(columns).infer_objects().assign(**constant)
+  return frame[[*(name for name in COLUMNS if name in frame), *(name for name in constant if name not in COLUMNS)]]
+
+
+def _lines(row, field, value) -> dict | None:
+  """Columns of one metric of one row; None for what is none."""
+  seeds = row['seeds']
+  if not isinstance(value, list) or len(value) != len(seeds) or any(isinstance(one, str | dict) for one in value):
+    return None
+  per_client = field.endswith('_per_client') and isinstance(value[0], list)
+  if not per_client and any(isinstance(one, list) for one in value):
+    return None
+  array = np.array(value, float).reshape(len(seeds), -1)  # None is NaN
+  fill = lambda constant: np.full(array.size, constant)
+  return {
+    'order': np.repeat(np.arange(len(seeds)), array.shape[1]),
+    'seed': np.repeat(seeds, array.shape[1]),
+    'phase': fill(row.get('phase', 0)),
+    'round': fill(row['round']),
+    'test_rows': fill(row.get('test_rows', 0)),
+    'client': np.tile(np.arange(array.shape[1]) if per_client else ALL, len(seeds)),
+    'metric': fill(field.removesuffix('_per_client') if per_client else field),
+    'value': array.reshape(-1),
+  }
+
+
+def concatenated(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
+  """Tidy frames one below the other, of histories and of runs."""
+  return pd.concat(frames, ignore_index=True)
+
+
+def runs(paths: str | os.PathLike | Iterable[str | os.PathLike]) -> pd.DataFrame:
+  """Runs as one tidy frame, with a column for every field in which their configs differ.
+
+  Args:
+    paths: run directories, or a pattern such as 'runs/**' of directories that hold some.
+
+  Returns:
+    The columns `COLUMNS`, `finished`, and fields of the configs by their dotted names. Warns of runs that have no
+    evaluation yet or are damaged, which are left out, and of those that are not finished.
+
+  Raises:
+    ConfigError: if no run is left.
+  """
+  patterns = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+  found = [path for pattern in patterns for path in sorted(glob.glob(str(pattern), recursive=True))]
+  directories = [path for path in found if os.path.exists(os.path.join(path, 'config.json'))]
+  if not directories:
+    raise ConfigError(f'paths={list(map(str, patterns))} holds no run (no config.json); give directories of runs')
+  read = {label: _run(path) for label, path in labelled(directories).items()}
+  told = {label: why for label, (_, why) in read.items() if why}
+  if told:
+    warnings.warn('; '.join(f'{label}: {why}' for label, why in told.items()), stacklevel=2)
+  kept = {label: run for label, (run, _) in read.items() if run}
+  if not kept:
+    raise ConfigError('no run has an evaluation that can be read: ' + '; '.join(told.values()))
+  configs = {label: _flat(run['config']) for label, run in kept.items()}
+  names = dict.fromkeys(name for config in configs.values() for name in config if name not in UNLIKE)
+  differ = [name for name in names if len({str(config.get(name)) for config in configs.values()}) > 1]
+  of = lambda label: {name: configs[label].get(name) for name in differ if name not in COLUMNS}
+  return concatenated(
+    tidy(run['rows'], run['clients'], run=label, method=run['method'], finished=run['finished'], **of(label))
+    for label, run in kept.items()
+  )
+
+
+def _run(path) -> tuple[dict | None, str]:
+  """(what is read of a run, or None; what is to be told about it)."""
+  try:
+    config = files.read_sealed(path / 'config.json')
+    rows = [{**row, 'seeds': config['seeds']} for row in files.read(path / 'metrics.jsonl')]
+    finished = (path / 'summary.json').exists()
+    groups = files.read_sealed(path / 'summary.json')['groups'] if finished else config['groups']
+    clients = {'architecture': _architectures(groups, config), 'examples': _examples(path, config['seeds'])}
+  except (ConfigError, OSError, KeyError, TypeError, ValueError) as error:
+    return None, f'damaged ({error})'
+  if not rows:
+    return None, 'no evaluation yet'
+  method = rows[-1].get('method', config['method']['name'])
+  run = {'config': config, 'rows': rows, 'clients': clients, 'method': method, 'finished': finished}
+  return run, '' if finished else f'not finished, read up to round {rows[-1]["round"]}'
+
+
+def _architectures(groups, config) -> list:
+  """Of every client, by number."""
+  share, names, start = config['data']['clients'] // max(1, len(groups)), {}, 0
+  for group in groups:
+    count = group.get('clients', share)
+    start = group.get('first', start)
+    names |= dict.fromkeys(range(start, start + count), group.get('name', group.get('model')))
+    start += count
+  return [names.get(client) for client in range(config['data']['clients'])]
+
+
+def _examples(path, seeds) -> np.ndarray:
+  """Private training rows, int[seeds, clients]."""
+  with np.load(path / 'split.npz') as split:
+    return np.array([split[f'seed{seed}_private_sizes'] for seed in seeds])
+
+
+def _flat(config, prefix='') -> dict:
+  """{dotted name: value} of a config."""
+  out = {}
+  for name, value in config.items():
+    out |= _flat(value, f'{prefix}{name}.') if isinstance(value, dict) else {f'{prefix}{name}': value}
+  return out
+
+
+def wide(frame: pd.DataFrame) -> pd.DataFrame:
+  """A tidy frame with a column per metric, and one line per run, seed, evaluation and client.
+
+  A metric with the name of a column, such as the `examples` that were trained on so far, ends in _so_far.
+  """
+  index = [name for name in frame if name not in ('metric', 'value')]
+  table = frame.pivot(index=index, columns='metric', values='value')
+  table = table.rename(columns={name: f'{name}_so_far' for name in index})
+  return table.reset_index().rename_axis(columns=None)
+
+
+def summary(frame: pd.DataFrame, reference: str = 'private', metric: str = 'accuracy') -> pd.DataFrame:
+  """The last evaluation of every run, and its differences to a reference, paired over seeds.
+
+  Args:
+    frame: tidy.
+    reference: a run, or a method, of which there is one run.
+    metric: of every client.
+
+  Returns:
+    A line per run: mean over seeds with the limits of its 95 % interval, the same of the difference, p of a paired t
+    test (after Holm, 1979, where several runs are compared); the share of clients that are worse than with the
+    reference and by how much on average; the mean over seeds of the worst client, and of the worst tenth of clients.
+    `apart` says why a run is not compared.
+
+  Raises:
+    ConfigError: if the reference is not one run, or nothing is measured.
+  """
+  last = frame[(frame['metric'] == metric) & (frame['client'] != ALL)]
+  if last.empty:
+    raise ConfigError(f'metric={metric!r} is not in the frame for single clients; it has {_names(frame)}')
+  end = last.groupby(['run', 'seed'])[['phase', 'round']].transform('max')
+  last = last[(last['phase'] == end['phase']) & (last['round'] == end['round'])]
+  values = lambda one: one.pivot(index='seed', columns='client', values='value')
+  of_runs = {run: values(one) for run, one in last.groupby('run', sort=False)}
+  base = _reference(last, reference)
+  lines = [_compared(run, values, of_runs[base], _apart(last, run, base)) for run, values in of_runs.items()]
+  out = pd.DataFrame(lines)
+  out['p'] = holm(out['p'].to_numpy())
+  return out
+
+
+def _names(frame) -> str:
+  return ', '.join(sorted(frame.loc[frame['client'] != ALL, 'metric'].unique()))
+
+
+def _reference(frame, reference) -> str:
+  known = frame.drop_duplicates('run').set_index('run')['method']
+  runs = [reference] if reference in known.index else list(known.index[known == reference])
+  if len(runs) != 1:
+    raise ConfigError(f'reference={reference!r} is {len(runs)} runs of the frame; give one of {", ".join(known.index)}')
+  return runs[0]
+
+
+def _apart(frame, run, base) -> str:
+  """Why two runs are not compared; '' if they are."""
+  one, other = (frame[frame['run'] == name] for name in (run, base))
+  differ = [c for c in frame if c.startswith('data.') and str(one[c].iloc[0]) != str(other[c].iloc[0])]
+  if differ:
+    return f'other {", ".join(differ)}'
+  for column, what in (('client', 'clients'), ('test_rows', 'test rows')):
+    if set(one[column]) != set(other[column]):
+      return f'other {what}'
+  return '' if set(one['seed']) & set(other['seed']) else 'no common seed'
+
+
+def _compared(run, values, base, apart) -> dict:
+  """A line of `summary`; values [seeds, clients]."""
+  tail = lambda share: np.sort(values.to_numpy(), 1)[:, : max(1, int(share * values.shape[1]))].mean()
+  line: dict[str, Any] = {'run': run, 'seeds': len(values)}
+  line |= dict(zip(('mean', 'low', 'high'), statistics.interval(values.mean(axis=1)), strict=True))
+  line |= {'worst': tail(0), 'worst_tenth': tail(0.1), 'apart': apart}
+  gain = (values - base).dropna() if not apart else values[:0]
+  limits = statistics.interval(gain.mean(axis=1)) if len(gain) else [np.nan] * 3
+  line |= dict(zip(('gain', 'gain_low', 'gain_high'), limits, strict=True))
+  each = gain.to_numpy().ravel()
+  line['negative_share'] = np.mean(each < 0) if each.size else np.nan
+  line['negative_mean'] = each[each < 0].mean() if (each < 0).any() else 0.0
+  return {**line, 'p': _p(gain.mean(axis=1).to_numpy())}
+
+
+def _p(gain) -> float:
+  """Of a two-sided t test that the mean of paired differences [seeds] is 0; NaN below two seeds or without spread."""
+  if len(gain) < 2 or not gain.std(ddof=1):
+    return np.nan
+  return float(2 * stdtr(len(gain) - 1, -abs(gain.mean()) / (gain.std(ddof=1) / np.sqrt(len(gain)))))
+
+
+def holm(p: np.ndarray) -> np.ndarray:
+  """p values of several tests, after Holm (1979); NaN is no test."""
+  order = [i for i in np.argsort(p) if not np.isnan(p[i])]
+  out, largest = np.full(len(p), np.nan), 0.0
+  for rank, i in enumerate(order):
+    largest = max(largest, min(1.0, (len(order) - rank) * p[i]))
+    out[i] = largest
+  return out

@@ -1,0 +1,224 @@
+"""Training in a notebook: a simulation for some rounds, with a history of its evaluations.
+
+The only entry point that shows anything, and whose results have files.
+"""
+
+import contextlib
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedkd import totals as running
+from fedkd.checks import kinds
+from fedkd.errors import DivergedError
+from fedkd.history import NAME, History, lifted, round_of, seeds_of, shapes_of
+from fedkd.inference import evaluated_in, predictions
+from fedkd.simulation import Simulation, SimulationState
+from fedkd.types import clients
+
+
+class TrainingError(DivergedError):
+  """A loss became NaN or infinite; `state` and `history` are those after the last evaluation."""
+
+  def __init__(self, message: str, state: SimulationState, history: History):
+    super().__init__(message)
+    self.state, self.history = state, history
+
+
+def train(
+  simulation: Simulation | Mapping[str, Simulation],
+  key: jax.Array | SimulationState | Mapping[str, SimulationState],
+  *,
+  rounds: int = 100,
+  test: tuple[Any, Any] | None = None,
+  every: int = 10,
+  progress: bool = True,
+  history: History | None = None,
+) -> tuple[Any, History]:
+  """Trains a simulation, and evaluates it every few rounds.
+
+  Rounds between evaluations are one compiled program. Ctrl-C ends the training after the rounds that are complete, and
+  returns what there is.
+
+  Args:
+    simulation: from `fedkd.simulation`; or several by name, which are trained one after the other for a comparison.
+    key: one key, `jax.random.key(0)`; several, `jax.random.split(key, 3)`, are the seeds of so many runs, mapped as one
+      program. Or a state from which to go on; by name if there are several simulations.
+    rounds: further rounds.
+    test: (x, y), examples [T, ...] and labels int[T], on which every client's model is evaluated; None: the losses and
+      the ledger alone.
+    every: rounds between evaluations; the state before the first round and that after the last are evaluated too.
+    progress: show a progress bar, in a terminal or a notebook.
+    history: of the training that goes on, to which evaluations are added.
+
+  Returns:
+    (state, history): the state after the last round, with a leading axis of seeds where there are several keys; or
+    states by name.
+
+  Raises:
+    ValueError: for a wrong argument, before anything is compiled.
+    TrainingError: that names the first client whose loss is not finite; its `state` and `history` are those before.
+  """
+  several = isinstance(simulation, Mapping)
+  simulations = dict(simulation) if isinstance(simulation, Mapping) else {NAME: simulation}
+  _check(simulations, rounds, every, test)
+  history = history or History()
+  for name, one in simulations.items():
+    begun = key.get(name) if isinstance(key, Mapping) else key
+    run, state, history = _begun(name, one, begun, test, history)
+    history, is_complete = _trained(run, state, rounds, every, progress, history)
+    if not is_complete:
+      break
+  return (dict(history.states) if several else history.states[NAME]), history
+
+
+class _Run(NamedTuple):
+  name: str
+  simulation: Simulation
+  seeds: int  # that are mapped; 0 without an axis of them
+  test: tuple | None
+
+
+def _check(simulations, rounds, every, test):
+  if not simulations:
+    raise ValueError('simulation is an empty dict; give at least one, by name')
+  for run, one in simulations.items():
+    kinds.check_is(f'simulation[{run!r}]', one, Simulation, 'what fedkd.simulation returns')
+  kinds.whole_number('rounds', rounds)
+  kinds.whole_number('every', every)
+  if test is not None and (not isinstance(test, tuple | list) or len(test) != 2):
+    raise ValueError(f'test is {kinds.what_is(test)}; give (x, y), test examples and their labels')
+
+
+def _begun(name, simulation, begun, test, history) -> tuple[_Run, SimulationState, History]:
+  """(run, state to go on from, history with its evaluation)."""
+  if begun is None:
+    raise ValueError(f'key has nothing for {name!r}; give a key, or the state of every simulation by name')
+  if not isinstance(begun, SimulationState):
+    return _fresh(name, simulation, begun, test, history)
+  run = _Run(name, simulation, seeds_of(begun), test)
+  wanted = jax.eval_shape(lifted(simulation.init, run.seeds), begun.key)
+  if shapes_of(wanted) != shapes_of(begun):
+    raise ValueError(f'key is a state of another simulation than {name!r}; give a state of this one, or a key')
+  if name not in history.states:
+    return run, begun, _noted(history, run, begun, running.start(run.seeds or 1))
+  if (last := round_of(history.states[name])) != round_of(begun):
+    raise ValueError(
+      f'history ends at round {last} of {name!r}, and the state is after round {round_of(begun)}; give the state that '
+      'was returned with it'
+    )
+  return run, begun, history
+
+
+def _fresh(name, simulation, key, test, history) -> tuple[_Run, SimulationState, History]:
+  """As `_begun`, from one key or several."""
+  if name in history.states:
+    raise ValueError(f'history has {name!r} already; give its state instead of a key, or leave out history')
+  key = jnp.stack(key) if isinstance(key, list | tuple) else key
+  seeds = key.shape[0] if key.ndim > (not jnp.issubdtype(key.dtype, jax.dtypes.prng_key)) else 0
+  kinds.check_key(key[0] if seeds else key)
+  run = _Run(name, simulation, seeds, test)
+  state = lifted(simulation.init, seeds)(key)
+  return run, state, _noted(history, run, state, running.start(seeds or 1))
+
+
+def _trained(run, state, rounds, every, progress, history) -> tuple[History, bool]:
+  """The history with the evaluations of so many more rounds; and whether it has all of them."""
+  end = round_of(state) + rounds
+  try:
+    with _bar(run.name, rounds, progress) as show:
+      while (at := round_of(state)) < end:
+        count = min(every - at % every, end - at)
+        state, history = _advanced(run, state, history, at, count)
+        show(count, history.rows[-1])
+  except KeyboardInterrupt:
+    last = round_of(history.states[run.name])
+    warnings.warn(f'{run.name} was interrupted, and is returned as of round {last}', stacklevel=3)
+    return history, False
+  return history, True
+
+
+def _advanced(run, state, history, at, count) -> tuple[SimulationState, History]:
+  """(state, history with its evaluation) after `count` more rounds."""
+  before = time.monotonic()
+  state, report = jax.block_until_ready(lifted(lambda s: run.simulation.run(s, count), run.seeds)(state))
+  report = jax.tree.map(lambda a: np.asarray(a) if run.seeds else np.asarray(a)[None], report)
+  _check_losses(run, report, history, at, count)
+  totals = running.add(history.totals[run.name], report, count, time.monotonic() - before)
+  return state, _noted(history, run, state, totals)
+
+
+def _noted(history, run, state, totals) -> History:
+  """A history with one more evaluation."""
+  row = {'run': run.name, 'round': round_of(state), 'seeds': list(range(run.seeds or 1)), 'turns': totals['turns']}
+  row |= _accuracies(run, state) | running.row(totals)
+  return History(
+    (*history.rows, row),
+    history.clients | {run.name: _clients(run.simulation)},
+    history.states | {run.name: state},
+    history.totals | {run.name: {**totals, 'means': {}}},
+  )
+
+
+def _accuracies(run, state) -> dict[str, Any]:
+  """The accuracy fields of an evaluation, those of further predictions with their names."""
+  if run.test is None:
+    return {}
+  groups, fields = run.simulation.federation.groups, {'test_rows': len(run.test[1])}
+  owner = evaluated_in(groups, np.arange(clients(groups)))
+  for name in predictions(run.simulation.method):
+    accuracy = lifted(lambda s, name=name: run.simulation.accuracy(s, *run.test, name), run.seeds)(state)
+    own = running.accuracies(np.atleast_2d(np.asarray(accuracy, float)), np.ones(run.seeds or 1), owner, len(groups))
+    fields |= {field.replace('accuracy', f'accuracy_{name}', 1) if name else field: v for field, v in own.items()}
+  return fields
+
+
+def _check_losses(run, report, history, at, count):
+  if (bad := running.first_bad_loss(report, count)) is None:
+    return
+  seed, t, broken, loss = bad
+  of_seed = f' of seed {seed}' if run.seeds else ''
+  last = history.states[run.name]
+  raise TrainingError(
+    f'{run.name}: the loss of client {", ".join(map(str, broken[:5]))}{of_seed} is {loss} in round {at + t}; lower the '
+    'learning rate, or look at its examples; `state` and `history` of this error are those after round '
+    f'{round_of(last)}',
+    last,
+    history,
+  )
+
+
+def _clients(simulation) -> dict:
+  """What a frame says of the clients, as lists in their order."""
+  groups = simulation.federation.groups
+  owner = evaluated_in(groups, np.arange(clients(groups)))
+  numbers = lambda table: zip(np.asarray(table.id).tolist(), np.asarray(table.size).tolist(), strict=True)
+  size = [dict(numbers(table)) for table in simulation.federation.private]
+  return {
+    'architecture': [groups[g].name for g in owner],
+    'examples': [size[g].get(client, 0) for client, g in enumerate(owner)],
+  }
+
+
+@contextlib.contextmanager
+def _bar(run, rounds, show) -> Iterator[Callable]:
+  """(rounds, row) -> None, which moves a progress bar where somebody can see one."""
+  if not show or not (sys.stderr.isatty() or 'ipykernel' in sys.modules):
+    yield lambda count, row: None
+    return
+  from tqdm.auto import tqdm
+
+  with tqdm(total=rounds, desc=run, unit='round') as bar:
+
+    def update(count, row):
+      told = [name for name in ('accuracy', 'loss') if None not in row.get(name, [None])]
+      bar.set_postfix({name: f'{np.mean(row[name]):.3f}' for name in told})
+      bar.update(count)
+
+    yield update

@@ -1,0 +1,1 @@
+"""Studies: the tables of the papers, methods at equal budgets, codecs."""

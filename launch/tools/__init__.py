@@ -1,0 +1,1 @@
+"""Tools apart from the library: speed, crashes, fuzzing, mutations."""

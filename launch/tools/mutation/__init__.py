@@ -1,0 +1,1 @@
+"""Small changes of the library that no test notices: `python -m launch.mutate`."""

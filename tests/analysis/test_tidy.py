@@ -1,0 +1,124 @@
+"""Tidy frames: every number of metrics.jsonl at its place, and what is told of runs side by side."""
+
+import json
+import shutil
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+import runs
+from fedkd import analysis, experiment, files
+from fedkd.analysis import tidy
+from fedkd.errors import ConfigError
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+  """Private and FedHe on two seeds, and a run of other data."""
+  path = tmp_path_factory.mktemp('tidy')
+  images, others = (runs.save_images(path / f'{seed}.npz', seed) for seed in (0, 1))
+  for name, method, data in (('one', 'private', images), ('two', 'fedhe', images), ('three', 'private', others)):
+    config = runs.config(data, method, rounds=2, seeds=(3, 4))
+    config.eval_rows = 0
+    experiment.run(config, path / 'runs' / name, show=False)
+  return path / 'runs'
+
+
+@pytest.fixture(scope='module')
+def frame(folder):
+  return analysis.runs(f'{folder}/*')
+
+
+def test_every_number_is_that_of_the_run(folder, frame):
+  assert set(frame['run']) == {'one', 'two', 'three'}
+  rows = files.read(folder / 'two' / 'metrics.jsonl')
+  of = frame.query("run == 'two' and seed == 4 and round == 2").set_index(['metric', 'client'])['value']
+  for client, value in enumerate(rows[-1]['accuracy_per_client'][1]):
+    assert of['accuracy', client] == value
+  for metric in ('accuracy', 'loss', 'bytes_up', 'distill_loss', 'accuracy_worst'):
+    assert of[metric, tidy.ALL] == rows[-1][metric][1]
+
+
+def test_a_client_has_its_architecture_and_examples(folder, frame):
+  one = frame[(frame['run'] == 'one') & (frame['seed'] == 4)].drop_duplicates('client').set_index('client')
+  with np.load(folder / 'one' / 'split.npz') as split:
+    assert [one['examples'][k] for k in range(4)] == split['seed4_private_sizes'].tolist()
+  assert [one['architecture'][k] for k in range(4)] == ['MLP 8', 'MLP 8', 'MLP 4', 'MLP 4']
+  assert pd.isna(one['examples'][tidy.ALL])
+  assert set(frame['test_rows']) == {90}
+
+
+def test_fields_in_which_configs_differ_are_columns(frame):
+  by_run = frame.drop_duplicates('run').set_index('run')
+  assert by_run['method.name'].to_dict() == {'one': 'private', 'three': 'private', 'two': 'fedhe'}
+  assert by_run['data.name'].nunique() == 2
+  assert 'rounds' not in frame
+
+
+def test_wide_has_a_column_per_metric(frame):
+  line = analysis.wide(frame).query("run == 'two' and seed == 3 and round == 2 and client == 1").iloc[0]
+  long = frame.query("run == 'two' and seed == 3 and round == 2 and client == 1 and metric == 'accuracy'")
+  assert line['accuracy'] == long['value'].item()
+
+
+def test_runs_of_other_data_are_not_compared(frame):
+  table = analysis.summary(frame[frame['run'] != 'one'], reference='three').set_index('run')
+  assert table.loc['two', 'apart'] == 'other data.name'
+  assert np.isnan(table.loc['two', 'gain'])
+  with pytest.raises(ConfigError, match="reference='private' is 2 runs of the frame; give one of"):
+    analysis.summary(frame)
+
+
+def made(**accuracy):
+  """A frame of runs with these accuracies [seeds, clients]."""
+  rows = lambda values: [{'round': 1, 'seeds': list(range(len(values))), 'accuracy_per_client': values}]
+  return tidy.concatenated(tidy.tidy(rows(v), {}, run=run, method=run) for run, v in accuracy.items())
+
+
+def test_the_summary_in_numpy_and_scipy():
+  random = np.random.default_rng(0)
+  values = {run: random.random((5, 20)) for run in ('private', 'a', 'b', 'c')}
+  table = analysis.summary(made(**{run: v.tolist() for run, v in values.items()})).set_index('run')
+  base, raw = values['private'], {}
+  for run in 'abc':
+    gain = values[run] - base
+    raw[run] = stats.ttest_rel(values[run].mean(1), base.mean(1)).pvalue
+    assert table.loc[run, 'gain'] == pytest.approx(gain.mean())
+    low, high = stats.t.interval(0.95, 4, gain.mean(1).mean(), stats.sem(gain.mean(1)))
+    assert (table.loc[run, 'gain_low'], table.loc[run, 'gain_high']) == (pytest.approx(low), pytest.approx(high))
+    assert table.loc[run, 'negative_share'] == np.mean(gain < 0)
+    assert table.loc[run, 'negative_mean'] == pytest.approx(gain[gain < 0].mean())
+    assert table.loc[run, 'worst'] == pytest.approx(values[run].min(1).mean())
+    assert table.loc[run, 'worst_tenth'] == pytest.approx(np.sort(values[run], 1)[:, :2].mean())
+  first, second, third = sorted(raw, key=raw.get)
+  adjusted = [3 * raw[first], max(3 * raw[first], 2 * raw[second])]
+  assert table.loc[first, 'p'] == pytest.approx(min(1, adjusted[0]))
+  assert table.loc[second, 'p'] == pytest.approx(min(1, adjusted[1]))
+  assert table.loc[third, 'p'] == pytest.approx(min(1, max(adjusted[1], raw[third])))
+  assert np.isnan(table.loc['private', 'p'])
+
+
+def test_unfinished_and_damaged_runs_are_named(folder, tmp_path):
+  for name in ('done', 'open', 'hurt'):
+    shutil.copytree(folder / 'one', tmp_path / name)
+  (tmp_path / 'open' / 'summary.json').unlink()
+  (tmp_path / 'hurt' / 'config.json').write_text('{')
+  with pytest.warns(UserWarning, match=r'hurt: damaged \(.*; open: not finished, read up to round 2'):
+    frame = analysis.runs(f'{tmp_path}/**')
+  assert frame.drop_duplicates('run').set_index('run')['finished'].to_dict() == {'done': True, 'open': False}
+  with pytest.raises(ConfigError, match='holds no run'):
+    analysis.runs(tmp_path / 'nothing')
+
+
+@pytest.mark.slow
+def test_a_thousand_runs_are_read_in_seconds(folder, tmp_path):
+  large = shutil.ignore_patterns('checkpoints', 'figures', 'tensorboard')
+  for number in range(1000):
+    shutil.copytree(folder / 'one', tmp_path / str(number), ignore=large)
+  begun = time.monotonic()
+  frame = analysis.runs(f'{tmp_path}/*')
+  print(json.dumps({'seconds': time.monotonic() - begun, 'lines': len(frame)}))
+  assert frame['run'].nunique() == 1000

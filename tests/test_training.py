@@ -1,0 +1,150 @@
+"""Training with a history: nothing but `simulation.run` and `simulation.accuracy`, written down."""
+
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import fedkd
+from fedkd.analysis import tidy
+from fedkd.errors import ConfigError, DivergedError
+from helpers import CLASSES, assert_close, assert_same_bits, pool
+
+KEY = jax.random.key(0)
+IMAGES = pool()
+X, Y = IMAGES.example, IMAGES.label
+NETS = [fedkd.models.MLP(hidden=(4,), classes=CLASSES)] * 2 + [fedkd.models.MLP(hidden=(), classes=CLASSES)]
+
+
+@pytest.fixture(scope='module')
+def federation():
+  return fedkd.federation(X, Y, [np.arange(0, 30), np.arange(30, 50), np.arange(50, 90)], NETS)
+
+
+@pytest.fixture(scope='module')
+def simulation(federation):
+  return fedkd.simulation(fedkd.methods.fedhe(optax.sgd(0.1), steps=1, batch=8), federation)
+
+
+@pytest.fixture(scope='module')
+def trained(simulation):
+  return fedkd.train(simulation, KEY, rounds=5, test=(X, Y), every=2)
+
+
+def same_bits(one, other):
+  data = lambda state: state._replace(key=jax.random.key_data(state.key))
+  assert_same_bits(data(one), data(other))
+
+
+def test_a_history_is_what_the_pure_functions_give(simulation, trained):
+  state, history = trained
+  assert [row['round'] for row in history.rows] == [0, 2, 4, 5]
+  straight, reports = simulation.run(simulation.init(KEY), 5)
+  same_bits(state, straight)
+  assert history.rows[-1]['accuracy_per_client'] == [np.asarray(simulation.accuracy(straight, X, Y), float).tolist()]
+  sent = fedkd.ledger.total(reports.up)
+  assert history.rows[-1]['bytes_up'] == [sum(size for _, size in sent.values())]
+  last = np.concatenate([np.asarray(info['loss'])[4] for info in reports.info])
+  np.testing.assert_allclose(history.rows[-1]['loss'], last.mean(), rtol=1e-6)
+
+
+def test_seeds_are_mapped(simulation, trained):
+  keys = jnp.stack([KEY, jax.random.key(1)])
+  state, history = fedkd.train(simulation, keys, rounds=5, test=(X, Y), every=5)
+  assert_close(jax.tree.map(lambda a: a[0], state._replace(key=state.round)), trained[0]._replace(key=trained[0].round))
+  assert np.shape(history.rows[-1]['accuracy_per_client']) == (2, 3)
+  np.testing.assert_allclose(history.rows[-1]['accuracy'][0], trained[1].rows[-1]['accuracy'][0], atol=1e-6)
+  assert history.rows[-1]['accuracy'][0] != history.rows[-1]['accuracy'][1]
+
+
+def test_saved_and_restored_it_goes_on_to_the_same_bits(simulation, trained, tmp_path):
+  _, history = fedkd.train(simulation, KEY, rounds=2, test=(X, Y), every=2)
+  history.save(tmp_path / 'run')
+  history.save(tmp_path / 'run')  # replaces it
+  restored = fedkd.restore(tmp_path / 'run', simulation)
+  same_bits(restored, history.states['run'])
+  read = fedkd.History.read(tmp_path / 'run', simulation)
+  state, whole = fedkd.train(simulation, restored, rounds=3, test=(X, Y), every=2, history=read)
+  same_bits(state, trained[0])
+  timeless = lambda history: [{k: v for k, v in row.items() if k != 'seconds'} for row in history.rows]
+  assert timeless(whole) == timeless(trained[1])
+
+
+def test_several_simulations_are_compared_in_one_frame(federation, simulation, trained):
+  private = fedkd.simulation(fedkd.methods.private(optax.sgd(0.1), steps=1, batch=8), federation)
+  states, history = fedkd.train({'alone': private, 'fedhe': simulation}, KEY, rounds=2, test=(X, Y), every=2)
+  assert list(states) == ['alone', 'fedhe']
+  frame = history.frame()
+  assert list(frame.columns[:4]) == ['run', 'method', 'seed', 'phase']
+  of = frame[(frame['run'] == 'fedhe') & (frame['round'] == 2) & (frame['metric'] == 'accuracy')]
+  clients = of[of['client'] != tidy.ALL]
+  assert clients['value'].tolist() == trained[1].rows[1]['accuracy_per_client'][0]
+  assert clients['examples'].tolist() == [30, 20, 40]
+  assert clients['architecture'].nunique() == 2
+  assert of[of['client'] == tidy.ALL]['value'].item() == pytest.approx(clients['value'].mean())
+  assert of[of['client'] == tidy.ALL]['architecture'].isna().all()
+
+
+def test_a_loss_that_is_not_finite_ends_it_and_names_the_client(federation):
+  wild = fedkd.simulation(fedkd.methods.private(optax.sgd(1e30), steps=1, batch=8), federation)
+  with pytest.raises(DivergedError, match=r'^run: the loss of client 0, 1 is \w+ in round 1; lower') as caught:
+    fedkd.train(wild, KEY, rounds=4, every=1)
+  assert int(caught.value.state.round) == 1
+  assert [row['round'] for row in caught.value.history.rows] == [0, 1]
+
+
+def test_an_interrupt_returns_what_there_is(simulation, trained):
+  calls = []
+
+  def run(state, rounds):
+    calls.append(rounds)
+    if len(calls) == 2:
+      raise KeyboardInterrupt
+    return simulation.run(state, rounds)
+
+  with pytest.warns(UserWarning, match='run was interrupted, and is returned as of round 2'):
+    state, history = fedkd.train(simulation._replace(run=run), KEY, rounds=5, test=(X, Y), every=2)
+  assert int(state.round) == 2
+  assert [row['accuracy'] for row in history.rows] == [row['accuracy'] for row in trained[1].rows[:2]]
+
+
+def test_nothing_is_shown_where_nobody_looks(simulation, capfd):
+  with warnings.catch_warnings():
+    warnings.simplefilter('error')
+    fedkd.train(simulation, KEY, rounds=2, every=2)
+  assert capfd.readouterr() == ('', '')
+
+
+def test_wrong_arguments_are_refused(federation, simulation, trained, tmp_path):
+  other = fedkd.simulation(fedkd.methods.private(optax.adam(0.1), steps=1, batch=8), federation)
+  trained[1].save(tmp_path)
+  for call, said in (
+    (lambda: fedkd.train(simulation, KEY, rounds=0), 'rounds=0 must be'),
+    (lambda: fedkd.train(simulation, KEY, every=1.5), 'every=1.5 must be'),
+    (lambda: fedkd.train(simulation, KEY, test=X), r'test is .*; give \(x, y\)'),
+    (lambda: fedkd.train({}, KEY), 'simulation is an empty dict'),
+    (lambda: fedkd.train({'a': federation}, KEY), r"simulation\['a'\] is a Federation"),
+    (lambda: fedkd.train({'a': simulation}, {'b': KEY}), "key has nothing for 'a'"),
+    (lambda: fedkd.train(other, trained[0]), "key is a state of another simulation than 'run'"),
+    (lambda: fedkd.train(simulation, trained[0], history=fedkd.train(simulation, KEY, rounds=1)[1]), 'ends at round 1'),
+    (lambda: fedkd.train(simulation, KEY, history=trained[1]), "history has 'run' already"),
+    (lambda: fedkd.restore(tmp_path / 'nothing', simulation), "holds no 'run'"),
+    (lambda: fedkd.restore(tmp_path, other), 'a state of another simulation'),
+  ):
+    with pytest.raises((ValueError, ConfigError), match=said):
+      call()
+
+
+def test_logits_are_those_of_every_clients_model(simulation, trained):
+  logits = simulation.logits(trained[0], X)
+  for client in range(3):
+    model, variables = simulation.model(trained[0], client)
+    np.testing.assert_allclose(logits[client], model.apply(variables, X, False)[0], atol=1e-6)
+  np.testing.assert_array_equal(simulation.predict(trained[0], X), logits.argmax(-1))
+  is_right = (simulation.predict(trained[0], X) == Y).mean(1)
+  np.testing.assert_allclose(simulation.accuracy(trained[0], X, Y), is_right, atol=1e-6)
+  with pytest.raises(ValueError, match=r'^x has shape \[120, 36\]; give examples \[T, 6, 6, 1\]'):
+    simulation.logits(trained[0], X.reshape(120, 36))
