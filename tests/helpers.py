@@ -94,6 +94,14 @@ def split(clients, rows=20):
   return [np.arange(end - size, end) % EXAMPLES for size, end in zip(sizes, ends, strict=True)]
 
 
+def skewed():
+  """The pool, and rows of clients that see classes {0, 1}, {1, 2} and {2}; the last has four rows."""
+  images = pool()
+  label = np.asarray(images.label)
+  of = lambda *classes: np.flatnonzero(np.isin(label, classes))
+  return images, [of(0, 1)[:15], of(1, 2)[20:32], of(2)[-4:]]
+
+
 def padded(rows, n_max) -> ExampleIndices:
   """A table of rows padded with the row number 7 to `n_max` columns."""
   index = np.full((len(rows.size), n_max), 7, np.int32)
@@ -168,6 +176,20 @@ def assert_close(a, b, rtol=1e-5, atol=1e-6):
   assert jax.tree.structure(a) == jax.tree.structure(b)
   for left, right in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
     np.testing.assert_allclose(left, right, rtol=rtol, atol=atol)
+
+
+def assert_contract(net, variables, x):
+  """That a network is its features and then its head, to the same bits; (logits, features)."""
+
+  @jax.jit
+  def parts(variables):
+    features = net.apply(variables, x, False, method='features')
+    return *net.apply(variables, x, False), features, net.apply(variables, features, method='head')
+
+  logits, out, features, head = parts(variables)
+  np.testing.assert_array_equal(out['features'], features)
+  np.testing.assert_array_equal(head, logits)
+  return logits, features
 
 
 def row(tree, i):

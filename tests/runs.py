@@ -3,6 +3,7 @@
 import numpy as np
 
 from fedkd import config as base
+from fedkd import experiment, files
 
 
 def save_images(path, seed=0, train=240, test=90, size=12, classes=3):
@@ -35,6 +36,20 @@ def config(images, method='fedhe', rounds=6, seeds=(0,), plan_name='synchronous'
   out.data.clients = 4
   out.rounds, out.seeds, out.eval_every, out.eval_rows = rounds, seeds, 2, 30
   return base.migrate(out)
+
+
+def halves_of(config, folder, half):
+  """(the summary of a run without a break, that of one which was continued after `half` of the rounds)."""
+  rounds, whole = config.rounds, experiment.run(config, folder / 'whole', show=False)
+  config.rounds = half
+  experiment.run(config, folder / 'parts', show=False)
+  config.rounds = rounds
+  return whole, experiment.run(config, folder / 'parts', show=False)
+
+
+def metrics(workdir):
+  """The rows without what the clock decides."""
+  return [{k: v for k, v in row.items() if k != 'seconds'} for row in files.read(workdir / 'metrics.jsonl')]
 
 
 def damage(checkpoint):

@@ -216,17 +216,22 @@ def test_features_that_are_no_json_are_one_sentence(tmp_path):
     sources.load('some', str(tmp_path))
 
 
-@pytest.mark.slow
-def test_a_prepared_set_without_names_for_its_labels_was_a_finding(tmp_path, monkeypatch):
+@pytest.fixture
+def prepared(tmp_path, own_cache):
+  """The folder of a set that TensorFlow Datasets can read."""
   pytest.importorskip('array_record')
-  monkeypatch.setenv('FEDKD_CACHE', str(tmp_path / 'cache'))
   directories.prepare(tmp_path / 'sets')
-  assert sources.load('tiny', str(tmp_path / 'sets')).class_names == ('a', 'b', 'c')
-  (tmp_path / 'sets' / 'tiny' / '1.0.0' / 'label.labels.txt').write_text('a\n')
+  return tmp_path / 'sets'
+
+
+@pytest.mark.slow
+def test_a_prepared_set_without_names_for_its_labels_was_a_finding(prepared):
+  assert sources.load('tiny', str(prepared)).class_names == ('a', 'b', 'c')
+  (prepared / 'tiny' / '1.0.0' / 'label.labels.txt').write_text('a\n')
   with pytest.raises(
     ConfigError, match=r'are damaged or incomplete \(.* is not a label of 1 classes\); copy them again'
   ):
-    sources.load('tiny', str(tmp_path / 'sets'))
+    sources.load('tiny', str(prepared))
 
 
 def test_a_long_name_of_code_was_a_finding(tmp_path):
@@ -238,13 +243,10 @@ def test_a_long_name_of_code_was_a_finding(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize('shape', [('3', '4', '1'), ('4', '8', '1')])
-def test_images_of_another_shape_than_the_features_were_a_finding(tmp_path, monkeypatch, shape):
-  pytest.importorskip('array_record')
-  monkeypatch.setenv('FEDKD_CACHE', str(tmp_path / 'cache'))
-  directories.prepare(tmp_path / 'sets')
-  path = tmp_path / 'sets' / 'tiny' / '1.0.0' / 'features.json'
+def test_images_of_another_shape_than_the_features_were_a_finding(prepared, shape):
+  path = prepared / 'tiny' / '1.0.0' / 'features.json'
   found = json.loads(path.read_text())
   found['featuresDict']['features']['image']['image']['shape']['dimensions'] = shape
   path.write_text(json.dumps(found))
   with pytest.raises(ConfigError, match=r'are damaged or incomplete \(an image is \[4, 4, 1\], not \['):
-    sources.load('tiny', str(tmp_path / 'sets'))
+    sources.load('tiny', str(prepared))

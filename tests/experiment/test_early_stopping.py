@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tensorboardX import record_writer
 from tensorboardX.proto import event_pb2
-from test_phases import config, rows_of, stop_after
+from test_phase import config, stop_after
 
 import runs
 from fedkd import config as configs
@@ -17,6 +17,7 @@ from fedkd.experiment import early_stopping, progress
 from fedkd.experiment.build import assembly
 from fedkd.experiment.early_stopping import EarlyStop
 from helpers import assert_same_bits, row
+from runs import metrics
 
 
 def in_python(values, patience, min_delta):
@@ -55,11 +56,6 @@ def test_those_who_have_stopped_have_no_seat():
   stopped = np.array([[True, False, False, True], [False, False, False, False]])
   made = early_stopping.slots(participants, np.array([1, 3, 2]), stopped)
   assert made.tolist() == [[[0, -1, 2], [2, -1, 3]], participants.tolist()]
-
-
-@pytest.fixture(scope='module')
-def images(tmp_path_factory):
-  return runs.save_images(tmp_path_factory.mktemp('images') / 'tiny.npz')
 
 
 def of_one_group(images, method, rounds, seeds=(0,)):
@@ -107,13 +103,13 @@ def finished(images, tmp_path_factory):
 
 
 def test_a_phase_ends_when_everyone_has_stopped(finished, images, tmp_path):
-  rows = rows_of(finished[1])
+  rows = metrics(finished[1])
   assert [(r['phase'], r['round']) for r in rows[:4]] == [(0, t) for t in (0, 1, 2, 9)]
   plain = two_phases(images, 2)
   experiment.run(plain, tmp_path / 'run', show=False)
   # The plain phase ends where this one's clients stop, and its last evaluation looks at training rows, too.
   extra = ('accuracy_train', 'accuracy_train_per_client')
-  same = [{k: v for k, v in row.items() if k not in extra} for row in rows_of(tmp_path / 'run')[:3]]
+  same = [{k: v for k, v in row.items() if k not in extra} for row in metrics(tmp_path / 'run')[:3]]
   assert rows[:3] == same
   for field in ('accuracy_per_client', 'examples', 'turns'):
     assert rows[3][field] == rows[2][field]
@@ -148,11 +144,11 @@ def logged(path):
 
 def test_a_run_resumes_among_stopped_clients_to_the_same_bits(finished, tmp_path):
   made, workdir, summary = finished
-  turns = [r['turns'][0] for r in rows_of(workdir) if r['phase'] == 1]
+  turns = [r['turns'][0] for r in metrics(workdir) if r['phase'] == 1]
   some = next(t for t in range(1, len(turns) - 2) if 0 < turns[t + 1] - turns[t] < 4 and turns[t + 2] > turns[t + 1])
   stop_after(made, tmp_path / 'run', 9 + some)  # heard a round later
   assert experiment.run(made, tmp_path / 'run', show=False)['state_sha256'] == summary['state_sha256']
-  assert rows_of(tmp_path / 'run') == rows_of(workdir)
+  assert metrics(tmp_path / 'run') == metrics(workdir)
 
 
 @pytest.mark.slow
@@ -162,14 +158,14 @@ def test_the_public_test_set_is_looked_at_where_it_is_watched(finished, tmp_path
   made.data.update({'public': f'npz:{public}', 'public_share': 0.0})
   made.early_stop.update({'watch': 'accuracy_public', 'patience': 5})
   experiment.run(made, tmp_path / 'run', show=False)
-  last = rows_of(tmp_path / 'run')[-1]
+  last = metrics(tmp_path / 'run')[-1]
   model, variables = experiment.load(tmp_path / 'run', 1)
   with np.load(public) as arrays:
     image, label = arrays['x_test'], arrays['y_test']
   answer = np.argmax(model.apply(variables, image, False)[0], -1)
   assert last['accuracy_public_per_client'][0][1] == pytest.approx(np.mean(answer == label))
   assert last['accuracy_public'][0] > last['accuracy'][0]  # trained on public images alone
-  assert 'accuracy_public' not in rows_of(finished[1])[-1]
+  assert 'accuracy_public' not in metrics(finished[1])[-1]
 
 
 @pytest.mark.parametrize(

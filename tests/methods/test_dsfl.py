@@ -8,21 +8,14 @@ import optax
 import pytest
 from hypothesis import given
 
-from fedkd import methods, models, plan, servers
-from helpers import CLASSES, EXAMPLES, assert_same_bits, problem, row, softmax
+from fedkd import methods, servers
+from helpers import assert_same_bits, row, softmax
+from twins import OWN, RATE, Party, assert_alike, made_with, numbers_of, parties
 
-LINEAR = models.MLP((), classes=CLASSES)
-RATE, SUBSET = 0.1, 8
+SUBSET = 8
 SGD = optax.sgd(RATE)
-# Of 16, 8 and 4 rows the last 4, 4 and 2 are shared; batches of 12 hold every other row as often.
-PARTS = [np.arange(16), np.arange(40, 48), np.arange(70, 74)]
-OWN = [part[:n] for part, n in zip(PARTS, (12, 4, 2), strict=True)]
 TURN = {'subset': SUBSET, 'digest_epochs': 2, 'digest_batch': SUBSET, 'epochs': 1, 'batch': 12}
 distributions = st.lists(st.floats(0.01, 1), min_size=4, max_size=4).map(lambda p: np.array(p) / np.sum(p))
-
-
-def made_with(method, clients=3, rounds=3, parts=PARTS):
-  return problem(method, [LINEAR], [clients], plan.synchronous()([clients], rounds), parts[:clients])
 
 
 @pytest.mark.slow
@@ -55,29 +48,10 @@ def test_limits_of_sharpening():
   np.testing.assert_allclose(servers.era(jnp.eye(10)[3], 1.0).max(), np.e / (np.e + 9), rtol=1e-6)
 
 
-class Party:
-  """Softmax regression in float64."""
-
-  def __init__(self, x, learner):
-    dense = learner.params['net']['output']
-    self.x = x
-    self.w = np.concatenate([np.asarray(dense['kernel'], float), np.asarray(dense['bias'], float)[..., None, :]], -2)
-
-  def probabilities(self, rows):
-    return softmax(self.x[rows] @ self.w)
-
-  def train(self, rows, target):
-    p = self.probabilities(rows)
-    self.w = self.w - RATE * self.x[rows].T @ (p - target) / len(rows)
-    return -(target * np.log(p)).sum(-1).mean()
-
-
 @pytest.mark.parametrize('aggregation', ['era', pytest.param('mean', marks=pytest.mark.slow)])
 def test_three_rounds_are_those_of_the_twin(aggregation):
   made = made_with(methods.dsfl(SGD, aggregation=aggregation, **TURN))
-  image, label = map(np.asarray, made.data[0].pool)
-  x = np.concatenate([(image.reshape(EXAMPLES, -1) - 128.0) / 64, np.ones((EXAMPLES, 1))], 1)
-  parties = [Party(x, row(made.state.client[0], k).learner) for k in range(3)]
+  x, y, clients = parties(made, lambda client: client.learner)
   server = Party(x, made.state.server.learners[0])
   state, public, target, last = made.state, np.asarray(made.data[0].public.index), None, None
   for t in range(3):
@@ -86,26 +60,23 @@ def test_three_rounds_are_those_of_the_twin(aggregation):
     assert np.isin(index, public).all()
     state, report = made.run(1, state, t, length=1)
     info = {name: np.asarray(values)[0] for name, values in report.info[0].items()}
-    for k, party in enumerate(parties):
+    for k, party in enumerate(clients):
       distilled = [party.train(last, target) + (target * np.log(target)).sum(-1).mean() for _ in range(2 * (t > 0))]
       np.testing.assert_allclose(info['distill_loss'][k], np.mean(distilled or np.nan), rtol=1e-3, atol=1e-6)
-      np.testing.assert_allclose(info['loss'][k], party.train(OWN[k], np.eye(CLASSES)[label[OWN[k]]]), rtol=1e-4)
-    mean = np.mean([party.probabilities(index) for party in parties], 0)
+      np.testing.assert_allclose(info['loss'][k], party.train(OWN[k], y[OWN[k]]), rtol=1e-4)
+    mean = np.mean([party.probabilities(index) for party in clients], 0)
     target, last = softmax(mean / 0.1) if aggregation == 'era' else mean, index
     np.testing.assert_allclose(state.server.consensus.consensus, target, rtol=1e-3, atol=1e-5)
     loss = np.mean([server.train(last, target) + (target * np.log(target)).sum(-1).mean() for _ in range(2)])
     np.testing.assert_allclose(report.server['server_distill_loss'][0], loss, rtol=1e-3)
   own = row(made.method.variables(state, 0), 0)
   _, used = made.method.deployed(made.groups[0].model, own, state.server, 0)
-  dense = used['params']['net']['output']
-  np.testing.assert_allclose(np.vstack([dense['kernel'], dense['bias'][None]]), server.w, rtol=1e-3, atol=1e-5)
+  np.testing.assert_allclose(numbers_of(used['params']), server.w, rtol=1e-3, atol=1e-5)
   ((name, predict),) = made.method.predictions
-  logits = predict(made.groups[0].model, used, state.server, image[:5])
+  logits = predict(made.groups[0].model, used, state.server, made.data[0].pool.example[:5])
   assert name == 'own'
-  np.testing.assert_allclose(softmax(np.asarray(logits)), parties[0].probabilities(np.arange(5)), rtol=1e-3)
-  for k, party in enumerate(parties):
-    dense = row(state.client[0], k).learner.params['net']['output']
-    np.testing.assert_allclose(np.vstack([dense['kernel'], dense['bias'][None]]), party.w, rtol=1e-3, atol=1e-5)
+  np.testing.assert_allclose(softmax(np.asarray(logits)), clients[0].probabilities(np.arange(5)), rtol=1e-3)
+  assert_alike(state.client[0].learner, clients)
 
 
 def test_one_client_hears_its_own_earlier_self():

@@ -4,9 +4,9 @@ import numpy as np
 import optax
 import pytest
 
-from fedkd import methods, models, plan
-from helpers import CLASSES, problem, softmax
-from twins import OWN, PARTS, RATE, assert_alike, parties, slope_of
+from fedkd import methods
+from helpers import CLASSES, softmax
+from twins import OWN, RATE, assert_alike, made_with, parties, slope_of
 
 OFF, INTER, INTRA, TEMPERATURE, SUBSET, MOMENTUM = 0.2, 1.5, 0.6, 2.0, 8, 0.9
 
@@ -33,7 +33,7 @@ def test_three_rounds_are_those_of_the_twin(restart):
   weights = {'off_diagonal': OFF, 'inter': INTER, 'intra': INTRA, 'temperature': TEMPERATURE}
   tx = optax.sgd(RATE, MOMENTUM)
   method = methods.fccl(tx, SUBSET, 2, SUBSET, epochs=2, batch=12, restart=restart, **weights)
-  made = problem(method, [models.MLP((), classes=CLASSES)], [3], plan.synchronous()([3], 3), PARTS)
+  made = made_with(method)
   _, y, clients = parties(made, lambda client: client.learner)
   first = [party.logits(own) for party, own in zip(clients, OWN, strict=True)]
   state, last, target = made.state, None, None

@@ -85,6 +85,6 @@ def test_a_client_update_is_that_of_the_twin(made, update, t):
       slope = x[batch].T @ ((1 + beta) * p - y[batch] - beta * target) / BATCH
       w = w - RATE * (slope + alpha * made_up.T @ (q - np.eye(CLASSES)[drawn]) / GENERATED)
     learner, up, info = update(k, t, down)
-    np.testing.assert_allclose(numbers_of(learner), w, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(numbers_of(learner.params), w, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose([info[name] for name in ('loss', 'generated_loss', 'distill_loss')], sums, rtol=1e-4)
     np.testing.assert_array_equal(up['label'], 1 + STEPS * BATCH // len(rows) * y[rows].sum(0))

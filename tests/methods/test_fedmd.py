@@ -11,7 +11,8 @@ from hypothesis import given
 from fedkd import aggregate, inference, local, losses, methods, models, plan
 from fedkd.servers import stratified
 from fedkd.types import Data
-from helpers import CLASSES, EXAMPLES, assert_close, assert_same_bits, cases, problem, row, softmax
+from helpers import CLASSES, assert_close, assert_same_bits, cases, problem, row, softmax
+from twins import PARTS, Party, examples_of, numbers_of
 
 LINEAR = models.MLP((), classes=CLASSES)
 SUBSET = 8
@@ -129,33 +130,27 @@ DIGESTS = {
     TEMPERATURE * (softmax(z / TEMPERATURE) - softmax(target / TEMPERATURE)),
   ),
 }
-PARTS = [np.arange(16), np.arange(40, 48), np.arange(70, 74)]  # batches of 16 hold every row as often
 
 
-class Party:
-  """Softmax regression in float64 with two momenta: one for digesting, one for revisiting."""
+class Student(Party):
+  """With two momenta: one for digesting, one for revisiting; batches of 16 hold every row as often."""
 
-  def __init__(self, x, label, learner):
-    dense = learner.params['net']['output']
-    self.x, self.label = x, label
-    self.w = np.concatenate([np.asarray(dense['kernel'], float), np.asarray(dense['bias'], float)[None]])
-    self.momenta = {'digest': 0.0, 'revisit': 0.0}
+  def __init__(self, x, y, learner):
+    super().__init__(x, learner)
+    self.y, self.momenta = y, {'digest': 0.0, 'revisit': 0.0}
 
-  def logits(self, rows):
-    return self.x[rows] @ self.w
-
-  def train(self, which, rows, slope):
+  def step(self, which, rows, slope):
     self.momenta[which] = MOMENTUM * self.momenta[which] + self.x[rows].T @ slope / len(rows)
     self.w = self.w - RATE * self.momenta[which]
 
   def digest(self, rows, target, loss):
     value, slope = DIGESTS[loss](self.logits(rows), target)
-    self.train('digest', rows, slope)
+    self.step('digest', rows, slope)
     return value
 
   def revisit(self, rows):
-    p, true = softmax(self.logits(rows)), np.eye(CLASSES)[self.label[rows]]
-    self.train('revisit', rows, p - true)
+    p, true = softmax(self.logits(rows)), self.y[rows]
+    self.step('revisit', rows, p - true)
     return -np.log(p[true > 0]).mean()
 
 
@@ -180,11 +175,8 @@ def test_three_rounds_are_those_of_the_twin(loss, weights):
     fedmd(tx, digest_loss=loss, temperature=TEMPERATURE, weights=weights, epochs=2), parts=PARTS, padding=2
   )
   made = apart(made)
-  image, label = made.data[0].pool
-  x = (np.asarray(image, float).reshape(EXAMPLES, -1) - 128) / 64
-  x, label = np.concatenate([x, np.ones((EXAMPLES, 1))], 1), np.asarray(label)
-  learners = [row(made.state.client[g].learner, r) for g, r in ((0, 0), (0, 1), (1, 0))]
-  parties = [Party(x, label, learner) for learner in learners]
+  x, y = examples_of(made)
+  parties = [Student(x, y, row(made.state.client[g].learner, r)) for g, r in ((0, 0), (0, 1), (1, 0))]
   trust = np.array(weights or (1, 1, 1)) / np.sum(weights or (1, 1, 1))
   public = np.asarray(made.data[0].public.index)
 
@@ -207,8 +199,7 @@ def test_three_rounds_are_those_of_the_twin(loss, weights):
     np.testing.assert_allclose(state.server.consensus, consensus, rtol=1e-4, atol=1e-4)
   learners = [row(state.client[g].learner, r) for g, r in ((0, 0), (0, 1), (1, 0))]
   for learner, party in zip(learners, parties, strict=True):
-    dense = learner.params['net']['output']
-    np.testing.assert_allclose(np.vstack([dense['kernel'], dense['bias']]), party.w, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(numbers_of(learner.params), party.w, rtol=1e-4, atol=1e-5)
 
 
 def test_the_revisit_continues_with_the_optimizer_of_the_phase_before_and_the_digest_does_not():

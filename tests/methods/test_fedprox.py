@@ -4,6 +4,7 @@ import pytest
 
 from fedkd import methods, models, plan
 from helpers import assert_close, problem, softmax
+from twins import PARTS, examples_of, numbers_of
 
 NET = models.MLP((4,), classes=3)
 RATE = 0.1
@@ -36,8 +37,7 @@ def test_a_large_weight_keeps_the_clients_near_the_global_model():
   assert bound < free / 3
 
 
-PARTS = [np.arange(16), np.arange(40, 48), np.arange(70, 74)]  # batches of 16 hold every row as often
-TWINS = {
+TWINS = {  # batches of 16 hold every row as often
   'fedavg': (methods.fedavg(optax.sgd(RATE), steps=STEPS, batch=16), 0.0),
   'fedprox 0.5': (methods.fedprox(optax.sgd(RATE), steps=STEPS, batch=16, mu=0.5), 0.5),
   'fedprox 2': (methods.fedprox(optax.sgd(RATE), steps=STEPS, batch=16, mu=2.0), 2.0),
@@ -50,12 +50,8 @@ def test_three_rounds_are_those_of_a_twin_in_numpy(name):
   weighted by rows; nothing of it is ours. The reported loss leaves the proximal term out."""
   method, mu = TWINS[name]
   made = problem(method, [models.MLP((), classes=3)], [3], plan.synchronous()([3], 3), parts=PARTS, padding=2)
-  image, label = made.data[0].pool
-  x = (np.asarray(image, float).reshape(len(image), -1) - 128) / 64
-  x, true = np.concatenate([x, np.ones((len(x), 1))], 1), np.eye(3)[np.asarray(label)]
-  dense = made.state.server['params']['net']['output']
-  w = np.concatenate([np.asarray(dense['kernel'], float), np.asarray(dense['bias'], float)[None]])
-  losses = []
+  x, true = examples_of(made)
+  w, losses = numbers_of(made.state.server['params']), []
   for _ in range(3):
     clients = []
     for rows in PARTS:
@@ -68,6 +64,5 @@ def test_three_rounds_are_those_of_a_twin_in_numpy(name):
       losses.append(loss)
     w = np.average(clients, 0, [len(rows) for rows in PARTS])
   state, report = made.run()
-  found = state.server['params']['net']['output']
-  np.testing.assert_allclose(np.concatenate([found['kernel'], found['bias'][None]]), w, rtol=1e-4, atol=1e-5)
+  np.testing.assert_allclose(numbers_of(state.server['params']), w, rtol=1e-4, atol=1e-5)
   np.testing.assert_allclose(np.ravel(report.info[0]['loss']), losses, rtol=1e-4)

@@ -23,6 +23,7 @@ from helpers import (
   preprocessed,
   problem,
   row,
+  skewed,
   softmax,
 )
 from lone_servers import KEY
@@ -380,10 +381,7 @@ WAYS = [('server', 'batchmean', False), ('client', 'mean', True)]
 
 @pytest.mark.parametrize(('direction', 'reduction', 'equal_weights'), cases(WAYS, fast=WAYS[:1]))
 def test_felo_is_its_twin(direction, reduction, equal_weights):
-  images = pool()
-  label = np.asarray(images.label)
-  of = lambda *classes: np.flatnonzero(np.isin(label, classes))
-  parts = [of(0, 1)[:15], of(1, 2)[20:32], of(2)[-4:]]
+  images, parts = skewed()
   method = felo(
     alpha=ALPHA, initial=INITIAL, kl_direction=direction, kl_reduction=reduction, equal_weights=equal_weights
   )

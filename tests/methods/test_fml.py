@@ -59,7 +59,7 @@ def test_a_round_is_that_of_a_twin_in_numpy():
   method = methods.fml(optax.sgd(RATE), net, alpha=alpha, beta=beta, epochs=None, steps=steps, batch=16)
   made = problem(method, [net], [3], plan.synchronous()([3], 1), PARTS)
   x, y, found = parties(made)
-  first, sums, expected = numbers_of(SimpleNamespace(**made.state.server)), 0.0, []
+  first, sums, expected = numbers_of(made.state.server['params']), 0.0, []
   for party, rows in zip(found, PARTS, strict=True):
     common, lost = Party(x, SimpleNamespace(params=made.state.server['params'])), np.zeros(2)
     for _ in range(steps):
@@ -72,7 +72,7 @@ def test_a_round_is_that_of_a_twin_in_numpy():
     expected.append(lost / steps)
   state, report = made.run()
   assert_alike(state.client[0], found)
-  whole = numbers_of(SimpleNamespace(**state.server))
+  whole = numbers_of(state.server['params'])
   np.testing.assert_allclose(whole, sums / sum(map(len, PARTS)), rtol=1e-4, atol=1e-5)
   assert np.abs(whole - first).max() > 1e-2
   losses = [report.info[0][name][0] for name in ('loss', 'common_loss')]

@@ -6,27 +6,19 @@ import numpy as np
 import optax
 import pytest
 
-from fedkd import methods, models, plan
+from fedkd import methods
 from fedkd.methods.ktpfl import _passes
 from fedkd.servers.mixtures import learn, mixing_loss, shares
-from helpers import CLASSES, EXAMPLES, assert_close, problem, row, softmax
+from helpers import CLASSES, assert_close, softmax
+from twins import OWN, RATE, assert_alike, made_with, parties
 
-LINEAR = models.MLP((), classes=CLASSES)
-RATE, SUBSET, TEMPERATURE = 0.1, 6, 2.0
+SUBSET, TEMPERATURE = 6, 2.0
 SGD = optax.sgd(RATE)
 TURN = {'subset': SUBSET, 'digest_batch': SUBSET, 'epochs': 2, 'batch': 12, 'temperature': TEMPERATURE}
-# Of 16, 8 and 4 rows the last 4, 4 and 2 are shared; batches of 12 hold every other row as often.
-PARTS = [np.arange(16), np.arange(40, 48), np.arange(70, 74)]
-OWN = [part[:n] for part, n in zip(PARTS, (12, 4, 2), strict=True)]
 K, M = 4, 5
 P = np.random.default_rng(0).dirichlet(np.ones(CLASSES), (K, M))
 HERE = np.ones(K, bool)
 HOW = {'rho': 0.7, 'sharpen': 5.0, 'loss': 'mse', 'rate': None}
-
-
-def made_with(method, participants=None, rounds=4):
-  turns = plan.synchronous()([3], rounds) if participants is None else plan.Plan((participants,))
-  return problem(method, [LINEAR], [3], turns, PARTS)
 
 
 def learned(i, c, p=P, here=HERE, **how):
@@ -111,47 +103,28 @@ def test_every_option_of_the_coefficients_reaches_them():
   np.testing.assert_allclose(state.coefficient, expected, rtol=1e-4)
 
 
-class Party:
-  """Softmax regression in float64, with a fresh SGD."""
-
-  def __init__(self, x, learner):
-    dense = learner.params['net']['output']
-    self.x = x
-    self.w = np.vstack([np.asarray(dense['kernel'], float), np.asarray(dense['bias'], float)[None]])
-
-  def probabilities(self, rows, temperature=1.0):
-    return softmax(self.x[rows] @ self.w / temperature)
-
-  def descend(self, rows, slope):
-    self.w = self.w - RATE * self.x[rows].T @ slope / len(rows)
-
-
 @pytest.mark.parametrize('order', ['before', pytest.param('after', marks=pytest.mark.slow)])
 def test_four_rounds_are_those_of_the_twin(order):
-  made = made_with(methods.ktpfl(SGD, order=order, **TURN))
-  image, label = map(np.asarray, made.data[0].pool)
-  x = np.concatenate([(image.reshape(EXAMPLES, -1) - 128.0) / 64, np.ones((EXAMPLES, 1))], 1)
-  parties = [Party(x, row(made.state.client[0], k).learner) for k in range(3)]
+  made = made_with(methods.ktpfl(SGD, order=order, **TURN), rounds=4)
+  _, y, clients = parties(made, lambda client: client.learner)
   state, c, last, targets = made.state, np.full((3, 3), 1 / 3), None, None
   for t in range(4):
     index = np.asarray(state.server.next_rows)
     state, report = made.run(1, state, t, length=1)
-    for k, party in enumerate(parties):
+    for k, party in enumerate(clients):
       if t:  # divided by the number of classes, and by the temperature
         party.descend(last, (party.probabilities(last, TEMPERATURE) - targets[k]) / TEMPERATURE / CLASSES)
       for _ in range(min(max(t, 1), 2)):  # one pass, one, two, and no more than two
-        party.descend(OWN[k], party.probabilities(OWN[k]) - np.eye(CLASSES)[label[OWN[k]]])
+        party.descend(OWN[k], party.probabilities(OWN[k]) - y[OWN[k]])
     np.testing.assert_array_equal(report.info[0]['examples'][0], SUBSET * (t > 0) + 12 * min(max(t, 1), 2))
-    p, old, last = np.stack([party.probabilities(index, TEMPERATURE) for party in parties]), c, index
+    p, old, last = np.stack([party.probabilities(index, TEMPERATURE) for party in clients]), c, index
     c = np.stack([in_numpy(i, c[i], p)[0] for i in range(3)])
     targets = np.einsum('ij,jmc->imc', c if order == 'before' else old, p)
     np.testing.assert_allclose(state.server.prediction, p, rtol=1e-3, atol=1e-5)
     np.testing.assert_allclose(state.server.coefficient, c, rtol=2e-3)
     sent = made.server.send(made.key, t + 1, state.server, (jnp.arange(3),))[0].own['consensus']
     np.testing.assert_allclose(sent.value, targets, rtol=1e-3, atol=1e-5)
-  for k, party in enumerate(parties):
-    dense = row(state.client[0], k).learner.params['net']['output']
-    np.testing.assert_allclose(np.vstack([dense['kernel'], dense['bias'][None]]), party.w, rtol=1e-3, atol=1e-5)
+  assert_alike(state.client[0].learner, clients)
 
 
 @pytest.mark.parametrize('epochs', [1, 2, 5])
@@ -183,7 +156,7 @@ def test_of_rows_of_one_a_client_hears_itself():
 @pytest.mark.slow
 def test_who_was_away_keeps_its_row_and_is_in_nobodys_mixture():
   participants = np.array([[0, 1, 2], [0, 1, -1], [0, 1, 2]], np.int32)
-  made = made_with(methods.ktpfl(SGD, **TURN), participants)
+  made = made_with(methods.ktpfl(SGD, **TURN), participants=participants)
   before, _ = made.run(1, length=3)
   state, _ = made.run(1, before, 1, length=3)
   old, new = before.server.coefficient, state.server.coefficient

@@ -4,9 +4,9 @@ import numpy as np
 import optax
 import pytest
 
-from fedkd import methods, models, plan
-from helpers import CLASSES, problem, softmax
-from twins import OWN, PARTS, RATE, assert_alike, parties
+from fedkd import methods
+from helpers import softmax
+from twins import OWN, RATE, assert_alike, made_with, parties
 
 CE, RCE, BETA, SUBSET, MOMENTUM = 0.3, 0.7, 0.5, 8, 0.9
 
@@ -23,7 +23,7 @@ def test_three_rounds_are_those_of_the_twin(restart):
   """With momentum, which a public batch has none of where each begins with an optimizer of its own."""
   tx, weights = optax.sgd(RATE, MOMENTUM), {'ce': CE, 'rce': RCE, 'beta': BETA}
   method = methods.rhfl(tx, SUBSET, 2, SUBSET, epochs=2, batch=12, restart=restart, **weights)
-  made = problem(method, [models.MLP((), classes=CLASSES)], [3], plan.synchronous()([3], 3), PARTS)
+  made = made_with(method)
   _, y, clients = parties(made, lambda client: client.learner)
   state, last, weight, predicted, lost = made.state, None, None, None, None
   for t in range(3):

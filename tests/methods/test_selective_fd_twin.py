@@ -4,9 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from fedkd import methods, models, plan
-from helpers import CLASSES, problem
-from twins import OWN, PARTS, RATE, assert_alike, parties
+from fedkd import methods
+from twins import OWN, RATE, assert_alike, made_with, parties
 
 SUBSET, AMBIGUITY = 8, 0.95
 MANY = 840  # a multiple of every number of rows up to 8: a batch holds all of them as often
@@ -15,7 +14,7 @@ MANY = 840  # a multiple of every number of rows up to 8: a batch holds all of t
 def test_three_rounds_are_those_of_the_twin():
   how = {'digest_steps': 2, 'digest_batch': MANY, 'steps': 2, 'batch': 12, 'auxiliary': 20, 'ambiguity': AMBIGUITY}
   method = methods.selective_fd(optax.sgd(RATE), SUBSET, **how)
-  made = problem(method, [models.MLP((), classes=CLASSES)], [3], plan.synchronous()([3], 3), PARTS)
+  made = made_with(method)
   _, y, clients = parties(made, lambda client: client.training.learner)
   public, selected = list(np.asarray(made.data[0].public.index)), np.random.default_rng(0).random((3, 10)) < 0.5
   client = made.state.client[0]._replace(selected=jnp.asarray(selected))

@@ -16,11 +16,6 @@ HUGE = 10**30
 PRIVATE = {'name': 'private', 'rounds': 1, 'steps': 1}
 
 
-@pytest.fixture(scope='module')
-def images(tmp_path_factory):
-  return runs.save_images(tmp_path_factory.mktemp('data') / 'images.npz')
-
-
 def entry(**fields):
   """The groups with a TwoConv that has other fields."""
   return ({'model': 'TwoConv', 'filters': (2, 2), 'clients': 4, **fields},)

@@ -38,11 +38,6 @@ def config_of(images, rounds=4, store=''):
 
 
 @pytest.fixture(scope='module')
-def images(tmp_path_factory):
-  return runs.save_images(tmp_path_factory.mktemp('images') / 'tiny.npz')
-
-
-@pytest.fixture(scope='module')
 def finished(images, tmp_path_factory):
   """(workdir, summary) of four rounds without a break."""
   workdir = tmp_path_factory.mktemp('keys') / 'run'

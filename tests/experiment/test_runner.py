@@ -17,11 +17,7 @@ from fedkd.errors import ConfigError, DivergedError, StoppedError
 from fedkd.experiment import progress, runner, scoring
 from fedkd.experiment.build import assembly
 from fedkd.experiment.storage import checkpoint
-
-
-@pytest.fixture(scope='session')
-def images(tmp_path_factory):
-  return runs.save_images(tmp_path_factory.mktemp('images') / 'tiny.npz')
+from runs import metrics
 
 
 @pytest.fixture(scope='session')
@@ -31,11 +27,6 @@ def finished(images, tmp_path_factory):
   config = runs.config(images)
   config.checkpoint_every = 2
   return workdir, experiment.run(config, workdir, show=False)
-
-
-def metrics(workdir):
-  """The rows without what the clock decides."""
-  return [{k: v for k, v in row.items() if k != 'seconds'} for row in files.read(workdir / 'metrics.jsonl')]
 
 
 def test_the_run_directory_is_complete(finished):
@@ -463,7 +454,7 @@ def broken(rows, weight):
 WRONG_RULES = {
   'tree': (
     wrong_tree,
-    rf'rule {__name__}:wrong_tree \(test_experiment.py, line \d+\) returned no params\.',
+    rf'rule {__name__}:wrong_tree \(test_runner.py, line \d+\) returned no params\.',
   ),
   'shape': (
     lambda rows, weight: rows,
@@ -471,7 +462,7 @@ WRONG_RULES = {
   ),
   'raises': (
     broken,
-    rf"rule {__name__}:broken \(test_experiment.py, line \d+: return rows\['weights'\]\) raised KeyError: 'weights'$",
+    rf"rule {__name__}:broken \(test_runner.py, line \d+: return rows\['weights'\]\) raised KeyError: 'weights'$",
   ),
 }
 
@@ -532,11 +523,8 @@ def test_velo_continues_from_within_its_initial_phase_to_the_same_bits(images, t
   cvae = {'interval': 2, 'cvae_epochs': 2, 'limits': (20, 20)}
   config = runs.config(images, 'velo', 6, (0, 1), epochs=None, initial=3, feature_align='group', **cvae)
   config.groups = ({'model': 'MLP', 'clients': 2, 'hidden': (8,)}, {'model': 'MLP', 'clients': 2, 'hidden': (4,)})
-  whole = experiment.run(config, tmp_path / 'whole', show=False)
-  config.rounds = 2
-  experiment.run(config, tmp_path / 'parts', show=False)
-  config.rounds = 6
-  assert experiment.run(config, tmp_path / 'parts', show=False)['state_sha256'] == whole['state_sha256']
+  whole, parts = runs.halves_of(config, tmp_path, 2)
+  assert parts['state_sha256'] == whole['state_sha256']
   rows = metrics(tmp_path / 'whole')
   assert [row['cvae_trained_8'] for row in rows[1:]] == [[0.0, 0.0], [0.0, 0.0], [0.0, 0.0]]  # rounds 1, 3, 5
   assert rows[1]['cvae_reconstruction_4'] == [None, None]
@@ -572,11 +560,8 @@ def test_heterofl_draws_widths_anew_and_is_evaluated_as_the_whole_network(images
   config.groups = tuple({**net, 'rate': rate} for rate in (1.0, 0.5, 0.25))
   config.plan = configs.plan('dynamic', ratio=0.75)
   config.eval_clients = 3
-  whole = experiment.run(config, tmp_path / 'whole', show=False)
-  config.rounds = 2
-  experiment.run(config, tmp_path / 'parts', show=False)
-  config.rounds = 4
-  assert experiment.run(config, tmp_path / 'parts', show=False)['state_sha256'] == whole['state_sha256']
+  whole, parts = runs.halves_of(config, tmp_path, 2)
+  assert parts['state_sha256'] == whole['state_sha256']
   last = metrics(tmp_path / 'whole')[-1]
   assert last['turns'] == [12, 12]
   assert len(last['accuracy_per_client'][0]) == 3

@@ -60,13 +60,8 @@ def test_a_normalisation_is_a_function_of_the_images_or_also_of_their_source():
   ],
 )
 def test_a_normalisation_of_another_shape_is_refused(make, match):
-  with pytest.raises(ConfigError, match=r"^data.normalise='test_networks:.*" + match):
+  with pytest.raises(ConfigError, match=r"^data.normalise='test_groups:.*" + match):
     normalisation(make, SOURCE)
-
-
-@pytest.fixture(scope='module')
-def images(tmp_path_factory):
-  return runs.save_images(tmp_path_factory.mktemp('groups') / 'tiny.npz')
 
 
 def trained(images, *entries, rounds=2, **changes):

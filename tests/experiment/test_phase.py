@@ -16,6 +16,7 @@ from fedkd.errors import ConfigError, StoppedError
 from fedkd.experiment.build import assembly
 from fedkd.experiment.storage import checkpoint
 from fedkd.types import apply_model
+from runs import metrics
 
 
 def config(images, method='fedmd', seeds=(0,)):
@@ -31,11 +32,6 @@ def config(images, method='fedmd', seeds=(0,)):
 
 
 @pytest.fixture(scope='module')
-def images(tmp_path_factory):
-  return runs.save_images(tmp_path_factory.mktemp('images') / 'tiny.npz')
-
-
-@pytest.fixture(scope='module')
 def finished(images, tmp_path_factory):
   """(workdir, summary) of public, private, fedmd; a checkpoint after every round."""
   workdir = tmp_path_factory.mktemp('phases') / 'fedmd'
@@ -44,12 +40,8 @@ def finished(images, tmp_path_factory):
   return workdir, experiment.run(made, workdir, show=False)
 
 
-def rows_of(workdir):
-  return [{k: v for k, v in row.items() if k != 'seconds'} for row in files.read(workdir / 'metrics.jsonl')]
-
-
 def test_every_phase_is_evaluated_from_its_start(finished):
-  rows = rows_of(finished[0])
+  rows = metrics(finished[0])
   assert [(r['phase'], r['round']) for r in rows] == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)] + [
     (2, i) for i in range(4)
   ]
@@ -57,7 +49,7 @@ def test_every_phase_is_evaluated_from_its_start(finished):
 
 
 def test_models_carry_over_and_the_first_round_of_fedmd_only_exchanges(finished):
-  rows = rows_of(finished[0])
+  rows = metrics(finished[0])
   per_client = [r['accuracy_per_client'] for r in rows]
   assert per_client[2] == per_client[3]
   assert per_client[5] == per_client[6] == per_client[7]
@@ -66,7 +58,7 @@ def test_models_carry_over_and_the_first_round_of_fedmd_only_exchanges(finished)
 
 
 def test_only_the_last_phase_sends(finished):
-  rows = rows_of(finished[0])
+  rows = metrics(finished[0])
   assert [r['numbers_up'] for r in rows[:7]] == [[0]] * 7
   assert rows[-1]['numbers_up'] == [3 * 4 * 16 * 3]  # rounds, clients, rows, classes
 
@@ -102,7 +94,7 @@ def test_a_run_resumes_in_any_phase_to_the_same_bits(finished, images, tmp_path,
   else:
     stop_after(made, again, kept)
   assert experiment.run(made, again, show=False)['state_sha256'] == summary['state_sha256']
-  assert rows_of(again) == rows_of(workdir)
+  assert metrics(again) == metrics(workdir)
 
 
 def stop_after(made, workdir, step):
@@ -130,7 +122,7 @@ def test_a_run_branches_from_a_phase_of_another(finished, images):
   made = config(images, 'agg')
   made.init_from = 'fedmd@0'
   experiment.run(made, workdir.parent / 'pooled', show=False)
-  assert rows_of(workdir.parent / 'pooled')[0]['accuracy_per_client'] == rows_of(workdir)[2]['accuracy_per_client']
+  assert metrics(workdir.parent / 'pooled')[0]['accuracy_per_client'] == metrics(workdir)[2]['accuracy_per_client']
 
 
 @pytest.mark.parametrize(
@@ -224,7 +216,7 @@ def domains(tmp_path_factory):
 
 def test_accuracy_is_pooled_from_own_and_others(domains):
   """ACC = (BWT + 3 FWT) / 4 with four test sets of 150 (Li et al., 2021)."""
-  last = rows_of(domains[0])[-1]
+  last = metrics(domains[0])[-1]
   own, others = (np.array(last[f'accuracy_{kind}_per_client']) for kind in ('local', 'others'))
   np.testing.assert_allclose((own + 3 * others) / 4, last['accuracy_per_client'], rtol=1e-6)
   assert last['test_rows'] == 600
@@ -242,7 +234,7 @@ def test_own_test_rows_are_those_of_the_split(domains):
   assert (source.origin[rows] == 2).all()
   model, variables = experiment.load(workdir, 2)
   answer = np.argmax(model.apply(variables, source.train_image[rows], False)[0], -1)
-  last = rows_of(workdir)[-1]['accuracy_local_per_client'][0][2]
+  last = metrics(workdir)[-1]['accuracy_local_per_client'][0][2]
   assert np.mean(answer == source.train_label[rows]) == pytest.approx(last, abs=1e-6)
 
 

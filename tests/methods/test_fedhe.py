@@ -7,21 +7,13 @@ import optax
 import pytest
 
 from fedkd import local, methods, models, plan
-from helpers import EXAMPLES, cases, pool, problem, softmax
+from helpers import EXAMPLES, cases, problem, skewed, softmax
 
 TURNS, STEPS, BATCH, RATE, ALPHA = 20, 3, 6, 0.05, 0.7
 CLASSES = 4  # nobody has the last one
 SIZES = [2, 1]
 COLD, REFRESH = 1, 3  # updates per client: published from update 3 on, collapsed every nine updates
 PLAN = plan.asynchronous(seed=2, spread=0.3, delay=0.5)(SIZES, TURNS)
-
-
-def skewed():
-  """The pool, and clients that see classes {0, 1}, {1, 2} and {2}; the last has fewer rows than a batch."""
-  images = pool()
-  label = np.asarray(images.label)
-  of = lambda *classes: np.flatnonzero(np.isin(label, classes))
-  return images, [of(0, 1)[:15], of(1, 2)[20:32], of(2)[-4:]]
 
 
 def batches(made, t, client):
