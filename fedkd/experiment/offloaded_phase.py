@@ -124,6 +124,42 @@ def _programs(method, groups, evaluated, before, options, window) -> Programs:
   )
 
 
+class Windows(NamedTuple):
+  """Inputs of the programs for the clients of a window. Lists have an entry per group."""
+
+  plan: Plan
+  federation: Federation  # with tables [seeds, ...] as NumPy arrays
+  inputs: Inputs  # of all clients; `of` selects some
+  rounds: int  # of a window
+  places: list  # most clients of a window
+
+  def of(self, rows) -> Inputs:
+    """The inputs for the clients in `rows`."""
+    federation = self.federation
+    pick = lambda group, own: jax.tree.map(lambda a: a[:, own], group)
+    some = lambda each: None if each is None else tuple(map(pick, each, rows))
+    chosen = federation._replace(private=tuple(map(pick, federation.private, rows)), shared=some(federation.shared))
+    return self.inputs._replace(rows=rows_of(chosen))
+
+  def inputs_of(self, start, count, rows, new) -> Inputs:
+    """The inputs of the program for rounds of a window, with the clients in `rows`, padded to `places`."""
+    tables = [table[start : start + self.rounds] for table in self.plan.participants]
+    participants = tuple(_local(table, own, self.rounds) for table, own in zip(tables, rows, strict=True))
+    pad = lambda each: tuple(np.pad(a, (0, most - len(a))) for a, most in zip(each, self.places, strict=True))
+    inputs = self.of(pad(rows))
+    return inputs._replace(participants=participants, start=np.int32(start), count=np.int32(count), new=pad(new))
+
+  def empty(self) -> Inputs:
+    """The inputs of a window of no rounds."""
+    nobody = [np.zeros(0, np.int32) for _ in self.places]
+    return self.inputs_of(0, 0, nobody, [np.zeros(0, bool) for _ in self.places])
+
+  def participating(self, start, end) -> list:
+    """The rows that have a slot in these rounds, of a window at most."""
+    present = [np.unique(table[start : min(start + self.rounds, end)]) for table in self.plan.participants]
+    return [rows[rows >= 0] for rows in present]
+
+
 class OffloadedPhase(NamedTuple):
   """A `Phase` whose clients' states are in files. Between calls, a `State` has tables in their place, and keys as
   `KeyData`.
@@ -138,81 +174,53 @@ class OffloadedPhase(NamedTuple):
   length: int
   state: State
   saved: State
-  federation: Federation  # with tables [seeds, ...] as NumPy arrays
+  groups: tuple
   evaluated: np.ndarray
-  inputs: Inputs  # of all clients; `of` selects those of a window
   programs: Programs
-  states: ClientStates | None  # None until the shapes of the states are known
-  window: int  # rounds
-  places: list  # most clients of a window
-
-  def of(self, rows) -> Inputs:
-    """The inputs for the clients in `rows`."""
-    federation = self.federation
-    pick = lambda group, own: jax.tree.map(lambda a: a[:, own], group)
-    private, shared = (each and tuple(map(pick, each, rows)) for each in (federation.private, federation.shared))
-    return self.inputs._replace(rows=rows_of(federation._replace(private=private, shared=shared)))
-
-  def inputs_of(self, start, count, rows, new) -> Inputs:
-    """The inputs of the program for rounds of a window, with the clients in `rows`, padded to `places`."""
-    tables = [table[start : start + self.window] for table in self.plan.participants]
-    participants = tuple(_local(table, own, self.window) for table, own in zip(tables, rows, strict=True))
-    pad = lambda each: tuple(np.pad(a, (0, many - len(a))) for a, many in zip(each, self.places, strict=True))
-    inputs = self.of(pad(rows))
-    return inputs._replace(participants=participants, start=np.int32(start), count=np.int32(count), new=pad(new))
-
-  def participating(self, start, end):
-    """The rows that have a slot in these rounds, of a window at most."""
-    found = [np.unique(table[start : min(start + self.window, end)]) for table in self.plan.participants]
-    return [rows[rows >= 0] for rows in found]
+  states: ClientStates
+  windows: Windows
 
   def init(self, variables) -> State:
     self.states.clear()
-    nobody = tuple(client_store.blank(len(g.ids)) for g in self.federation.groups)
-    return State(nobody, self.programs.server(self.inputs._replace(variables=variables)))
+    nobody = tuple(client_store.blank(len(g.ids)) for g in self.groups)
+    return State(nobody, self.programs.server(self.windows.inputs._replace(variables=variables)))
 
   def run(self, state, start, count, stopped=None):
     del stopped  # early stopping cannot be combined with a store
-    tables, server, reports, end = list(state.client), state.server, [], start + count
-    rows, held = self.participating(start, end), self.states.room(self.places)
+    windows, tables, server, reports, end = self.windows, list(state.client), state.server, [], start + count
+    rows, held = windows.participating(start, end), self.states.room(windows.places)
     self.states.read(tables, rows, held)
     with ThreadPoolExecutor(1) as reader:
       while True:
-        many = min(self.window, end - start)
-        inputs = self.inputs_of(start, many, rows, _without_record(tables, rows))
+        length = min(windows.rounds, end - start)
+        inputs = windows.inputs_of(start, length, rows, _without_record(tables, rows))
         out, report = self.programs.work(inputs, State(tuple(held), server))
         # While the device works: read clients of the next window that are not in this one.
-        following, ahead = self.participating(start + many, end), self.states.room(self.places)
+        following, ahead = windows.participating(start + length, end), self.states.room(windows.places)
         busy = [np.isin(*each) for each in zip(following, rows, strict=True)]
         reading = reader.submit(self.states.read, tables, following, ahead, [~mask for mask in busy])
-        reports.append(jax.tree.map(lambda a, n=many: a[:, :n], jax.device_get(report)))
+        reports.append(jax.tree.map(lambda a, n=length: a[:, :n], jax.device_get(report)))
         held, server = jax.device_get(out.client), out.server
         reading.result()
         tables = self.states.write(tables, rows, held)
-        start += many
+        start += length
         if start >= end:
           return State(tuple(tables), server), jax.tree.map(lambda *a: np.concatenate(a, 1), *reports)
         self.states.read(tables, following, ahead, busy)
         rows, held = following, ahead
 
   def lower(self):
-    return self.programs.work.lower(*self._first())
-
-  def _first(self):
-    """The arguments of `work` in a window of no rounds."""
-    nobody = [np.zeros(0, np.int32) for _ in self.places]
-    inputs = self.inputs_of(0, 0, nobody, [np.zeros(0, bool) for _ in self.places])
-    return inputs, self.state
+    return self.programs.work.lower(self.windows.empty(), self.state)
 
   def correct(self, state, x, y):
     return self.programs.correct(Inputs(None, None, None), state, x, y)
 
   def ready(self, state) -> State:
-    found = inference.evaluated_rows(self.federation.groups, self.evaluated)
-    rows = [own if len(own) else np.zeros(1, np.int32) for own in found]  # no group is empty
+    evaluated = inference.evaluated_rows(self.groups, self.evaluated)
+    rows = [own if len(own) else np.zeros(1, np.int32) for own in evaluated]  # no group is empty
     held, new = self.states.room(map(len, rows)), _without_record(state.client, rows)
     self.states.read(state.client, rows, held)
-    return self.programs.ready(self.of(rows)._replace(new=new), State(tuple(held), state.server))
+    return self.programs.ready(self.windows.of(rows)._replace(new=new), State(tuple(held), state.server))
 
   def handover(self, state):
     raise ValueError('a run with a client_store has one phase, which hands nothing over')
@@ -236,31 +244,41 @@ def make(task: Task, folder) -> OffloadedPhase:
   Raises:
     ValueError: as `phase.make`; or for a stale plan, whose inbox would be as large as the clients' states.
   """
-  label, method, plan, rounds, keys, federation, evaluated, before, options = task
+  plan, federation, options = task.plan, task.federation, task.options
   if plan.stale:
     raise ValueError("client_store has no room for every client's last download; set plan.stale=False")
   groups, slots = federation.groups, [table.shape[1] for table in plan.participants]
   window = max(1, min(options.eval_every, SLOTS // max(sum(slots), 1)))  # rounds; not fewer in a shorter run
-  places = [max(1, min(len(g.ids), window * many)) for g, many in zip(groups, slots, strict=True)]
-  programs = _programs(method, groups, evaluated, before, options, window)
-  on_host = federation._replace(
-    **jax.tree.map(np.asarray, {'private': federation.private, 'shared': federation.shared})
-  )
-  length = min(options.eval_every, rounds, MOST_ROUNDS)
-  every = Inputs(federation.pool, keys, rows_of(federation), before)
-  one = OffloadedPhase(
-    label, method, plan, rounds, length, None, None, on_host, evaluated, every, programs, None, window, places
+  programs = _programs(task.method, groups, task.evaluated, task.before, options, window)
+  on_host = jax.tree.map(np.asarray, {'private': federation.private, 'shared': federation.shared})
+  windows = Windows(
+    plan=plan,
+    federation=federation._replace(**on_host),
+    inputs=Inputs(federation.pool, task.keys, rows_of(federation), task.before),
+    rounds=window,
+    places=[max(1, min(len(g.ids), window * width)) for g, width in zip(groups, slots, strict=True)],
   )
   # A whole round in shapes, as in `phase.make`.
-  clients = jax.eval_shape(programs.clients, one.of([np.zeros(many, np.int32) for many in places]))
-  server = jax.eval_shape(programs.server, every)
-  one = one._replace(state=State(clients, server))
-  jax.eval_shape(programs.work, *one._first())
+  clients = jax.eval_shape(programs.clients, windows.of([np.zeros(size, np.int32) for size in windows.places]))
+  server = jax.eval_shape(programs.server, windows.inputs)
+  jax.eval_shape(programs.work, windows.empty(), State(clients, server))
   like = [jax.tree.map(lambda s: jax.ShapeDtypeStruct((s.shape[0], *s.shape[2:]), s.dtype), c) for c in clients]
   records = [client_store.Records(pathlib.Path(folder) / f'group{g}', each) for g, each in enumerate(like)]
   tables = tuple(client_store.blank(len(g.ids)) for g in groups)
-  saved = jax.eval_shape(lambda: State(jax.tree.map(jnp.asarray, tables), server))
-  return one._replace(states=ClientStates(records, like), saved=saved)
+  return OffloadedPhase(
+    label=task.label,
+    method=task.method,
+    plan=plan,
+    rounds=task.rounds,
+    length=min(options.eval_every, task.rounds, MOST_ROUNDS),
+    state=State(clients, server),
+    saved=jax.eval_shape(lambda: State(jax.tree.map(jnp.asarray, tables), server)),
+    groups=groups,
+    evaluated=task.evaluated,
+    programs=programs,
+    states=ClientStates(records, like),
+    windows=windows,
+  )
 
 
 def _without_record(tables, rows) -> tuple:

@@ -118,19 +118,17 @@ class PhaseInMemory(NamedTuple):
   inputs: Inputs
   programs: Programs
   slots: Callable  # (start, stopped) -> participants of a segment as the compiled round takes them
-  places: State | None  # shardings, a prefix of the state; None on one device
+  shardings: State | None  # a prefix of the state; None on one device
 
   def init(self, variables) -> State:
     return self.programs.init(self.inputs._replace(variables=variables))
 
   def run(self, state, start, count, stopped=None):
-    slots = self.slots(start, stopped)
-    inputs = self.inputs._replace(participants=slots, start=np.int32(start), count=np.int32(count))
-    return self.programs.run(inputs, state)
+    return self.programs.run(_segment(self.inputs, self.slots(start, stopped), start, count), state)
 
   def lower(self):
-    inputs = self.inputs._replace(participants=self.slots(0, None), start=np.int32(0), count=np.int32(0))
-    return self.programs.run.lower(inputs, _placed(self.state, self.places))
+    inputs = _segment(self.inputs, self.slots(0, None), 0, 0)
+    return self.programs.run.lower(inputs, _placed(self.state, self.shardings))
 
   def correct(self, state, x, y):
     return self.programs.correct(Inputs(None, None, None), state, x, y)
@@ -152,25 +150,25 @@ class PhaseInMemory(NamedTuple):
     return jax.tree.map(lambda a: np.asarray(self.programs.gather(a)), state)
 
   def unpack(self, saved) -> State:
-    if not self.places:
+    if not self.shardings:
       return key_data.wrapped(saved)
     whole, like = key_data.unwrapped(saved), jax.eval_shape(key_data.unwrapped, self.state)
-    return key_data.wrapped(_laid_out(padded(whole, like), self.places))
+    return key_data.wrapped(_laid_out(padded(whole, like), self.shardings))
 
   def checksum(self, state) -> str:
     return checkpoint.checksum(self._gathered(self.programs.cut(state))[:2])
 
 
-def _laid_out(state, places):
-  """A state of the host, on the devices as `places`, a tree of shardings that is a prefix of it."""
-  return jax.tree.map(lambda where, part: jax.tree.map(lambda a: sharding.put(a, where), part), places, state)
+def _laid_out(state, shardings):
+  """A state of the host, on the devices; `shardings` is a prefix of it."""
+  return jax.tree.map(lambda where, part: jax.tree.map(lambda a: sharding.put(a, where), part), shardings, state)
 
 
-def _placed(state, places):
+def _placed(state, shardings):
   """The shapes of a state, as they lie on the devices: arguments placed elsewhere would be traced again."""
   with_place = lambda where: lambda s: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=where)
   place = lambda where, part: jax.tree.map(with_place(where), part)
-  return jax.tree.map(place, places, state) if places else state
+  return jax.tree.map(place, shardings, state) if shardings else state
 
 
 def _participants(plan, groups, sizes, mesh, seeds, stops, length) -> Callable:
@@ -211,21 +209,49 @@ def make(task: Task, mesh=None, stops: bool = False) -> PhaseInMemory:
   Raises:
     ValueError: if method, models and data do not fit together.
   """
-  label, method, plan, rounds, keys, federation, evaluated, before, options = task
-  groups, width = federation.groups, clients_per_vmap(options, before)
+  method, options, groups = task.method, task.options, task.federation.groups
   length = min(options.eval_every, MOST_ROUNDS)  # whatever `rounds`
-  sizes = tuple(private.size.shape[1] for private in federation.private)
-  places, elsewhere = sharding.placement(mesh, sizes) if mesh else (None, None)
-  lie = State(places, elsewhere, elsewhere)
-  to = lambda where: {'out_shardings': where} if mesh else {}
-  rows = inference.evaluated_rows(groups, evaluated)
+  sizes = tuple(private.size.shape[1] for private in task.federation.private)
+  places, replicated = sharding.placement(mesh, sizes) if mesh else (None, None)
+  shardings = State(places, replicated, replicated) if mesh else None
+  programs = _programs(task, length, mesh, stops, shardings, replicated)
+  inputs = Inputs(task.federation.pool, task.keys, rows_of(task.federation))
+  slots = _participants(task.plan, groups, sizes, mesh, len(task.keys), stops, length)
+  # Traces a whole round: incompatible parts fail here, not after minutes of compilation.
+  first = _placed(jax.eval_shape(programs.init, inputs._replace(variables=task.before)), shardings)
+  state = jax.eval_shape(lambda state: programs.run(_segment(inputs, slots(0, None), 0, 0), state)[0], first)
+  return PhaseInMemory(
+    label=task.label,
+    method=method,
+    plan=task.plan,
+    rounds=task.rounds,
+    length=length,
+    state=state,
+    saved=jax.eval_shape(lambda state: key_data.unwrapped(programs.cut(state)), state),
+    groups=groups,
+    inputs=inputs,
+    programs=programs,
+    slots=slots,
+    shardings=shardings,
+  )
+
+
+def _segment(inputs, participants, start, count) -> Inputs:
+  """The inputs of a segment; numbers as arrays, so that one program serves all segments."""
+  return inputs._replace(participants=participants, start=np.int32(start), count=np.int32(count))
+
+
+def _programs(task, length, mesh, stops, shardings, replicated) -> Programs:
+  """The programs of a phase, whose segments have at most `length` rounds."""
+  method, options, groups = task.method, task.options, task.federation.groups
+  on_mesh = lambda where: {'out_shardings': where} if mesh else {}
+  rows = inference.evaluated_rows(groups, task.evaluated)
   # A client of several groups is evaluated in the first; the next phase needs them all.
   firsts = tuple(np.unique(inference.evaluated_in(groups, np.arange(clients(groups)))).tolist())
-
-  step = round.step(method, groups, width, mesh)
+  step = round.step(method, groups, clients_per_vmap(options, task.before), mesh)
 
   def init(inputs):
-    return initial_state(inputs.key, method, inputs.federation(groups), inputs.variables, plan.stale)
+    return initial_state(inputs.key, method, inputs.federation(groups), inputs.variables, task.plan.stale)
 
   def run(inputs, state):
     data = inputs.federation(groups).data()
@@ -234,7 +260,7 @@ def make(task: Task, mesh=None, stops: bool = False) -> PhaseInMemory:
 
   def correct(inputs, state, x, y):
     del inputs
-    models = method, groups, evaluated, rows, options.eval_batch
+    models = method, groups, task.evaluated, rows, options.eval_batch
     return inference.correct_of_clients(*models, state, x, y, inference.predictions(method))
 
   def calibrate(inputs, state):
@@ -244,23 +270,13 @@ def make(task: Task, mesh=None, stops: bool = False) -> PhaseInMemory:
     return handover_variables(method, groups, calibrated(method, inputs.federation(groups), state, range(len(groups))))
 
   per_seed = (*PER_SEED, 'participants') if stops else PER_SEED
-  gathered = to(elsewhere) if hosts.count() > 1 else {}
-  programs = Programs(
-    program(init, options, **to(lie)),
-    program(run, options, per_seed, donate_argnums=1, **to((lie, elsewhere))),
-    program(correct, options, (), **to(elsewhere)),
-    program(calibrate, options, **to(lie)),
-    program(handover, options, **gathered),
-    jax.jit(functools.partial(without_padding, groups)) if mesh else lambda state: state,
-    jax.jit(lambda a: a, **gathered),
+  gathered = on_mesh(replicated) if hosts.count() > 1 else {}
+  return Programs(
+    init=program(init, options, **on_mesh(shardings)),
+    run=program(run, options, per_seed, donate_argnums=1, **on_mesh((shardings, replicated))),
+    correct=program(correct, options, (), **on_mesh(replicated)),
+    ready=program(calibrate, options, **on_mesh(shardings)),
+    handover=program(handover, options, **gathered),
+    cut=jax.jit(functools.partial(without_padding, groups)) if mesh else lambda state: state,
+    gather=jax.jit(lambda a: a, **gathered),
   )
-  inputs = Inputs(federation.pool, keys, rows_of(federation))
-  slots = _participants(plan, groups, sizes, mesh, len(keys), stops, length)
-  one = PhaseInMemory(
-    label, method, plan, rounds, length, None, None, groups, inputs, programs, slots, lie if mesh else None
-  )
-  # Traces a whole round: incompatible parts fail here, not after minutes of compilation.
-  first = _placed(jax.eval_shape(one.init, before), one.places)
-  state = jax.eval_shape(lambda state: one.run(state, 0, 0)[0], first)
-  saved = jax.eval_shape(lambda state: key_data.unwrapped(programs.cut(state)), state)
-  return one._replace(state=state, saved=saved)
