@@ -166,7 +166,7 @@ def evaluations(path) -> Evaluations:
   try:
     lines = path.read_bytes().split(b'\n') if path.exists() else []
   except OSError as error:
-    return found._replace(damage=error.strerror)
+    return found._replace(damage=str(error.strerror))
   for number, line in enumerate(lines, 1):
     ended, after = number < len(lines), found.sums[-1] if found.sums else ''
     try:

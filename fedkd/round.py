@@ -141,14 +141,14 @@ def round(key, t, method: Method, groups, state: State, data, participants, clie
   key_send, key_client, key_receive = jax.random.split(jax.random.fold_in(key, t), 3)
   ids = tuple(slot_ids(d, w) for d, w in zip(data, participants, strict=True))
   downs = _sent(method, key_send, t, groups, state.server, ids, data) if state.inbox is None else state.inbox
-  clients, outs = [], []
+  clients, outs, view = [], [], Download if state.inbox is None else _as_kept
   for g, group in enumerate(groups):
     if state.inbox is None:
-      view, shared, own = Download, downs[g].shared, downs[g].own
+      shared, own = downs[g].shared, downs[g].own
     else:
-      view, shared, own = _as_kept, (), jax.tree.map(lambda a, rows=participants[g]: a[rows], downs[g])
+      shared, own = (), jax.tree.map(lambda a, rows=participants[g]: a[rows], downs[g])
 
-    def work(key, t, state, shared, own, data, participants, group=group, view=view):
+    def work(key, t, state, shared, own, data, participants, group=group):
       return client_updates(
         key, t, method.client, group, state, view, shared, own, data, participants, clients_per_vmap
       )

@@ -35,7 +35,7 @@ def begun(totals, seeds, plan, at) -> dict:
 
 def _counts(groups) -> dict:
   """{kind: (numbers, bytes)} per group, each [seeds, rounds, m] -> {kind: int64[2, seeds, rounds]}."""
-  out = {}
+  out: dict = {}
   for group in groups:
     for kind, both in group.items():
       out[kind] = out.get(kind, 0) + np.stack([np.sum(a, -1, dtype=np.int64) for a in both])
@@ -52,7 +52,7 @@ def add(totals, report, count, seconds) -> dict:
     seconds: that they took.
   """
   slots = [np.asarray(ids)[:, :count] >= 0 for ids in report.ids]
-  infos = {}
+  infos: dict = {}
   for info, slotted in zip(report.info, slots, strict=True):
     for name, values in info.items():
       values = np.asarray(values, np.float64)[:, :count]

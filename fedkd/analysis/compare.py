@@ -13,12 +13,12 @@ from fedkd.analysis import results
 
 def labelled(paths: Iterable[str | os.PathLike]) -> dict:
   """{label: path}, each run once; a label is the shortest end of a path that is unique."""
-  paths = list(dict.fromkeys(pathlib.Path(path).absolute() for path in paths))
-  for length in range(1, max(len(path.parts) for path in paths) + 1):
-    labels = ['/'.join(path.parts[-length:]) for path in paths]
-    if len(set(labels)) == len(paths):
+  unique = list(dict.fromkeys(pathlib.Path(path).absolute() for path in paths))
+  for length in range(1, max(len(path.parts) for path in unique) + 1):
+    labels = ['/'.join(path.parts[-length:]) for path in unique]
+    if len(set(labels)) == len(unique):
       break
-  return dict(zip(labels, paths, strict=True))
+  return dict(zip(labels, unique, strict=True))
 
 
 def table(runs: dict, reference: str | None = None) -> pd.DataFrame:

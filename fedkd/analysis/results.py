@@ -13,7 +13,7 @@ from fedkd.errors import ConfigError
 
 DIGESTED = ('config.json', 'metrics.jsonl', 'split.npz')  # files whose checksums are in a summary
 SUMMARY = ('method', 'rounds', 'seeds', 'final', 'worst_client', 'ledger', 'seconds')  # fields that every run has had
-FIELDS = ('id', 'profile', 'method', 'config', 'config_sha256', 'seeds', 'per_seed', 'curve', 'turns')
+FIELDS: tuple[str, ...] = ('id', 'profile', 'method', 'config', 'config_sha256', 'seeds', 'per_seed', 'curve', 'turns')
 FIELDS += ('ledger', 'seconds', 'device', 'versions', 'commit', 'dirty', 'images')
 YOUNGER = ('curve', 'images')  # fields that the first results lack
 PER_SEED = (
@@ -26,7 +26,16 @@ PER_SEED = (
   'examples',
   'state_sha256',
 )
-CURVE = ('phase', 'method', 'round', 'accuracy', 'accuracy_local', 'accuracy_others', 'validation_accuracy', 'loss')
+CURVE: tuple[str, ...] = (
+  'phase',
+  'method',
+  'round',
+  'accuracy',
+  'accuracy_local',
+  'accuracy_others',
+  'validation_accuracy',
+  'loss',
+)
 CURVE += ('accuracy_per_group', 'kl', 'ce', 'violated', 'dual', 'cosine', 'global_phases')  # FedH2L's
 CURVE += ('knowledge_age', 'accuracy_public_per_client', 'accuracy_train')
 # Where features differ in width also 'feature_age_512', and so on.

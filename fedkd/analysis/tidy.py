@@ -15,7 +15,17 @@ from fedkd.analysis import statistics
 from fedkd.analysis.compare import labelled
 from fedkd.errors import ConfigError
 
-COLUMNS = ('run', 'method', 'seed', 'phase', 'round', 'client', 'architecture', 'examples', 'test_rows')
+COLUMNS: tuple[str, ...] = (
+  'run',
+  'method',
+  'seed',
+  'phase',
+  'round',
+  'client',
+  'architecture',
+  'examples',
+  'test_rows',
+)
 COLUMNS += ('metric', 'value')
 ALL = -1  # the client of a metric of all clients together
 APART = ('run', 'method', 'seeds', 'phase', 'round', 'time', 'test_rows')  # of a row of `metrics.jsonl`, no metrics
@@ -34,8 +44,8 @@ def tidy(rows: Iterable[dict], clients: dict[str, Any], **constant: Any) -> pd.D
   Returns:
     With client -1 (`ALL`) where a metric is of all clients together.
   """
-  parts = [_lines(row, field, value) for row in rows for field, value in row.items() if field not in APART]
-  parts = [part for part in parts if part is not None]
+  lines = [_lines(row, field, value) for row in rows for field, value in row.items() if field not in APART]
+  parts = [part for part in lines if part is not None]
   if not parts:
     return pd.DataFrame(columns=[*COLUMNS, *(name for name in constant if name not in COLUMNS)])
   columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -129,7 +139,8 @@ def _run(path) -> tuple[dict | None, str]:
 
 def _architectures(groups, config) -> list:
   """Of every client, by number."""
-  share, names, start = config['data']['clients'] // max(1, len(groups)), {}, 0
+  share, start = config['data']['clients'] // max(1, len(groups)), 0
+  names: dict = {}
   for group in groups:
     count = group.get('clients', share)
     start = group.get('first', start)
@@ -146,7 +157,7 @@ def _examples(path, seeds) -> np.ndarray:
 
 def _flat(config, prefix='') -> dict:
   """{dotted name: value} of a config."""
-  out = {}
+  out: dict = {}
   for name, value in config.items():
     out |= _flat(value, f'{prefix}{name}.') if isinstance(value, dict) else {f'{prefix}{name}': value}
   return out

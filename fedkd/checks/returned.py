@@ -100,12 +100,15 @@ def check_like(who: str, expected: Any, found: Any, remedy: str, dtypes: bool = 
 
 
 @contextlib.contextmanager
-def explained(suspects: Iterable[tuple[str, Any]], failed: str = '') -> Iterator[None]:
+def explained(
+  suspects: Iterable[tuple[str, Any]], failed: str = '', left: Callable[[Exception], bool] = lambda error: False
+) -> Iterator[None]:
   """Around the tracing of a round: one sentence in place of JAX's fifty lines.
 
   Args:
     suspects: (what it is, function or class) of all that a user may have written.
     failed: how a sentence begins about parts of this package that do not fit.
+    left: whether an error is none of theirs.
 
   Raises:
     ConfigError: for an error in one of the suspects, with its line, and for parts that do not fit together.
@@ -117,11 +120,11 @@ def explained(suspects: Iterable[tuple[str, Any]], failed: str = '') -> Iterator
     if isinstance(error, ConfigError):
       raise ConfigError(text) from None
     foreign = [(what, function) for what, function in suspects if blame.is_foreign(function)]
-    for left in (blame.passed_through, blame.raised_in):
+    for was_in in (blame.passed_through, blame.raised_in):
       for what, function in foreign:
-        if left(function, error):
+        if was_in(function, error):
           raise ConfigError(blame.raised(what, function, error)) from None
-    if not isinstance(error, ValueError):
+    if left(error) or not isinstance(error, ValueError):
       raise
     named = ', '.join(f'{what} {blame.named(function)}' for what, function in foreign if what != 'model')
     raise ConfigError(

@@ -103,7 +103,7 @@ def _prepared(folder) -> dict:
 
 def _stored(directory) -> dict:
   """{data.name: path} of the image folders and .npz files in `directory` and $FEDKD_IMAGES."""
-  found = {}
+  found: dict = {}
   roots = [root for root in (directory, os.environ.get('FEDKD_IMAGES')) if root]
   for root in dict.fromkeys(pathlib.Path(root).expanduser() for root in roots):
     for path in sorted(root.iterdir()) if root.is_dir() else ():

@@ -1,7 +1,7 @@
 """How a phase's functions become compiled programs: seeds mapped, arguments in one `Inputs`."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -43,8 +43,8 @@ class Inputs(NamedTuple):
   rows: tuple  # the tables of a `Federation`: private, everyone, shared, public
   variables: PyTree = ()  # what the phase starts from
   participants: tuple = ()  # per group int32[rounds, m]
-  start: jax.Array | int = 0
-  count: jax.Array | int = 0
+  start: Any = 0  # int32[]
+  count: Any = 0  # type: ignore[assignment]  # int32[]; hides tuple.count
   new: tuple = ()  # per group bool[k], clients that have never taken part and so have no state
 
   def federation(self, groups) -> Federation:

@@ -115,7 +115,8 @@ def _lines(name, rounds) -> Display:
 
 def _description(rounds) -> Callable:
   """(round, rate, row) -> the last accuracy, the rate, and the time left by the pace since the first call."""
-  first, accuracy = [], [float('nan')]
+  first: list[tuple] = []
+  accuracy = [float('nan')]
 
   def describe(round, rate, row):
     if not first:  # without the time of restoring and compiling

@@ -53,9 +53,9 @@ def run(config: ConfigDict, workdir: str | os.PathLike, show: bool = True) -> di
   checks.check_workdir(workdir)
   configs.check(configs.migrate(config))
   devices.request(config.devices)  # before the first collective operation
-  with jax.default_prng_impl(THREEFRY), hosts.together(), hosts.writing_to(workdir) as own_workdir:
+  with jax.default_prng_impl(THREEFRY), hosts.host_errors(), hosts.writing_to(workdir) as own_workdir:
     plain = configs.to_json(config)
-    hosts.check_agreement(lambda: {**configs.flatten(plain), 'the code': hosts.code(plain)})
+    hosts.check_agreement(lambda: {**configs.flatten(plain), 'the code': hosts.source_checksum(plain)})
     return _run(config, own_workdir, pathlib.Path(workdir).parent, hosts.is_primary() and show)
 
 

@@ -57,7 +57,7 @@ def _correct(parts, phase, state, images, labels, lists) -> tuple:
 def _by_name(correct, fields) -> dict:
   """The fields of every prediction, `fields(correct)` -> {'accuracy...': ...}: those of one with a name begin with
   `accuracy_NAME`."""
-  out = {}
+  out: dict = {}
   for name, values in correct.items():
     own = f'accuracy_{name}' if name else 'accuracy'
     out |= {field.replace('accuracy', own, 1): value for field, value in fields(values).items()}
@@ -80,8 +80,8 @@ def accuracy(parts, phase, state, limit) -> dict:
   if len(source.test_label):
     test = subset(len(source.test_label), limit)
     correct, rows = _correct(parts, phase, state, source.test_image, source.test_label, [[test]])
-    of_one = lambda correct: totals.accuracies(correct[..., 0], rows[:, 0], owner, groups)
-    return {'test_rows': len(test), **_by_name(correct, of_one)}
+    shared = lambda correct: totals.accuracies(correct[..., 0], rows[:, 0], owner, groups)
+    return {'test_rows': len(test), **_by_name(correct, shared)}
   pick = lambda rows: rows[subset(len(rows), limit)]
   lists = [list(map(pick, split.test)) for split in parts.splits]
   correct, rows = _correct(parts, phase, state, source.train_image, source.train_label, lists)

@@ -40,7 +40,7 @@ def _with_streams(make: Callable) -> Callable:
       rngs.default = nnx.RngStream(jax.random.key(0, impl=THREEFRY), tag='default')
     return make(*args, **values)
 
-  made.with_streams = True
+  made.with_streams = True  # type: ignore[attr-defined]
   return made
 
 

@@ -138,7 +138,7 @@ def name_of(model: Any) -> str:
   """The identity of an architecture as text, equal in all processes: without the lowering of convolutions and the
   addresses of functions; arrays too long to be written out with the checksums of their bytes."""
   net = model.net.clone(lowering='auto') if hasattr(model.net, 'lowering') else model.net
-  with np.printoptions(**PRINT_OPTIONS):
+  with np.printoptions(**PRINT_OPTIONS):  # type: ignore[arg-type]
     text = re.sub(r' at 0x[0-9a-f]+', '', repr(net))
   return text + ''.join(f'\n{checksum(array)}' for array in _arrays(net) if array.size > SHOWN)
 

@@ -35,6 +35,11 @@ def check_clients(labels: np.ndarray, clients: int) -> None:
     )
 
 
+def empty(clients: int) -> list[list]:
+  """A list for each client."""
+  return [[] for _ in range(clients)]
+
+
 def _cut(order, parts) -> list:
   """Cuts row numbers int[N] into contiguous parts, each sorted; the first N mod `parts` have one row more."""
   return [np.sort(part) for part in np.array_split(order, parts)]
@@ -197,7 +202,7 @@ def few_by_origin(
   check_clients(labels, clients)
   labels, origins = np.asarray(labels, np.int64), _count_origins(origin)  # -1 is none
   rng = np.random.default_rng([seed, FEW_BY_ORIGIN])
-  parts = [[] for _ in range(clients)]
+  parts = empty(clients)
   for group in range(min(origins, clients)):
     _check_per_class(np.where(origin == group, labels, -1), per_class, 1, f' of origin {group}', np.unique(labels))
     for c in np.unique(labels):
@@ -227,8 +232,8 @@ def writers(
     ConfigError: also if there are no origins, or too few with `minimum` rows.
   """
   check_clients(labels, clients)
-  _count_origins(origin)
-  count = np.bincount(origin)
+  origins = _count_origins(origin)
+  count = np.bincount(np.asarray(origin), minlength=origins)
   able = np.flatnonzero(count >= max(minimum, 1))
   if len(able) < clients:
     raise ConfigError(

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedkd.checks.ranges import Count, Positive, Ratio, checked
-from fedkd.data.splits.partition import MOST_REDRAWS, Concentration, check_clients, dirichlet_counts, no_split
+from fedkd.data.splits.partition import MOST_REDRAWS, Concentration, check_clients, dirichlet_counts, empty, no_split
 from fedkd.errors import ConfigError
 
 __all__ = ['fedgen_dirichlet', 'inner_dirichlet', 'lg_shards', 'n_way', 'uneven_classes']  # what a config may name
@@ -129,7 +129,7 @@ def uneven_classes(labels: np.ndarray, clients: int, seed: int, test_labels: np.
   shares = drawn / drawn.sum(1, keepdims=True)
   rows, tests = ([rng.permutation(of) for of in _of_classes(which, classes)] for which in (labels, test_labels))
   left, used = np.full(classes, slots), np.zeros((2, classes), int)
-  train, test = [[] for _ in range(clients)], [[] for _ in range(clients)]
+  train, test = empty(clients), empty(clients)
   for k in range(clients):
     for _ in range(ways):
       c = rng.choice(np.flatnonzero(left == left.max()))
@@ -164,14 +164,13 @@ def inner_dirichlet(
   check_clients(labels, clients)
   classes, rng = _classes(labels), np.random.default_rng([seed, INNER])
   prior = np.cumsum(rng.dirichlet(np.full(classes, concentration), clients), 1)
-  return _sorted(
-    *([[part] for part in _filled(rng, which, prior, classes)] for which in (labels, test_labels)), len(labels)
-  )
+  train, test = ([[part] for part in _filled(rng, which, prior, classes)] for which in (labels, test_labels))
+  return _sorted(train, test, len(labels))
 
 
 def _filled(rng, labels, prior, classes) -> list:
   """Lists of floor(N / K) rows per client; `prior`: cumulative, float[K, C]."""
-  stacks, parts = [list(of) for of in _of_classes(labels, classes)], [[] for _ in prior]
+  stacks, parts = [list(of) for of in _of_classes(labels, classes)], empty(len(prior))
   size = len(labels) // len(prior)
   room = list(range(len(prior))) if size else []
   while room:
@@ -210,7 +209,7 @@ def fedgen_dirichlet(
   classes, rng = _classes(labels), np.random.default_rng([seed, FEDGEN])
   most = ratio * len(labels) / clients
   for _ in range(MOST_REDRAWS):
-    train, held = [[] for _ in range(clients)], np.zeros(clients, np.int64)
+    train, held = empty(clients), np.zeros(clients, np.int64)
     for c in rng.permutation(classes):
       rows = rng.permutation(np.flatnonzero(labels == c))
       if not len(rows):  # a number that no label has
@@ -225,7 +224,7 @@ def fedgen_dirichlet(
   else:
     raise no_split(labels, clients, concentration, smallest)
   tests = _of_classes(test_labels, classes)
-  test = [[] for _ in range(clients)]
+  test = empty(clients)
   for k, pieces in enumerate(train):
     has = np.bincount(labels[np.concatenate(pieces)], minlength=classes) > 0
     for c in range(classes) if all_labels else np.flatnonzero(has):
@@ -254,4 +253,4 @@ def lg_shards(labels: np.ndarray, clients: int, seed: int, test_labels: np.ndarr
     pieces = [np.array_split(of, slots) for of in _of_classes(which, classes)]
     orders = [iter(rng.permutation(slots)) for _ in range(classes)]
     out.append([[pieces[c][next(orders[c])] for c in own] for own in dealt])
-  return _sorted(*out, len(labels))
+  return _sorted(out[0], out[1], len(labels))

@@ -9,7 +9,7 @@ no owner. All draws are from the split's own generator: equal in distribution to
 import numpy as np
 
 from fedkd.checks.ranges import Positive, checked
-from fedkd.data.splits.partition import Concentration, check_clients, dirichlet_counts, no_split
+from fedkd.data.splits.partition import Concentration, check_clients, dirichlet_counts, empty, no_split
 from fedkd.errors import ConfigError
 
 __all__ = ['exdir', 'feddf_dirichlet', 'kt_pfl', 'pathological']  # what a config may name
@@ -52,7 +52,7 @@ def pathological(
   check_clients(labels, clients)
   classes, rng = int(labels.max()) + 1, np.random.default_rng([seed, PATHOLOGICAL])
   _check_ways(ways, classes)
-  quota, parts = np.full(clients, ways), [[] for _ in range(clients)]
+  quota, parts = np.full(clients, ways), empty(clients)
   least = min(LEAST, len(labels) / clients / 2)
   for c in range(classes):
     rows = np.flatnonzero(labels == c)
@@ -145,7 +145,7 @@ def _block(rng, labels, rows, workers, concentration) -> list:
   """The rows of each worker of a block."""
   mean = len(rows) / workers
   for _ in range(MOST_REDRAWS):
-    parts, held = [[] for _ in range(workers)], np.zeros(workers, np.int64)
+    parts, held = empty(workers), np.zeros(workers, np.int64)
     for c in np.unique(labels[rows]):
       own = rng.permutation(rows[labels[rows] == c])
       counts = dirichlet_counts(rng, len(own), held < mean, concentration)
@@ -183,14 +183,14 @@ def kt_pfl(labels: np.ndarray, clients: int, seed: int, ways: Positive = 3) -> l
     )
   share = rng.lognormal(0, SPREAD, (classes, clients, ways))
   share *= ((counts - clients).clip(0) / share.sum((1, 2)))[:, None, None]
-  parts = [[] for _ in range(clients)]
+  parts = empty(clients)
 
   def take(k, c, many):
     parts[k].append(rows[c][used[c] : used[c] + many])
     used[c] += many
 
-  for k, c in zip(np.repeat(np.arange(clients), ways), own.reshape(-1), strict=True):
-    take(k, c, FIRST)
+  for owner, c in zip(np.repeat(np.arange(clients), ways), own.reshape(-1), strict=True):
+    take(owner, c, FIRST)
   for k in range(clients):
     for j, c in enumerate(own[k]):
       many = 2 * (int(share[c, k // 2, j]) + int(rng.integers(EXTRA[0], EXTRA[1] + 1)))

@@ -17,7 +17,7 @@ from fedkd.experiment import offloaded_phase, phase, warm_up
 from fedkd.experiment.build.checks import check_batches, check_states, make_early_stop
 from fedkd.experiment.build.from_config import load_data, make_blocks, make_method, make_plan, make_split
 from fedkd.experiment.build.groups import make_groups
-from fedkd.experiment.hosts import devices
+from fedkd.experiment.hosts import devices, hosts
 from fedkd.experiment.programs import ExecutionOptions, Task
 from fedkd.experiment.storage import warm_start
 from fedkd.federation import Federation, everybodys, table
@@ -94,7 +94,9 @@ def build(config, beside='.', dry=False, evaluate=None) -> Experiment:
     task = Task(configs.label(block.method), method, plan, block.rounds, keys, federation, watched, before, options)
     factory = configs.resolve(block.method['name'], configs.KINDS['method'].choices, 'method.name')
     blamed = [('method', factory), *(('model', class_of(g.model)) for g in groups)]
-    with returned.explained(blamed, f'method {configs.label(block.method)} does not fit its models or messages:'):
+    failed = f'method {configs.label(block.method)} does not fit its models or messages:'
+    one: Any  # `phase.Phase`
+    with returned.explained(blamed, failed, hosts.is_lost_host):
       if config.client_store:
         one = offloaded_phase.make(task, config.client_store)
       else:

@@ -18,6 +18,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
+import fedkd
 from fedkd import files
 from fedkd.errors import ConfigError, HostError
 from fedkd.experiment.hosts import rendezvous
@@ -46,7 +47,7 @@ def join(where):
       files.warn(f'listening on {address} for {many - 1} more host(s), without a password; the network must be trusted')
       rendezvous.wait_for_others(place, many)  # also because JAX crashes where it cannot listen
     else:
-      rendezvous.come(place, many, index)
+      rendezvous.connect(place, many, index)
     jax.distributed.initialize(
       address,
       many,
@@ -167,14 +168,19 @@ def check_agreement(values):
         )
 
 
-def code(config) -> int:
-  """CRC-32 of this package's source files, and of the modules that a plain config names as 'module:function'."""
-  files = sorted(pathlib.Path(__file__).parents[1].rglob('*.py'))
+def source_checksum(config) -> int:
+  """CRC-32 of the `sources` of a run."""
+  return zlib.crc32(b''.join(file.read_bytes() for file in sources(config)))
+
+
+def sources(config) -> list[pathlib.Path]:
+  """This package's source files, and those of the modules that a plain config names as 'module:function'."""
+  files = sorted(pathlib.Path(fedkd.__file__).parent.rglob('*.py'))
   for module in sorted(set(re.findall(r'"([A-Za-z_][\w.]*):[A-Za-z_]\w*"', json.dumps(config)))):
     with contextlib.suppress(ImportError):  # 'folder:DIR' is not a module
       spec = importlib.util.find_spec(module)
-      files += [pathlib.Path(spec.origin)] if spec and spec.has_location else []
-  return zlib.crc32(b''.join(file.read_bytes() for file in files))
+      files += [pathlib.Path(spec.origin)] if spec and spec.has_location and spec.origin else []
+  return files
 
 
 @contextlib.contextmanager
@@ -187,7 +193,7 @@ def writing_to(workdir):
     yield pathlib.Path(scratch)
 
 
-def lost(error) -> bool:
+def is_lost_host(error) -> bool:
   """Whether an error is that of a collective, which means that another host has exited."""
   of_devices = isinstance(error, jax.errors.JaxRuntimeError)
   words = ('Gloo', 'NCCL', 'UNAVAILABLE', 'onnection') if of_devices else ('Gloo',)
@@ -195,7 +201,7 @@ def lost(error) -> bool:
 
 
 @contextlib.contextmanager
-def together():
+def host_errors():
   """Turns a failed collective into a HostError.
 
   Raises:
@@ -204,7 +210,7 @@ def together():
   try:
     yield
   except (jax.errors.JaxRuntimeError, ValueError) as error:  # a collective that fails may raise either
-    if not lost(error):
+    if not is_lost_host(error):
       raise
     reason = str(error).split('\n')[0][:200]
     raise HostError(

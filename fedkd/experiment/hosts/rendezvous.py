@@ -31,17 +31,17 @@ def wait_for_others(place, many):
       listening.bind(address)
       listening.listen(many)
       while len(there) < many - 1:
-        _let_in(listening, many, there, until)
+        accept(listening, many, there, until)
         if len(there) == many - 1:
           there = {index: host for index, host in there.items() if not _is_closed(host)}
     for host in there.values():
-      _say(host, 'go')
+      send_line(host, 'go')
   finally:
     for host in there.values():
       host.close()
 
 
-def _let_in(listening, many, there, until):
+def accept(listening, many, there, until):
   """Takes one connection, into `there` if it is that of a host which was lacking."""
   listening.settimeout(max(0.0, until - time.monotonic()) or 1e-3)
   try:
@@ -50,7 +50,7 @@ def _let_in(listening, many, there, until):
     lacking = ', '.join(str(index) for index in range(1, many) if index not in there)
     raise ValueError(f'host {lacking} of {many} did not arrive within {SECONDS} seconds') from None
   try:
-    word, count, index = _hear(host, time.monotonic() + GREETING).split()
+    word, count, index = read_line(host, time.monotonic() + GREETING).split()
     if word != 'fedkd':
       raise ValueError(word)
     index = int(index)
@@ -61,7 +61,7 @@ def _let_in(listening, many, there, until):
     host.close()
     return
   if reason:
-    _say(host, reason)
+    send_line(host, reason)
     host.close()
   else:
     there[index] = host
@@ -78,7 +78,7 @@ def _is_closed(host) -> bool:
     return True
 
 
-def come(place, many, index):
+def connect(place, many, index):
   """Waits, on any other host, until all are there.
 
   Raises:
@@ -91,8 +91,8 @@ def come(place, many, index):
       first.settimeout(max(1.0, until - time.monotonic()))
       try:
         first.connect(address)
-        _say(first, f'fedkd {many} {index}')
-        answer = _hear(first, until)
+        send_line(first, f'fedkd {many} {index}')
+        answer = read_line(first, until)
       except OSError as error:
         if time.monotonic() > until:
           raise ValueError(f'host 0 does not answer ({error.strerror or error})') from error
@@ -104,7 +104,8 @@ def come(place, many, index):
     time.sleep(AGAIN)
 
 
-def _say(host, line):
+def send_line(host, line):
+  """Sends a line; a host that has gone does not read it."""
   host.settimeout(GREETING)
   try:
     host.sendall(f'{line}\n'.encode())
@@ -112,7 +113,7 @@ def _say(host, line):
     return
 
 
-def _hear(host, until) -> str:
+def read_line(host, until) -> str:
   """A line, or what came of it before the end."""
   text = b''
   while not text.endswith(b'\n') and len(text) < LONGEST:

@@ -30,7 +30,7 @@ def checksum(tree) -> str:
   for leaf in jax.tree.leaves(tree):
     leaf = np.asarray(leaf)
     sha.update(f'{leaf.shape}{leaf.dtype}'.encode())
-    sha.update(np.ascontiguousarray(leaf).reshape(-1).view(np.uint8))  # no copy: states can be large
+    sha.update(np.ascontiguousarray(leaf).reshape(-1).view(np.uint8))  # type: ignore[arg-type]  # no copy: states can be large
   sha.update(''.join(key_data.generators(tree)).encode())
   return sha.hexdigest()
 

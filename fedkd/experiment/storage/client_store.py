@@ -152,7 +152,7 @@ class Records:
     for i, row in enumerate(rows):
       for leaf, part in self._parts(states, record):
         part[:] = leaf[:, i]
-      place[row], sums[row] = self._place(place[row]), zlib.crc32(record)
+      place[row], sums[row] = self._place(place[row]), zlib.crc32(record)  # type: ignore[arg-type]
       self._put(record, int(place[row]) * self.bytes)
     return Table(place, sums)
 

@@ -139,7 +139,7 @@ def test_hosts_meet_and_a_number_that_is_there_is_refused(monkeypatch):
   monkeypatch.setattr(rendezvous, 'AGAIN', 0.01)
   place = (socket.AF_INET, socket.SOCK_STREAM, 0, ('127.0.0.1', int(address().rpartition(':')[2])))
   with futures.ThreadPoolExecutor(2) as pool:
-    early = pool.submit(rendezvous.come, place, 4, 2)  # before there is a first one
+    early = pool.submit(rendezvous.connect, place, 4, 2)  # before there is a first one
     first = pool.submit(rendezvous.wait_for_others, place, 4)
     knock(place, 4, 3).close()
     with knock(place, 4, 3) as third:  # in the place of the one that has left
@@ -150,7 +150,7 @@ def test_hosts_meet_and_a_number_that_is_there_is_refused(monkeypatch):
         stranger.sendall(b'GET / HTTP/1.1\r\n')
         assert not stranger.recv(300)
       assert not first.done()
-      rendezvous.come(place, 4, 1)
+      rendezvous.connect(place, 4, 1)
       assert third.recv(300) == b'go\n'
     assert [done.result(timeout=10) for done in (first, early)] == [None, None]
 
@@ -161,7 +161,7 @@ def test_a_first_host_that_waits_in_vain_says_for_whom(monkeypatch):
   with pytest.raises(ValueError, match=r'host 1, 2 of 3 did not arrive within 0.05 seconds'):
     rendezvous.wait_for_others(place, 3)
   with pytest.raises(ValueError, match=r'host 0 does not answer \(Connection refused\)'):
-    rendezvous.come(place, 3, 1)
+    rendezvous.connect(place, 3, 1)
 
 
 @pytest.mark.slow
@@ -189,10 +189,11 @@ def test_the_code_is_the_package_and_what_the_config_names(tmp_path, monkeypatch
   monkeypatch.syspath_prepend(tmp_path)
   rule, config = tmp_path / 'rule_of_mine.py', {'method': {'rule': 'rule_of_mine:mean'}, 'data': {'name': 'npz:x'}}
   rule.write_text('one')
-  before = hosts.code(config)
+  before = hosts.source_checksum(config)
   rule.write_text('two')
-  assert hosts.code(config) != before
-  assert hosts.code({}) == hosts.code({'data': {'name': 'folder:cinic10'}})
+  assert hosts.source_checksum(config) != before
+  assert hosts.source_checksum({}) == hosts.source_checksum({'data': {'name': 'folder:cinic10'}})
+  assert {'round.py', 'fedhe.py', 'hosts.py'} < {path.name for path in hosts.sources({})}
 
 
 def test_one_host_decides_for_itself():
