@@ -189,8 +189,8 @@ def kt_pfl(labels: np.ndarray, clients: int, seed: int, ways: Positive = 3) -> l
     parts[k].append(rows[c][used[c] : used[c] + many])
     used[c] += many
 
-  for owner, c in zip(np.repeat(np.arange(clients), ways), own.reshape(-1), strict=True):
-    take(owner, c, FIRST)
+  for owner, label in zip(np.repeat(np.arange(clients), ways), own.reshape(-1), strict=True):
+    take(owner, label, FIRST)
   for k in range(clients):
     for j, c in enumerate(own[k]):
       many = 2 * (int(share[c, k // 2, j]) + int(rng.integers(EXTRA[0], EXTRA[1] + 1)))
