@@ -93,17 +93,22 @@ def capacity(message: PyTree) -> dict[str, tuple[int, int]]:
   return total
 
 
-def total(counts: tuple) -> dict[str, tuple[int, int]]:
+def total(counts: tuple) -> dict[str, tuple]:
   """What all clients sent, or received: {kind: (numbers, bytes)}, exact Python ints.
 
   Args:
     counts: `Report.up` or `Report.down` of one round or of many, per group {kind: (numbers, bytes)} with leaves of any
-      shape.
+      shape. Where they are traced, inside `jax.vmap` over seeds or `jax.jit`, the sums are float32, to rounding.
   """
-  out: dict[str, tuple[int, int]] = {}
+  out: dict[str, tuple] = {}
   for group in counts:
-    for kind, (numbers, size) in group.items():
+    for kind, both in group.items():
       before = out.get(kind, (0, 0))
-      more = [int(np.sum(np.asarray(a), dtype=np.int64)) for a in (numbers, size)]
-      out[kind] = (before[0] + more[0], before[1] + more[1])
+      out[kind] = before[0] + _sum(both[0]), before[1] + _sum(both[1])
   return out
+
+
+def _sum(counts):
+  if isinstance(counts, jax.core.Tracer):
+    return jnp.sum(counts, dtype=jnp.float32)
+  return int(np.sum(np.asarray(counts), dtype=np.int64))

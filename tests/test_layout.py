@@ -17,9 +17,19 @@ ROOMS = (
   'errors', 'checks', 'types', 'rows', 'losses', 'schedules', 'optimizers', 'examples', 'sharding', 'models',
   'inference', 'aggregate', 'plan', 'totals', 'ledger', 'codecs', 'local', 'distillation', 'round', 'servers',
   'methods', 'summary', 'federation', 'simulation', 'files', 'data', 'config', 'analysis', 'experiment', 'history',
-  'training', 'cli',
+  'training', 'cli', '__main__',
 )  # fmt: skip
-ABOVE = ('config', 'files', 'data', 'analysis', 'experiment', 'history', 'training', 'cli')  # the core is all else
+ABOVE = (
+  'config',
+  'files',
+  'data',
+  'analysis',
+  'experiment',
+  'history',
+  'training',
+  'cli',
+  '__main__',
+)  # the core is all else
 HEAVY = {'matplotlib', 'pandas', 'orbax', 'tensorflow_datasets', 'rich', 'tensorboardX', 'absl', 'ml_collections'}
 # Models from files that a researcher has: the core's readers, of the path that they are given.
 READERS = {'fedkd.models.pretrained', 'fedkd.checks.npz'}

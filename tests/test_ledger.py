@@ -146,3 +146,12 @@ def test_a_message_beyond_int32_is_refused():
   message = {'map': jax.ShapeDtypeStruct((9000, 32, 32, 64), jnp.float32)}
   with pytest.raises(ValueError, match=r'2,359,296,000 bytes of knowledge'):
     jax.eval_shape(ledger.count, message)
+
+
+def test_the_total_of_mapped_seeds_is_that_of_each():
+  """Inside `vmap` a total has no exact integers, and the same numbers."""
+  counts = lambda scale: ({'logits': (jnp.arange(6).reshape(2, 3) * scale, jnp.full((2, 3), 4) * scale)},) * 2
+  mapped = jax.vmap(lambda scale: ledger.total(counts(scale)))(jnp.arange(3))
+  for seed in range(3):
+    assert ledger.total(counts(seed)) == {'logits': tuple(int(sums[seed]) for sums in mapped['logits'])}
+  assert ledger.total(counts(1)) == {'logits': (30, 48)}

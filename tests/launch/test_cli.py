@@ -30,9 +30,9 @@ def get_config(arg=''):
 """
 
 
-def fedkd(*words, cwd, program=(sys.executable, '-m', 'fedkd.cli'), **env):
+def fedkd(*words, cwd, program=(sys.executable, '-m', 'fedkd'), **env):
   """(exit code, output, errors) of the command."""
-  path = {'PYTHONPATH': str(ROOT)} if program[-1] == 'fedkd.cli' else {}
+  path = {'PYTHONPATH': str(ROOT)} if program[-1] == 'fedkd' else {}
   done = subprocess.run([*program, *words], cwd=cwd, env={**os.environ, **path, **env}, capture_output=True, text=True)
   return done.returncode, done.stdout, done.stderr
 
