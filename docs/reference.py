@@ -21,6 +21,7 @@ MODULES = (
     'fedkd.round',
     'fedkd.types',
     'fedkd.plan',
+    'fedkd.parts',
     'fedkd.ledger',
     'fedkd.codecs',
   ),

@@ -11,7 +11,7 @@ The entry points: clients from arrays, a method on them, rounds.
   simulation.accuracy(state, x_test, y_test)
 """
 
-from fedkd import aggregate, codecs, ledger, losses, methods, models, optimizers, plan, schedules, servers
+from fedkd import aggregate, codecs, ledger, losses, methods, models, optimizers, parts, plan, schedules, servers
 from fedkd.federation import Federation, federation
 from fedkd.history import History, restore
 from fedkd.round import Report
@@ -42,6 +42,7 @@ __all__ = [
   'methods',
   'models',
   'optimizers',
+  'parts',
   'plan',
   'restore',
   'schedules',

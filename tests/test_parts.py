@@ -1,0 +1,37 @@
+"""Natural partitions: every row has the owner that its column names."""
+
+import numpy as np
+import optax
+import pytest
+
+import fedkd
+
+
+@pytest.mark.parametrize('users', [['b', 'a', 'b', 'c'], [2**40, -3, 2**40, 2**41], [0.5, 0.1, 0.5, 9.0]])
+def test_rows_are_those_of_the_value(users):
+  parts = fedkd.parts.by(users)
+  assert [part.tolist() for part in parts] == [[1], [0, 2], [3]]
+
+
+def test_of_many_rows_each_is_owned_once():
+  column = np.random.default_rng(0).integers(0, 30, 1000)
+  parts = fedkd.parts.by(column)
+  assert sorted(np.concatenate(parts)) == list(range(1000))
+  for value, part in zip(np.unique(column), parts, strict=True):
+    np.testing.assert_array_equal(part, np.flatnonzero(column == value))
+
+
+def test_a_federation_has_a_client_per_user():
+  x, y, users = np.eye(4, dtype=np.float32), np.arange(4) % 2, ['b', 'a', 'b', 'c']
+  federation = fedkd.federation(x, y, fedkd.parts.by(users), [fedkd.models.MLP((), classes=2)] * 3)
+  fedkd.simulation(fedkd.methods.private(optax.sgd(0.1), steps=1, batch=2), federation)
+  np.testing.assert_array_equal(federation.private[0].size, [1, 2, 1])
+
+
+@pytest.mark.parametrize(
+  ('column', 'said'),
+  [([], r'^column is'), ([[1, 2]], r'^column is int64\[1, 2\]; give one value'), ([1.0, np.nan], 'NaN in row 1')],
+)
+def test_what_names_no_owner_is_refused(column, said):
+  with pytest.raises(ValueError, match=said):
+    fedkd.parts.by(column)
