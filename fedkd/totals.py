@@ -115,6 +115,16 @@ def accuracies(correct, rows, owner, groups) -> dict:
   }
 
 
+def by_prediction(correct, fields) -> dict:
+  """The fields of every prediction, `fields(correct)` -> {'accuracy...': ...}: those of one with a name begin with
+  `accuracy_NAME`."""
+  out: dict = {}
+  for name, values in correct.items():
+    own = f'accuracy_{name}' if name else 'accuracy'
+    out |= {field.replace('accuracy', own, 1): value for field, value in fields(values).items()}
+  return out
+
+
 def row(totals) -> dict:
   """The training and ledger fields of a row; losses are means over the client updates since the last evaluation;
   undefined ones are NaN and excluded from means. Server metrics are those of the last round; None: no value."""

@@ -158,9 +158,10 @@ def _noted(history, run, state, totals) -> History:
   """A history with one more evaluation."""
   row = {'run': run.name, 'round': round_of(state), 'seeds': list(range(run.seeds or 1)), 'turns': totals['turns']}
   row |= _accuracies(run, state) | running.row(totals)
+  known = {} if run.name in history.clients else {run.name: _clients(run.simulation)}
   return History(
     (*history.rows, row),
-    history.clients | {run.name: _clients(run.simulation)},
+    history.clients | known,
     history.states | {run.name: state},
     history.totals | {run.name: {**totals, 'means': {}}},
   )
@@ -170,13 +171,16 @@ def _accuracies(run, state) -> dict[str, Any]:
   """The accuracy fields of an evaluation, those of further predictions with their names."""
   if run.test is None:
     return {}
-  groups, fields = run.simulation.federation.groups, {'test_rows': len(run.test[1])}
+  groups = run.simulation.federation.groups
   owner = evaluated_in(groups, np.arange(clients(groups)))
-  for name in predictions(run.simulation.method):
-    accuracy = lifted(lambda s, name=name: run.simulation.accuracy(s, *run.test, name), run.seeds)(state)
-    own = running.accuracies(np.atleast_2d(np.asarray(accuracy, float)), np.ones(run.seeds or 1), owner, len(groups))
-    fields |= {field.replace('accuracy', f'accuracy_{name}', 1) if name else field: v for field, v in own.items()}
-  return fields
+
+  def accuracy(name):
+    found = lifted(lambda state: run.simulation.accuracy(state, *run.test, name), run.seeds)(state)
+    return np.atleast_2d(np.asarray(found, float))
+
+  fields = lambda accuracy: running.accuracies(accuracy, np.ones(run.seeds or 1), owner, len(groups))
+  by_name = {name: accuracy(name) for name in predictions(run.simulation.method)}
+  return {'test_rows': len(run.test[1]), **running.by_prediction(by_name, fields)}
 
 
 def _check_losses(run, report, history, at, count):

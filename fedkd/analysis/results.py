@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedkd import files
+from fedkd.config import differences
 from fedkd.errors import ConfigError
 
 DIGESTED = ('config.json', 'metrics.jsonl', 'split.npz')  # files whose checksums are in a summary
@@ -74,6 +75,20 @@ def sent(result: dict, unit: str) -> dict:
 def comparable(config: dict) -> dict:
   """A config as JSON without the directory of its data, which does not affect the result."""
   return {**config, 'data': {**config['data'], 'dir': ''}}
+
+
+def check_config(path: str | os.PathLike, result: dict, config: dict, what: str) -> None:
+  """Checks that a stored result is of a config, as JSON; `what` would be run again.
+
+  Raises:
+    ConfigError: that names the fields in which they differ.
+  """
+  wanted = comparable(config)
+  changed = differences(result['config'], wanted)
+  if result['config']['rounds'] < wanted['rounds']:  # a run may grow; a result is finished
+    changed = [f'rounds: {result["config"]["rounds"]} -> {wanted["rounds"]}', *changed]
+  if changed:
+    raise ConfigError(f'{path} was made with another config ({"; ".join(changed)}); move it away to run {what} again')
 
 
 def _checksum(config) -> str:

@@ -13,6 +13,7 @@ from scipy.special import stdtr
 from fedkd import files
 from fedkd.analysis import statistics
 from fedkd.analysis.compare import labelled
+from fedkd.config.trees import flatten
 from fedkd.errors import ConfigError
 
 COLUMNS: tuple[str, ...] = (
@@ -110,7 +111,7 @@ def runs(paths: str | os.PathLike | Iterable[str | os.PathLike]) -> pd.DataFrame
   kept = {label: run for label, (run, _) in read.items() if run}
   if not kept:
     raise ConfigError('no run has an evaluation that can be read: ' + '; '.join(told.values()))
-  configs = {label: _flat(run['config']) for label, run in kept.items()}
+  configs = {label: flatten(run['config']) for label, run in kept.items()}
   names = dict.fromkeys(name for config in configs.values() for name in config if name not in UNLIKE)
   differ = [name for name in names if len({str(config.get(name)) for config in configs.values()}) > 1]
   of = lambda label: {name: configs[label].get(name) for name in differ if name not in COLUMNS}
@@ -153,14 +154,6 @@ def _examples(path, seeds) -> np.ndarray:
   """Private training rows, int[seeds, clients]."""
   with np.load(path / 'split.npz') as split:
     return np.array([split[f'seed{seed}_private_sizes'] for seed in seeds])
-
-
-def _flat(config, prefix='') -> dict:
-  """{dotted name: value} of a config."""
-  out: dict = {}
-  for name, value in config.items():
-    out |= _flat(value, f'{prefix}{name}.') if isinstance(value, dict) else {f'{prefix}{name}': value}
-  return out
 
 
 def wide(frame: pd.DataFrame) -> pd.DataFrame:

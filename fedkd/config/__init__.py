@@ -9,6 +9,7 @@ from ml_collections import ConfigDict
 from fedkd.config.checks import RUN_FIELDS, check, check_known, differences
 from fedkd.config.choices import (
   KINDS,
+  SHARES,
   build,
   codec_down,
   codec_up,
@@ -32,6 +33,7 @@ from fedkd.errors import ConfigError
 __all__ = [
   'KINDS',
   'RUN_FIELDS',
+  'SHARES',
   'ConfigDict',
   'ConfigError',
   'build',

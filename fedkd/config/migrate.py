@@ -35,7 +35,7 @@ def migrate(config: Any, like: Any = ()) -> Any:
     data[field] = moved(data.get(field))
   chosen = data['partition']
   is_block = isinstance(chosen, dict | ConfigDict)
-  flat = {name: data.pop(name) if isinstance(data, dict) else _popped(data, name) for name in FLAT if name in data}
+  flat = {name: _popped(data, name) for name in FLAT if name in data}
   if is_block and not flat:
     return config
   name = chosen['name'] if is_block else chosen
@@ -47,6 +47,7 @@ def migrate(config: Any, like: Any = ()) -> Any:
 
 
 def _popped(data, name) -> Any:
+  """As `dict.pop`, which a ConfigDict lacks."""
   value = data[name]
   del data[name]
   return value

@@ -16,7 +16,7 @@ import numpy as np
 
 from fedkd import inference, round
 from fedkd.experiment.phase import MOST_ROUNDS
-from fedkd.experiment.programs import Inputs, Task, clients_per_vmap, program, rows_of
+from fedkd.experiment.programs import Inputs, Task, clients_per_vmap, correct_of, program, rows_of
 from fedkd.experiment.storage import checkpoint, client_store, key_data
 from fedkd.federation import Federation
 from fedkd.plan import Plan
@@ -80,9 +80,10 @@ class Programs(NamedTuple):
   correct: Callable  # (Inputs, State, x, y) -> {name of a prediction: bool}
 
 
-def _programs(method, groups, evaluated, before, options, window) -> Programs:
-  """`before`: the variables that the phase starts from, or their shapes; `window`: rounds of one call of `work`."""
-  width = clients_per_vmap(options, before)
+def _programs(task, window) -> Programs:
+  """`window`: rounds of one call of `work`."""
+  method, groups, evaluated, options = task.method, task.federation.groups, task.evaluated, task.options
+  width = clients_per_vmap(options, task.before)
   step = round.step(method, groups, width)
 
   def clients(inputs):
@@ -110,17 +111,12 @@ def _programs(method, groups, evaluated, before, options, window) -> Programs:
 
   every = [np.arange(len(rows)) for rows in inference.evaluated_rows(groups, evaluated)]
 
-  def correct(inputs, state, x, y):
-    del inputs
-    models = method, groups, evaluated, every, options.eval_batch
-    return inference.correct_of_clients(*models, state, x, y, inference.predictions(method))
-
   return Programs(
     program(server, options),
     program(clients, options),
     program(work, options, donate_argnums=1),
     program(ready, options),
-    program(correct, options, ()),
+    program(correct_of(task, every), options, ()),
   )
 
 
@@ -249,7 +245,7 @@ def make(task: Task, folder) -> OffloadedPhase:
     raise ValueError("client_store has no room for every client's last download; set plan.stale=False")
   groups, slots = federation.groups, [table.shape[1] for table in plan.participants]
   window = max(1, min(options.eval_every, SLOTS // max(sum(slots), 1)))  # rounds; not fewer in a shorter run
-  programs = _programs(task.method, groups, task.evaluated, task.before, options, window)
+  programs = _programs(task, window)
   on_host = jax.tree.map(np.asarray, {'private': federation.private, 'shared': federation.shared})
   windows = Windows(
     plan=plan,

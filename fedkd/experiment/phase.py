@@ -11,7 +11,7 @@ import numpy as np
 from fedkd import inference, round, sharding
 from fedkd.experiment import early_stopping
 from fedkd.experiment.hosts import hosts
-from fedkd.experiment.programs import PER_SEED, Inputs, Task, clients_per_vmap, program, rows_of
+from fedkd.experiment.programs import PER_SEED, Inputs, Task, clients_per_vmap, correct_of, program, rows_of
 from fedkd.experiment.storage import checkpoint, key_data
 from fedkd.local import Learner
 from fedkd.plan import Plan
@@ -258,11 +258,6 @@ def _programs(task, length, mesh, stops, shardings, replicated) -> Programs:
     window = inputs.key, inputs.start, inputs.count, length
     return round.run(*window, step, state, data, inputs.participants, inputs.start)
 
-  def correct(inputs, state, x, y):
-    del inputs
-    models = method, groups, task.evaluated, rows, options.eval_batch
-    return inference.correct_of_clients(*models, state, x, y, inference.predictions(method))
-
   def calibrate(inputs, state):
     return calibrated(method, inputs.federation(groups), state, firsts)
 
@@ -274,7 +269,7 @@ def _programs(task, length, mesh, stops, shardings, replicated) -> Programs:
   return Programs(
     init=program(init, options, **on_mesh(shardings)),
     run=program(run, options, per_seed, donate_argnums=1, **on_mesh((shardings, replicated))),
-    correct=program(correct, options, (), **on_mesh(replicated)),
+    correct=program(correct_of(task, rows), options, (), **on_mesh(replicated)),
     ready=program(calibrate, options, **on_mesh(shardings)),
     handover=program(handover, options, **gathered),
     cut=jax.jit(functools.partial(without_padding, groups)) if mesh else lambda state: state,

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from fedkd import inference
 from fedkd.federation import Federation
 from fedkd.plan import Plan
 from fedkd.sharding import mapped_at_once
@@ -80,6 +81,19 @@ def program(function: Callable, options: ExecutionOptions, per_seed=PER_SEED, **
   mapped = over_seeds(function, seed_axis(options), per_seed)
   mapped.__name__ = getattr(function, 'func', function).__name__
   return jax.jit(mapped, **how)
+
+
+def correct_of(task: Task, rows) -> Callable:
+  """(Inputs, State, x, y) -> correct predictions of the clients to evaluate, by name; `rows`: theirs in each group's
+  states."""
+  method, groups, batch = task.method, task.federation.groups, task.options.eval_batch
+
+  def correct(inputs, state, x, y):
+    del inputs
+    models = method, groups, task.evaluated, rows, batch
+    return inference.correct_of_clients(*models, state, x, y, inference.predictions(method))
+
+  return correct
 
 
 def seed_axis(options: ExecutionOptions) -> str:

@@ -54,16 +54,6 @@ def _correct(parts, phase, state, images, labels, lists) -> tuple:
   return correct, sizes
 
 
-def _by_name(correct, fields) -> dict:
-  """The fields of every prediction, `fields(correct)` -> {'accuracy...': ...}: those of one with a name begin with
-  `accuracy_NAME`."""
-  out: dict = {}
-  for name, values in correct.items():
-    own = f'accuracy_{name}' if name else 'accuracy'
-    out |= {field.replace('accuracy', own, 1): value for field, value in fields(values).items()}
-  return out
-
-
 def _mean(field, fraction) -> dict:
   """The mean over clients of the accuracies [seeds, K], and those of each."""
   return {field: fraction.mean(1).tolist(), f'{field}_per_client': fraction.tolist()}
@@ -81,7 +71,7 @@ def accuracy(parts, phase, state, limit) -> dict:
     test = subset(len(source.test_label), limit)
     correct, rows = _correct(parts, phase, state, source.test_image, source.test_label, [[test]])
     shared = lambda correct: totals.accuracies(correct[..., 0], rows[:, 0], owner, groups)
-    return {'test_rows': len(test), **_by_name(correct, shared)}
+    return {'test_rows': len(test), **totals.by_prediction(correct, shared)}
   pick = lambda rows: rows[subset(len(rows), limit)]
   lists = [list(map(pick, split.test)) for split in parts.splits]
   correct, rows = _correct(parts, phase, state, source.train_image, source.train_label, lists)
@@ -92,7 +82,7 @@ def accuracy(parts, phase, state, limit) -> dict:
     others = (correct.sum(-1) - own) / (rows.sum(-1, keepdims=True) - rows[:, clients])
     return {**out, **_mean('accuracy_local', own / rows[:, clients]), **_mean('accuracy_others', others)}
 
-  return {'test_rows': int(rows.sum(-1).max()), **_by_name(correct, of_one)}
+  return {'test_rows': int(rows.sum(-1).max()), **totals.by_prediction(correct, of_one)}
 
 
 def training(parts, phase, state, limit) -> dict:
@@ -104,14 +94,14 @@ def training(parts, phase, state, limit) -> dict:
   lists = [[pick(split.private[c]) for c in clients] for split in parts.splits]
   correct, rows = _correct(parts, phase, state, source.train_image, source.train_label, lists)
   own = lambda correct: np.diagonal(correct, axis1=1, axis2=2) / rows
-  return _by_name(correct, lambda correct: _mean('accuracy_train', own(correct)))
+  return totals.by_prediction(correct, lambda correct: _mean('accuracy_train', own(correct)))
 
 
 def public(parts, phase, state, limit) -> dict:
   """Accuracy on the test set of the public data, at most `limit` of its rows."""
   images, labels = parts.source.public_test
   correct, rows = _correct(parts, phase, state, images, labels, [[subset(len(labels), limit)]])
-  return _by_name(correct, lambda correct: _mean('accuracy_public', correct[..., 0] / rows))
+  return totals.by_prediction(correct, lambda correct: _mean('accuracy_public', correct[..., 0] / rows))
 
 
 def validation(parts, phase, state, limit) -> dict:
@@ -122,4 +112,4 @@ def validation(parts, phase, state, limit) -> dict:
   pick = subset(min(map(len, held)), limit)
   lists = [[rows[pick] if limit else rows] for rows in held]
   correct, rows = _correct(parts, phase, state, parts.source.train_image, parts.source.train_label, lists)
-  return _by_name(correct, lambda correct: _mean('validation_accuracy', correct[..., 0] / rows))
+  return totals.by_prediction(correct, lambda correct: _mean('validation_accuracy', correct[..., 0] / rows))

@@ -50,12 +50,7 @@ def finished(path: pathlib.Path, name: str, profile: str, row: papers.Row, confi
   found = results.read(path)
   if (found['id'], found['profile'], found['method']) != (name, profile, row.name):
     raise ConfigError(f'{path} is a result of {found["id"]}, {found["profile"]}, {found["method"]}; move it away')
-  wanted = results.comparable(base.to_json(config))
-  changed = base.differences(found['config'], wanted)
-  if found['config']['rounds'] < wanted['rounds']:  # a run may grow; a result is finished
-    changed = [f'rounds: {found["config"]["rounds"]} -> {wanted["rounds"]}', *changed]
-  if changed:
-    raise ConfigError(f'{path} was made with another config ({"; ".join(changed)}); move it away to run the row again')
+  results.check_config(path, found, base.to_json(config), 'the row')
   return True
 
 

@@ -84,7 +84,7 @@ def make_split(config, source, seed) -> split.Split:
   _check_parts(config, parts, own)
   if tests:
     _check_parts(config, tests, end, own)
-  shares = [config.data[name] for name in ('validation', 'public_share', 'test_share', 'aligned')]
+  shares = [config.data[name] for name in configs.SHARES]
   made = configs.build('data.protocol', {'name': config.data.protocol}, source, parts, seed, *shares)
   return made._replace(test=tests) if tests else made
 

@@ -55,12 +55,7 @@ def is_done(cell, out) -> bool:
   found = results.read(path)
   if [one['choice'] for one in found.get('tuning', ())] != budget.grid(cell.method):
     raise ConfigError(f'{path} was made with other choices of hyperparameters; move it away to run it again')
-  wanted = results.comparable(base.to_json(budget.config_of(*cell, found['chosen'])))
-  changed = base.differences(found['config'], wanted)
-  if found['config']['rounds'] < wanted['rounds']:  # a run may grow; a result is finished
-    changed = [f'rounds: {found["config"]["rounds"]} -> {wanted["rounds"]}', *changed]
-  if changed:
-    raise ConfigError(f'{path} was made with another config ({"; ".join(changed)}); move it away to run it again')
+  results.check_config(path, found, base.to_json(budget.config_of(*cell, found['chosen'])), 'it')
   return True
 
 
