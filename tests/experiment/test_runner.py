@@ -594,6 +594,13 @@ def test_the_config_of_an_older_run_is_read_with_the_defaults_of_younger_fields(
   assert configs.to_json(experiment.read_config(tmp_path)) == configs.to_json(experiment.read_config(finished[0]))
 
 
+def test_logits_of_a_run_are_those_of_the_models_that_are_loaded(finished):
+  x = np.random.default_rng(0).integers(0, 256, (130, 12, 12, 1)).astype(np.uint8)
+  logits = experiment.logits(finished[0], x)
+  for client, (model, variables) in enumerate(experiment.load_all(finished[0])):
+    np.testing.assert_allclose(logits[client], model.apply(variables, x, False)[0], atol=1e-5)
+
+
 def test_load_needs_neither_weights_nor_the_run_it_started_from(images, finished, tmp_path, monkeypatch):
   """Nothing is compiled to know what shape a checkpoint has."""
   monkeypatch.setattr(

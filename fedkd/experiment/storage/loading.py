@@ -19,7 +19,8 @@ from fedkd.errors import ConfigError
 from fedkd.experiment.build.assembly import build
 from fedkd.experiment.hosts import hosts
 from fedkd.experiment.storage import checkpoint
-from fedkd.inference import in_batches, model_of
+from fedkd.inference import evaluated_rows, logits_of_clients, model_of
+from fedkd.types import apply_model
 
 
 def read_config(workdir: str | pathlib.Path, trust: bool = False) -> ConfigDict:
@@ -80,15 +81,22 @@ def load_all(
 
 def logits(workdir: str | pathlib.Path, x: ArrayLike, seed: int | None = None, trust: bool = False) -> np.ndarray:
   """Logits float32[clients, N, C] of the models of all clients, as `load_all` gives them, on raw examples [N, ...]."""
-  rows = jnp.asarray(x)
-
-  def of(model, variables):
-    return jax.jit(lambda variables: in_batches(lambda x: model.apply(variables, x, False)[0], rows))(variables)
-
-  return np.stack([of(*one) for one in load_all(workdir, seed, trust)])
+  config = read_config(workdir, trust)
+  clients = np.arange(config.data.clients)
+  with jax.default_prng_impl(THREEFRY):
+    method, groups, state = _deployed(workdir, config, clients, seed)
+    rows = evaluated_rows(groups, clients)
+    of = jax.jit(lambda state, x: logits_of_clients(method, groups, clients, rows, state, x, apply_model))
+    return np.asarray(of(state, jnp.asarray(x)))
 
 
 def _models(workdir, config, clients, seed) -> tuple:
+  method, groups, state = _deployed(workdir, config, clients, seed)
+  return tuple(model_of(method, groups, state, client) for client in clients)
+
+
+def _deployed(workdir, config, clients, seed) -> tuple:
+  """(method, groups, state) of one seed in the newest intact checkpoint, ready to be evaluated."""
   seed = config.seeds[0] if seed is None else seed
   if seed not in config.seeds:
     raise ConfigError(f'seed={seed} is unknown; the run has seeds {", ".join(map(str, config.seeds))}')
@@ -106,7 +114,7 @@ def _models(workdir, config, clients, seed) -> tuple:
     )
   phase = parts.phases[phase_at(parts, restored[0])[0]]
   state = jax.tree.map(lambda a: a[config.seeds.index(seed)], phase.ready(restored[1]))
-  return tuple(model_of(phase.method, parts.groups, state, client) for client in clients)
+  return phase.method, parts.groups, state
 
 
 def phase_at(parts, step) -> tuple:
