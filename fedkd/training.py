@@ -96,15 +96,15 @@ def _check(simulations, rounds, every, test):
   kinds.whole_number('every', every)
   if test is not None and (not isinstance(test, tuple | list) or len(test) not in (2, 3)):
     raise ValueError(
-      f'test is {kinds.what_is(test)}; give (x, y), test examples and their labels, or (x, y, owner) with the client of '
-      'each'
+      f'test is {kinds.what_is(test)}; give (x, y), test examples and their labels, or (x, y, owner) with the client '
+      'of each'
     )
   for run, one in simulations.items() if test is not None and len(test) == 3 else ():
     owner, several = np.asarray(test[2]), clients(one.federation.groups)
     if len(np.unique(owner)) != several or owner.min() != 0 or owner.max() != several - 1:
       raise ValueError(
-        f'test has examples of the clients {np.unique(owner).tolist()}, and {run!r} has clients 0 to {several - 1}; give '
-        'every client test examples, or leave out the third of (x, y, owner)'
+        f'test has examples of the clients {np.unique(owner).tolist()}, and {run!r} has clients 0 to {several - 1}; '
+        'give every client test examples, or leave out the third of (x, y, owner)'
       )
 
 

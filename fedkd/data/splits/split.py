@@ -171,7 +171,7 @@ def _who(source, parts, k) -> str:
 
 def origins_of(source: Source, parts: Sequence[np.ndarray]) -> tuple[str, ...]:
   """The domain, writer, ... of every client, where each has all its training rows of one of its own; else ()."""
-  by_origin = len(source.origins) == len(parts) and all(
-    np.all(source.origin[part] == k) for k, part in enumerate(parts)
-  )
-  return source.origins if by_origin else ()
+  if len(source.origins) != len(parts):
+    return ()
+  origin = np.asarray(source.origin)
+  return source.origins if all(np.all(origin[part] == k) for k, part in enumerate(parts)) else ()
