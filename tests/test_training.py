@@ -75,7 +75,7 @@ def test_saved_and_restored_it_goes_on_to_the_same_bits(simulation, trained, tmp
 
 
 def test_clients_with_test_examples_of_their_own(simulation, trained):
-  """Accuracies on own and on the others' examples are those of the examples apart; a frame names the clients' domains."""
+  """Accuracies on own and on the others' examples are those of these examples alone."""
   owner = np.arange(len(Y)) % 3
   _, history = fedkd.train(simulation, KEY, rounds=2, test=(X, Y, owner), every=2)
   row, state = history.rows[-1], history.states['run']

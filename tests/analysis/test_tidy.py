@@ -65,7 +65,6 @@ def test_wide_has_a_column_per_metric(frame):
 
 
 def test_as_xarray(frame):
-  pytest.importorskip('xarray')
   cube = tidy.to_xarray(frame)
   one = frame.query("run == 'two' and seed == 4 and round == 2 and client == 1").set_index('metric')['value']
   assert float(cube['accuracy'].sel(run='two', seed=4, round=2, client=1).squeeze()) == one['accuracy']
