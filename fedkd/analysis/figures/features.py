@@ -1,6 +1,7 @@
 """Where models see examples: principal components of features."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -45,15 +46,17 @@ def feature_map(
   axes = panel(axes, xlabel='first component', ylabel='second component')
   axes.grid(False)
   classes = int(label.max()) + 1
-  look = {'cmap': 'tab10' if classes <= 10 else 'turbo', 'vmin': -0.5, 'vmax': max(10, classes) - 0.5}
+  look: dict[str, Any] = {'cmap': 'tab10' if classes <= 10 else 'turbo', 'vmin': -0.5, 'vmax': max(10, classes) - 0.5}
   for i, d in enumerate(np.unique(domain)):
     rows, name = domain == d, str(d if domains is None else domains[d])
-    style = {'s': 14, 'marker': MARKERS[i % len(MARKERS)], 'alpha': 0.7, 'linewidths': 0}
+    style: dict[str, Any] = {'s': 22, 'marker': MARKERS[i % len(MARKERS)], 'alpha': 0.7, 'linewidths': 0}
     dots = axes.scatter(points[rows, 0], points[rows, 1], c=label[rows], label=name, **look, **style)
   bar = axes.figure.colorbar(dots, ax=axes, label='class', ticks=range(0, classes, -(-classes // 10)))
   bar.ax.set_ylim(-0.5, classes - 0.5)
   if len(np.unique(domain)) > 1:
-    axes.legend(frameon=False, fontsize='small', title='domain' if domains is not None else None)
+    legend: Any = axes.legend(frameon=False, fontsize='small', title='domain')
+    for handle in legend.legend_handles:  # a marker is a domain, in whatever colour
+      handle.set_facecolor('0.3')
   return axes
 
 

@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from fedkd.analysis.figures import values
-from fedkd.analysis.figures.ends import End, name_runs
+from fedkd.analysis.figures.ends import name_points
 from fedkd.analysis.figures.panels import logarithmic, panel
 from fedkd.analysis.figures.style import styles
 
@@ -18,7 +18,7 @@ def on_front(cost: np.ndarray, gain: np.ndarray) -> np.ndarray:
   cost, gain = np.asarray(cost), np.asarray(gain)
   as_good = (cost[:, None] <= cost) & (gain[:, None] >= gain)
   better = as_good & ((cost[:, None] < cost) | (gain[:, None] > gain))
-  return ~better.any(0)
+  return np.logical_not(better.any(0))
 
 
 def pareto(
@@ -54,8 +54,7 @@ def pareto(
   if (cost > 0).any() and max(cost) > 20 * min(cost[cost > 0]):
     logarithmic(axes)
   axes.set_xlabel(values.below(values.X['megabytes'], values.note(frame), 'filled: Pareto front'))
-  place = lambda i: cost[i] if cost[i] > 0 else np.inf
-  name_runs(axes, [End(run, place(i), mean[i], style[run]['color']) for i, run in enumerate(style)])
+  name_points(axes, list(style))
   return axes
 
 
@@ -63,11 +62,11 @@ def _point(axes, run, cost, final, style, is_on_front):
   """Mean and interval of [seeds]; without cost a level."""
   mean, low, high = values.statistics.interval(final)
   if cost == 0:
-    axes.axhline(mean, color=style['color'], linestyle=':', label=f'{run} (sends nothing)')
+    axes.axhline(mean, color=style.color, linestyle=':', label=f'{run} (sends nothing)')
     return
   error = [[mean - low], [high - mean]] if len(final) > 1 else None
-  fill = style['color'] if is_on_front else 'white'
-  options = {'color': style['color'], 'marker': style['marker'], 'linestyle': 'none', 'capsize': 2}
+  fill = style.color if is_on_front else 'white'
+  options = {'color': style.color, 'marker': style.marker, 'linestyle': 'none', 'capsize': 2}
   axes.errorbar(cost, mean, yerr=error, markerfacecolor=fill, label=run, **options)
 
 

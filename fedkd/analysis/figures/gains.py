@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from fedkd.analysis import tidy
 from fedkd.analysis.figures import values
-from fedkd.analysis.figures.ends import End, name_runs
+from fedkd.analysis.figures.ends import name_points
 from fedkd.analysis.figures.panels import panel, whole_numbers
 from fedkd.analysis.figures.style import styles
 from fedkd.errors import ConfigError
@@ -49,14 +49,14 @@ def gain(
   names = _names(frame, base, last[base].columns, by)
   style = styles(frame, colours)
   axes = panel(axes, xlabel=values.below(by, _note(last, runs, base)), ylabel=_label(metric, base))
-  axes.axhline(0, color=style[base]['color'], linewidth=1)
+  axes.axhline(0, color=style[base].color, linewidth=1)
   for i, run in enumerate(runs):
     gained = values.scale(metric) * (last[run] - last[base]).dropna()
     table = gained.T.groupby(names, sort=False).mean().T
     offset = 0.6 * ((i + 0.5) / len(runs) - 0.5)
     _bars(axes, np.arange(table.shape[1]) + offset, table, run, style[run])
   _ticks(axes, list(dict.fromkeys(names)), by)
-  name_runs(axes, [End(run, np.inf, 0.0, style[run]['color']) for run in runs])
+  name_points(axes, runs)
   return axes
 
 
@@ -96,8 +96,8 @@ def _label(metric, base) -> str:
 def _bars(axes, x, table, run, style):
   mean, low, high = values.intervals(table)
   error = [mean - low, high - mean] if len(table) > 1 else None
-  plain = {key: style[key] for key in ('color', 'marker')}
-  axes.errorbar(x, mean, yerr=error, linestyle='none', markersize=5, capsize=2, label=run, **plain)
+  look = style.look(linestyle='none', markersize=5, capsize=2)
+  axes.errorbar(x, mean, yerr=error, label=run, **look)
 
 
 def _ticks(axes, names, by):

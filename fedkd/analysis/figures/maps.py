@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+import matplotlib.cm
+import matplotlib.colors
 import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import ArrayLike
@@ -34,19 +36,19 @@ def label_bars(counts: ArrayLike, axes: Axes | None = None) -> Axes:
   counts = _table('counts', counts, 'clients, classes')
   axes = panel(axes, xlabel='client', ylabel='training examples')
   bottom = np.concatenate([np.zeros((len(counts), 1)), counts.cumsum(1)], 1)
-  for c, look in enumerate(_looks(counts.shape[1])):
-    axes.bar(np.arange(len(counts)), counts[:, c], bottom=bottom[:, c], label=str(c), width=0.8, **look)
-  _clients(axes, len(counts))
-  columns = 1 + (counts.shape[1] - 1) // 15
-  axes.legend(
-    title='class',
-    frameon=False,
-    fontsize='small',
-    ncols=columns,
-    loc='center left',
-    bbox_to_anchor=(1, 0.5),
-    reverse=columns == 1,
-  )
+  classes = counts.shape[1]
+  few = classes <= 2 * len(COLOURS)
+  norm = matplotlib.colors.Normalize(-0.5, classes - 0.5)
+  shades: Any = matplotlib.cm.ScalarMappable(norm, 'turbo')
+  for c in range(classes):
+    look = _look(c) if few else {'color': shades.to_rgba(c)}
+    axes.bar(np.arange(len(counts)), counts[:, c], bottom=bottom[:, c], label=str(c), width=0.85, **look)
+  _ticks(axes.xaxis, len(counts))
+  if few:
+    beside: dict[str, Any] = {'loc': 'center left', 'bbox_to_anchor': (1, 0.5), 'reverse': True}
+    axes.legend(title='class', frameon=False, fontsize='small', **beside)
+  else:
+    axes.figure.colorbar(shades, ax=axes, label='class')
   return axes
 
 
@@ -136,19 +138,7 @@ def _write(axes, image, table, text):
       axes.text(column, row, text.format(value), ha='center', va='center', color=colour, fontsize=size)
 
 
-def _looks(classes) -> list[dict]:
-  """Of bars of classes: colours, with a hatch where they come again."""
-  hatch = ('', '////', '....', 'xxxx')
-  return [
-    {
-      'color': COLOURS[c % len(COLOURS)],
-      'hatch': hatch[c // len(COLOURS) % len(hatch)],
-      'edgecolor': 'white',
-      'linewidth': 0.3,
-    }
-    for c in range(classes)
-  ]
-
-
-def _clients(axes, count):
-  _ticks(axes.xaxis, count)
+def _look(c) -> dict:
+  """Of the bars of a class: a colour, with a hatch where it comes again."""
+  hatched = {'hatch': '////'} if c >= len(COLOURS) else {}
+  return {'color': COLOURS[c % len(COLOURS)], 'edgecolor': 'white', 'linewidth': 0.3, **hatched}

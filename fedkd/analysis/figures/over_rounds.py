@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from fedkd.analysis.figures import values
-from fedkd.analysis.figures.ends import End, name_runs
+from fedkd.analysis.figures.ends import MOST, End, name_runs
 from fedkd.analysis.figures.panels import logarithmic, panel, whole_numbers
 from fedkd.analysis.figures.style import styles
 from fedkd.errors import ConfigError
@@ -22,7 +22,8 @@ def curves(
 ) -> Axes:
   """A metric of every run in its last phase: the mean over seeds as a line, its interval as a band.
 
-  The band is the interval of the tables: 95 % Student t over seeds, with fewer than three seeds the range. An
+  The band is the interval of the tables: 95 % Student t over seeds, with fewer than three seeds the range; more than
+  eight runs have none, and their names at their ends. An
   evaluation on more test rows than the others, such as the last one of a run, is a point apart from the line. A run
   that sends nothing is a level over megabytes.
 
@@ -41,18 +42,19 @@ def curves(
   axes = panel(axes, ylabel=values.label(metric))
   level = {run for run in style if x == 'megabytes' and at[run].max() == 0}
   level = set() if level == set(style) else level
-  ends = []
+  ends, has_band = [], len(style) <= MOST
   for run in style:
     name = f'{run} (sends nothing)' if run in level else run
     draw = _level if run in level else _line
     table = values.scale(metric) * drawn[run]
-    ends += draw(axes, name, at[run], table, [r for r in apart[run] if r in table], style[run])
+    ends += draw(axes, name, at[run], table, [r for r in apart[run] if r in table], style[run], has_band)
   if x == 'megabytes' and _is_wide([at[run].max() for run in style if run not in level]):
     logarithmic(axes)
   elif x in ('round', 'updates'):
     whole_numbers(axes.xaxis)
   point = 'points at the end: all test rows' if any(set(apart[run]) & set(drawn[run]) for run in style) else ''
-  axes.set_xlabel(values.below(values.X[x], values.note(frame[frame['run'].isin(list(style))]), point))
+  note = values.note(frame[frame['run'].isin(list(style))])
+  axes.set_xlabel(values.below(values.X[x], note if has_band else 'means over seeds', point))
   name_runs(axes, ends)
   return axes
 
@@ -61,31 +63,30 @@ def _is_wide(last) -> bool:
   return min(last) > 0 and max(last) > 20 * min(last)
 
 
-def _line(axes, name, at, table, apart, style) -> list[End]:
+def _line(axes, name, at, table, apart, style, has_band) -> list[End]:
   """A run's line and band, and its evaluations on more test rows as points."""
   on_line = [r for r in table if r not in apart and r in at]
   apart = [r for r in apart if r in at]
-  plain = {key: style[key] for key in ('color', 'marker')}
   if on_line:
     mean, low, high = values.intervals(table[on_line])
     every = max(1, len(on_line) // 10)
-    axes.plot(at[on_line], mean, markersize=4, markevery=every, label=name, **style)
-    if len(table) > 1:
-      axes.fill_between(at[on_line], low, high, color=style['color'], alpha=0.2, linewidth=0)
+    axes.plot(at[on_line], mean, markersize=4, markevery=every, label=name, **style.look())
+    if has_band and len(table) > 1:
+      axes.fill_between(at[on_line], low, high, color=style.color, alpha=0.2, linewidth=0)
   if apart:
     mean, low, high = values.intervals(table[apart])
-    error = np.stack([mean - low, high - mean]) if len(table) > 1 else None
-    options = {'linestyle': 'none', 'markersize': 8, 'markeredgecolor': 'white', 'capsize': 2}
-    axes.errorbar(at[apart], mean, yerr=error, label=None if on_line else name, **options, **plain)
+    error = np.stack([mean - low, high - mean]) if has_band and len(table) > 1 else None
+    options = style.look(linestyle='none', markersize=8, markeredgecolor='white', capsize=2)
+    axes.errorbar(at[apart], mean, yerr=error, label=None if on_line else name, **options)
   last = [*on_line, *apart][-1]
-  return [End(name, float(at[last]), float(table[last].mean()), style['color'])]
+  return [End(name, float(at[last]), float(table[last].mean()), style.color)]
 
 
-def _level(axes, name, at, table, apart, style) -> list[End]:
+def _level(axes, name, at, table, apart, style, has_band) -> list[End]:
   """The last value of a run as a level."""
   mean = table.iloc[:, -1].mean()
-  axes.axhline(mean, color=style['color'], linestyle=':', label=name)
-  return [End(name, np.inf, float(mean), style['color'])]
+  axes.axhline(mean, color=style.color, linestyle=':', label=name)
+  return [End(name, np.inf, float(mean), style.color)]
 
 
 def violations(

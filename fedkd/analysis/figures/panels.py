@@ -46,7 +46,7 @@ def logarithmic(axes: Axes) -> None:
 
 def whole_numbers(axis: Any) -> None:
   """Ticks of a count, at whole numbers alone."""
-  axis.set_major_locator(matplotlib.ticker.MaxNLocator(integer=True))
+  axis.set_major_locator(matplotlib.ticker.MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
 
 
 def save(drawn: Any, path: str | os.PathLike) -> None:

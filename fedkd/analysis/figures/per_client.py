@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from fedkd.analysis.figures import values
 from fedkd.analysis.figures.panels import panel, whole_numbers
-from fedkd.analysis.figures.style import COLOURS, MARKERS, styles
+from fedkd.analysis.figures.style import COLOURS, MARKERS, Style, styles
 from fedkd.errors import ConfigError
 
 
@@ -36,8 +36,8 @@ def clients(frame: pd.DataFrame, metric: str = 'accuracy', axes: Axes | None = N
   for i, name in enumerate(dict.fromkeys(architecture)):
     of = (architecture == name).to_numpy() if name is not None else architecture.isna().to_numpy()
     error = [(mean - low)[of], (high - mean)[of]] if len(table) > 1 else None
-    look = {'color': COLOURS[i % len(COLOURS)], 'marker': MARKERS[i % len(MARKERS)], 'linestyle': 'none'}
-    axes.errorbar(table.columns[of], mean[of], yerr=error, capsize=2, markersize=5, label=str(name), **look)
+    look = Style(COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)], 'none').look(capsize=2, markersize=5)
+    axes.errorbar(table.columns[of], mean[of], yerr=error, label=str(name), **look)
   whole_numbers(axes.xaxis)
   if table.shape[1] <= 20:
     axes.set_xticks(table.columns)
@@ -73,9 +73,9 @@ def worst(
   for place, run in enumerate(order):
     every = values.scale(metric) * last[run]
     mean, low, high = values.statistics.interval(every.min(axis=1))
-    look = {'color': style[run]['color'], 'marker': style[run]['marker']}
+    look = style[run].look(linestyle='none')
     axes.plot([mean, every.to_numpy().mean()], [place, place], color=look['color'], linewidth=1, alpha=0.5)
-    axes.plot(every.to_numpy().mean(), place, linestyle='none', markerfacecolor='white', **look)
+    axes.plot(every.to_numpy().mean(), place, markerfacecolor='white', **look)
     error = [[mean - low], [high - mean]] if len(every) > 1 else None
     axes.errorbar(mean, place, xerr=error, capsize=2, **look)
   axes.set_yticks(np.arange(len(order)), order)

@@ -25,9 +25,9 @@ def lines(
   style, ends = styles(values), []
   for label, (x, y) in values.items():
     mean, low, high = np.array([interval(column) for column in np.asarray(y).T]).T
-    axes.plot(x, mean, markersize=4, markevery=max(1, len(x) // 10), label=label, **style[label])
-    axes.fill_between(x, low, high, color=style[label]['color'], alpha=0.2, linewidth=0)
-    ends.append(End(label, x[-1], mean[-1], style[label]['color']))
+    axes.plot(x, mean, markersize=4, markevery=max(1, len(x) // 10), label=label, **style[label].look())
+    axes.fill_between(x, low, high, color=style[label].color, alpha=0.2, linewidth=0)
+    ends.append(End(label, x[-1], mean[-1], style[label].color))
   name_runs(axes, ends)
   return axes
 
@@ -39,7 +39,7 @@ def bars(values: Mapping, title: str, y_label: str = 'accuracy (%)', axes: Axes 
   for label, each in values.items():
     mean, low, high = interval(each)
     error = [[mean - low], [high - mean]]
-    axes.bar(label, mean, yerr=error, color=style[label]['color'], ecolor='0.3', capsize=3)
+    axes.bar(label, mean, yerr=error, color=style[label].color, ecolor='0.3', capsize=3)
   axes.tick_params(axis='x', labelrotation=30)
   return axes
 
@@ -69,8 +69,8 @@ def _point(axes, style, x, values):
   """The mean of [seeds] and their interval at x, or at 0 as a level."""
   mean, low, high = interval(values)
   if x == 0:
-    return axes.axhline(mean, color=style['color'], linestyle='--')
-  look = {'color': style['color'], 'marker': style['marker'], 'linestyle': 'none', 'capsize': 2}
+    return axes.axhline(mean, color=style.color, linestyle='--')
+  look = style.look(linestyle='none', capsize=2)
   return axes.errorbar(x, mean, yerr=[[mean - low], [high - mean]], **look)
 
 

@@ -1,9 +1,10 @@
 """One visual language: a method has its colour in every figure, by its name."""
 
-import itertools
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
+import matplotlib.colors
+import numpy as np
 import pandas as pd
 
 # Okabe and Ito's colours and a brown, distinguishable with any colour vision; the markers differ too.
@@ -11,7 +12,7 @@ COLOURS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#E69F00', '#56B4E9', '#8
 MARKERS = 'osD^vP*X'
 LINES = ('-', '--', '-.', ':')
 
-# Methods that learn from one another in a similar way share a colour, and differ in line and marker.
+# Methods that learn from one another in a similar way share a colour in several shades; their lines and markers differ.
 FAMILIES = (
   ('fedhe', 'fd', 'selectivefd', 'fedgkt'),
   ('fedmd', 'dsfl', 'feddf', 'scarlet'),
@@ -21,8 +22,34 @@ FAMILIES = (
   ('felo', 'ktpfl'),
   ('velo', 'fedgh', 'fedgen'),
 )
-FIXED = {name: colour for colour, family in zip(COLOURS, FAMILIES, strict=True) for name in family}
-FIXED |= {'private': '#000000', 'ind': '#000000', 'agg': '#7F7F7F', 'pooled': '#7F7F7F', 'public': '#B0B0B0'}
+BASELINES = {'private': '#000000', 'ind': '#000000', 'agg': '#7F7F7F', 'pooled': '#7F7F7F', 'public': '#B0B0B0'}
+SHADES = (1.0, 0.55, 1.5, 0.3)  # below 1 darker, above lighter
+
+
+class Style(NamedTuple):
+  """How a run is drawn."""
+
+  color: str
+  marker: str
+  linestyle: str = '-'
+
+  def look(self, **further: Any) -> dict[str, Any]:
+    """Matplotlib's arguments, with further ones or others."""
+    return {**self._asdict(), **further}
+
+
+def shade(colour: str, times: float) -> str:
+  """A colour times a number below 1, or as much nearer to white."""
+  rgb = np.array(matplotlib.colors.to_rgb(colour))
+  made = rgb * times if times <= 1 else rgb + (1 - rgb) * (times - 1)
+  return matplotlib.colors.to_hex(tuple(made.tolist())).upper()
+
+
+FIXED = {name: Style(colour, 'X') for name, colour in BASELINES.items()} | {
+  name: Style(shade(colour, SHADES[j]), MARKERS[(i + j) % len(MARKERS)], LINES[j])
+  for i, (colour, family) in enumerate(zip(COLOURS, FAMILIES, strict=True))
+  for j, name in enumerate(family)
+}
 
 
 def colours(frame: pd.DataFrame | Iterable[str]) -> dict[str, str]:
@@ -34,10 +61,19 @@ def colours(frame: pd.DataFrame | Iterable[str]) -> dict[str, str]:
   Args:
     frame: tidy, or names.
   """
+  return {run: style.color for run, style in styles(frame).items()}
+
+
+def styles(frame: pd.DataFrame | Iterable[str], given: Mapping[str, str] | None = None) -> dict[str, Style]:
+  """How every run is drawn; `given`: colours of some runs, as of `colours`."""
   known = _names(frame)
   out = {run: FIXED[name] for run, name in known.items() if name in FIXED}
-  free = itertools.cycle([colour for colour in COLOURS if colour not in out.values()] or COLOURS)
-  return {run: out[run] if run in out else next(free) for run in known}
+  taken = [style.color for style in out.values()]
+  free = [i for i, colour in enumerate(COLOURS) if colour not in taken] or list(range(len(COLOURS)))
+  for place, run in enumerate(run for run in known if run not in out):
+    i, again = free[place % len(free)], place // len(free)
+    out[run] = Style(COLOURS[i], MARKERS[(i + again) % len(MARKERS)], LINES[again % len(LINES)])
+  return {run: out[run]._replace(color=(given or {}).get(run, out[run].color)) for run in known}
 
 
 def _names(frame) -> dict[str, str]:
@@ -48,15 +84,3 @@ def _names(frame) -> dict[str, str]:
   method = frame.drop_duplicates('run').set_index('run')['method']
   alone = ~method.duplicated(keep=False)
   return {run: plain(method[run] if alone[run] else run) for run in method.index}
-
-
-def styles(frame: pd.DataFrame | Iterable[str], given: Mapping[str, str] | None = None) -> dict[str, dict[str, Any]]:
-  """Colour, marker and line of every run, no two of them alike; `given`: colours of some runs."""
-  seen: dict[str, int] = {}
-  out = {}
-  for run, colour in {**colours(frame), **(given or {})}.items():
-    again = seen[colour] = seen.get(colour, -1) + 1
-    place = COLOURS.index(colour) if colour in COLOURS else len(COLOURS)
-    marker = MARKERS[(place + again) % len(MARKERS)]
-    out[run] = {'color': colour, 'marker': marker, 'linestyle': LINES[again % len(LINES)]}
-  return out
