@@ -54,8 +54,9 @@ def feature_map(
   bar = axes.figure.colorbar(dots, ax=axes, label='class', ticks=range(0, classes, -(-classes // 10)))
   bar.ax.set_ylim(-0.5, classes - 0.5)
   if len(np.unique(domain)) > 1:
-    legend: Any = axes.legend(frameon=False, fontsize='small', title='domain')
+    legend: Any = axes.legend(framealpha=0.8, fontsize='small', title='domain')
     for handle in legend.legend_handles:  # a marker is a domain, in whatever colour
+      handle.set_array(None)
       handle.set_facecolor('0.3')
   return axes
 

@@ -48,7 +48,8 @@ def gain(
   runs = _comparable(frame, list(last), base, metric)
   names = _names(frame, base, last[base].columns, by)
   style = styles(frame, colours)
-  axes = panel(axes, xlabel=values.below(by, _note(last, runs, base)), ylabel=_label(metric, base))
+  note = values.note_of(len(last[run].index.intersection(last[base].index)) for run in runs)
+  axes = panel(axes, xlabel=values.below(by, note), ylabel=_label(metric, base))
   axes.axhline(0, color=style[base].color, linewidth=1)
   for i, run in enumerate(runs):
     gained = values.scale(metric) * (last[run] - last[base]).dropna()
@@ -80,12 +81,6 @@ def _names(frame, base, clients, by) -> list:
     return list(clients)
   of = frame[frame['run'] == base].drop_duplicates('client').set_index('client')['architecture']
   return [str(of[client]) for client in clients]
-
-
-def _note(last, runs, base) -> str:
-  seeds = {len(last[run].index.intersection(last[base].index)) for run in runs}
-  frame = pd.concat([pd.DataFrame({'run': count, 'seed': range(count)}) for count in seeds])
-  return values.note(frame)
 
 
 def _label(metric, base) -> str:

@@ -37,12 +37,12 @@ def label_bars(counts: ArrayLike, axes: Axes | None = None) -> Axes:
   axes = panel(axes, xlabel='client', ylabel='training examples')
   bottom = np.concatenate([np.zeros((len(counts), 1)), counts.cumsum(1)], 1)
   classes = counts.shape[1]
-  few = classes <= 2 * len(COLOURS)
+  width, few = (0.85 if len(counts) <= 50 else 1.0), classes <= 2 * len(COLOURS)
   norm = matplotlib.colors.Normalize(-0.5, classes - 0.5)
   shades: Any = matplotlib.cm.ScalarMappable(norm, 'turbo')
   for c in range(classes):
     look = _look(c) if few else {'color': shades.to_rgba(c)}
-    axes.bar(np.arange(len(counts)), counts[:, c], bottom=bottom[:, c], label=str(c), width=0.85, **look)
+    axes.bar(np.arange(len(counts)), counts[:, c], bottom=bottom[:, c], label=str(c), width=width, **look)
   _ticks(axes.xaxis, len(counts))
   if few:
     beside: dict[str, Any] = {'loc': 'center left', 'bbox_to_anchor': (1, 0.5), 'reverse': True}

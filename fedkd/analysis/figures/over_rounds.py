@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from fedkd.analysis.figures import values
 from fedkd.analysis.figures.ends import MOST, End, name_runs
-from fedkd.analysis.figures.panels import logarithmic, panel, whole_numbers
+from fedkd.analysis.figures.panels import logarithmic, panel, whole_numbers, within_per_cent
 from fedkd.analysis.figures.style import styles
 from fedkd.errors import ConfigError
 
@@ -37,36 +37,45 @@ def curves(
   Raises:
     ConfigError: for an empty frame, an unknown x or a metric that is not in the frame.
   """
-  drawn, at, apart = values.series(frame, metric), values.horizontal(frame, x), values.rounds_apart(frame)
+  drawn, at, apart = values.series(frame, metric), values.horizontal(frame, x), values.rounds_apart(frame, metric)
   style = {run: one for run, one in styles(frame, colours).items() if run in drawn and run in at}
-  axes = panel(axes, ylabel=values.label(metric))
-  level = {run for run in style if x == 'megabytes' and at[run].max() == 0}
-  level = set() if level == set(style) else level
-  ends, has_band = [], len(style) <= MOST
-  for run in style:
-    name = f'{run} (sends nothing)' if run in level else run
-    draw = _level if run in level else _line
+  axes, has_band = panel(axes, ylabel=values.label(metric)), len(style) <= MOST
+  level = _levels(at, style) if x == 'megabytes' else set()
+  ends = []
+  for run, one in style.items():
     table = values.scale(metric) * drawn[run]
-    ends += draw(axes, name, at[run], table, [r for r in apart[run] if r in table], style[run], has_band)
-  if x == 'megabytes' and _is_wide([at[run].max() for run in style if run not in level]):
-    logarithmic(axes)
-  elif x in ('round', 'updates'):
-    whole_numbers(axes.xaxis)
-  point = 'points at the end: all test rows' if any(set(apart[run]) & set(drawn[run]) for run in style) else ''
-  note = values.note(frame[frame['run'].isin(list(style))])
-  axes.set_xlabel(values.below(values.X[x], note if has_band else 'means over seeds', point))
+    if run in level:
+      ends.append(_level(axes, f'{run} (sends nothing)', table, one))
+    else:
+      ends.append(_line(axes, run, at[run], table, apart[run], one, has_band))
+  _scale(axes, x, [at[run].max() for run in style if run not in level])
+  if values.scale(metric) == 100:
+    within_per_cent(axes)
+  note = values.note(frame[frame['run'].isin(list(style))]) if has_band else 'means over seeds'
+  point = 'points: all test rows' if any(apart[run] for run in style) else ''
+  axes.set_xlabel(values.below(values.X[x], note, point))
   name_runs(axes, ends)
   return axes
 
 
-def _is_wide(last) -> bool:
-  return min(last) > 0 and max(last) > 20 * min(last)
+def _levels(at, runs) -> set:
+  """Runs that send nothing, beside some that do."""
+  silent = {run for run in runs if at[run].max() == 0}
+  return silent if len(silent) < len(runs) else set()
 
 
-def _line(axes, name, at, table, apart, style, has_band) -> list[End]:
+def _scale(axes, x, last):
+  """Whole numbers for counts of rounds; a logarithm where megabytes differ by more than a factor of 20."""
+  if x == 'megabytes' and min(last) > 0 and max(last) > 20 * min(last):
+    logarithmic(axes)
+  elif x in ('round', 'updates'):
+    whole_numbers(axes.xaxis)
+
+
+def _line(axes, name, at, table, apart, style, has_band) -> End:
   """A run's line and band, and its evaluations on more test rows as points."""
-  on_line = [r for r in table if r not in apart and r in at]
-  apart = [r for r in apart if r in at]
+  table = table[[r for r in table if r in at]]
+  on_line, apart = ([r for r in table if (r in apart) is is_apart] for is_apart in (False, True))
   if on_line:
     mean, low, high = values.intervals(table[on_line])
     every = max(1, len(on_line) // 10)
@@ -76,17 +85,17 @@ def _line(axes, name, at, table, apart, style, has_band) -> list[End]:
   if apart:
     mean, low, high = values.intervals(table[apart])
     error = np.stack([mean - low, high - mean]) if has_band and len(table) > 1 else None
-    options = style.look(linestyle='none', markersize=8, markeredgecolor='white', capsize=2)
+    options = style.look(linestyle='none', markersize=8, capsize=3)
     axes.errorbar(at[apart], mean, yerr=error, label=None if on_line else name, **options)
   last = [*on_line, *apart][-1]
-  return [End(name, float(at[last]), float(table[last].mean()), style.color)]
+  return End(name, float(at[last]), float(table[last].mean()), style.color)
 
 
-def _level(axes, name, at, table, apart, style, has_band) -> list[End]:
+def _level(axes, name, table, style) -> End:
   """The last value of a run as a level."""
-  mean = table.iloc[:, -1].mean()
+  mean = float(table.iloc[:, -1].mean())
   axes.axhline(mean, color=style.color, linestyle=':', label=name)
-  return [End(name, np.inf, float(mean), style.color)]
+  return End(name, np.inf, mean, style.color)
 
 
 def violations(

@@ -44,6 +44,13 @@ def logarithmic(axes: Axes) -> None:
   axes.xaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
 
 
+def within_per_cent(axes: Axes) -> None:
+  """Leaves out what an interval has below 0 or above 100."""
+  low, high = axes.get_ylim()
+  if low < -3 or high > 103:
+    axes.set_ylim(max(low, -3), min(high, 103))
+
+
 def whole_numbers(axis: Any) -> None:
   """Ticks of a count, at whole numbers alone."""
   axis.set_major_locator(matplotlib.ticker.MaxNLocator(integer=True, steps=[1, 2, 5, 10]))

@@ -6,10 +6,11 @@ import matplotlib.figure
 import numpy as np
 from matplotlib.axes import Axes
 
-from fedkd.analysis.figures.ends import End, name_runs
+from fedkd.analysis.figures.ends import MOST, End, name_runs
 from fedkd.analysis.figures.features import feature_map
-from fedkd.analysis.figures.panels import logarithmic, panel
+from fedkd.analysis.figures.panels import logarithmic, panel, within_per_cent
 from fedkd.analysis.figures.style import COLOURS, MARKERS, styles
+from fedkd.analysis.figures.values import below, note_of
 from fedkd.analysis.statistics import interval
 
 
@@ -21,13 +22,18 @@ def lines(
   axes: Axes | None = None,
 ) -> Axes:
   """Means over seeds as lines, intervals as bands; `values` is {label: (x [points], y [seeds, points])}."""
-  axes = panel(axes, title=title, xlabel=x_label, ylabel=y_label)
+  has_band = len(values) <= MOST
+  said = note_of(len(y) for _, y in values.values()) if has_band else 'means over seeds'
+  axes = panel(axes, title=title, xlabel=below(x_label, said), ylabel=y_label)
   style, ends = styles(values), []
   for label, (x, y) in values.items():
     mean, low, high = np.array([interval(column) for column in np.asarray(y).T]).T
     axes.plot(x, mean, markersize=4, markevery=max(1, len(x) // 10), label=label, **style[label].look())
-    axes.fill_between(x, low, high, color=style[label].color, alpha=0.2, linewidth=0)
+    if has_band:
+      axes.fill_between(x, low, high, color=style[label].color, alpha=0.2, linewidth=0)
     ends.append(End(label, x[-1], mean[-1], style[label].color))
+  if '%' in y_label:
+    within_per_cent(axes)
   name_runs(axes, ends)
   return axes
 

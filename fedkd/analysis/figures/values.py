@@ -1,5 +1,7 @@
 """What figures show of a tidy frame: numbers by run, seed, round and client."""
 
+from collections.abc import Iterable
+
 import numpy as np
 import pandas as pd
 
@@ -74,14 +76,16 @@ def horizontal(frame: pd.DataFrame, x: str) -> dict[str, pd.Series]:
   return {run: (up[run] + down[run]).mean() / 1e6 for run in up}
 
 
-def rounds_apart(frame: pd.DataFrame) -> dict[str, list]:
-  """{run: rounds that were evaluated on more test rows than others}: on all of them, at the end."""
-  rows = of_rows = frame.groupby(['run', 'round'], sort=False)['test_rows'].max()
-  out = {}
-  for run, of_rows in rows.groupby(level='run', sort=False):
-    more = of_rows[of_rows > of_rows.min()]
-    out[run] = list(more.index.get_level_values('round'))
-  return out
+def rounds_apart(frame: pd.DataFrame, metric: str) -> dict[str, list]:
+  """{run: rounds that were evaluated on more test rows than others}: on all of them, at the end. None for a metric that
+  is not of test rows, such as a loss."""
+  none: dict[str, list] = {str(run): [] for run in frame['run'].unique()}
+  if not metric.startswith('accuracy'):
+    return none
+  found = of_metric(frame, metric)
+  least = found.groupby('run')['test_rows'].transform('min')
+  more = found[found['test_rows'] > least]
+  return none | {str(run): sorted(rounds) for run, rounds in more.groupby('run')['round'].unique().items()}
 
 
 def final(frame: pd.DataFrame, metric: str) -> dict[str, pd.Series]:
@@ -111,7 +115,12 @@ def intervals(table: pd.DataFrame) -> np.ndarray:
 
 def note(frame: pd.DataFrame) -> str:
   """What the bands and bars of a figure are, for a label; '' where every run has one seed."""
-  seeds = sorted(set(frame.groupby('run')['seed'].nunique()) - {1})
+  return note_of(frame.groupby('run')['seed'].nunique())
+
+
+def note_of(counts: Iterable[int]) -> str:
+  """As `note`, of the numbers of seeds."""
+  seeds = sorted({int(count) for count in counts} - {1})
   names = ['range' if count < 3 else '95 % interval' for count in seeds]
   return ', '.join(f'{name} over {count} seeds' for name, count in zip(names, seeds, strict=True))
 
