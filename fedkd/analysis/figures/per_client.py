@@ -68,8 +68,8 @@ def worst(
   last = values.final_of_clients(frame, metric)
   order = sorted(last, key=lambda run: last[run].min(axis=1).mean())
   style = styles(frame, colours)
-  note = values.below('', values.note(frame), 'filled: worst client, hollow: mean over clients')
-  axes = panel(axes, xlabel=values.below(values.label(metric), note))
+  notes = values.note(frame), 'filled: worst client, hollow: mean over clients'
+  axes = panel(axes, xlabel=values.below(values.label(metric), *notes))
   for place, run in enumerate(order):
     every = values.scale(metric) * last[run]
     mean, low, high = values.statistics.interval(every.min(axis=1))

@@ -126,6 +126,7 @@ def note_of(counts: Iterable[int]) -> str:
 
 
 def below(text: str, *notes: str) -> str:
-  """A label, and what is to be said of the figure in a line below it."""
-  said = '; '.join(one for one in notes if one)
-  return f'{text}\n{said}' if said and text else said or text
+  """A label, and what is to be said of the figure below it, in one line if that is short."""
+  said = [one for one in notes if one]
+  lines = ['; '.join(said)] if sum(map(len, said)) < 50 else said
+  return '\n'.join(line for line in (text, *lines) if line)
