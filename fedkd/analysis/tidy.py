@@ -41,7 +41,7 @@ def tidy(rows: Iterable[dict], clients: dict[str, Any], **constant: Any) -> pd.D
 
   Args:
     rows: of `metrics.jsonl`, with their 'seeds': metrics are lists over seeds, of lists over clients in those that end
-      in _per_client; others are left out.
+      in _per_client, or a number of all seeds together, such as seconds; others are left out.
     clients: what is known of the clients, [clients] or [seeds, clients].
     constant: further columns, such as run and method.
 
@@ -65,6 +65,7 @@ def tidy(rows: Iterable[dict], clients: dict[str, Any], **constant: Any) -> pd.D
 def _lines(row, field, value) -> dict | None:
   """Columns of one metric of one row; None for what is none."""
   seeds = row['seeds']
+  value = [value] * len(seeds) if isinstance(value, int | float) else value  # seconds, of all seeds together
   if not isinstance(value, list) or len(value) != len(seeds) or any(isinstance(one, str | dict) for one in value):
     return None
   per_client = field.endswith('_per_client') and isinstance(value[0], list)
@@ -132,7 +133,7 @@ def _run(path) -> tuple[dict | None, str]:
     rows = [{**row, 'seeds': config['seeds']} for row in files.read(path / 'metrics.jsonl')]
     finished = (path / 'summary.json').exists()
     groups = files.read_sealed(path / 'summary.json')['groups'] if finished else config['groups']
-    clients = {'architecture': _architectures(groups, config), **_of_split(path, config['seeds'])}
+    clients = {'architecture': architectures(groups, config), **_of_split(path, config['seeds'])}
   except (ConfigError, OSError, KeyError, TypeError, ValueError) as error:
     return None, f'damaged ({error})'
   if not rows:
@@ -144,7 +145,7 @@ def _run(path) -> tuple[dict | None, str]:
   return run, '' if finished else f'not finished, read up to round {rows[-1]["round"]}'
 
 
-def _architectures(groups, config) -> list:
+def architectures(groups: list, config: dict) -> list:
   """Of every client, by number."""
   share, start = config['data']['clients'] // max(1, len(groups)), 0
   names: dict = {}
@@ -204,8 +205,8 @@ def summary(frame: pd.DataFrame, reference: str = 'private', metric: str = 'accu
   last = last[(last['phase'] == end['phase']) & (last['round'] == end['round'])]
   values = lambda one: one.pivot(index='seed', columns='client', values='value')
   of_runs = {run: values(one) for run, one in last.groupby('run', sort=False)}
-  base = _reference(last, reference)
-  lines = [_compared(run, values, of_runs[base], _apart(last, run, base)) for run, values in of_runs.items()]
+  base = reference_run(last, reference)
+  lines = [_compared(run, values, of_runs[base], why_apart(last, run, base)) for run, values in of_runs.items()]
   out = pd.DataFrame(lines)
   out['p'] = holm(out['p'].to_numpy())
   return out
@@ -215,7 +216,12 @@ def _names(frame) -> str:
   return ', '.join(sorted(frame.loc[frame['client'] != ALL, 'metric'].unique()))
 
 
-def _reference(frame, reference) -> str:
+def reference_run(frame: pd.DataFrame, reference: str) -> str:
+  """The one run that is called so, or has this method.
+
+  Raises:
+    ConfigError: if there is none, or several.
+  """
   known = frame.drop_duplicates('run').set_index('run')['method']
   runs = [reference] if reference in known.index else list(known.index[known == reference])
   if len(runs) != 1:
@@ -223,7 +229,7 @@ def _reference(frame, reference) -> str:
   return runs[0]
 
 
-def _apart(frame, run, base) -> str:
+def why_apart(frame: pd.DataFrame, run: str, base: str) -> str:
   """Why two runs are not compared; '' if they are."""
   one, other = (frame[frame['run'] == name] for name in (run, base))
   columns = [c for c in frame if c.startswith('data.')] + ['data'] * ('data' in frame)
