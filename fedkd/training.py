@@ -248,7 +248,9 @@ def _bar(run, rounds, show) -> Iterator[Callable]:
   if not show or not (sys.stderr.isatty() or 'ipykernel' in sys.modules):
     yield lambda count, row: None
     return
-  from tqdm.auto import tqdm
+  with warnings.catch_warnings():
+    warnings.simplefilter('ignore')  # without ipywidgets the bar is text
+    from tqdm.auto import tqdm
 
   with tqdm(total=rounds, desc=run, unit='round') as bar:
 
