@@ -33,7 +33,7 @@ def of_metric(frame: pd.DataFrame, metric: str) -> pd.DataFrame:
   """The lines of one metric in the last phase of every run.
 
   Raises:
-    ConfigError: if there are none.
+    ConfigError: if there are none, or two runs have one name.
   """
   if frame.empty:
     raise ConfigError('frame is empty; give that of runs or of a history with an evaluation')
@@ -42,7 +42,19 @@ def of_metric(frame: pd.DataFrame, metric: str) -> pd.DataFrame:
   if found.empty:
     remedy = '; give fedkd.train test=(x, y)' if metric.startswith('accuracy') else ''
     raise ConfigError(f'metric={metric!r} is not in the frame, which has {", ".join(_metrics(frame))}{remedy}')
+  _check_single(found)
   return found
+
+
+def _check_single(found):
+  """Checks that no seed of a run has two values, such as of two trainings with one name."""
+  twice = found[found.duplicated(['run', 'seed', 'round', 'client'])]
+  if len(twice):
+    run, seed, round = twice.iloc[0][['run', 'seed', 'round']]
+    raise ConfigError(
+      f'run {run!r} has two values of {found["metric"].iloc[0]} for seed {seed} in round {round}; give every training '
+      "a name of its own, with frame.assign(run='...')"
+    )
 
 
 def _metrics(frame) -> list:
