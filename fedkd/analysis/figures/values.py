@@ -1,12 +1,14 @@
 """What figures show of a tidy frame: numbers by run, seed, round and client."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from fedkd.analysis import statistics
 from fedkd.analysis.tidy import ALL
+from fedkd.checks import kinds
 from fedkd.errors import ConfigError
 
 X = {
@@ -16,6 +18,7 @@ X = {
   'megabytes': 'megabytes sent and received by all clients',
   'seconds': 'seconds of training',
 }
+NEEDED = ('run', 'method', 'seed', 'phase', 'round', 'client', 'test_rows', 'metric', 'value')
 SHARES = ('accuracy', 'validation_accuracy', 'violated')  # metrics that begin so are shown in per cent
 
 
@@ -35,6 +38,7 @@ def of_metric(frame: pd.DataFrame, metric: str) -> pd.DataFrame:
   Raises:
     ConfigError: if there are none, or two runs have one name.
   """
+  check_frame(frame)
   if frame.empty:
     raise ConfigError('frame is empty; give that of runs or of a history with an evaluation')
   phase = frame.groupby('run')['phase'].transform('max')
@@ -44,6 +48,18 @@ def of_metric(frame: pd.DataFrame, metric: str) -> pd.DataFrame:
     raise ConfigError(f'metric={metric!r} is not in the frame, which has {", ".join(_metrics(frame))}{remedy}')
   _check_single(found)
   return found
+
+
+def check_frame(frame: Any) -> None:
+  """Checks that a frame is tidy.
+
+  Raises:
+    ConfigError: if it is not.
+  """
+  if not isinstance(frame, pd.DataFrame):
+    raise ConfigError(f'frame is {kinds.what_is(frame)}; give one of fedkd.analysis.runs or of a history')
+  if lacking := [name for name in NEEDED if name not in frame]:
+    raise ConfigError(f'frame has no column {lacking[0]!r}; give one of fedkd.analysis.runs or of a history')
 
 
 def _check_single(found):

@@ -106,6 +106,13 @@ def test_two_trainings_of_one_name_are_not_averaged(frame):
     curves(analysis.tidy.concatenated([frame, frame]))
 
 
+def test_what_is_no_tidy_frame_is_refused(frame):
+  with pytest.raises(ConfigError, match='frame is a dict; give one of fedkd'):
+    curves({'FedHe': frame})
+  with pytest.raises(ConfigError, match="frame has no column 'metric'"):
+    violations(analysis.wide(frame))
+
+
 def test_an_empty_frame_is_refused(frame):
   with pytest.raises(ConfigError, match='frame is empty; give'):
     curves(frame[:0])
