@@ -40,6 +40,7 @@ def test_every_number_is_that_of_the_run(folder, frame):
     assert of['accuracy', client] == value
   for metric in ('accuracy', 'loss', 'bytes_up', 'distill_loss', 'accuracy_worst'):
     assert of[metric, tidy.ALL] == rows[-1][metric][1]
+  assert of['seconds', tidy.ALL] == rows[-1]['seconds']  # of all seeds together
 
 
 def test_a_client_has_its_architecture_and_examples(folder, frame):

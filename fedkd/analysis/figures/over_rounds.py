@@ -109,7 +109,8 @@ def violations(
   Raises:
     ConfigError: if no run of the frame measures it.
   """
-  if 'violated' not in set(frame.get('metric', ())):
+  values.check_frame(frame)
+  if 'violated' not in set(frame['metric']):
     raise ConfigError('the frame has no metric violated; give a run of fedh2l, which measures it')
   axes = curves(frame, x, 'violated', colours, axes)
   axes.set(ylabel='conflicting global gradients (%)', ylim=(-3, 103))

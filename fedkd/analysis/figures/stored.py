@@ -67,6 +67,7 @@ def against_megabytes(panels: Mapping) -> matplotlib.figure.Figure:
     for label, (sent, accuracy) in points.items():
       drawn[label] = _point(axes, style[label], sent.mean(), accuracy)
     logarithmic(axes)
+    within_per_cent(axes)
   figure.legend(drawn.values(), drawn, loc='outside lower center', ncols=7, frameon=False, fontsize=8)
   return figure
 

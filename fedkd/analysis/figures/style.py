@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 # Okabe and Ito's colours and a brown, distinguishable with any colour vision; the markers differ too.
-COLOURS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#E69F00', '#56B4E9', '#8B4513')
+COLOURS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#E69F00', '#56B4E9', '#A0522D')
 MARKERS = 'osD^vP*X'
 LINES = ('-', '--', '-.', ':')
 
@@ -23,7 +23,7 @@ FAMILIES = (
   ('velo', 'fedgh', 'fedgen'),
 )
 BASELINES = {'private': '#000000', 'ind': '#000000', 'agg': '#7F7F7F', 'pooled': '#7F7F7F', 'public': '#B0B0B0'}
-SHADES = (1.0, 0.55, 1.5, 0.3)  # below 1 darker, above lighter
+SHADES = (1.0, 0.62, 1.45, 0.42)  # below 1 darker, above lighter
 
 
 class Style(NamedTuple):

@@ -1,12 +1,14 @@
 """What figures show of a tidy frame: numbers by run, seed, round and client."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from fedkd.analysis import statistics
 from fedkd.analysis.tidy import ALL
+from fedkd.checks import kinds
 from fedkd.errors import ConfigError
 
 X = {
@@ -16,6 +18,7 @@ X = {
   'megabytes': 'megabytes sent and received by all clients',
   'seconds': 'seconds of training',
 }
+NEEDED = ('run', 'method', 'seed', 'phase', 'round', 'client', 'test_rows', 'metric', 'value')
 SHARES = ('accuracy', 'validation_accuracy', 'violated')  # metrics that begin so are shown in per cent
 
 
@@ -33,8 +36,9 @@ def of_metric(frame: pd.DataFrame, metric: str) -> pd.DataFrame:
   """The lines of one metric in the last phase of every run.
 
   Raises:
-    ConfigError: if there are none.
+    ConfigError: if there are none, or two runs have one name.
   """
+  check_frame(frame)
   if frame.empty:
     raise ConfigError('frame is empty; give that of runs or of a history with an evaluation')
   phase = frame.groupby('run')['phase'].transform('max')
@@ -42,7 +46,31 @@ def of_metric(frame: pd.DataFrame, metric: str) -> pd.DataFrame:
   if found.empty:
     remedy = '; give fedkd.train test=(x, y)' if metric.startswith('accuracy') else ''
     raise ConfigError(f'metric={metric!r} is not in the frame, which has {", ".join(_metrics(frame))}{remedy}')
+  _check_single(found)
   return found
+
+
+def check_frame(frame: Any) -> None:
+  """Checks that a frame is tidy.
+
+  Raises:
+    ConfigError: if it is not.
+  """
+  if not isinstance(frame, pd.DataFrame):
+    raise ConfigError(f'frame is {kinds.what_is(frame)}; give one of fedkd.analysis.runs or of a history')
+  if lacking := [name for name in NEEDED if name not in frame]:
+    raise ConfigError(f'frame has no column {lacking[0]!r}; give one of fedkd.analysis.runs or of a history')
+
+
+def _check_single(found):
+  """Checks that no seed of a run has two values, such as of two trainings with one name."""
+  twice = found[found.duplicated(['run', 'seed', 'round', 'client'])]
+  if len(twice):
+    run, seed, round = twice.iloc[0][['run', 'seed', 'round']]
+    raise ConfigError(
+      f'run {run!r} has two values of {found["metric"].iloc[0]} for seed {seed} in round {round}; give every training '
+      "a name of its own, with frame.assign(run='...')"
+    )
 
 
 def _metrics(frame) -> list:

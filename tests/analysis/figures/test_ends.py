@@ -21,10 +21,12 @@ def test_places_keep_their_gap_and_order_and_move_no_more_than_they_must():
 def test_more_than_eight_runs_are_named_at_their_ends_without_overlap(many):
   for axes in (curves(many), curves(many, 'megabytes')):
     assert axes.get_legend() is None
+    assert not axes.collections  # bands of so many would hide one another
+    assert 'interval' not in axes.get_xlabel()
     figure = axes.figure
     figure.draw_without_rendering()
     names = [one for one in axes.get_children() if isinstance(one, Annotation)]
-    assert len(names) == 11
+    assert len(names) == 12
     boxes = [super(Annotation, one).get_window_extent() for one in names]
     assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
     assert min(box.x0 for box in boxes) > axes.get_window_extent().x1  # beside the lines

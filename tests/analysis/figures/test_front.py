@@ -10,8 +10,8 @@ from fedkd.analysis.figures.front import on_front
 
 
 def test_the_front_is_what_nothing_cheaper_or_as_cheap_beats():
-  cost, gain = np.array([0, 1, 2, 2, 3, 3, 4]), np.array([5, 4, 7, 6, 9, 9, 8])
-  assert on_front(cost, gain).tolist() == [True, False, True, False, True, True, False]
+  cost, gain = np.array([0, 1, 2, 2, 3, 3, 4, 5]), np.array([5, 4, 7, 6, 9, 9, 8, 9])
+  assert on_front(cost, gain).tolist() == [True, False, True, False, True, True, False, False]
 
 
 def test_points_are_last_values_against_all_megabytes_and_those_on_the_front_are_filled(make):

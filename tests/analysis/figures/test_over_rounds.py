@@ -101,6 +101,18 @@ def test_what_is_not_there_is_refused(frame, options, match):
     curves(frame, **options)
 
 
+def test_two_trainings_of_one_name_are_not_averaged(frame):
+  with pytest.raises(ConfigError, match="run 'private' has two values of accuracy for seed 0 in round 0; give every"):
+    curves(analysis.tidy.concatenated([frame, frame]))
+
+
+def test_what_is_no_tidy_frame_is_refused(frame):
+  with pytest.raises(ConfigError, match='frame is a dict; give one of fedkd'):
+    curves({'FedHe': frame})
+  with pytest.raises(ConfigError, match="frame has no column 'metric'"):
+    violations(analysis.wide(frame))
+
+
 def test_an_empty_frame_is_refused(frame):
   with pytest.raises(ConfigError, match='frame is empty; give'):
     curves(frame[:0])

@@ -1,0 +1,42 @@
+"""Figures of numbers by label."""
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+
+from fedkd import analysis
+from fedkd.analysis import figures
+
+VALUES = {
+  name: (np.array([0, 50, 100]), np.arange(9.0).reshape(3, 3) + i) for i, name in enumerate(['private', 'fedhe'])
+}
+
+
+def test_lines_are_means_and_say_what_their_bands_are():
+  axes = figures.lines(VALUES, 'share')
+  for line, band, (x, y) in zip(axes.get_lines(), axes.collections, VALUES.values(), strict=True):
+    np.testing.assert_array_equal(line.get_xydata(), np.stack([x, y.mean(0)], 1))
+    corners = band.get_paths()[0].vertices
+    first = corners[corners[:, 0] == 0][:, 1]
+    np.testing.assert_allclose((first.min(), first.max()), analysis.interval(y[:, 0])[1:])
+  assert axes.get_xlabel() == 'share\n95 % interval over 3 seeds'
+
+
+def test_bars_and_panels_have_the_colours_of_curves(frame):
+  colours = {run: to_hex(colour) for run, colour in figures.colours(frame).items()}
+  drawn = figures.bars({name: np.ones(2) for name in colours}, 'title')
+  assert [to_hex(bar.get_facecolor()) for bar in drawn.patches] == list(colours.values())
+  points = {name: (np.array([1.0]), np.array([50.0, 60.0])) for name in colours}
+  for axes in figures.against_megabytes({'one': points, 'two': points}).axes:
+    assert [to_hex(bar.lines[0].get_color()) for bar in axes.containers] == list(colours.values())
+
+
+def test_models_start_at_a_level_and_pass_the_bounds():
+  row = lambda round, *each: {'phase': 0, 'round': round, 'accuracy_per_client': [list(each)]}
+  of = {'method': 'fedmd', 'id': 'md', 'profile': 'small', 'config': {'groups': [{'model': 'A'}, {'model': 'B'}]}}
+  of['curve'] = [row(0, 0.1, 0.3), row(1, 0.5, 0.6)]
+  axes = figures.collaboration(of, {'pooled': {'per_seed': {'final': [0.8, 0.9]}}})
+  lines = {line.get_label(): line.get_ydata() for line in axes.get_lines()}
+  np.testing.assert_allclose(lines['1 B'], [30, 60])
+  assert lines['mean at the start'][0] == pytest.approx(20)
+  assert lines['pooled, mean'][0] == pytest.approx(85)
