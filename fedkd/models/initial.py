@@ -1,5 +1,6 @@
 """What models start from, and whether they can take the examples."""
 
+import warnings
 import zlib
 from collections.abc import Sequence
 from typing import Literal
@@ -11,7 +12,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from fedkd.checks import blame
-from fedkd.models import base, laws
+from fedkd.models import base, from_nnx, laws
 from fedkd.models.identity import name_of
 from fedkd.types import Group
 
@@ -40,11 +41,34 @@ def group_variables(key: jax.Array, group: Group, example: jax.ShapeDtypeStruct,
   """What the clients of a group start from: leaves [1, ...] where all start alike, else [n, ...].
 
   Args:
-    initial: 'equal' weights for all clients of an architecture, or each its 'own'.
+    initial: 'equal' weights for all clients of an architecture, or each its 'own'. NNX instances bring their weights:
+      'equal' are those of the first client, 'own' those of each.
+
+  Raises:
+    ValueError: if instances shall be the clients' own weights, and two have the same.
   """
+  given = from_nnx.instances(group.model)
+  if given and initial == 'own':
+    return _of_instances(key, group, example, given)
   if initial == 'equal':
+    if len({one.checksum for one in given}) > 1:
+      warnings.warn(
+        f'models: the clients of {group.name} start from the weights of the first of their NNX instances, whose '
+        "weights differ; give initial='own' so that each starts from those of its own",
+        stacklevel=2,
+      )
     return jax.tree.map(lambda a: a[None], initial_variables(key, group.model, example))
   return jax.vmap(lambda client: initial_variables(key, group.model, example, client))(jnp.asarray(group.ids))
+
+
+def _of_instances(key, group, example, given):
+  if len({one.checksum for one in given}) < len(group.ids):
+    raise ValueError(
+      f"initial='own', but clients of {group.name} have NNX instances of equal weights; give each an instance of its "
+      'own, or the class instead'
+    )
+  rows = [initial_variables(key, from_nnx.with_instance(group.model, one), example) for one in given]
+  return jax.tree.map(lambda *leaves: jnp.stack(leaves), *rows)
 
 
 def _first_pass(key, model, example, client=None):
@@ -54,7 +78,7 @@ def _first_pass(key, model, example, client=None):
   output, variables = model.init_with_output(key, jnp.zeros((1, *example.shape), example.dtype), False)
   if other := set(variables) - {'params', 'batch_stats'}:
     raise ValueError(
-      f'models: {type(model.net).__name__} has variables of the kind {sorted(other)[0]!r}; fedkd trains params and '
+      f'models: {base.class_of(model).__name__} has variables of the kind {sorted(other)[0]!r}; fedkd trains params and '
       'batch_stats, so keep other state out of the module'
     )
   return output[0], {'batch_stats': {}, **variables}

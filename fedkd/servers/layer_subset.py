@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from fedkd import inference
+from fedkd.models import base, from_nnx
 from fedkd.servers.static import Static
 from fedkd.servers.weights import variables_of
 from fedkd.types import Data, Download, Group, PyTree, Server
@@ -39,6 +40,8 @@ def put_in_each(params: PyTree, part: dict[str, jax.Array]) -> PyTree:
 
 def _reached(model: nn.Module, x, method: str | None = None) -> dict[str, int]:
   """{path: axes} of the parameters in the order in which a forward pass reaches them; from shapes alone."""
+  if base.is_nnx(model):
+    return from_nnx.reached(model, x, method)
   axes: dict[str, int] = {}
 
   def init(x):
@@ -72,7 +75,7 @@ def linear_head(model: nn.Module, data: Data) -> list[str]:
   """
   axes = _head(model, data)
   if sorted(axes.values()) not in ([2], [1, 2]):
-    name = type(model.net).__name__
+    name = base.class_of(model).__name__
     raise ValueError(f'models: the head of {name} has {", ".join(axes)}; this method needs one linear layer')
   return list(axes)
 
