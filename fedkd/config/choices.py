@@ -34,7 +34,8 @@ from fedkd.data import transforms
 from fedkd.data.splits import partition as partitions
 from fedkd.data.splits import personal_splits, skews, split
 from fedkd.errors import ConfigError, check_known
-from fedkd.models import from_nnx
+from fedkd.models.from_nnx import as_linen
+from fedkd.models.nnx_makers import is_maker
 from fedkd.types import Method
 
 OPTAX = (
@@ -240,15 +241,15 @@ def build(kind: str, values: Any, *passed: Any, field: str = '', **offered: Any)
 
 
 def _called(of, make, passed, values, field):
-  if of.makes is nn.Module and from_nnx.is_maker(make):
-    return from_nnx.as_linen(functools.partial(make, **values), f'{field}.model')
+  if of.makes is nn.Module and is_maker(make):
+    return as_linen(functools.partial(make, **values), f'{field}.model')
   return make(*passed, **values)
 
 
 def _taken(kind, make, offered, what) -> dict:
   """What of that which the runner offers a function takes; a model must take all of it."""
   taken = {key: value for key, value in offered.items() if key in parameters_of(make)}
-  lacking = [key for key in offered if key not in taken and not (key == 'lowering' and from_nnx.is_maker(make))]
+  lacking = [key for key in offered if key not in taken and not (key == 'lowering' and is_maker(make))]
   if kind.makes is nn.Module and lacking:
     raise ConfigError(f'{what} has no field {lacking[0]!r}; add it, as fedkd/models/__init__.py describes')
   return taken

@@ -14,7 +14,7 @@ import optax
 from fedkd.checks.kinds import short
 from fedkd.checks.ranges import plain
 from fedkd.errors import ConfigError
-from fedkd.models.from_nnx import signature_of
+from fedkd.models.nnx_makers import signature_of
 
 
 def functions(module: types.ModuleType) -> dict[str, Callable]:

@@ -49,9 +49,7 @@ def _run_nnx(module, method, train, x, through):
   (module.train if train else module.eval)()
   module.set_attributes(**dict.fromkeys(ATTRIBUTES, train), raise_if_not_found=False)
   called = getattr(module, method)
-  signed = (
-    getattr(type(module), method, None) or type(called).__call__
-  )  # a part may be a module, self.head = nnx.Linear
+  signed = getattr(type(module), method, None) or type(called).__call__  # or a layer of that name, self.head
   return called(x, **arguments(signed, train, through))
 
 

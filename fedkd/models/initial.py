@@ -78,8 +78,8 @@ def _first_pass(key, model, example, client=None):
   output, variables = model.init_with_output(key, jnp.zeros((1, *example.shape), example.dtype), False)
   if other := set(variables) - {'params', 'batch_stats'}:
     raise ValueError(
-      f'models: {base.class_of(model).__name__} has variables of the kind {sorted(other)[0]!r}; fedkd trains params and '
-      'batch_stats, so keep other state out of the module'
+      f'models: {base.class_of(model).__name__} has variables of the kind {sorted(other)[0]!r}; fedkd trains params '
+      'and batch_stats, so keep other state out of the module'
     )
   return output[0], {'batch_stats': {}, **variables}
 

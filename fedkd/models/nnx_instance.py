@@ -10,14 +10,12 @@ import numpy as np
 from flax import nnx
 
 from fedkd.errors import ConfigError
-from fedkd.models.flags import ATTRIBUTES, NAMES
 from fedkd.models.identity import checksum, identity
-
-MODES = (*NAMES, *ATTRIBUTES)  # attributes that each pass sets
+from fedkd.models.nnx_state import CARRIED, MODES
 
 
 class Instance:
-  """A copy of a module: `instance(rngs)` is a module with its weights, and random streams from `rngs`.
+  """A copy of a module; `instance()` is a module like it, with its weights.
 
   Two are equal if their modules are, whatever their weights: of one class, with equal attributes and variables of equal
   shapes.
@@ -27,22 +25,23 @@ class Instance:
     self.kind = type(module)
     self.structure = tuple((path, _compared(node)) for path, node in nnx.iter_graph(module) if _counts(path))
     self._graph, state = nnx.split(module)
-    if not all(isinstance(leaf, jax.Array | np.ndarray | int | float) for leaf in jax.tree.leaves(state)):
+    leaves = jax.tree.leaves(state)
+    if not all(isinstance(leaf, jax.Array | np.ndarray | int | float) for leaf in leaves):
       raise ConfigError(f'{field} is a {self.kind.__name__} of shapes without weights; give its class')
-    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(state)):
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
       raise ConfigError(f'{field} is a {self.kind.__name__} made inside a transformation of JAX; make it outside')
     self._state = jax.tree.map(_copy, state)
-    self.checksum = tuple(checksum(leaf) for leaf in jax.tree.leaves(nnx.state(module, (nnx.Param, nnx.BatchStat))))
+    self.checksum = tuple(checksum(leaf) for leaf in jax.tree.leaves(nnx.state(module, CARRIED)))
     self.of_clients: tuple[Instance, ...] = (self,)  # those of the clients of a group, in their order
+
+  def __call__(self) -> nnx.Module:
+    return nnx.merge(self._graph, jax.tree.map(lambda leaf: leaf, self._state))
 
   def among(self, instances: 'Sequence[Instance]') -> 'Instance':
     """This one, as that of a group whose clients have `instances`."""
     one = copy.copy(self)
     one.of_clients = tuple(instances)
     return one
-
-  def __call__(self, rngs: nnx.Rngs) -> nnx.Module:
-    return nnx.merge(self._graph, jax.tree.map(lambda leaf: leaf, self._state))
 
   def __eq__(self, other):
     return isinstance(other, Instance) and self.structure == other.structure
@@ -51,7 +50,7 @@ class Instance:
     return hash(self.structure)
 
   def __repr__(self):
-    return f'{self.kind.__name__}({len(self.structure)} attributes)'
+    return f'an instance of {self.kind.__name__}'
 
 
 def _counts(path) -> bool:
@@ -66,21 +65,5 @@ def _compared(node) -> Any:
 
 
 def _copy(leaf):
-  is_key = jnp.issubdtype(getattr(leaf, 'dtype', np.float32), jax.dtypes.prng_key)
+  is_key = jnp.issubdtype(jnp.result_type(leaf), jax.dtypes.prng_key)
   return leaf if is_key else np.array(leaf)
-
-
-def attributes(module: nnx.Module) -> dict[str, Any]:
-  """The numbers and words that a module holds itself; of one without, the number of its parameters."""
-  plain = lambda name, value: name not in MODES and name[0] != '_' and isinstance(value, int | float | str)
-  held = {name: value for name, value in vars(module).items() if plain(name, value)}
-  return held or {'parameters': sum(leaf.size for leaf in jax.tree.leaves(nnx.state(module, nnx.Param)))}
-
-
-def reseed(module: nnx.Module, rngs: nnx.Rngs) -> None:
-  """Starts every random stream of a module from a key of its own, whatever it was made with."""
-  for _, stream in list(nnx.iter_graph(module)):
-    if isinstance(stream, nnx.RngStream):
-      key, shape = rngs(), stream.key.get_value().shape
-      stream.key.set_value(jax.random.split(key, shape) if shape else key)
-      stream.count.set_value(jnp.zeros(shape, jnp.uint32))
