@@ -228,22 +228,18 @@ def build(kind: str, values: Any, *passed: Any, field: str = '', **offered: Any)
       if values[key] is not None or parameter.default is not None:
         ranges.check(f'{field}.{key}', values[key], allowed(of, make, key, values[key]))
   values |= _taken(of, make, offered, f'{field}.{of.key}={to_json(name)!r}')
+  if of.makes is nn.Module and is_maker(make):
+    return as_linen(functools.partial(make, **values), f'{field}.{of.key}')
   if of.makes is not Method:
     check_call(f'{field}={to_json(name)!r}', make, of.passed[: len(passed)], values)
   with blame.guard(field, make, '' if of.field.startswith('data.') else f'{what} cannot be built'):
-    made = _called(of, make, passed, values, field)
+    made = make(*passed, **values)
   if not isinstance(made, of.makes):
     wanted = 'a function' if of.makes is Callable else f'a {of.makes.__name__}'
     raise ConfigError(
       f'{field} {blame.name_of(make)}{blame.place(make)} returned {type(made).__name__}; let it return {wanted}'
     )
   return made
-
-
-def _called(of, make, passed, values, field):
-  if of.makes is nn.Module and is_maker(make):
-    return as_linen(functools.partial(make, **values), f'{field}.model')
-  return make(*passed, **values)
 
 
 def _taken(kind, make, offered, what) -> dict:
