@@ -46,8 +46,14 @@ class FromNNX(nn.Module):
     else:
       nnx_state.merge(module, self.variables)
       nnx_state.reseed(module, nnx.Rngs(jax.random.fold_in(key, 1)))
+    alone = self.is_mutable_collection('batch') and not self.is_initializing()
+    if alone:  # statistics of this very batch, as `layers.BatchNorm` leaves them
+      module.set_attributes(nnx.BatchNorm, momentum=0.0, raise_if_not_found=False)
     output = nnx_method(module, x)
     self._keep(module)
+    if alone:
+      for name, held in nnx_state.variables(module).get('batch_stats', {}).items():
+        self.put_variable('batch', name, held)
     return output
 
   def _keep(self, module) -> None:

@@ -202,6 +202,30 @@ def test_a_shared_head_is_that_of_an_nnx_module_alone():
   assert spread['head'] == 0 < spread['hidden']
 
 
+class Scaled(nnx.Module):
+  """A share of the first channels of a wider net."""
+
+  def __init__(self, rate, rngs):
+    width, self.rate = int(8 * rate), rate
+    self.hidden, self.norm = nnx.Linear(WIDTH, width, rngs=rngs), nnx.BatchNorm(width, rngs=rngs)
+    self.head = nnx.Linear(width, CLASSES, rngs=rngs)
+
+  def features(self, x):
+    return jax.nn.relu(self.norm(self.hidden(x)))
+
+
+def test_heterofl_averages_corners_and_the_statistics_of_single_batches():
+  models = [functools.partial(Scaled, rate) for rate in (1.0, 1.0, 0.5)]
+  simulation, state, _ = simulated(methods.heterofl(SGD, epochs=1, batch=10), models, 15)
+  assert simulation.accuracy(state, X[HELD], Y[HELD]).min() > 0.6
+  (_, wide), _, (_, slim) = simulation.models(state)
+  kernel = lambda variables: variables['params']['net']['net']['hidden']['kernel']
+  np.testing.assert_array_equal(kernel(wide)[:, :4], kernel(slim))
+  hidden = wide['params']['net']['net']['hidden']
+  outputs = X[:60] @ hidden['kernel'] + hidden['bias']
+  np.testing.assert_allclose(wide['batch_stats']['net']['net']['norm']['mean'], outputs.mean(0), rtol=1e-4, atol=1e-5)
+
+
 # Refusals.
 
 
