@@ -121,7 +121,7 @@ def check_heads(groups: Sequence[Group], x: jax.Array | np.ndarray, y: np.ndarra
 
 
 def _check_differentiable(name, logits, params):
-  """Checks that a model has parameters, and that gradients reach them: they and the logits are real numbers."""
+  """Checks that a model has parameters, none of them empty, and that gradients reach them: they and the logits are real numbers."""
   if not jnp.issubdtype(logits.dtype, jnp.floating):
     raise ValueError(f'models: {name} returns logits {logits.dtype}; return real numbers: logits.astype(jnp.float32)')
   leaves = jax.tree_util.tree_leaves_with_path(params)
@@ -129,6 +129,8 @@ def _check_differentiable(name, logits, params):
     raise ValueError(
       f'models: {name} has no parameters, so there is nothing to train; give it a layer such as nn.Dense'
     )
+  if not all(leaf.size for _, leaf in leaves):  # which initialisers of newer versions of JAX let pass
+    raise ValueError(f'models: {name} has parameters of size 0: {NO_UNITS}')
   for path, leaf in leaves:
     if not jnp.issubdtype(leaf.dtype, jnp.floating):
       raise ValueError(
