@@ -121,7 +121,7 @@ def check_heads(groups: Sequence[Group], x: jax.Array | np.ndarray, y: np.ndarra
 
 
 def _check_differentiable(name, logits, params):
-  """Checks that a model has parameters, none of them empty, and that gradients reach them: they and the logits are real numbers."""
+  """Checks that a model has parameters, none empty, and that gradients reach them: they and logits are real numbers."""
   if not jnp.issubdtype(logits.dtype, jnp.floating):
     raise ValueError(f'models: {name} returns logits {logits.dtype}; return real numbers: logits.astype(jnp.float32)')
   leaves = jax.tree_util.tree_leaves_with_path(params)
