@@ -100,6 +100,31 @@ def test_every_stream_of_random_numbers_follows_the_key_of_dropout(model):
   assert (one != draw(1, Noisy.masks)[0]).any()
 
 
+class Heeding(nnx.Module):
+  """A layer with a flag for training."""
+
+  def __init__(self, rngs):
+    self.drop = nnx.Dropout(0.5, rngs=rngs)
+
+  def __call__(self, x, train):
+    return self.drop(x, deterministic=not train)
+
+
+class OfLayers(nnx.Module):
+  """Its two parts are layers."""
+
+  def __init__(self, rngs):
+    self.features, self.head = Heeding(rngs), nnx.Linear(WIDTH, CLASSES, rngs=rngs)
+
+
+def test_a_layer_may_be_the_features_and_gets_its_flag():
+  model = federation([OfLayers]).groups[0].model
+  variables = model.init(KEY, X[:4], False)
+  features = lambda train: model.apply(variables, X[:4], train, rngs={'dropout': KEY})[1]['features']
+  np.testing.assert_array_equal(features(False), X[:4])
+  assert (features(True) == 0).any()
+
+
 # What clients start from.
 
 
@@ -118,6 +143,7 @@ def test_classes_and_functions_are_compared_as_fields_of_linen_modules_are():
   function = lambda width: lambda rngs: Net(width, rngs=rngs)
   names = lambda models: [(group.name, list(group.ids)) for group in federation(models).groups]
   assert names([Net, narrow, functools.partial(Net, 4)]) == [('Net width=6', [0]), ('Net width=4', [1, 2])]
+  assert names([functools.partial(Net, 4, rngs=nnx.Rngs(k)) for k in range(3)]) == [('Net', [0, 1, 2])]
   assert names([function(4), function(6), function(4)]) == [('Net width=4', [0, 2]), ('Net width=6', [1])]
 
 
@@ -156,10 +182,11 @@ def test_one_instance_for_all_is_no_weights_of_their_own():
 def test_an_instance_is_copied():
   model = instance(0, Plain)
   before = np.array(model.hidden.kernel[...])
+  model.hidden.kernel = nnx.Param(before.copy())
   simulation = fedkd.simulation(METHODS['fedhe'][0], federation([model]))
   simulation.run(simulation.init(KEY), rounds=1)
   np.testing.assert_array_equal(model.hidden.kernel[...], before)
-  model.hidden.kernel.set_value(model.hidden.kernel[...] + 1)
+  model.hidden.kernel.get_value()[:] += 1
   np.testing.assert_array_equal(kernels(simulation.init(KEY))[0], before)
 
 
