@@ -11,7 +11,8 @@ import optax
 
 import fedkd
 from fedkd import codecs, files, ledger, methods
-from fedkd.analysis.figures import COLOURS, MARKERS, logarithmic
+from fedkd.analysis.figures.panels import logarithmic
+from fedkd.analysis.figures.style import COLOURS, MARKERS
 from fedkd.data import sources
 from fedkd.data.splits import partition
 
@@ -21,7 +22,7 @@ TURN = {'steps': 20, 'epochs': None, 'batch': 32}
 METHODS = {
   'fedmd': methods.fedmd(TX, subset=200, digest_batch=50, **TURN),
   'fedhe': methods.fedhe(TX, **TURN),
-  'fedproto': methods.fedproto(TX, candidates='known', **TURN),
+  'fedproto': methods.fedproto(TX, inference='prototypes', candidates='known', **TURN),
   'fedavg': methods.fedavg(TX, **TURN),
 }
 TITLES = {'fedmd': 'FedMD', 'fedhe': 'FedHe', 'fedproto': 'FedProto', 'fedavg': 'FedAvg'}
