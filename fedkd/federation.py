@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import flax.linen as nn
+import flax.nnx as nnx
 import jax
 import numpy as np
 from jax.typing import ArrayLike
@@ -15,6 +16,7 @@ from fedkd.models import base, groups, initial
 from fedkd.types import Data, ExampleIndices, Group, Pool, PyTree
 
 Indices = Sequence[int] | jax.Array | np.ndarray
+Model = nn.Module | nnx.Module | Callable[..., nnx.Module]
 
 
 class Federation(NamedTuple):
@@ -46,7 +48,7 @@ def federation(
   x: jax.Array | np.ndarray,
   y: jax.Array | np.ndarray,
   parts: Sequence[Indices] | jax.Array | np.ndarray,
-  models: nn.Module | Sequence[nn.Module],
+  models: Model | Sequence[Model],
   *,
   public: Indices | None = None,
   shared: Sequence | None = None,
@@ -62,9 +64,10 @@ def federation(
     y: int[N], labels from 0.
     parts: per client the row numbers of its training examples; disjoint, none empty. Or int[N], the client that owns
       each example, 0 to K - 1, -1 for none: the domains of a data set, for one client per domain.
-    models: per client a Flax linen module (an NNX module through `flax.nnx.bridge.to_linen`), or one for all. Equal
-      modules form a group. `fedkd.models` describes what a module may return; logits [B, C] alone are enough for
-      methods that exchange no features.
+    models: per client a Flax linen or NNX module, or one for all. Equal modules form a group. `fedkd.models` describes
+      what a module may return; logits [B, C] alone are enough for methods that exchange no features. An NNX class, a
+      `functools.partial` of one or a function rngs -> module is initialised from the key of a run, as linen modules
+      are; an NNX instance brings its weights.
     public: row numbers of labelled examples that everybody has and nobody owns (FedMD's public set).
     shared: per client row numbers, a subset of its own, that it shares with everybody (FedH2L's seed sets).
     validation: row numbers held out, for `Simulation.validation_accuracy`.

@@ -9,8 +9,9 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from fedkd.checks.kinds import THREEFRY
+from fedkd.errors import ConfigError
 from fedkd.examples import owned
-from fedkd.models.base import check_features
+from fedkd.models.base import check_features, class_of
 from fedkd.types import Data, ExampleIndices, Group, Method, Pool, Predict, PyTree, State, of_model
 
 # What may follow `accuracy_` in the name of a metric already.
@@ -253,6 +254,9 @@ def statistics(model: nn.Module, variables: dict, pool: Pool, rows: ExampleIndic
 
   Returns:
     Like variables['batch_stats'].
+
+  Raises:
+    ConfigError: for a BatchNorm that is neither one of `fedkd.models.layers` nor of NNX.
   """
   if not variables['batch_stats']:
     return {}
@@ -261,8 +265,13 @@ def statistics(model: nn.Module, variables: dict, pool: Pool, rows: ExampleIndic
   def gather(i, total):
     image = pool.example[rows.index[(i * batch + jnp.arange(batch)) % jnp.maximum(rows.size, 1)]]
     rngs = dict.fromkeys(('dropout', 'augment'), jax.random.fold_in(jax.random.key(0, impl=THREEFRY), i))
-    of_batch = model.apply(variables, image, True, rngs=rngs, mutable=['batch_stats', 'batch'])[1]['batch']
-    return jax.tree.map(jnp.add, total, of_batch)
+    updated = model.apply(variables, image, True, rngs=rngs, mutable=['batch_stats', 'batch'])[1]
+    if 'batch' not in updated:
+      raise ConfigError(
+        f'models: the BatchNorm of {class_of(model).__name__} does not give the statistics of single batches that this '
+        'method averages; use fedkd.models.layers.BatchNorm, or a norm without statistics'
+      )
+    return jax.tree.map(jnp.add, total, updated['batch'])
 
   steps = -(-rows.size // batch)
   total = jax.lax.fori_loop(0, steps, gather, jax.tree.map(jnp.zeros_like, variables['batch_stats']))

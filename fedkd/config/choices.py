@@ -4,6 +4,7 @@
 'module:function' reaches everything else on the Python path.
 """
 
+import functools
 import inspect
 import sys
 from collections.abc import Callable
@@ -33,6 +34,8 @@ from fedkd.data import transforms
 from fedkd.data.splits import partition as partitions
 from fedkd.data.splits import personal_splits, skews, split
 from fedkd.errors import ConfigError, check_known
+from fedkd.models.from_nnx import as_linen
+from fedkd.models.nnx_makers import is_maker
 from fedkd.types import Method
 
 OPTAX = (
@@ -122,7 +125,7 @@ def factory(kind: Kind, name: Any, field: str = '') -> tuple[Callable, dict[str,
     raise ConfigError(f'{field}={to_json(name)!r}: let its first parameter be {kind.passed[0]}, the optimizer')
   if lacking := [needed for needed in kind.needs if needed not in parameters]:
     raise ConfigError(f'{field}={to_json(name)!r} has no parameter {lacking[0]!r}; give another')
-  apart = {*first, *kind.offered, *(('parent', 'name') if kind.key == 'model' else ())}
+  apart = {*first, *kind.offered, *(('parent', 'name', 'rngs') if kind.key == 'model' else ())}
   return function, {key: p for key, p in parameters.items() if key not in apart}
 
 
@@ -225,6 +228,8 @@ def build(kind: str, values: Any, *passed: Any, field: str = '', **offered: Any)
       if values[key] is not None or parameter.default is not None:
         ranges.check(f'{field}.{key}', values[key], allowed(of, make, key, values[key]))
   values |= _taken(of, make, offered, f'{field}.{of.key}={to_json(name)!r}')
+  if of.makes is nn.Module and is_maker(make):
+    return as_linen(functools.partial(make, **values), f'{field}.{of.key}')
   if of.makes is not Method:
     check_call(f'{field}={to_json(name)!r}', make, of.passed[: len(passed)], values)
   with blame.guard(field, make, '' if of.field.startswith('data.') else f'{what} cannot be built'):
@@ -240,7 +245,8 @@ def build(kind: str, values: Any, *passed: Any, field: str = '', **offered: Any)
 def _taken(kind, make, offered, what) -> dict:
   """What of that which the runner offers a function takes; a model must take all of it."""
   taken = {key: value for key, value in offered.items() if key in parameters_of(make)}
-  if kind.makes is nn.Module and (lacking := [key for key in offered if key not in taken]):
+  lacking = [key for key in offered if key not in taken and not (key == 'lowering' and is_maker(make))]
+  if kind.makes is nn.Module and lacking:
     raise ConfigError(f'{what} has no field {lacking[0]!r}; add it, as fedkd/models/__init__.py describes')
   return taken
 

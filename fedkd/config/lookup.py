@@ -14,6 +14,7 @@ import optax
 from fedkd.checks.kinds import short
 from fedkd.checks.ranges import plain
 from fedkd.errors import ConfigError
+from fedkd.models.nnx_makers import signature_of
 
 
 def functions(module: types.ModuleType) -> dict[str, Callable]:
@@ -53,9 +54,9 @@ def resolve(name: Any, choices: dict[str, Callable], field: str, path: str = 'mo
 def parameters_of(function: Callable) -> dict[str, inspect.Parameter]:
   """The parameters that may be given by name, their annotations evaluated where that is possible."""
   try:
-    parameters = inspect.signature(function, eval_str=True).parameters
+    parameters = signature_of(function, eval_str=True).parameters
   except (NameError, TypeError, SyntaxError):  # annotations imported for type checkers only
-    parameters = inspect.signature(function).parameters
+    parameters = signature_of(function).parameters
   named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
   return {name: p.replace(annotation=plain(p.annotation)) for name, p in parameters.items() if p.kind in named}
 

@@ -11,6 +11,7 @@ import optax
 
 from fedkd import aggregate, local, servers
 from fedkd.checks.ranges import Count, Positive, checked
+from fedkd.models.base import class_of
 from fedkd.servers import layer_subset
 from fedkd.types import Client, Method, State
 
@@ -94,7 +95,7 @@ def selected(share: str, model, data) -> list[str]:
   """
   if share in ('none', 'head'):
     return layer_subset.head(model, data) if share == 'head' else []
-  layers, name = layer_subset.layers(model, data), type(model.net).__name__
+  layers, name = layer_subset.layers(model, data), class_of(model).__name__
   paths = list(itertools.chain(*layers))
   if share == 'all':
     return paths
@@ -104,6 +105,7 @@ def selected(share: str, model, data) -> list[str]:
     return list(itertools.chain(*layers[-int(last[1]) :]))
   words = share.split('+')
   if unknown := [word for word in words if not any(word in path.split('/') for path in paths)]:
-    known = ', '.join(dict.fromkeys(path.split('/')[1] for path in paths))
+    layer = lambda path: next(word for word in path.split('/') if word != 'net')  # without what surrounds a module
+    known = ', '.join(dict.fromkeys(map(layer, paths)))
     raise ValueError(f'share={share!r}: {name} has no layer {unknown[0]!r}; it has {known}; or give head, last3, all')
   return [path for path in paths if set(words) & set(path.split('/'))]

@@ -3,6 +3,7 @@
 The contract: fields `classes` and `lowering`; `features(x, train) -> f`, `head(f) -> logits`,
 `__call__(x, train) -> (logits, {'features': f})`, where 'penalty' may be added to the features, a term of every loss;
 variables {'params', 'batch_stats'}, or {'params'} alone without BatchNorm. `base.Classifier` is its base class.
+`from_nnx.FromNNX` brings Flax NNX modules under it.
 
 Features are a vector per image, in `GKTClient` a map [H, W, c]. Models of the server alone are not exported:
 `gkt.GKTServer` on such maps, `cvae.CVAE` on feature vectors.

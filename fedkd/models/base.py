@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
+import flax.nnx as nnx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -83,6 +84,13 @@ def is_linen(model: Any) -> bool:
   return isinstance(model, nn.Module)
 
 
+def is_nnx(net: nn.Module) -> bool:
+  """Whether a module is one of NNX inside, without what surrounds it here."""
+  while isinstance(net, Preprocessed | Adapted):
+    net = net.net
+  return flags.is_nnx(net)
+
+
 def has_features(net: Any) -> bool:
   """Whether a module has the two methods for features."""
   return callable(getattr(net, 'features', None)) and callable(getattr(net, 'head', None))
@@ -118,7 +126,7 @@ def adapted(net: nn.Module, x: Any) -> nn.Module:
   if has_contract(net) and not flags.is_nnx(net) and _has_agreed_flags(net):
     return net
   through: tuple[str, ...] = ()
-  if flags.takes_any(_target(net).__call__) and not isinstance(net, nn.Sequential):
+  if flags.takes_any(_target(net).__call__) and not isinstance(net, nn.Sequential) and _target(net) != nnx.Sequential:
     ways = (tuple(flags.NAMES), *((name,) for name in flags.NAMES), ())
     through = next((way for way in ways if not isinstance(_probe(net, x, way), TypeError)), ())
   logits = _probe(net, x, through)

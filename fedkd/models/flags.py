@@ -20,8 +20,9 @@ ATTRIBUTES = ('training', 'is_training')  # of NNX modules, beside those that Fl
 
 def run(net: nn.Module, method: str, train: bool, x: Any, through: Sequence[str] = ()) -> Any:
   """What a method of a bound module returns for `x`, with all its flags set; `through`: those in its **kwargs."""
-  if is_nnx(net):
+  if isinstance(net, nnx.bridge.ToLinen):
     object.__setattr__(net, 'nnx_class', _with_streams(net.nnx_class))
+  if is_nnx(net):
     return net(x, nnx_method=lambda module, x: _run_nnx(module, method, train, x, through))
   _set_fields(net, train)
   return getattr(net, method)(x, **arguments(getattr(type(net), method), train, through))
@@ -47,11 +48,13 @@ def _with_streams(make: Callable) -> Callable:
 def _run_nnx(module, method, train, x, through):
   (module.train if train else module.eval)()
   module.set_attributes(**dict.fromkeys(ATTRIBUTES, train), raise_if_not_found=False)
-  return getattr(module, method)(x, **arguments(getattr(type(module), method), train, through))
+  called = getattr(module, method)
+  signed = getattr(type(module), method, None) or type(called).__call__  # or a layer of that name, self.head
+  return called(x, **arguments(signed, train, through))
 
 
 def is_nnx(net: Any) -> bool:
-  """Whether a linen module is an NNX module behind `flax.nnx.bridge.to_linen`."""
+  """Whether a linen module is an NNX module, behind `from_nnx` or `flax.nnx.bridge.to_linen`."""
   return hasattr(net, 'nnx_class')
 
 

@@ -1,5 +1,6 @@
 """Which clients form a group, those with equal models, and what it is called."""
 
+import itertools
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from fedkd.checks.kinds import what_is
 from fedkd.models import base
+from fedkd.models.from_nnx import FromNNX, as_linen, together
 from fedkd.models.identity import fields, identity
 from fedkd.types import Group
 
@@ -18,7 +20,7 @@ LONGEST = 60  # characters of a name
 def group_names(nets: Sequence[nn.Module]) -> list[str]:
   """A name for each of several distinct modules: its class and first tuple of widths, and for duplicates the fields in
   which they differ."""
-  values = [dict(fields(net)) for net in nets]
+  values = [dict(net.values) if isinstance(net, FromNNX) else dict(fields(net)) for net in nets]
   label = lambda net, own: ' '.join([_text(base.class_of(net)), *_widths(own)])
   names = [label(net, own) for net, own in zip(nets, values, strict=True)]
   return distinct_names(names, [{k: _text(v) for k, v in own.items() if k != 'name'} for own in values])
@@ -78,13 +80,15 @@ def per_client(models: Any, clients: int) -> list[nn.Module]:
     models *= clients
   if len(models) != clients:
     raise ValueError(f'models has {len(models)} entries for {clients} clients; give one per client, or one for all')
+  known = {id(model): k for k, model in reversed(list(enumerate(models)))}  # of those that several clients share, once
+  linen = {place: as_linen(models[k], f'models[{k}]') for place, k in known.items()}
   for k, model in enumerate(models):
-    if not base.is_linen(model):
+    if not base.is_linen(linen[id(model)]):
       raise ValueError(
-        f'models[{k}] is {_named(model)}, not a Flax linen module; give an instance such as MLP((64,)), or wrap an NNX '
-        'class: flax.nnx.bridge.to_linen(MyModel, ...)'
+        f'models[{k}] is {_named(model)}, not a Flax module; give an instance such as MLP((64,)), or an NNX module, or '
+        'its class'
       )
-  return models
+  return [linen[id(model)] for model in models]
 
 
 def _named(model) -> str:
@@ -104,4 +108,5 @@ def grouped(nets: Sequence[nn.Module], models: Sequence[nn.Module]) -> tuple[Gro
     members.setdefault(known[id(net)], []).append(k)
   names = group_names([nets[clients[0]] for clients in members.values()])
   ids = [np.array(clients, np.int32) for clients in members.values()]
-  return tuple(Group(name, models[clients[0]], clients) for name, clients in zip(names, ids, strict=True))
+  of_group = [together([models[k] for k in clients]) for clients in members.values()]
+  return tuple(itertools.starmap(Group, zip(names, of_group, ids, strict=True)))

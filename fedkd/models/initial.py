@@ -1,5 +1,6 @@
 """What models start from, and whether they can take the examples."""
 
+import warnings
 import zlib
 from collections.abc import Sequence
 from typing import Literal
@@ -11,7 +12,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from fedkd.checks import blame
-from fedkd.models import base, laws
+from fedkd.models import base, from_nnx, laws
 from fedkd.models.identity import name_of
 from fedkd.types import Group
 
@@ -40,11 +41,34 @@ def group_variables(key: jax.Array, group: Group, example: jax.ShapeDtypeStruct,
   """What the clients of a group start from: leaves [1, ...] where all start alike, else [n, ...].
 
   Args:
-    initial: 'equal' weights for all clients of an architecture, or each its 'own'.
+    initial: 'equal' weights for all clients of an architecture, or each its 'own'. NNX instances bring their weights:
+      'equal' are those of the first client, 'own' those of each.
+
+  Raises:
+    ValueError: if instances shall be the clients' own weights, and two have the same.
   """
+  given = from_nnx.instances(group.model)
+  if given and initial == 'own':
+    return _of_instances(key, group, example, given)
   if initial == 'equal':
+    if len({one.checksum for one in given}) > 1:
+      warnings.warn(
+        f'models: the clients of {group.name} start from the weights of the first of their NNX instances, whose '
+        "weights differ; give initial='own' so that each starts from those of its own",
+        stacklevel=2,
+      )
     return jax.tree.map(lambda a: a[None], initial_variables(key, group.model, example))
   return jax.vmap(lambda client: initial_variables(key, group.model, example, client))(jnp.asarray(group.ids))
+
+
+def _of_instances(key, group, example, given):
+  if len({one.checksum for one in given}) < len(group.ids):
+    raise ValueError(
+      f"initial='own', but clients of {group.name} have NNX instances of equal weights; give each an instance of its "
+      'own, or the class instead'
+    )
+  rows = [initial_variables(key, from_nnx.with_instance(group.model, one), example) for one in given]
+  return jax.tree.map(lambda *leaves: jnp.stack(leaves), *rows)
 
 
 def _first_pass(key, model, example, client=None):
@@ -54,8 +78,8 @@ def _first_pass(key, model, example, client=None):
   output, variables = model.init_with_output(key, jnp.zeros((1, *example.shape), example.dtype), False)
   if other := set(variables) - {'params', 'batch_stats'}:
     raise ValueError(
-      f'models: {type(model.net).__name__} has variables of the kind {sorted(other)[0]!r}; fedkd trains params and '
-      'batch_stats, so keep other state out of the module'
+      f'models: {base.class_of(model).__name__} has variables of the kind {sorted(other)[0]!r}; fedkd trains params '
+      'and batch_stats, so keep other state out of the module'
     )
   return output[0], {'batch_stats': {}, **variables}
 
@@ -97,7 +121,7 @@ def check_heads(groups: Sequence[Group], x: jax.Array | np.ndarray, y: np.ndarra
 
 
 def _check_differentiable(name, logits, params):
-  """Checks that a model has parameters, and that gradients reach them: they and the logits are real numbers."""
+  """Checks that a model has parameters, none empty, and that gradients reach them: they and logits are real numbers."""
   if not jnp.issubdtype(logits.dtype, jnp.floating):
     raise ValueError(f'models: {name} returns logits {logits.dtype}; return real numbers: logits.astype(jnp.float32)')
   leaves = jax.tree_util.tree_leaves_with_path(params)
@@ -105,6 +129,8 @@ def _check_differentiable(name, logits, params):
     raise ValueError(
       f'models: {name} has no parameters, so there is nothing to train; give it a layer such as nn.Dense'
     )
+  if not all(leaf.size for _, leaf in leaves):  # which initialisers of newer versions of JAX let pass
+    raise ValueError(f'models: {name} has parameters of size 0: {NO_UNITS}')
   for path, leaf in leaves:
     if not jnp.issubdtype(leaf.dtype, jnp.floating):
       raise ValueError(

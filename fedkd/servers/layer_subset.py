@@ -13,6 +13,8 @@ import jax.numpy as jnp
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from fedkd import inference
+from fedkd.models.base import class_of, is_nnx
+from fedkd.models.nnx_state import is_variable
 from fedkd.servers.static import Static
 from fedkd.servers.weights import variables_of
 from fedkd.types import Data, Download, Group, PyTree, Server
@@ -39,6 +41,8 @@ def put_in_each(params: PyTree, part: dict[str, jax.Array]) -> PyTree:
 
 def _reached(model: nn.Module, x, method: str | None = None) -> dict[str, int]:
   """{path: axes} of the parameters in the order in which a forward pass reaches them; from shapes alone."""
+  if is_nnx(model):
+    return _reached_of_nnx(model, x, method)
   axes: dict[str, int] = {}
 
   def init(x):
@@ -48,6 +52,22 @@ def _reached(model: nn.Module, x, method: str | None = None) -> dict[str, int]:
 
   jax.eval_shape(init, x)
   return axes
+
+
+def _reached_of_nnx(model, x, method) -> dict[str, int]:
+  """As `_reached`: all parameters of an NNX module are there from its beginning, whichever a method uses."""
+  args = () if method else (False,)
+  variables = jax.eval_shape(lambda x: model.init(jax.random.key(0), x, *args, method=method), x)
+  params = flatten_dict(variables.pop('params'), sep='/')
+
+  def forward(leaves, x, variables):
+    params = unflatten_dict(leaves, sep='/')
+    return model.apply({'params': params, **variables}, x, *args, method=method)
+
+  traced = jax.make_jaxpr(forward)(params, x, variables).jaxpr
+  names = dict(zip(traced.invars, sorted(params), strict=False))  # those of the parameters come first
+  operands = [v for equation in traced.eqns for v in equation.invars if is_variable(v)]
+  return {names[v]: params[names[v]].ndim for v in operands if v in names}
 
 
 def _head(model, data) -> dict[str, int]:
@@ -72,7 +92,7 @@ def linear_head(model: nn.Module, data: Data) -> list[str]:
   """
   axes = _head(model, data)
   if sorted(axes.values()) not in ([2], [1, 2]):
-    name = type(model.net).__name__
+    name = class_of(model).__name__
     raise ValueError(f'models: the head of {name} has {", ".join(axes)}; this method needs one linear layer')
   return list(axes)
 

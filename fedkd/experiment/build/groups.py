@@ -6,7 +6,7 @@ from fedkd import config as configs
 from fedkd.checks import ranges
 from fedkd.errors import ConfigError
 from fedkd.experiment.build.normalisation import normalisation
-from fedkd.models.base import Preprocessed
+from fedkd.models.base import Preprocessed, adapted, class_of, is_nnx
 from fedkd.models.groups import distinct_names
 from fedkd.types import Group
 
@@ -39,6 +39,8 @@ def make_groups(config, source) -> tuple:
   common = {'classes': classes, 'lowering': config.lowering}
   nets = [_network(entry, i, common) for i, entry in enumerate(entries)]
   mean, scale = normalisation(config.data.normalise, source)
+  image = source.train_image[:1].astype(np.float32 if mean is not None else source.train_image.dtype)
+  nets = [_with_contract(net, image, f'groups[{i}]', classes) for i, net in enumerate(nets)]
   groups, start = [], 0
   for i, (entry, net, name) in enumerate(zip(entries, nets, group_names(entries, nets), strict=True)):
     start = entry.get('first', start)
@@ -54,6 +56,19 @@ def make_groups(config, source) -> tuple:
     start += entry['clients']
   _check_clients(groups, config.data.clients)
   return tuple(groups)
+
+
+def _with_contract(net, image, field, classes):
+  """A network, that of an NNX module adapted to the contract of models."""
+  if not is_nnx(net):
+    return net
+  net = adapted(net, image)
+  if net.classes != classes:
+    raise ConfigError(
+      f'{field}: {class_of(net).__name__} returns {net.classes} logits for {classes} classes; let its '
+      'argument `classes` set the width of its last layer'
+    )
+  return net
 
 
 def _check_clients(groups, clients):
