@@ -1,4 +1,4 @@
-"""Sphinx: `./launch/docs.sh`. Pages of methods and modules are made from their docstrings."""
+"""Sphinx: `./launch/docs.sh`. Pages of methods, modules and fields are made by `docs/reference/`."""
 
 import pathlib
 import sys
@@ -12,10 +12,14 @@ import fedkd  # noqa: E402
 
 project = 'fedkd'
 version = release = fedkd.__version__
-extensions = ['myst_parser']
+extensions = ['myst_nb', 'sphinx_copybutton', 'sphinx_design']
 exclude_patterns = ['_build']
 html_theme = 'furo'
 html_title = 'fedkd'
+html_static_path = ['static']
+html_css_files = ['narrow.css']
 myst_heading_anchors = 3
+nb_execution_mode = 'off'  # notebooks are shown with the outputs that are stored in them
+copybutton_exclude = '.linenos, .gp, .go'
 
 reference.write(DOCS)

@@ -1,0 +1,104 @@
+"""A method's page, and those about all methods."""
+
+import inspect
+import re
+
+from reference import deviations as stated
+from reference import example, messages, results
+from reference.markdown import first_sentence, flow, markdown, paragraphs, table
+from reference.notebooks import Notebook, links
+from reference.signature import signature
+
+from fedkd import methods
+
+# `Learned: ... Sent, averaged: ...`, as a docstring says it.
+ABOUT = re.compile(r'(?:^|(?<=\. ))((?:[Ll]earned|[Ss]ent|[Aa]veraged)(?:(?:,| and) (?:learned|sent|averaged))*): ')
+# A run of seconds on embedded digits, by the config that has the method in its docstring.
+CONFIGS = {
+  **dict.fromkeys(('private', 'agg', 'fedh2l'), 'quickstart'),
+  'fedhe': 'fedhe_digits',
+  **dict.fromkeys(sorted(example.PUBLIC), 'public_mnist'),
+  **dict.fromkeys(('felo', 'velo', 'fedgkt', 'heterofl'), 'felo'),
+}
+LEARNED_ON_PUBLIC = (
+  'Every client trains on the labelled public rows; it is a phase that comes before others, as in '
+  '`fedkd run fedmd:smoke`.'
+)
+DEVIATIONS = (
+  'What the docstrings say about papers, about their authors\' code and about other implementations, method by method: '
+  'where they disagree, which of them the defaults follow, and what is different here. Where a paper was read '
+  'differently, [a decision](../decisions/papers.md) gives the reason; '
+  '[the results](../results.md) say what a choice changes, where that was measured.'
+)
+
+
+def about(name: str) -> dict[str, str]:
+  """{'Learned': ..., 'Sent': ..., 'Averaged': ...} by the docstring."""
+  text = next(' '.join(p.split()) for p in paragraphs(getattr(methods, name).__doc__) if ABOUT.match(' '.join(p.split())))
+  pieces = ABOUT.split(text)[1:]
+  told = {word.lower(): what for words, what in zip(pieces[::2], pieces[1::2], strict=True)
+          for word in re.findall(r'\w+', words) if word != 'and'}  # fmt: skip
+  return {word.capitalize(): told[word].strip() for word in ('learned', 'sent', 'averaged')}
+
+
+def page(name: str, text_of_results: str, notebooks: list[Notebook]) -> str:
+  """A method's page."""
+  function = getattr(methods, name)
+  rest = [p for p in paragraphs(function.__doc__) if not ABOUT.match(' '.join(p.split()))]
+  points = '\n'.join(f'* **{word}**: {_linked(flow(what), name)}' for word, what in about(name).items())
+  found = links(notebooks, rf'\bmethods\.{name}\b|method={name}\b')
+  parts = [
+    f'# {name}',
+    markdown(inspect.getmodule(function).__doc__),
+    points,
+    '## Messages',
+    f'What client 0 sends and receives in a round, by the ledger. {example.described(name)} Where only valid entries '
+    'are sent, such as classes that were seen, ≤ stands before the most.',
+    messages.table(name),
+    '## Arguments',
+    signature(f'fedkd.methods.{name}', function),
+    *(markdown(part) for part in rest),
+    '## In a run',
+    _run(name),
+    *([f'Notebooks with it: {found}.'] if found else []),
+    *(['## Paper and code', told] if (told := stated.of_method(name)) else []),
+    '## Results',
+    results.of_method(name, text_of_results),
+    'How these were measured, and the other methods: [Results](../results.md).',
+  ]
+  return '\n\n'.join(parts) + '\n'
+
+
+def command(name: str) -> str:
+  """A run of seconds that trains a method; '' for one that is only a phase."""
+  return '' if name == 'public' else f'fedkd run {CONFIGS.get(name, "personal_digits")}:smoke,method={name}'
+
+
+def _run(name) -> str:
+  if not command(name):
+    return LEARNED_ON_PUBLIC
+  return f'Seconds on embedded digits, with the fields of [a config](../api/config_fields.md):\n\n```bash\n{command(name)} --workdir=runs/{name}\n```'
+
+
+def _linked(text, own) -> str:
+  """Text in which the names of other methods are links."""
+  known = lambda m: f'[`{m[1]}`]({m[1]}.md)' if m[1] in methods.__all__ and m[1] != own else m[0]
+  return re.sub(r'`(\w+)`', known, text)
+
+
+def index() -> str:
+  """A table of all methods."""
+  rows = [(f'[{name}]({name}.md)', _linked(flow(about(name)['Sent']), '')) for name in methods.__all__]
+  text = (
+    'What each method sends; its page says what is learned and averaged, shows its messages in bytes, its arguments '
+    'and what was measured. Scalar arguments may be traced, as in a sweep under `jax.vmap`. '
+    '[Deviations](deviations.md) collects where papers, code and this library differ.'
+  )
+  names = '\n'.join(methods.__all__)
+  return f'# Methods\n\n{text}\n\n{table(("method", "sent"), rows)}\n\n```{{toctree}}\n:hidden:\n\ndeviations\n{names}\n```\n'
+
+
+def deviations() -> str:
+  """What all methods say about papers and code."""
+  told = [(name, text) for name in methods.__all__ if (text := stated.of_method(name))]
+  return '\n\n'.join(['# Deviations', DEVIATIONS, *(f'## [{name}]({name}.md)\n\n{text}' for name, text in told)]) + '\n'
