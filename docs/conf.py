@@ -13,7 +13,7 @@ import fedkd  # noqa: E402
 project = 'fedkd'
 version = release = fedkd.__version__
 extensions = ['myst_nb', 'sphinx_copybutton', 'sphinx_design']
-exclude_patterns = ['_build']
+exclude_patterns = ['_build', 'jupyter_execute']  # what myst-nb leaves beside the first
 html_theme = 'furo'
 html_title = 'fedkd'
 html_static_path = ['static']
