@@ -20,6 +20,6 @@ html_static_path = ['static']
 html_css_files = ['narrow.css']
 myst_heading_anchors = 3
 nb_execution_mode = 'off'  # notebooks are shown with the outputs that are stored in them
-copybutton_exclude = '.linenos, .gp, .go'
+smartquotes = False  # 'own' is a value to be typed
 
 reference.write(DOCS)

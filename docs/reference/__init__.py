@@ -2,9 +2,8 @@
 
 import pathlib
 
-from reference import api, cheat_sheet, config_fields, deviations, method, notebooks
-
 from fedkd import methods
+from reference import api, cheat_sheet, config_fields, method, notebooks
 
 
 def write(docs: pathlib.Path) -> None:

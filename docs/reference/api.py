@@ -36,7 +36,8 @@ TASKS = (
   ),
   Task(
     'Choose a method',
-    '[Methods](../methods/index.md) compares what they send. An optimizer, a schedule, a plan and a codec complete one.',
+    '[Methods](../methods/index.md) compares what they send. An optimizer, a schedule, a plan and a codec complete '
+    'one.',
     ('fedkd.methods', 'fedkd.optimizers', 'fedkd.schedules', 'fedkd.plan', 'fedkd.codecs'),
   ),
   Task(
@@ -94,7 +95,9 @@ def _index() -> str:
   for task in TASKS:
     parts += [f'## {task.title}', task.text]
     for name in task.modules:
-      rows = [(f'[`{item}`]({name}.md#{anchor})', first_sentence(value.__doc__)) for item, value, anchor in _items(name)]
+      rows = [
+        (f'[`{item}`]({name}.md#{anchor})', first_sentence(value.__doc__)) for item, value, anchor in _items(name)
+      ]
       module = importlib.import_module(name)
       parts += [f'**[{name}]({name}.md)**: {first_sentence(module.__doc__)}', table(('', ''), rows)]
   names = '\n'.join(['cheat_sheet', 'config_fields', *(name for task in TASKS for name in task.modules)])

@@ -1,9 +1,8 @@
 """All that a method's functions are given, on one page, from `fedkd/types.py`."""
 
+from fedkd import local, types
 from reference import fields
 from reference.markdown import arguments, flow, markdown, table
-
-from fedkd import local, types
 
 TEXT = """# Cheat sheet
 
@@ -11,11 +10,12 @@ What the functions of a method are given and what they return. `n` clients are i
 round, `K` are in the federation, `N` examples are in the pool. [A method](../guides/method.md) explains it by an
 example, [a rule or a server](../guides/rules.md) the server's side.
 """
-WHO = """**Who am I?** `data.private.id` is the client's own number, `int32[]`, the same in every grouping. **Whose rows are
-these?** `ids[g]` are the numbers behind `uploads[g]`; -1 is an empty slot.
+WHO = """**Who am I?** `data.private.id` is the client's own number, `int32[]`, the same in every grouping.
+
+**Whose uploads are these?** `ids[g]` are the numbers behind `uploads[g]`; -1 is an empty slot.
 """
-OWN_ROWS = """The rows that a client owns are the first `data.private.size` entries of `data.private.index`; the rest is padding,
-which pads to the client with the most. So `data.pool.example[data.private.index]` has rows that are not the client's;
+OWN_ROWS = """The first `data.private.size` entries of `data.private.index` are the rows that a client owns; the rest is padding, up
+to the client with the most. `data.pool.example[data.private.index]` therefore has rows that are not the client's:
 `fedkd.examples.owned(data.private)` says which are, and `local.fit` draws no others.
 """
 

@@ -4,12 +4,12 @@ import ast
 import inspect
 
 from ml_collections import ConfigDict
-from reference import fields
-from reference.markdown import arguments, first_sentence, flow, table
 
 from fedkd.checks import ranges
 from fedkd.config import choices, defaults
 from fedkd.config.trees import to_json
+from reference import fields
+from reference.markdown import arguments, first_sentence, flow, table
 
 TEXT = """# Config fields
 

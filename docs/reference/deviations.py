@@ -3,9 +3,8 @@
 import inspect
 import re
 
-from reference.markdown import ITEM, SENTENCE, flow, table
-
 from fedkd import methods
+from reference.markdown import ITEM, SENTENCE, flow, table
 
 # How a docstring refers to them.
 SOURCES = re.compile(r"\b(papers?('s)?|authors?'?|codes?|HtFLlib('s)?|as printed|Eq\. \d+|demonstration|published)\b")
@@ -33,8 +32,11 @@ def _arguments(text, parameters) -> list[tuple[str, str, str]]:
   entries = [ITEM.fullmatch(entry.strip()) for entry in re.split(r'\n(?=  \S)', text.partition('\nRaises')[0])]
   told = [(names, what) for entry in entries if entry for names, what in [entry.groups()] if SOURCES.search(what)]
   return [
-    (_code(names), _code(', '.join(repr(parameters[name].default) for name in names.split(', ') if name in parameters)),
-     flow(what))
+    (
+      _code(names),
+      _code(', '.join(repr(parameters[name].default) for name in names.split(', ') if name in parameters)),
+      flow(what),
+    )
     for names, what in told
   ]
 

@@ -5,17 +5,15 @@ Shapes suffice: nothing is compiled or trained.
 
 from typing import NamedTuple
 
-
 import jax
 import numpy as np
-
-from reference import example
 
 from fedkd import ledger
 from fedkd.models.initial import group_variables
 from fedkd.round import of_client
 from fedkd.simulation import initial_state
 from fedkd.types import Download, Known, Masked, PeerMessages, PyTree
+from reference import example, markdown
 
 WHOLE = ('params', 'batch_stats')  # all arrays of a model are one row
 
@@ -83,13 +81,15 @@ def _what(leaf) -> str:
 
 def table(name: str) -> str:
   """The messages of a method as Markdown."""
-  upload, download = of_client_0(name)
-  both = [('up', part) for part in parts(upload, 'upload')] + [('down', part) for part in parts(download, 'download')]
-  if not both:
-    return 'Nothing is sent.'
-  lines = ['| | entry | what | kind | numbers | bytes |', '| --- | --- | --- | --- | --: | --: |']
-  for direction, part in both:
-    most = '≤ ' if part.at_most else ''
-    sizes = f'{most}{part.numbers:,} | {most}{part.bytes:,}'
-    lines.append(f'| {direction} | `{part.where}` | {part.what} | {part.kind} | {sizes} |')
-  return '\n'.join(lines)
+  rows = []
+  for message, root in zip(of_client_0(name), ('upload', 'download'), strict=True):
+    entries = parts(message, root)
+    rows += [(f'`{one.where}`', *_sizes([one]), one.what, one.kind) for one in entries]
+    rows += [(f'all of the {root}', *_sizes(entries), '', '')] if len(entries) > 1 else []
+  return markdown.table(('entry', 'bytes', 'numbers', 'array', 'kind'), rows) if rows else 'Nothing is sent.'
+
+
+def _sizes(entries) -> tuple[str, str]:
+  """Bytes and numbers, with a space that does not break behind the sign."""
+  most = '≤\u00a0' if any(one.at_most for one in entries) else ''
+  return f'{most}{sum(one.bytes for one in entries):,}', f'{most}{sum(one.numbers for one in entries):,}'

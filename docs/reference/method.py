@@ -3,13 +3,12 @@
 import inspect
 import re
 
+from fedkd import methods
 from reference import deviations as stated
 from reference import example, messages, results
-from reference.markdown import first_sentence, flow, markdown, paragraphs, table
+from reference.markdown import flow, markdown, paragraphs, table
 from reference.notebooks import Notebook, links
 from reference.signature import signature
-
-from fedkd import methods
 
 # `Learned: ... Sent, averaged: ...`, as a docstring says it.
 ABOUT = re.compile(r'(?:^|(?<=\. ))((?:[Ll]earned|[Ss]ent|[Aa]veraged)(?:(?:,| and) (?:learned|sent|averaged))*): ')
@@ -25,7 +24,7 @@ LEARNED_ON_PUBLIC = (
   '`fedkd run fedmd:smoke`.'
 )
 DEVIATIONS = (
-  'What the docstrings say about papers, about their authors\' code and about other implementations, method by method: '
+  "What the docstrings say about papers, about their authors' code and about other implementations, method by method: "
   'where they disagree, which of them the defaults follow, and what is different here. Where a paper was read '
   'differently, [a decision](../decisions/papers.md) gives the reason; '
   '[the results](../results.md) say what a choice changes, where that was measured.'
@@ -34,7 +33,9 @@ DEVIATIONS = (
 
 def about(name: str) -> dict[str, str]:
   """{'Learned': ..., 'Sent': ..., 'Averaged': ...} by the docstring."""
-  text = next(' '.join(p.split()) for p in paragraphs(getattr(methods, name).__doc__) if ABOUT.match(' '.join(p.split())))
+  text = next(
+    ' '.join(p.split()) for p in paragraphs(getattr(methods, name).__doc__) if ABOUT.match(' '.join(p.split()))
+  )
   pieces = ABOUT.split(text)[1:]
   told = {word.lower(): what for words, what in zip(pieces[::2], pieces[1::2], strict=True)
           for word in re.findall(r'\w+', words) if word != 'and'}  # fmt: skip
@@ -44,13 +45,14 @@ def about(name: str) -> dict[str, str]:
 def page(name: str, text_of_results: str, notebooks: list[Notebook]) -> str:
   """A method's page."""
   function = getattr(methods, name)
-  rest = [p for p in paragraphs(function.__doc__) if not ABOUT.match(' '.join(p.split()))]
+  summary, *rest = [p for p in paragraphs(function.__doc__) if not ABOUT.match(' '.join(p.split()))]
   points = '\n'.join(f'* **{word}**: {_linked(flow(what), name)}' for word, what in about(name).items())
   found = links(notebooks, rf'\bmethods\.{name}\b|method={name}\b')
   parts = [
     f'# {name}',
-    markdown(inspect.getmodule(function).__doc__),
+    markdown(summary),
     points,
+    markdown(inspect.getmodule(function).__doc__),
     '## Messages',
     f'What client 0 sends and receives in a round, by the ledger. {example.described(name)} Where only valid entries '
     'are sent, such as classes that were seen, ≤ stands before the most.',
@@ -77,7 +79,8 @@ def command(name: str) -> str:
 def _run(name) -> str:
   if not command(name):
     return LEARNED_ON_PUBLIC
-  return f'Seconds on embedded digits, with the fields of [a config](../api/config_fields.md):\n\n```bash\n{command(name)} --workdir=runs/{name}\n```'
+  told = 'Seconds on embedded digits, with the fields of [a config](../api/config_fields.md):'
+  return f'{told}\n\n```bash\n{command(name)} --workdir=runs/{name}\n```'
 
 
 def _linked(text, own) -> str:
@@ -94,8 +97,8 @@ def index() -> str:
     'and what was measured. Scalar arguments may be traced, as in a sweep under `jax.vmap`. '
     '[Deviations](deviations.md) collects where papers, code and this library differ.'
   )
-  names = '\n'.join(methods.__all__)
-  return f'# Methods\n\n{text}\n\n{table(("method", "sent"), rows)}\n\n```{{toctree}}\n:hidden:\n\ndeviations\n{names}\n```\n'
+  names = '\n'.join(['deviations', *methods.__all__])
+  return f'# Methods\n\n{text}\n\n{table(("method", "sent"), rows)}\n\n```{{toctree}}\n:hidden:\n\n{names}\n```\n'
 
 
 def deviations() -> str:

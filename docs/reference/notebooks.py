@@ -10,9 +10,8 @@ import pathlib
 import re
 from typing import NamedTuple
 
-from reference.markdown import first_sentence, flow
-
 from fedkd import analysis
+from reference.markdown import first_sentence, flow
 
 MOVED = {'](../docs/': '](../', '](../RESULTS.md': '](../results.md'}  # links, seen from the copy
 CARD = '```{{grid-item-card}} {title}\n:link: {link}\n:link-type: {kind}\n{image}\n{text}\n```'

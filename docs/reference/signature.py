@@ -16,7 +16,9 @@ def signature(name: str, function: Callable) -> str:
   annotations = ranges.annotations_of(function)
   lines = [_argument(parameter, annotations.get(key)) for key, parameter in found.parameters.items()]
   lines = _with_markers(lines, found.parameters.values())
-  returned = '' if found.return_annotation in (inspect.Signature.empty, None) else f' -> {_type(found.return_annotation)}'
+  returned = (
+    '' if found.return_annotation in (inspect.Signature.empty, None) else f' -> {_type(found.return_annotation)}'
+  )
   inside = ''.join(f'  {line}\n' for line in lines)
   return f'```python\n{name}(' + (f'\n{inside}' if inside else '') + f'){returned}\n```'
 
