@@ -6,9 +6,8 @@ import sys
 DOCS = pathlib.Path(__file__).parent
 sys.path[:0] = [str(DOCS), str(DOCS.parent)]
 
-import reference  # noqa: E402
-
 import fedkd  # noqa: E402
+import reference  # noqa: E402
 
 project = 'fedkd'
 version = release = fedkd.__version__

@@ -14,7 +14,7 @@ WHO = """**Who am I?** `data.private.id` is the client's own number, `int32[]`, 
 
 **Whose uploads are these?** `ids[g]` are the numbers behind `uploads[g]`; -1 is an empty slot.
 """
-OWN_ROWS = """The first `data.private.size` entries of `data.private.index` are the rows that a client owns; the rest is padding, up
+OWN_ROWS = """The first `data.private.size` entries of `data.private.index` are a client's rows; the rest is padding, up
 to the client with the most. `data.pool.example[data.private.index]` therefore has rows that are not the client's:
 `fedkd.examples.owned(data.private)` says which are, and `local.fit` draws no others.
 """

@@ -25,7 +25,7 @@ def paragraphs(doc: str | None) -> list[str]:
 
 def first_sentence(doc: str | None) -> str:
   """Of a docstring, as text of Markdown."""
-  return re.split(r'(?<=[.:])\s', flow(paragraphs(doc)[0]))[0]
+  return re.split(r"(?<=\.)\s(?=[A-Z'`])", flow(paragraphs(doc)[0]))[0]
 
 
 def block(text: str) -> str:
@@ -64,6 +64,6 @@ def arguments(doc: str | None) -> dict[str, str]:
 
 
 def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-  """A table; cells are Markdown, in which `|` outside of code is escaped."""
+  """A table of cells of Markdown."""
   lines = [header, ('---',) * len(header), *rows]
-  return '\n'.join('| ' + ' | '.join(line) + ' |' for line in lines)
+  return '\n'.join('| ' + ' | '.join(re.sub(r'(?<!\\)\|', r'\|', cell) for cell in line) + ' |' for line in lines)

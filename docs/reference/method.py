@@ -12,15 +12,16 @@ from reference.signature import signature
 
 # `Learned: ... Sent, averaged: ...`, as a docstring says it.
 ABOUT = re.compile(r'(?:^|(?<=\. ))((?:[Ll]earned|[Ss]ent|[Aa]veraged)(?:(?:,| and) (?:learned|sent|averaged))*): ')
-# A run of seconds on embedded digits, by the config that has the method in its docstring.
+# A config that trains a method in seconds on embedded digits.
 CONFIGS = {
-  **dict.fromkeys(('private', 'agg', 'fedh2l'), 'quickstart'),
-  'fedhe': 'fedhe_digits',
-  **dict.fromkeys(sorted(example.PUBLIC), 'public_mnist'),
-  **dict.fromkeys(('felo', 'velo', 'fedgkt', 'heterofl'), 'felo'),
+  **dict.fromkeys(('private', 'agg', 'fedh2l'), 'quickstart:smoke'),
+  'fedhe': 'fedhe_digits:smoke',
+  **dict.fromkeys(sorted(example.PUBLIC), 'public_mnist:smoke'),
+  **dict.fromkeys(('felo', 'velo', 'fedgkt', 'heterofl'), 'felo:smoke'),
+  'fedprox': 'personal_digits:smoke,zoo=homo',  # one architecture
 }
 LEARNED_ON_PUBLIC = (
-  'Every client trains on the labelled public rows; it is a phase that comes before others, as in '
+  "Every client trains on the labelled public rows: a phase that comes before others, as in FedMD's config, "
   '`fedkd run fedmd:smoke`.'
 )
 DEVIATIONS = (
@@ -73,7 +74,7 @@ def page(name: str, text_of_results: str, notebooks: list[Notebook]) -> str:
 
 def command(name: str) -> str:
   """A run of seconds that trains a method; '' for one that is only a phase."""
-  return '' if name == 'public' else f'fedkd run {CONFIGS.get(name, "personal_digits")}:smoke,method={name}'
+  return '' if name == 'public' else f'fedkd run {CONFIGS.get(name, "personal_digits:smoke")},method={name}'
 
 
 def _run(name) -> str:
