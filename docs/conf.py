@@ -16,9 +16,10 @@ exclude_patterns = ['_build', 'jupyter_execute']  # what myst-nb leaves beside t
 html_theme = 'furo'
 html_title = 'fedkd'
 html_static_path = ['static']
-html_css_files = ['narrow.css']
+html_css_files = ['site.css']
 myst_heading_anchors = 3
 nb_execution_mode = 'off'  # notebooks are shown with the outputs that are stored in them
+html_show_copyright = False
 smartquotes = False  # 'own' is a value to be typed
 
 reference.write(DOCS)

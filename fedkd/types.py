@@ -25,9 +25,12 @@ class Pool(NamedTuple):
 
 
 class ExampleIndices(NamedTuple):
-  """A client's examples, or pooled ones: the first `size` entries of `index` are rows of the pool, the rest padding."""
+  """A client's examples, or pooled ones: the first `size` entries of `index` are rows of the pool, the rest padding.
 
-  index: jax.Array | np.ndarray  # type: ignore[assignment]  # int32[n_max], rows of the pool; hides tuple.index
+  The field `index` hides the method of tuples.
+  """
+
+  index: jax.Array | np.ndarray  # type: ignore[assignment]  # int32[n_max], rows of the pool
   size: jax.Array | np.ndarray  # int32[], how many entries of `index` are examples
   id: jax.Array | np.ndarray  # int32[], global number of the client; -1 for examples of no single client
 

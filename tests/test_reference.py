@@ -77,7 +77,7 @@ def test_all_fields_of_a_config_are_on_one_page():
   for field in flatten(to_json(defaults.default())):
     block = next((block for block in choices.BLOCKS if field.startswith(f'{block}.')), field)
     assert f'| `{block}` |' in page, field
-  assert '| `eval_every` | `10` | a whole number of at least 1 | rounds |' in page
+  assert '| `eval_every` | `10` | rounds (a whole number of at least 1) |' in page
 
 
 def test_the_index_by_task_has_a_sentence_for_all_that_its_modules_export():

@@ -7,7 +7,7 @@ from ml_collections import ConfigDict
 
 from fedkd.checks import ranges
 from fedkd.config import choices, defaults
-from fedkd.config.trees import to_json
+from fedkd.config.trees import at, to_json
 from reference import fields
 from reference.markdown import arguments, first_sentence, flow, table
 
@@ -24,47 +24,52 @@ OPTIMIZERS = (
   '`fedkd.optimizers:amsgrad` ([fedkd.optimizers](fedkd.optimizers.md)).'
 )
 METHODS = 'A method by its name, with its arguments as fields: see [its page](../methods/index.md).'
-HEADER = ('field', 'default', 'range', 'meaning')
+HEADER = ('field', 'default', 'what it is, and its range')
 
 
 def page() -> str:
   """The page."""
-  said = _meanings()
-  parts = [TEXT]
-  for title, rows in _sections(defaults.default()):
-    meaning = lambda field: said.get(field) or said.get(field.rpartition('.')[0], '')  # of a whole block
-    parts += [f'## {title}', table(HEADER, [_row(field, value, meaning(field)) for field, value in rows])]
+  config, said = defaults.default(), _said()
+  whole = lambda field: field if field in said else field.rpartition('.')[0]  # of a block that is described as one
+  rows = [_row(field, at(config, field), said[whole(field)]) for field in _fields(config, said)]
+  run, data = (  # in the order of the source
+    [row for row in rows if row[0].startswith('`data.') == is_data] for is_data in (False, True)
+  )
+  parts = [TEXT, '## The run', table(HEADER, run), '## Data', table(HEADER, data)]
   for field in choices.BLOCKS:
     parts += [f'## The block {field}', *_block(choices.KINDS[field])]
   return '\n\n'.join(parts) + '\n'
 
 
-def _meanings() -> dict[str, str]:
-  """{field: comment} of the assignments in `default`."""
+def _said() -> dict[str, str]:
+  """{field: comment, or ''} of the assignments in `default`, in order."""
   source = inspect.getsource(defaults.default)
-  said = fields.comments(source)
-  found = {}
-  for node in ast.walk(ast.parse(source)):
-    if isinstance(node, ast.Assign) and node.end_lineno in said:
-      found[ast.unparse(node.targets[0]).removeprefix('config.')] = said[node.end_lineno]
-  return found
+  comments = fields.comments(source)
+  targets = (
+    (ast.unparse(node.targets[0]), node) for node in ast.parse(source).body[0].body if hasattr(node, 'targets')
+  )
+  return {name.removeprefix('config.'): comments.get(node.end_lineno, '') for name, node in targets if '.' in name}
 
 
-def _sections(config) -> list[tuple[str, list]]:
-  """(title, (field, value) pairs): those of the run and those of its data."""
-  top, data = [], []
-  for key, value in config.items():
-    if key == 'data':
-      data = [(f'data.{inner}', of) for inner, of in value.items()]
-    elif isinstance(value, ConfigDict) and key not in choices.BLOCKS:
-      top += [(f'{key}.{inner}', of) for inner, of in value.items()]
-    else:
-      top.append((key, value))
-  return [('The run', top), ('Data', data)]
+def _fields(config, said) -> list[str]:
+  """The fields themselves, without the blocks around them."""
+  out = []
+  for field in said:
+    value = at(config, field)
+    if not isinstance(value, ConfigDict) or field in choices.BLOCKS:
+      out.append(field)
+    elif field != 'data':  # whose fields follow by themselves
+      out += [f'{field}.{key}' for key in value]
+  return out
 
 
 def _row(field, value, meaning) -> tuple[str, ...]:
-  return f'`{field}`', _default(field, value), flow(ranges.describe(defaults.RANGES.get(field))), flow(meaning)
+  return f'`{field}`', _default(field, value), _with_range(meaning, defaults.RANGES.get(field))
+
+
+def _with_range(meaning, annotation) -> str:
+  words = flow(ranges.describe(annotation))
+  return f'{flow(meaning)} ({words})' if words and meaning else flow(meaning) or words
 
 
 def _default(field, value) -> str:
@@ -84,15 +89,15 @@ def _block(kind) -> list[str]:
   if kind.field == 'optimizer':
     return [OPTIMIZERS.format(names=', '.join(f'`{name}`' for name in kind.choices))]
   rows = [row for name in kind.choices for row in _choice(kind, name)]
-  return [BLOCK.format(field=kind.field), table(('name, fields', 'default', 'range', 'meaning'), rows)]
+  return [BLOCK.format(field=kind.field), table(HEADER, rows)]
 
 
 def _choice(kind, name) -> list[tuple[str, ...]]:
   """A row for a choice, and one for each of its fields."""
   function, parameters = choices.factory(kind, name)
   said = arguments(function.__doc__)
-  rows = [(f'**{name}**', '', '', first_sentence(function.__doc__))]
+  rows = [(f'**{name}**', '', first_sentence(function.__doc__))]
   for key, of in parameters.items():
-    bounds = ranges.describe(choices.allowed(kind, function, key, of.default))
-    rows.append((f'`{kind.field}.{key}`', _code(of.default), flow(bounds), flow(said.get(key, ''))))
+    annotation = choices.allowed(kind, function, key, of.default)
+    rows.append((f'`{kind.field}.{key}`', _code(of.default), _with_range(said.get(key, ''), annotation)))
   return rows

@@ -4,22 +4,37 @@ import inspect
 import re
 
 from fedkd import methods
-from reference.markdown import ITEM, SENTENCE, flow, table
+from reference import markdown
+from reference.markdown import SENTENCE, flow, table
 
 # How a docstring refers to them.
-SOURCES = re.compile(r"\b(papers?('s)?|authors?'?|codes?|HtFLlib('s)?|as printed|Eq\. \d+|demonstration|published)\b")
+SOURCES = re.compile(r"\b(papers?('s)?|authors?'?|codes?|HtFLlib('s)?|as printed|demonstration|published)\b")
 
 
-def of_method(name: str) -> str:
-  """The sentences and the arguments that do, with the arguments' defaults; '' where there are none."""
+def sentences(name: str) -> list[str]:
+  """The sentences of a method's docstring, and of that of a module of its own, that do."""
   function = getattr(methods, name)
-  body, _, arguments = inspect.getdoc(function).partition('\nArgs')
-  sentences = [f'* {flow(sentence)}' for text in (inspect.getdoc(inspect.getmodule(function)), body)
-               for sentence in _sentences(text)]  # fmt: skip
-  rows = _arguments(arguments, inspect.signature(function).parameters)
-  shown = ['\n'.join(dict.fromkeys(sentences))] if sentences else []
-  shown += [table(('argument', 'default', 'what it chooses'), rows)] if rows else []
-  return '\n\n'.join(shown)
+  module = inspect.getmodule(function)
+  texts = [inspect.getdoc(module)] if module.__name__.endswith(f'.{name}') else []
+  texts += [inspect.getdoc(function).partition('\nArgs')[0]]
+  return [f'* {flow(sentence)}' for text in texts for sentence in _sentences(text)]
+
+
+def arguments(name: str) -> dict[str, tuple[str, str]]:
+  """{argument: (its default, what it is)} of those whose text does."""
+  function = getattr(methods, name)
+  parameters = inspect.signature(function).parameters
+  told = markdown.arguments(function.__doc__).items()
+  return {key: (_code(parameters[key].default), flow(re.sub('; or$', '.', what)))
+          for key, what in told if key in parameters and SOURCES.search(what)}  # fmt: skip
+
+
+def section(name: str) -> str:
+  """Both, as Markdown; '' where there are none."""
+  rows = [(f'`{key}`', *both) for key, both in arguments(name).items()]
+  return '\n\n'.join(
+    filter(None, ('\n'.join(sentences(name)), table(('argument', 'default', 'what it is'), rows) if rows else ''))
+  )
 
 
 def _sentences(text) -> list[str]:
@@ -28,17 +43,6 @@ def _sentences(text) -> list[str]:
   return [sentence for sentence in sentences if SOURCES.search(sentence)]
 
 
-def _arguments(text, parameters) -> list[tuple[str, str, str]]:
-  entries = [ITEM.fullmatch(entry.strip()) for entry in re.split(r'\n(?=  \S)', text.partition('\nRaises')[0])]
-  told = [(names, what) for entry in entries if entry for names, what in [entry.groups()] if SOURCES.search(what)]
-  return [
-    (
-      _code(names),
-      _code(', '.join(repr(parameters[name].default) for name in names.split(', ') if name in parameters)),
-      flow(what),
-    )
-    for names, what in told
-  ]
-
-
-_code = lambda text: f'`{text}`' if text and '<' not in text else ''
+def _code(default) -> str:
+  """Of a number or word; '' of a function, or where there is none."""
+  return '' if callable(default) else f'`{default!r}`'

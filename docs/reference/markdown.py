@@ -25,7 +25,12 @@ def paragraphs(doc: str | None) -> list[str]:
 
 def first_sentence(doc: str | None) -> str:
   """Of a docstring, as text of Markdown."""
-  return re.split(r"(?<=\.)\s(?=[A-Z'`])", flow(paragraphs(doc)[0]))[0]
+  return sentence(flow(paragraphs(doc)[0]))
+
+
+def sentence(text: str) -> str:
+  """The first of a paragraph."""
+  return re.split(r"(?<=\.)\s(?=[A-Z'`])", ' '.join(text.split()))[0]
 
 
 def block(text: str) -> str:

@@ -64,7 +64,7 @@ def page(name: str, text_of_results: str, notebooks: list[Notebook]) -> str:
     '## In a run',
     _run(name),
     *([f'Notebooks with it: {found}.'] if found else []),
-    *(['## Paper and code', told] if (told := stated.of_method(name)) else []),
+    *_paper_and_code(name),
     '## Results',
     results.of_method(name, text_of_results),
     'How these were measured, and the other methods: [Results](../results.md).',
@@ -82,6 +82,14 @@ def _run(name) -> str:
     return LEARNED_ON_PUBLIC
   told = 'Seconds on embedded digits, with the fields of [a config](../api/config_fields.md):'
   return f'{told}\n\n```bash\n{command(name)} --workdir=runs/{name}\n```'
+
+
+def _paper_and_code(name) -> list[str]:
+  """What its docstring says about them, and where more is said."""
+  chosen = ', '.join(f'`{key}`' for key in stated.arguments(name))
+  more = f'Arguments that speak of them: {chosen}; [with their defaults](deviations.md#{name}).' if chosen else ''
+  told = [part for part in ('\n'.join(stated.sentences(name)), more) if part]
+  return ['## Paper and code', *told] if told else []
 
 
 def _linked(text, own) -> str:
@@ -104,5 +112,5 @@ def index() -> str:
 
 def deviations() -> str:
   """What all methods say about papers and code."""
-  told = [(name, text) for name in methods.__all__ if (text := stated.of_method(name))]
+  told = [(name, text) for name in methods.__all__ if (text := stated.section(name))]
   return '\n\n'.join(['# Deviations', DEVIATIONS, *(f'## [{name}]({name}.md)\n\n{text}' for name, text in told)]) + '\n'

@@ -11,7 +11,7 @@ import re
 from typing import NamedTuple
 
 from fedkd import analysis
-from reference.markdown import first_sentence, flow
+from reference.markdown import first_sentence, flow, sentence
 
 MOVED = {'](../docs/': '](../', '](../RESULTS.md': '](../results.md'}  # links, seen from the copy
 CARD = '```{{grid-item-card}} {title}\n:link: {link}\n:link-type: {kind}\n{image}\n{text}\n```'
@@ -23,7 +23,7 @@ class Notebook(NamedTuple):
 
   name: str
   title: str
-  text: str  # its first paragraph
+  text: str  # its first sentence
   thumbnail: str  # a file beside it, '' where no figure is stored
   code: str
 
@@ -46,11 +46,11 @@ def _copied(path, target) -> Notebook:
   prose = [''.join(cell['source']) for cell in cells if cell['cell_type'] == 'markdown']
   code = '\n'.join(''.join(cell['source']) for cell in cells if cell['cell_type'] == 'code')
   title = next((line.lstrip('# ') for line in prose[0].splitlines() if line.startswith('# ')), path.stem)
-  first = next((part for part in re.split(r'\n\s*\n', '\n\n'.join(prose)) if part[0] not in '#[!<'), '')
+  first = next((part for part in re.split(r'\n\s*\n', '\n\n'.join(prose)) if part[0] not in '#[!<`'), '')
   image = next((data for cell in cells for data in _images(cell)), '')
   if image:
     _write(target / f'{path.stem}.png', base64.b64decode(image))
-  return Notebook(path.stem, title, first, f'{path.stem}.png' if image else '', code)
+  return Notebook(path.stem, title, sentence(first), f'{path.stem}.png' if image else '', code)
 
 
 def _images(cell):
