@@ -89,7 +89,7 @@ def _card(title, link, kind, image, text) -> str:
 
 def _figure(path, docs) -> str:
   """A card of an image; one that is called like a function of `fedkd.analysis` says what it does."""
-  image = f'../{path.relative_to(docs)}'
+  image, whole = f'../{path.relative_to(docs)}', f'../_images/{path.name}'  # where Sphinx puts it
   if path.stem in analysis.__all__:
-    return _card(f'analysis.{path.stem}', image, 'url', image, first_sentence(getattr(analysis, path.stem).__doc__))
-  return _card(flow(path.stem.replace('-', ' ').replace('_', ' ').capitalize()), image, 'url', image, '')
+    return _card(f'analysis.{path.stem}', whole, 'url', image, first_sentence(getattr(analysis, path.stem).__doc__))
+  return _card(flow(path.stem.replace('-', ' ').replace('_', ' ').capitalize()), whole, 'url', image, '')

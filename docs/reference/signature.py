@@ -4,7 +4,12 @@ import inspect
 import re
 from collections.abc import Callable
 
+from numpy.typing import ArrayLike
+
 from fedkd.checks import ranges
+
+# As it is formatted, a page long.
+ARRAYS = inspect.formatannotation(ArrayLike)
 
 
 def signature(name: str, function: Callable) -> str:
@@ -52,6 +57,7 @@ def _range(annotation) -> str:
 
 def _type(annotation) -> str:
   text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+  text = text.replace(ARRAYS, 'ArrayLike')
   text = re.sub(r'Annotated\[([^,\[\]]+), Range\([^)]*\)\]', r'\1', text.replace('typing.', ''))
   text = re.sub(r'\b(?:[a-z_]\w*\.)+(?=[A-Z])', '', text)  # modules of types
   text = re.sub(r'Optional\[([^\[\]]*)\]', r'\1 | None', text)
