@@ -19,6 +19,7 @@ html_static_path = ['static']
 html_css_files = ['site.css']
 myst_heading_anchors = 3
 nb_execution_mode = 'off'  # notebooks are shown with the outputs that are stored in them
+nb_merge_streams = True
 html_show_copyright = False
 smartquotes = False  # 'own' is a value to be typed
 

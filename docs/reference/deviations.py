@@ -8,7 +8,7 @@ from reference import markdown
 from reference.markdown import SENTENCE, flow, table
 
 # How a docstring refers to them.
-SOURCES = re.compile(r"\b(papers?('s)?|authors?'?|codes?|HtFLlib('s)?|as printed|demonstration|published)\b")
+SOURCES = re.compile(r"\b(papers?('s)?|authors?'?|codes?|HtFLlib('s)?|as printed|demonstration|published|here)\b")
 
 
 def sentences(name: str) -> list[str]:
