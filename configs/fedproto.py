@@ -3,9 +3,9 @@
   python -m launch.main --config=configs/fedproto.py:small,method=fedproto,ways=3 --workdir=runs/fedproto
 
 Client i has n_i classes around `ways` and 99 or 100 images of each, and 40 test images of each of its classes;
-`accuracy_local` is over these, as in the paper, `accuracy` over the test images of all clients. `zoo`: homo, the
-authors' CNN for all; hetero, 18, 20 or 22 channels in its second convolution. `method`: fedproto, private (the paper's
-Local), agg, fedavg, fedprox, or another that needs no public data.
+`accuracy_local` is over these, as in the paper, `accuracy` over the test images of all clients; FedProto's by
+prototypes. `zoo`: homo, the authors' CNN for all; hetero, 18, 20 or 22 channels in its second convolution. `method`:
+fedproto, private (the paper's Local), agg, fedavg, fedprox, or another that needs no public data.
 
 `paper`: the published settings; batches of 4, one pass a round, 100 rounds (fedavg 150, fedprox 110). `small`: 30
 rounds of the same. `smoke`: seconds, on the embedded images. Results: RESULTS.md.
@@ -15,7 +15,8 @@ from fedkd import config as base
 
 PASS = {'steps': None, 'epochs': 1, 'batch': 4}  # per round; the optimizer is new in each
 ROUNDS = {'fedavg': 150, 'fedprox': 110}  # of the others: 100
-SPECIAL = {'fedprox': {'mu': 0.01}}  # the paper does not say; ours
+BY = {'inference': 'prototypes'}  # as the paper predicts
+SPECIAL = {'fedprox': {'mu': 0.01}, 'fedproto': BY, 'fedtgp': BY}  # mu: the paper does not say; ours
 CHANNELS = {'homo': ((20, 20),), 'hetero': ((18, 7), (20, 7), (22, 6))}  # of the second convolution, and clients
 
 

@@ -11,8 +11,8 @@ images; few clients have all of their classes. One seed shows that a method lear
 | method | accuracy % | other predictions % | MB up | MB down |
 | --- | --- | --- | --- | --- |
 | private | 57.62 | | 0.000 | 0.000 |
-| fedproto | 57.95 | head 55.33, all known classes 58.05 | 0.806 | 0.986 |
-| fedtgp | 58.79 | head 56.84 | 0.806 | 0.986 |
+| fedproto | 55.33 | prototypes of the own classes 57.95, of all 58.05 | 0.806 | 0.986 |
+| fedtgp | 56.84 | prototypes 58.79 | 0.806 | 0.986 |
 | fedgh | 58.62 | global head 59.61 | 0.806 | 1.020 |
 | lg_fedavg | 58.24 | | 1.021 | 1.020 |
 | fml | 60.04 | common model 88.00 | 30.541 | 30.540 |

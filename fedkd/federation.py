@@ -9,9 +9,9 @@ import jax
 import numpy as np
 from jax.typing import ArrayLike
 
+from fedkd import summary
 from fedkd.checks import arguments
 from fedkd.models import base, groups, initial
-from fedkd.summary import summary
 from fedkd.types import Data, ExampleIndices, Group, Pool, PyTree
 
 Indices = Sequence[int] | jax.Array | np.ndarray
@@ -39,7 +39,7 @@ class Federation(NamedTuple):
     return tuple(Data(self.pool, private, self.everyone, given, self.public) for private, given in tables)
 
   def __repr__(self):
-    return summary(self.groups, self.pool, self._asdict())
+    return summary.of_federation(self.groups, self.pool, self._asdict())
 
 
 def federation(

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedkd import inference, round
+from fedkd import inference, round, summary
 from fedkd.checks import arguments, kinds, ranges, returned
 from fedkd.federation import Federation, on_device
 from fedkd.inference import model_of, predict_by
@@ -38,6 +38,9 @@ class SimulationState(NamedTuple):
   def federated(self) -> State:
     """The part of it that methods and servers use."""
     return State(self.client, self.server, self.inbox)
+
+  def __repr__(self):
+    return summary.of_state(self)
 
 
 class Simulation(NamedTuple):
@@ -70,6 +73,10 @@ class Simulation(NamedTuple):
   models: Callable[[SimulationState], tuple]
   method: Method
   federation: Federation
+
+  def __repr__(self):
+    state = jax.eval_shape(self.init, jax.eval_shape(jax.random.key, 0))
+    return summary.of_simulation(self.method, self.federation, state)
 
 
 def simulation(

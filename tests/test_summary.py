@@ -1,14 +1,16 @@
-"""What `repr` of a federation says."""
+"""What `repr` of federations, simulations and states says."""
 
 import flax.linen as nn
 import jax
 import numpy as np
+import optax
 
 import fedkd
-from fedkd import models
+from fedkd import models, summary
 
 Y = np.arange(12) % 2
 PARTS = [[0, 1, 2], [3, 4], [5], [6, 7]]
+X = np.zeros((12, 3), np.float32)
 NETS = [models.MLP((4,), classes=2), models.MLP((5,), classes=2)]
 
 
@@ -63,3 +65,30 @@ def test_of_traced_tables():
   told = []
   jax.eval_shape(lambda arrays: told.append(repr(type(made)(made.groups, *arrays))), made[1:])
   assert told == [repr(made)]
+
+
+def test_a_simulation_says_what_a_round_costs_a_client():
+  made = fedkd.simulation(
+    fedkd.methods.fedhe(optax.sgd(0.1), steps=1, batch=2), fedkd.federation(X, Y, PARTS, NETS * 2)
+  )
+  lines = repr(made).splitlines()
+  assert lines[0] == 'Simulation of 4 clients in 2 groups of equal models'
+  assert lines[-3:] == [
+    '  a round, for each client at most:',
+    '    MLP 4: 26 parameters; up 4 knowledge (16 B) + 2 labels (8 B); down 4 knowledge (16 B) + 2 labels (8 B)',
+    '    MLP 5: 32 parameters; up 4 knowledge (16 B) + 2 labels (8 B); down 4 knowledge (16 B) + 2 labels (8 B)',
+  ]
+
+
+def test_a_state_says_its_round_and_size():
+  made = fedkd.simulation(
+    fedkd.methods.private(optax.sgd(0.1), steps=1, batch=2), fedkd.federation(X, Y, PARTS, NETS[0])
+  )
+  state = made.init(jax.random.key(0))
+  size = 4 * summary.size_of(made.model(state, 0)[1]) / 1e6
+  assert repr(state) == f'SimulationState: round 0, {size:.3f} MB of clients, 0.000 MB of the server'
+  mapped = jax.vmap(made.init)(jax.random.split(jax.random.key(0), 3))
+  assert repr(mapped).startswith('SimulationState: round 0, 3 seeds, ')
+  told = []
+  jax.eval_shape(lambda state: told.append(repr(state)), state)  # traced, its round is unknown
+  assert told[0].startswith('SimulationState: round, ')

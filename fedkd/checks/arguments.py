@@ -21,8 +21,7 @@ TWO_FORMS = 'give a list with the row numbers of each client, or an array int[{c
 def arrays(x: Any, y: Any) -> tuple[Any, np.ndarray]:
   """(x, y) as numbers [N, ...] of a dtype that JAX has, and labels int[N] from 0."""
   x, y = examples('x', x), as_array('y', y, 'integers [N]')
-  if y.shape != x.shape[:1] or not is_integer(y.dtype):
-    raise ValueError(f'y is {y.dtype}{list(y.shape)} for {len(x)} examples; give integers [{len(x)}], one per example')
+  _check_labels(x, y, len(x))
   if int(y.min()) < 0:
     raise ValueError(f'y has the label {int(y.min())}; number the classes from 0')
   warn_of_channels_first(x)
@@ -178,11 +177,20 @@ def _stretches(array, shape) -> bool:
     return False
 
 
+def _check_labels(x, y, count):
+  if y.dtype.kind in 'USO':
+    raise ValueError(
+      f'y holds {type(np.ravel(y)[0]).__name__} such as {np.ravel(y)[0]!r}; number the classes from 0: '
+      'classes, y = np.unique(y, return_inverse=True)'
+    )
+  if y.shape != x.shape[:1] or not is_integer(y.dtype):
+    raise ValueError(f'y is {y.dtype}{list(y.shape)} for {len(x)} examples; give integers [{count}], one per example')
+
+
 def tested(x: Any, y: Any, like: Any, classes: int) -> tuple[Any, Any]:
   """(x, y) for `accuracy`; `like`: the federation's examples. What is traced has no values yet."""
   x, y = like_those('x', x, like), as_array('y', y, 'integers [T]')
-  if y.shape != x.shape[:1] or not is_integer(y.dtype):
-    raise ValueError(f'y is {y.dtype}{list(y.shape)} for {len(x)} examples; give integers [T], one per example')
+  _check_labels(x, y, 'T')
   if isinstance(y, jax.core.Tracer):
     return x, y
   least, most = int(np.asarray(y).min()), int(np.asarray(y).max())

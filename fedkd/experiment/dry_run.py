@@ -1,47 +1,25 @@
 """A summary of what a config would run: the output of `--dry_run`."""
 
 import jax
-import numpy as np
 import optax
 
-from fedkd import ledger
+from fedkd import ledger, summary
 from fedkd.experiment.build.assembly import build, owned
 from fedkd.experiment.programs import rows_of
 from fedkd.federation import Federation
-from fedkd.round import of_client
-from fedkd.types import Download
-
-
-def _size(tree) -> int:
-  return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
-
-
-def _message(counts) -> str:
-  parts = [f'{numbers:,} {kind} ({size / 1e3:,.1f} kB)' for kind, (numbers, size) in counts.items()]
-  return ' + '.join(parts) or 'nothing'
 
 
 def messages(parts, g):
-  """(up, down): shapes of what one client of group g sends and receives in a round of the last phase."""
-  phase, group, federation = parts.phases[-1], parts.groups[g], parts.federation
+  """`summary.messages` of the last phase."""
   of_seed = lambda tree: jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape[1:], s.dtype), tree)
-  state, key, t = of_seed(phase.state), jax.eval_shape(jax.random.key, 0), jax.ShapeDtypeStruct((), np.int32)
-  ids = tuple(jax.ShapeDtypeStruct((1,), np.int32) for _ in parts.groups)
-  every = Federation(parts.groups, federation.pool, *of_seed(rows_of(federation))).data()
-  send = lambda key, t, server, ids, data: phase.method.server.send(key, t, parts.groups, server, ids, data)
-  down = jax.eval_shape(send, key, t, state.server, ids, every)[g]
-
-  def step(key, t, state, shared, own, data):
-    client, own = jax.tree.map(lambda a: a[0], (state, own))
-    return phase.method.client.step(key, t, group.model, client, Download(shared, own), of_client(data, 0))[1]
-
-  up = jax.eval_shape(step, key, t, state.client[g], down.shared, down.own, every[g])
-  return up, Download(down.shared, of_seed(down.own))
+  federation = Federation(parts.groups, parts.federation.pool, *of_seed(rows_of(parts.federation)))
+  return summary.messages(parts.phases[-1].method, federation, of_seed(parts.phases[-1].state), g)
 
 
 def _on_disk(parts) -> int:
   groups = zip(parts.groups, parts.phases[-1].state.client, strict=True)
-  return sum(len(group.ids) * _size(held) // jax.tree.leaves(held)[0].shape[1] for group, held in groups if _size(held))
+  size = summary.size_of
+  return sum(len(group.ids) * size(held) // jax.tree.leaves(held)[0].shape[1] for group, held in groups if size(held))
 
 
 def text(config) -> str:
@@ -58,13 +36,13 @@ def text(config) -> str:
     up, down = messages(parts, g)
     lines += [
       f'  group {g}: {len(group.ids)} x {group.name}: {trained:,} parameters, {all:,} with statistics',
-      f'    up at most   {_message(ledger.capacity(up))}',
-      f'    down at most {_message(ledger.capacity(down))}',
+      f'    up at most   {summary.numbers_of(ledger.capacity(up))}',
+      f'    down at most {summary.numbers_of(ledger.capacity(down))}',
     ]
   lines += [
     f'  plan {config.plan.name}: {config.rounds:,} rounds, {updates:,} client updates, '
     f'{sum(w.shape[1] for w in phase.plan.participants)} slots',
-    f'  memory: states {_size(phase.state) / 1e6:,.1f} MB, training images {images / 1e6:,.1f} MB',
+    f'  memory: states {summary.size_of(phase.state) / 1e6:,.1f} MB, training images {images / 1e6:,.1f} MB',
     *([f'  disk: clients {_on_disk(parts) / 1e6:,.1f} MB once all have taken part'] if config.client_store else []),
     f'  training examples per client: {min(map(len, own)):,} to {max(map(len, own)):,}',
   ]

@@ -44,7 +44,7 @@ def dsfl(
 
   Args:
     tx: optax optimizer, of the clients and of the server's models.
-    subset: public rows per round, new ones each round; 0 is all rows.
+    subset: public rows per round, new ones each round; 0, or more than there are, is all.
     digest_epochs, digest_batch: of the distillation, passes over the subset and examples per mini-batch; no passes is
       Private, except for the server's models, so that `inference='own'` is then required.
     epochs: passes over the client's own data per round; or
@@ -60,7 +60,7 @@ def dsfl(
       paper's. With aggregation='mean' what another returns is sent as it is, also where it does not add up to 1.
 
   Raises:
-    ValueError: for an unknown choice, without public rows, or with fewer than `subset` of them.
+    ValueError: for an unknown choice, or without public rows.
   """
   sharpen = servers.sharpening(aggregation, temperature, exponent)
   server = servers.consensus(subset, rule, draw=servers.uniform, sharpen=sharpen)

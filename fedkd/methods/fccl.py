@@ -57,7 +57,7 @@ def fccl(
 
   Args:
     tx: optax optimizer (the authors': Adam, 1e-3).
-    subset: public rows per round, new ones each round; 0 is all rows.
+    subset: public rows per round, new ones each round; 0, or more than there are, is all.
     digest_epochs, digest_batch: passes over the subset, and examples per mini-batch, over which outputs correlate.
     epochs: passes over the client's own data per round, of which the authors' code gives each client another number: 6,
       and 10 to the smallest, with OfficeHome, 40, 35, 3 and 4 for 150, 80, 5 000 and 1 800 digits; or
@@ -73,7 +73,7 @@ def fccl(
     rule: aggregation rule of the logits, every client with weight 1; the mean is the paper's.
 
   Raises:
-    ValueError: without public rows, or with fewer than `subset` of them.
+    ValueError: without public rows.
   """
 
   digest_tx = optimizers.restarted(tx) if restart else tx

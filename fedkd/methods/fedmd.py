@@ -42,7 +42,7 @@ def fedmd(
 
   Args:
     tx: optax optimizer.
-    subset: public rows per round, new ones each round, every label in proportion; 0 is all rows.
+    subset: public rows per round, new ones each round, every label in proportion; 0, or more than there are, is all.
     digest_epochs, digest_batch: of the distillation, passes over the subset and examples per mini-batch.
     digest_loss: 'mae' (the authors' code), 'mse', or 'kl' at `temperature`.
     temperature: of 'kl'; may be traced.
@@ -55,8 +55,8 @@ def fedmd(
     rule: aggregation rule of the logits, weighted by c_k; the mean is the paper's.
 
   Raises:
-    ValueError: for an unknown digest_loss, a number out of range, without public rows, with fewer than `subset` of
-      them, or with a number of weights that is not the number of clients.
+    ValueError: for an unknown digest_loss, a number out of range, without public rows, or with a number of weights that
+      is not the number of clients.
   """
   work = local.Work(batch, steps, epochs)
   digest = local.Work(digest_batch, epochs=digest_epochs)

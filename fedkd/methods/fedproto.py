@@ -16,7 +16,7 @@ from fedkd.checks.ranges import Count, Positive, Weight, checked
 from fedkd.losses import masked_squared_error
 from fedkd.types import Client, Method, Predict, Server, State, apply_model, of_model
 
-Inference = Literal['prototypes', 'head']
+Inference = Literal['head', 'prototypes']
 
 
 class ClientState(NamedTuple):
@@ -35,7 +35,7 @@ def fedproto(
   weight: Weight = 1.0,
   average: Literal['uniform', 'counts'] = 'uniform',
   memory: Literal['round', 'latest'] = 'round',
-  inference: Inference = 'prototypes',
+  inference: Inference = 'head',
   candidates: Literal['own', 'known'] = 'own',
   keep_optimizer: bool = False,
   rule: aggregate.AnyRule | None = None,
@@ -44,8 +44,9 @@ def fedproto(
 
   Learned: every client's own model. Sent: the mean feature vector per class seen, and the class numbers, both ways.
   Averaged: prototypes over the clients that sent the class in the last round. Every evaluation reports the accuracies
-  by the nearest prototype, among the client's own classes or among all that are known, and by the client's own head;
-  where no prototype is known, the head decides. `Simulation.model` is the client's network with its head.
+  by the client's own head, which is `Simulation.model`, and by the nearest prototype, among the client's own classes
+  or among all that are known; where no prototype is known, the head decides. The paper's table is by prototypes
+  among the own classes.
 
   `analysis.published` computes from them what the authors' evaluation prints.
 
@@ -59,8 +60,9 @@ def fedproto(
     average: 'uniform', the clients that sent a class count alike (the authors' code); 'counts', by their examples of it
       (Eq. 6 without its second division by the number of clients), which are sent too.
     memory: 'round', prototypes of the last round alone; 'latest', the latest of every client.
-    inference: what `accuracy` is: by 'prototypes', or by the 'head'.
-    candidates: the classes whose prototypes compete in it: the client's 'own' (the authors' code), or all 'known'.
+    inference: what `accuracy` is: by the 'head', as of other methods, or by 'prototypes'.
+    candidates: the classes whose prototypes compete in the latter: the client's 'own' (the authors' code), or all
+      'known'.
     keep_optimizer: whether the optimizer's state persists across updates; else it is fresh in each, as in the code.
     rule: None for the paper's mean; an aggregation rule reduces the prototypes of the clients, class by class, instead,
       weighted as `average` says.

@@ -28,14 +28,14 @@ def fedtgp(
   server_epochs: Count = 100,
   server_batch: Positive = 10,
   server_rate: Scale = 0.01,
-  inference: Inference = 'prototypes',
+  inference: Inference = 'head',
 ) -> Method:
   """Class-mean features up, trained prototypes down.
 
   Learned: every client's own model, and a generator of prototypes on the server. Sent: the mean feature vector per own
   class after training, and the class numbers, up; prototypes of all classes, even of those that no client has, down.
-  Averaged: nothing. Clients predict the class of the nearest prototype, of all classes; `accuracy_head` is by the
-  client's own head, which also decides before there are prototypes.
+  Averaged: nothing. Every evaluation reports the accuracies by the client's own head and by the nearest prototype, of
+  all classes, by which the paper predicts; the head decides before there are prototypes.
 
   Args:
     tx: optax optimizer, fresh in every client update.
@@ -47,7 +47,7 @@ def fedtgp(
     tau: the largest margin between classes.
     server_epochs, server_batch, server_rate: of the generator: passes over the uploads of a round, uploads per step,
       and learning rate of a fresh SGD; with 0 passes the first prototypes stay.
-    inference: what `accuracy` is: by 'prototypes', or by the 'head'.
+    inference: what `accuracy` is: by the 'head', as of other methods, or by 'prototypes'.
 
   Raises:
     ValueError: for an unknown choice; at init, for features that are not vectors of one width.

@@ -45,7 +45,7 @@ def ktpfl(
 
   Args:
     tx: optax optimizer.
-    subset: public rows per round, new ones each round; 0 is all rows.
+    subset: public rows per round, new ones each round; 0, or more than there are, is all.
     digest_epochs, digest_batch: of the distillation, passes over the subset and examples per mini-batch.
     epochs: passes over the client's own data at most: 1 in the rounds 0 and 1, and then one more in each; or
     steps: mini-batches of it, the same number in every round.
@@ -60,7 +60,7 @@ def ktpfl(
     keep_optimizer: whether the two optimizer states persist across rounds; else they are fresh in each.
 
   Raises:
-    ValueError: for an unknown choice, without public rows, or with fewer than `subset` of them.
+    ValueError: for an unknown choice, or without public rows.
   """
 
   def distance(logits, target):

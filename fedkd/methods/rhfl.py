@@ -42,7 +42,7 @@ def rhfl(
 
   Args:
     tx: optax optimizer (the authors': Adam, 1e-3).
-    subset: public rows per round, new ones each round; 0 is all rows.
+    subset: public rows per round, new ones each round; 0, or more than there are, is all.
     digest_epochs, digest_batch: of the distillation, passes over the subset and examples per mini-batch.
     epochs: passes over the client's own data per round; or
     steps: mini-batches.
@@ -56,7 +56,7 @@ def rhfl(
     keep_optimizer: whether the two optimizer states persist across rounds; else they are fresh in each.
 
   Raises:
-    ValueError: without public rows, or with fewer than `subset` of them.
+    ValueError: without public rows.
   """
 
   digest_tx = optimizers.restarted(tx) if restart else tx

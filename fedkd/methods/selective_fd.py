@@ -64,7 +64,7 @@ def selective_fd(
 
   Args:
     tx: optax optimizer.
-    subset: public rows per round, new ones each round; 0 is all rows.
+    subset: public rows per round, new ones each round; 0, or more than there are, is all.
     steps: mini-batches of its own per round; or
     epochs: passes over them.
     batch: examples per mini-batch of them.
@@ -82,7 +82,7 @@ def selective_fd(
       What another returns is sent as it is, also where it does not add up to 1.
 
   Raises:
-    ValueError: for unknown inputs, without public rows, or with fewer than `subset` of them.
+    ValueError: for unknown inputs, or without public rows.
   """
   selector = {'known': known, 'auxiliary': auxiliary, 'width': width, 'regulariser': regulariser, 'inputs': inputs}
   work, digest = local.Work(batch, steps, epochs), local.Work(digest_batch, digest_steps)

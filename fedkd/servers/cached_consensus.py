@@ -60,7 +60,7 @@ def cached_consensus(
   which entry each client has a copy of, and sends one that a client has missed when its row comes up again.
 
   Args:
-    subset: public rows per round; 0 is all.
+    subset: public rows per round; 0, or more than there are, is all.
     rule: of the predictions, float[m, M, C].
     duration: rounds for which an entry is valid; 0: nothing is ever reused.
     published_off_by_one: as in the published code, which at an age of exactly `duration` rounds requests a row and uses

@@ -4,6 +4,7 @@ A message up is {'knowledge': [M, C]}, or `Masked` by row. Down go {'consensus':
 `Masked`} its rows, 'index': the rows to predict next}; rows are numbers of the pool.
 """
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -45,19 +46,25 @@ def uniform(key: jax.Array, label: jax.Array, size: jax.Array, count: int) -> ja
 
 
 def public_rows(data: Sequence[Data], subset: int) -> tuple[dict, int]:
-  """The public rows that a server draws from, {'index': rows of the pool, 'label', 'size'}, and how count per round.
+  """The public rows that a server draws from, {'index': rows of the pool, 'label', 'size'}, and how many per round.
+
+  Where `subset` is 0, or more than there are (which it warns of), all.
 
   Raises:
-    ValueError: without public rows, or with fewer than `subset` of them.
+    ValueError: without public rows, or for a negative number of them.
   """
   rows = examples.public(data[0])
   available = rows.index.shape[0]
-  if not 0 <= subset <= available:
-    raise ValueError(
-      f'subset={subset} of {available} public rows; set subset (method.subset in a config) to at most that, or to 0 '
-      'for all'
+  if subset < 0:
+    raise ValueError(f'subset={subset} is negative; give public rows per round, or 0 for all')
+  if subset > available:
+    warnings.warn(
+      f'subset={subset} of {available} public rows: every round uses all of them; set subset=0 (method.subset=0 in a '
+      'config) to say so',
+      stacklevel=2,
     )
-  return {'index': rows.index, 'label': data[0].pool.label[rows.index], 'size': rows.size}, subset or available
+  count = min(subset or available, available)
+  return {'index': rows.index, 'label': data[0].pool.label[rows.index], 'size': rows.size}, count
 
 
 def drawn(key: jax.Array, public: dict, count: int, draw: Draw) -> jax.Array:
@@ -133,7 +140,7 @@ def consensus(
   """The clients' predictions of a subset of the public rows, which the server draws, reduced by `rule`.
 
   Args:
-    subset: public rows per round, new ones each round; 0 is all.
+    subset: public rows per round, new ones each round; 0, or more than there are, is all.
     rule: of the predictions, float[m, M, C]; with `keep`, of each row's separately, [m, C].
     weights: of every client, normalised over those of a round; () weights all equally.
     draw: draws the rows.

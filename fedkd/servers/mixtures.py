@@ -46,7 +46,7 @@ def mixtures(
   clients in the rows of others.
 
   Args:
-    subset: public rows per round; 0 is all.
+    subset: public rows per round; 0, or more than there are, is all.
     rho, sharpen, loss, order, rate: of the coefficients, as in `methods.ktpfl`.
 
   Raises:

@@ -21,7 +21,7 @@ TURN = {'steps': 20, 'epochs': None, 'batch': 32}
 METHODS = {
   'fedmd': methods.fedmd(TX, subset=200, digest_batch=50, **TURN),
   'fedhe': methods.fedhe(TX, **TURN),
-  'fedproto': methods.fedproto(TX, candidates='known', **TURN),
+  'fedproto': methods.fedproto(TX, inference='prototypes', candidates='known', **TURN),
   'fedavg': methods.fedavg(TX, **TURN),
 }
 TITLES = {'fedmd': 'FedMD', 'fedhe': 'FedHe', 'fedproto': 'FedProto', 'fedavg': 'FedAvg'}

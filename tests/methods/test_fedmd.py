@@ -271,10 +271,6 @@ def test_a_rule_reduces_the_logits_of_the_clients_with_weight():
     ({'digest_batch': 0}, r'digest_batch=0 must be a whole number of at least 1'),
     ({'digest_epochs': 0}, r'digest_epochs=0 must be a whole number of at least 1'),
     ({'batch': 0}, r'batch=0 must be a whole number of at least 1'),
-    (
-      {'subset': 13},
-      r'subset=13 of 12 public rows; set subset \(method.subset in a config\) to at most that, or to 0 for all',
-    ),
     ({'subset': -1}, r'subset=-1 must be a whole number of at least 0'),
     ({'weights': (1.0, 2.0)}, r'weights has 2 entries for 3 clients; give one each, or \(\)'),
   ],
@@ -282,6 +278,12 @@ def test_a_rule_reduces_the_logits_of_the_clients_with_weight():
 def test_refusals(wrong, message):
   with pytest.raises(ValueError, match=message):
     made_with(fedmd(**wrong))
+
+
+def test_a_subset_of_more_than_all_public_rows_is_all_of_them():
+  with pytest.warns(UserWarning, match=r'subset=13 of 12 public rows: every round uses all of them; set subset=0'):
+    more = made_with(fedmd(subset=13))
+  assert_same_bits(more.state, made_with(fedmd(subset=0)).state)
 
 
 def test_no_public_rows_are_refused():

@@ -81,7 +81,7 @@ def test_three_rounds_are_those_of_a_twin_in_numpy(average):
   )
   found = jax.jit(lambda: find(inference.predictions(made.method))[0])()
   for k, own in enumerate([[0, 1, 2], [0, 2], [1]]):
-    for name, classes in (('', own), ('prototypes_known', [0, 1, 2])):
+    for name, classes in (('prototypes_own', own), ('prototypes_known', [0, 1, 2])):
       away = np.array([((features[k] - known[c]) ** 2).sum(-1) for c in classes])
       np.testing.assert_array_equal(found[name][k], np.array(classes)[away.argmin(0)] == label)
 
@@ -118,7 +118,7 @@ def test_one_client_receives_its_own_prototypes(memory):
 def test_before_any_prototype_is_known_the_head_decides():
   made = made_with(methods.fedproto(SGD))
   rows = [np.arange(3)]
-  ways = {'prototypes': made.method.predict, 'head': dict(made.method.predictions)['head']}
+  ways = {'prototypes': dict(made.method.predictions)['prototypes_own'], 'head': made.method.predict}
   found = inference.correct_predictions(
     made.method, made.groups, State(made.state.client, made.state.server), *made.data[0].pool, rows, predict=ways
   )[0]
@@ -127,9 +127,9 @@ def test_before_any_prototype_is_known_the_head_decides():
 
 def test_which_prediction_comes_first_is_chosen():
   names = lambda **how: [name for name, _ in methods.fedproto(SGD, **how).predictions]
-  assert names() == ['prototypes_known', 'head']
-  assert names(candidates='known') == ['prototypes_own', 'head']
-  assert names(inference='head') == ['prototypes_own', 'prototypes_known']
+  assert names() == ['prototypes_own', 'prototypes_known']
+  assert names(inference='prototypes') == ['prototypes_known', 'head']
+  assert names(inference='prototypes', candidates='known') == ['prototypes_own', 'head']
 
 
 def test_what_the_published_evaluation_prints():
@@ -158,7 +158,7 @@ def test_what_the_published_evaluation_prints():
   [
     ({'average': 'median'}, r"average='median' is unknown; choose one of uniform, counts"),
     ({'memory': 'all'}, r"memory='all' is unknown; choose one of round, latest"),
-    ({'inference': 'logits'}, r"inference='logits' is unknown; choose one of prototypes, head"),
+    ({'inference': 'logits'}, r"inference='logits' is unknown; choose one of head, prototypes"),
     ({'candidates': 'all'}, r"candidates='all' is unknown; choose one of own, known"),
     ({'weight': -1.0}, r'weight=-1.0 must be .*at least 0'),
   ],

@@ -115,7 +115,8 @@ def test_clients_predict_the_nearest_prototype_of_all_classes():
   made = made_with(methods.fedtgp(SGD, server_epochs=3, **TURN), rounds=1)
   state, _ = made.run()
   (x, label), image = in_vectors(made), made.data[0].pool
-  found = inference.correct_predictions(made.method, made.groups, state, *image, [range(3)])[0]
+  by = dict(made.method.predictions)['prototypes']
+  found = inference.correct_predictions(made.method, made.groups, state, *image, [range(3)], predict=by)[0]
   net, prototypes = jax.tree.map(
     np.asarray, (state.client[0].learner.params['net']['layers_0'], sent(made, state).value)
   )
@@ -127,5 +128,5 @@ def test_clients_predict_the_nearest_prototype_of_all_classes():
 
 
 def test_unknown_choices_are_refused():
-  with pytest.raises(ValueError, match=r"inference='logits' is unknown; choose one of prototypes, head"):
+  with pytest.raises(ValueError, match=r"inference='logits' is unknown; choose one of head, prototypes"):
     methods.fedtgp(SGD, inference='logits')

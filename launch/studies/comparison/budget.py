@@ -93,8 +93,8 @@ def _special(name, method, size) -> dict:
     'fedgen': {'share': 'head' if name == 'architectures' else 'all', 'generated': size.batch},
     'fedgh': {'server_epochs': 1, 'server_batch': 1},  # as in the paper
     'fccl': {'intra': 0.0},  # no phase comes before
-    'fedproto': {'memory': 'latest' if name in ('partial', 'asynchronous') else 'round'},
-    'fedtgp': {'server_epochs': 20},
+    'fedproto': {'memory': 'latest' if name in ('partial', 'asynchronous') else 'round', 'inference': 'prototypes'},
+    'fedtgp': {'server_epochs': 20, 'inference': 'prototypes'},
     'ktpfl': {'temperature': 1.0, 'reduction': 'batchmean'},
     'scarlet': {'duration': 5},
   }.get(method, {})
