@@ -10,6 +10,7 @@ import jax
 import pytest
 
 import fedkd
+import links
 from fedkd import ledger, methods, types
 from fedkd.config import choices, defaults
 from fedkd.config.trees import flatten, to_json
@@ -84,6 +85,14 @@ def test_the_index_by_task_has_a_sentence_for_all_that_its_modules_export():
   index = api.pages()['index']
   for name in ('fedkd.federation', 'fedkd.train', 'trimmed_mean', 'centred_clipping', 'fedhe', 'dirichlet'):
     assert re.search(rf'\[`{name.rpartition(".")[2]}`\]\(\S+\) \| \w.*\. \|', index), name
+
+
+def test_a_link_without_a_file_or_an_anchor_is_broken(tmp_path, monkeypatch):
+  monkeypatch.setattr(links, 'SITE', tmp_path)
+  pages = {tmp_path / 'a.html': links.Page('<a href="b.html#there"><a href="b.html#gone"><img src="no.png">')}
+  pages[tmp_path / 'b.html'] = links.Page('<h1 id="there"><a href="https://else.where/x">')
+  (tmp_path / 'b.html').write_text('')
+  assert links.broken(pages) == ['a.html: b.html#gone', 'a.html: no.png']
 
 
 def test_notebooks_are_copied_with_their_links_and_first_figures(tmp_path):

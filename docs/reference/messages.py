@@ -3,6 +3,7 @@
 Shapes suffice: nothing is compiled or trained.
 """
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -29,6 +30,7 @@ class Part(NamedTuple):
   at_most: bool  # only valid entries are sent
 
 
+@functools.cache
 def of_client_0(name: str) -> tuple[PyTree, Download]:
   """(upload, download) of client 0 of a method's example, as shapes."""
   method, federation = example.method(name), example.federation(name)
@@ -87,6 +89,11 @@ def table(name: str) -> str:
     rows += [(f'`{one.where}`', *_sizes([one]), one.what, one.kind) for one in entries]
     rows += [(f'all of the {root}', *_sizes(entries), '', '')] if len(entries) > 1 else []
   return markdown.table(('entry', 'bytes', 'numbers', 'array', 'kind'), rows) if rows else 'Nothing is sent.'
+
+
+def totals(name: str) -> tuple[str, ...]:
+  """Bytes of the upload and of the download."""
+  return tuple(_sizes(parts(message, ''))[0] for message in of_client_0(name))
 
 
 def _sizes(entries) -> tuple[str, str]:

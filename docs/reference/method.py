@@ -24,6 +24,12 @@ LEARNED_ON_PUBLIC = (
   "Every client trains on the labelled public rows: a phase that comes before others, as in FedMD's config, "
   '`fedkd run fedmd:smoke`.'
 )
+INDEX = (
+  'What each method sends; its page says what is learned and averaged, shows its messages in bytes, its arguments and '
+  'what was measured. Bytes are those of one client in one round, for the ten classes, 50 public rows and small networks '
+  'that its page states; ≤ where only valid entries are sent. Scalar arguments may be traced, as in a sweep under '
+  '`jax.vmap`. [Deviations](deviations.md) collects where papers, code and this library differ.'
+)
 DEVIATIONS = (
   "What the docstrings say about papers, about their authors' code and about other implementations, method by method: "
   'where they disagree, which of them the defaults follow, and what is different here. Where a paper was read '
@@ -100,14 +106,11 @@ def _linked(text, own) -> str:
 
 def index() -> str:
   """A table of all methods."""
-  rows = [(f'[{name}]({name}.md)', _linked(flow(about(name)['Sent']), '')) for name in methods.__all__]
-  text = (
-    'What each method sends; its page says what is learned and averaged, shows its messages in bytes, its arguments '
-    'and what was measured. Scalar arguments may be traced, as in a sweep under `jax.vmap`. '
-    '[Deviations](deviations.md) collects where papers, code and this library differ.'
-  )
+  shown = lambda name: _linked(flow(about(name)['Sent']), '')
+  rows = [(f'[{name}]({name}.md)', shown(name), *messages.totals(name)) for name in methods.__all__]
   names = '\n'.join(['deviations', *methods.__all__])
-  return f'# Methods\n\n{text}\n\n{table(("method", "sent"), rows)}\n\n```{{toctree}}\n:hidden:\n\n{names}\n```\n'
+  tree = f'```{{toctree}}\n:hidden:\n\n{names}\n```'
+  return '\n\n'.join(['# Methods', INDEX, table(('method', 'sent', 'bytes up', 'bytes down'), rows), tree]) + '\n'
 
 
 def deviations() -> str:
