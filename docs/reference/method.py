@@ -26,9 +26,9 @@ LEARNED_ON_PUBLIC = (
 )
 INDEX = (
   'What each method sends; its page says what is learned and averaged, shows its messages in bytes, its arguments and '
-  'what was measured. Bytes are those of one client in one round, for the ten classes, 50 public rows and small networks '
-  'that its page states; ≤ where only valid entries are sent. Scalar arguments may be traced, as in a sweep under '
-  '`jax.vmap`. [Deviations](deviations.md) collects where papers, code and this library differ.'
+  'what was measured. Bytes are those of one client in one round, for the ten classes, 50 public rows and small '
+  'networks that its page states; ≤ where only valid entries are sent. Scalar arguments may be traced, as in a sweep '
+  'under `jax.vmap`. [Deviations](deviations.md) collects where papers, code and this library differ.'
 )
 DEVIATIONS = (
   "What the docstrings say about papers, about their authors' code and about other implementations, method by method: "
