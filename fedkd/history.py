@@ -24,7 +24,8 @@ class History(NamedTuple):
   Attributes:
     rows: an evaluation each: 'run', 'round', 'seeds', and metrics as lists over seeds, those of clients as lists of
       lists; names as in the `metrics.jsonl` of a run.
-    clients: per run, what is known of its clients: lists of 'architecture' and 'examples' in their order.
+    clients: per run, what is known of its clients: lists of 'architecture', 'examples' and 'domain', where there are
+      domains, in their order; and 'data', a checksum of their examples.
     states: per run, the last state.
     totals: per run, what the ledger has counted so far.
   """
@@ -39,7 +40,11 @@ class History(NamedTuple):
     from fedkd.analysis import tidy
 
     of = lambda run: [row for row in self.rows if row['run'] == run]
-    return tidy.concatenated(tidy.tidy(of(run), known, run=run, method=run) for run, known in self.clients.items())
+    apart = lambda known: {name: known[name] for name in known if name != 'data'}
+    return tidy.concatenated(
+      tidy.tidy(of(run), apart(known), run=run, method=run, data=known.get('data'))
+      for run, known in self.clients.items()
+    )
 
   def save(self, path: str | os.PathLike) -> None:
     """Saves rows and states in a directory, from which `restore` and `read` read them; what it held is replaced.

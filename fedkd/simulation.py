@@ -50,8 +50,9 @@ class Simulation(NamedTuple):
   init: (key, variables=None) -> state before the first round. `variables`: per group, instead of fresh ones.
   round: state -> (state, Report) after one more round.
   run: (state, rounds) -> (state, Report with leaves [rounds, ...]), as one program; `rounds` is a Python int.
-  accuracy: (state, x, y, inference='') -> float32[clients], of every client's model on shared examples, NaN where
-    logits are; `inference` names one of the method's further `predictions`.
+  accuracy: (state, x, y, inference='', domains=None) -> float32[clients], of every client's model on shared examples,
+    NaN where logits are; `inference` names one of the method's further `predictions`. With `domains` int[T], the domain
+    of every example from 0, or the client whose test example it is, float32[clients, domains].
   logits: (state, x, inference='') -> float32[clients, T, C] of every client's model on raw examples [T, ...].
   predict: as `logits` -> int32[clients, T], the class with the largest.
   validation_accuracy: (state, inference='') -> float32[clients] on the held-out rows of the federation; [clients,
@@ -149,26 +150,25 @@ def simulation(
 
   several = jax.jit(rounds, static_argnums=2)
 
-  def accuracy(state, x, y, inference=''):
+  def accuracy(state, x, y, inference='', domains=None):
     tested = on_device(arguments.tested(x, y, federation.pool.example, groups[0].model.classes))
-    return jnp.mean(correct(predict_by(method, inference), arrays, state, *tested), 1)
+    is_correct = correct(predict_by(method, inference), arrays, state, *tested)
+    domains = arguments.domain_of_each(domains, len(y))
+    return jnp.mean(is_correct, 1) if domains is None else _per_domain(is_correct, domains)
 
   def logits(state, x, inference=''):
     x = on_device(arguments.like_those('x', x, federation.pool.example))
     return outputs(predict_by(method, inference), arrays, state, x)
 
   def validation_accuracy(state, inference=''):
-    validation, domain = federation.validation, federation.domain
+    validation = federation.validation
     if validation is None:
       raise ValueError('the federation has no validation rows; give fedkd.federation some, as validation=...')
     x, y = federation.pool.example[validation.index], federation.pool.label[validation.index]
     is_correct = correct(predict_by(method, inference), arrays, state, x, y)
-    if domain is None:
+    if federation.domain is None:
       return jnp.mean(is_correct, 1)
-    per_domain = functools.partial(
-      jax.ops.segment_sum, segment_ids=domain[validation.index], num_segments=int(np.max(domain)) + 1
-    )
-    return (per_domain(is_correct.T) / per_domain(jnp.ones((len(y), 1)))).T  # 0 of 0 rows are undefined: NaN
+    return _per_domain(is_correct, federation.domain[validation.index], int(np.max(federation.domain)) + 1)
 
   def model(state, client):
     if isinstance(client, bool) or not isinstance(client, int | np.integer) or not 0 <= client < len(all_clients):
@@ -201,6 +201,12 @@ def simulation(
     after, _ = jax.eval_shape(lambda key: made.round(made.init(key)), key)  # incompatible parts fail here
   kinds.check_generators('a state of this method or of its optimizer', after)
   return made
+
+
+def _per_domain(is_correct, domain, count=None):
+  """Means float32[clients, domains] of float32[clients, T]; 0 of 0 examples are undefined: NaN."""
+  total = functools.partial(jax.ops.segment_sum, segment_ids=domain, num_segments=count or int(np.max(domain)) + 1)
+  return (total(is_correct.T) / total(jnp.ones((len(domain), 1)))).T
 
 
 def initial_state(

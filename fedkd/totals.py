@@ -115,6 +115,23 @@ def accuracies(correct, rows, owner, groups) -> dict:
   }
 
 
+def of_domains(correct, rows, owner, groups, clients=None) -> dict:
+  """`accuracies` of correct predictions [seeds, K, D] on `rows` [seeds, D] examples of D domains; where there are
+  several, also on each client's own (`clients`: int[K], its domain; None: 0 to K - 1) and on those of the others."""
+  out = accuracies(correct.sum(-1), rows.sum(-1), owner, groups)
+  if rows.shape[1] == 1:
+    return out
+  clients = np.arange(correct.shape[1]) if clients is None else clients
+  own = correct[:, np.arange(len(clients)), clients]
+  others = (correct.sum(-1) - own) / (rows.sum(-1, keepdims=True) - rows[:, clients])
+  return {**out, **mean('accuracy_local', own / rows[:, clients]), **mean('accuracy_others', others)}
+
+
+def mean(field, fraction) -> dict:
+  """The mean over clients of the accuracies [seeds, K], and those of each."""
+  return {field: fraction.mean(1).tolist(), f'{field}_per_client': fraction.tolist()}
+
+
 def by_prediction(correct, fields) -> dict:
   """The fields of every prediction, `fields(correct)` -> {'accuracy...': ...}: those of one with a name begin with
   `accuracy_NAME`."""

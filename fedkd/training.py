@@ -4,6 +4,7 @@ The only entry point that shows anything, and whose results have files.
 """
 
 import contextlib
+import hashlib
 import sys
 import time
 import warnings
@@ -36,7 +37,7 @@ def train(
   key: jax.Array | SimulationState | Mapping[str, SimulationState],
   *,
   rounds: int = 100,
-  test: tuple[Any, Any] | None = None,
+  test: tuple | None = None,
   every: int = 10,
   progress: bool = True,
   history: History | None = None,
@@ -51,8 +52,9 @@ def train(
     key: one key, `jax.random.key(0)`; several, `jax.random.split(key, 3)`, are the seeds of so many runs, mapped as one
       program. Or a state from which to go on; by name if there are several simulations.
     rounds: further rounds.
-    test: (x, y), examples [T, ...] and labels int[T], on which every client's model is evaluated; None: the losses and
-      the ledger alone.
+    test: (x, y), examples [T, ...] and labels int[T], on which every client's model is evaluated; or (x, y, owner) with
+      int[T], the client whose test example each is, for the accuracies on own ('accuracy_local') and on the others'
+      examples ('accuracy_others') too. None: the losses and the ledger alone.
     every: rounds between evaluations; the state before the first round and that after the last are evaluated too.
     progress: show a progress bar, in a terminal or a notebook.
     history: of the training that goes on, to which evaluations are added.
@@ -92,8 +94,18 @@ def _check(simulations, rounds, every, test):
     kinds.check_is(f'simulation[{run!r}]', one, Simulation, 'what fedkd.simulation returns')
   kinds.whole_number('rounds', rounds)
   kinds.whole_number('every', every)
-  if test is not None and (not isinstance(test, tuple | list) or len(test) != 2):
-    raise ValueError(f'test is {kinds.what_is(test)}; give (x, y), test examples and their labels')
+  if test is not None and (not isinstance(test, tuple | list) or len(test) not in (2, 3)):
+    raise ValueError(
+      f'test is {kinds.what_is(test)}; give (x, y), test examples and their labels, or (x, y, owner) with the client '
+      'of each'
+    )
+  for run, one in simulations.items() if test is not None and len(test) == 3 else ():
+    owner, several = np.asarray(test[2]), clients(one.federation.groups)
+    if len(np.unique(owner)) != several or owner.min() != 0 or owner.max() != several - 1:
+      raise ValueError(
+        f'test has examples of the clients {np.unique(owner).tolist()}, and {run!r} has clients 0 to {several - 1}; '
+        'give every client test examples, or leave out the third of (x, y, owner)'
+      )
 
 
 def _begun(name, simulation, begun, test, history) -> tuple[_Run, SimulationState, History]:
@@ -158,7 +170,7 @@ def _noted(history, run, state, totals) -> History:
   """A history with one more evaluation."""
   row = {'run': run.name, 'round': round_of(state), 'seeds': list(range(run.seeds or 1)), 'turns': totals['turns']}
   row |= _accuracies(run, state) | running.row(totals)
-  known = {} if run.name in history.clients else {run.name: _clients(run.simulation)}
+  known = {} if run.name in history.clients else {run.name: _clients(run.simulation, run.test)}
   return History(
     (*history.rows, row),
     history.clients | known,
@@ -174,13 +186,18 @@ def _accuracies(run, state) -> dict[str, Any]:
   groups = run.simulation.federation.groups
   owner = evaluated_in(groups, np.arange(clients(groups)))
 
-  def accuracy(name):
-    found = lifted(lambda state: run.simulation.accuracy(state, *run.test, name), run.seeds)(state)
-    return np.atleast_2d(np.asarray(found, float))
+  x, y, *domains = run.test
+  domains = domains[0] if domains else np.zeros(len(y), int)
+  rows = np.broadcast_to(np.bincount(domains), (run.seeds or 1, int(np.max(domains)) + 1))
 
-  fields = lambda accuracy: running.accuracies(accuracy, np.ones(run.seeds or 1), owner, len(groups))
-  by_name = {name: accuracy(name) for name in predictions(run.simulation.method)}
-  return {'test_rows': len(run.test[1]), **running.by_prediction(by_name, fields)}
+  def correct(name):
+    of_one = lambda state: run.simulation.accuracy(state, x, y, name, domains)
+    accuracy = np.asarray(lifted(of_one, run.seeds)(state), float).reshape(len(rows), len(owner), -1)
+    return np.round(accuracy * rows[:, None])  # a whole number, or NaN
+
+  fields = lambda correct: running.of_domains(correct, rows, owner, len(groups))
+  by_name = {name: correct(name) for name in predictions(run.simulation.method)}
+  return {'test_rows': len(y), **running.by_prediction(by_name, fields)}
 
 
 def _check_losses(run, report, history, at, count):
@@ -198,16 +215,31 @@ def _check_losses(run, report, history, at, count):
   )
 
 
-def _clients(simulation) -> dict:
-  """What a frame says of the clients, as lists in their order."""
-  groups = simulation.federation.groups
+def _clients(simulation, test) -> dict:
+  """What a frame says of the clients, as lists in their order; and 'data', a checksum of examples and of their owners,
+  by which runs on other data are told apart."""
+  federation, groups = simulation.federation, simulation.federation.groups
   owner = evaluated_in(groups, np.arange(clients(groups)))
   numbers = lambda table: zip(np.asarray(table.id).tolist(), np.asarray(table.size).tolist(), strict=True)
   size = [dict(numbers(table)) for table in simulation.federation.private]
-  return {
+  known = {
     'architecture': [groups[g].name for g in owner],
     'examples': [size[g].get(client, 0) for client, g in enumerate(owner)],
   }
+  if federation.domain is not None:
+    known['domain'] = _domains(federation, len(owner))
+  data = jax.tree.leaves((federation.pool, federation.private, federation.public, test))
+  return {**known, 'data': hashlib.sha256(b''.join(np.ascontiguousarray(a).tobytes() for a in data)).hexdigest()[:8]}
+
+
+def _domains(federation, count) -> list:
+  """The domain of every client whose training examples have one; None of others."""
+  out: list = [None] * count
+  for table in federation.private:
+    for id, size, index in zip(*(np.asarray(a) for a in (table.id, table.size, table.index)), strict=True):
+      domains = np.unique(np.asarray(federation.domain)[index[:size]]).tolist()
+      out[id] = domains[0] if len(domains) == 1 else None
+  return out
 
 
 @contextlib.contextmanager

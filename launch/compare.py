@@ -9,6 +9,7 @@ JSON per method, to be committed, to --results.
 """
 
 import contextlib
+import glob
 import pathlib
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -43,10 +44,11 @@ def write_table(frame, paths: dict, out: pathlib.Path) -> None:
   """The table, and the figures of the runs {label: path}."""
   frame.to_csv(out / 'table.csv', index=False)
   (out / 'table.md').write_text(analysis.markdown(frame) + '\n')
-  frames = {label: analysis.read(path) for label, path in paths.items()}
-  analysis.save(analysis.curves(frames), out / 'accuracy_rounds.png')
-  analysis.save(analysis.curves(frames, 'turns', 'client updates'), out / 'accuracy_turns.png')
-  analysis.save(analysis.megabytes(frames), out / 'accuracy_megabytes.png')
+  tidy = analysis.runs(glob.escape(str(path)) for path in paths.values())
+  colours = analysis.colours(tidy)
+  analysis.save(analysis.curves(tidy, colours=colours), out / 'accuracy_rounds.png')
+  analysis.save(analysis.curves(tidy, 'updates', colours=colours), out / 'accuracy_turns.png')
+  analysis.save(analysis.curves(tidy, 'megabytes', colours=colours), out / 'accuracy_megabytes.png')
 
 
 @contextlib.contextmanager

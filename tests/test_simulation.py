@@ -373,8 +373,7 @@ def test_further_predictions_are_asked_for_by_name():
     simulation.accuracy(state, X[HELD], Y[HELD], inference='best')
 
 
-@pytest.mark.slow
-def test_validation_accuracy_is_told_apart_by_domain():
+def test_accuracy_is_told_apart_by_domain():
   domains = np.arange(len(Y)) // 2 % 2
   made = federation(validation=HELD, domains=domains)
   simulation = fedkd.simulation(methods.private(optax.adam(0.03), steps=4, batch=16), made)
@@ -384,6 +383,10 @@ def test_validation_accuracy_is_told_apart_by_domain():
   for d in range(2):
     rows = HELD[domains[HELD] == d]
     np.testing.assert_allclose(found[:, d], simulation.accuracy(state, X[rows], Y[rows]), atol=1e-6)
+  np.testing.assert_array_equal(found, simulation.accuracy(state, X[HELD], Y[HELD], domains=domains[HELD]))
+  apart = np.where(domains == 1, 2, 0)  # nothing of domain 1
+  found = simulation.accuracy(state, X[HELD], Y[HELD], domains=apart[HELD])
+  assert np.isnan(found).tolist() == [[False, True, False]] * CLIENTS
 
 
 FORMS = r'give a list with the row numbers of each client, or an array int\[120\] with the owner of each row'

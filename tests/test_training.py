@@ -44,7 +44,8 @@ def test_a_history_is_what_the_pure_functions_give(simulation, trained):
   assert [row['round'] for row in history.rows] == [0, 2, 4, 5]
   straight, reports = simulation.run(simulation.init(KEY), 5)
   same_bits(state, straight)
-  assert history.rows[-1]['accuracy_per_client'] == [np.asarray(simulation.accuracy(straight, X, Y), float).tolist()]
+  correct = np.round(np.asarray(simulation.accuracy(straight, X, Y), float) * len(Y))
+  assert history.rows[-1]['accuracy_per_client'] == [(correct / len(Y)).tolist()]
   sent = fedkd.ledger.total(reports.up)
   assert history.rows[-1]['bytes_up'] == [sum(size for _, size in sent.values())]
   last = np.concatenate([np.asarray(info['loss'])[4] for info in reports.info])
@@ -71,6 +72,38 @@ def test_saved_and_restored_it_goes_on_to_the_same_bits(simulation, trained, tmp
   same_bits(state, trained[0])
   timeless = lambda history: [{k: v for k, v in row.items() if k != 'seconds'} for row in history.rows]
   assert timeless(whole) == timeless(trained[1])
+
+
+def test_clients_with_test_examples_of_their_own(simulation, trained):
+  """Accuracies on own and on the others' examples are those of these examples alone."""
+  owner = np.arange(len(Y)) % 3
+  _, history = fedkd.train(simulation, KEY, rounds=2, test=(X, Y, owner), every=2)
+  row, state = history.rows[-1], history.states['run']
+  for client in range(3):
+    of = lambda rows, client=client: float(simulation.accuracy(state, X[rows], Y[rows])[client])
+    assert row['accuracy_local_per_client'][0][client] == pytest.approx(of(owner == client))
+    assert row['accuracy_others_per_client'][0][client] == pytest.approx(of(owner != client))
+  assert row['accuracy'] == [np.mean(row['accuracy_per_client'])]
+  np.testing.assert_allclose(row['accuracy_per_client'][0], simulation.accuracy(state, X, Y), rtol=1e-6)
+  with pytest.raises(
+    ValueError, match=r"test has examples of the clients \[0, 1\], and 'run' has clients 0 to 2; give"
+  ):
+    fedkd.train(simulation, KEY, rounds=2, test=(X, Y, owner % 2))
+
+
+def test_a_frame_has_the_domains_of_clients():
+  x, y = np.eye(3)[[0, 1, 2] * 4], np.arange(12) % 3
+  net = fedkd.models.MLP(hidden=(), classes=3)
+  domains = np.repeat([5, 4, 5, 4], 3)
+  federation = fedkd.federation(x, y, [[0, 1], [3, 4], [6, 9]], net, domains=domains)
+  made = fedkd.simulation(fedkd.methods.private(optax.sgd(0.1), steps=1, batch=2), federation)
+  frame = fedkd.train(made, KEY, rounds=1, test=(x, y))[1].frame()
+  known = frame[frame['client'] >= 0].drop_duplicates('client').set_index('client')['domain']
+  assert (known[0], known[1]) == (5, 4)
+  assert np.isnan(known[2])
+  other = fedkd.train(made, KEY, rounds=1, test=(x[:6], y[:6]))[1].frame()
+  both = tidy.concatenated([frame, other.assign(run='other', test_rows=12)])
+  assert tidy.summary(both, 'run').set_index('run')['apart'].to_dict() == {'run': '', 'other': 'other data'}
 
 
 def test_several_simulations_are_compared_in_one_frame(federation, simulation, trained):

@@ -1,6 +1,7 @@
 """Tidy frames: runs and histories as one line per run, seed, evaluation, client and metric."""
 
 import glob
+import hashlib
 import os
 import warnings
 from collections.abc import Iterable
@@ -24,12 +25,14 @@ COLUMNS: tuple[str, ...] = (
   'round',
   'client',
   'architecture',
+  'domain',
   'examples',
   'test_rows',
 )
 COLUMNS += ('metric', 'value')
 ALL = -1  # the client of a metric of all clients together
 APART = ('run', 'method', 'seeds', 'phase', 'round', 'time', 'test_rows')  # of a row of `metrics.jsonl`, no metrics
+OF_RUN = ('method', 'data', 'finished')
 UNLIKE = ('seeds', 'name', 'data.dir')  # fields of a config that say nothing about a run
 
 
@@ -38,7 +41,7 @@ def tidy(rows: Iterable[dict], clients: dict[str, Any], **constant: Any) -> pd.D
 
   Args:
     rows: of `metrics.jsonl`, with their 'seeds': metrics are lists over seeds, of lists over clients in those that end
-      in _per_client; others are left out.
+      in _per_client, or a number of all seeds together, such as seconds; others are left out.
     clients: what is known of the clients, [clients] or [seeds, clients].
     constant: further columns, such as run and method.
 
@@ -62,6 +65,7 @@ def tidy(rows: Iterable[dict], clients: dict[str, Any], **constant: Any) -> pd.D
 def _lines(row, field, value) -> dict | None:
   """Columns of one metric of one row; None for what is none."""
   seeds = row['seeds']
+  value = [value] * len(seeds) if isinstance(value, int | float) else value  # seconds, of all seeds together
   if not isinstance(value, list) or len(value) != len(seeds) or any(isinstance(one, str | dict) for one in value):
     return None
   per_client = field.endswith('_per_client') and isinstance(value[0], list)
@@ -93,8 +97,9 @@ def runs(paths: str | os.PathLike | Iterable[str | os.PathLike]) -> pd.DataFrame
     paths: run directories, or a pattern such as 'runs/**' of directories that hold some.
 
   Returns:
-    The columns `COLUMNS`, `finished`, and fields of the configs by their dotted names. Warns of runs that have no
-    evaluation yet or are damaged, which are left out, and of those that are not finished.
+    The columns `COLUMNS`, `data` (a checksum of the config's), `finished`, and fields of the configs by their dotted
+    names. Warns of runs that have no evaluation yet or are damaged, which are left out, and of those that are not
+    finished.
 
   Raises:
     ConfigError: if no run is left.
@@ -116,7 +121,7 @@ def runs(paths: str | os.PathLike | Iterable[str | os.PathLike]) -> pd.DataFrame
   differ = [name for name in names if len({str(config.get(name)) for config in configs.values()}) > 1]
   of = lambda label: {name: configs[label].get(name) for name in differ if name not in COLUMNS}
   return concatenated(
-    tidy(run['rows'], run['clients'], run=label, method=run['method'], finished=run['finished'], **of(label))
+    tidy(run['rows'], run['clients'], **{field: run[field] for field in OF_RUN}, run=label, **of(label))
     for label, run in kept.items()
   )
 
@@ -128,17 +133,19 @@ def _run(path) -> tuple[dict | None, str]:
     rows = [{**row, 'seeds': config['seeds']} for row in files.read(path / 'metrics.jsonl')]
     finished = (path / 'summary.json').exists()
     groups = files.read_sealed(path / 'summary.json')['groups'] if finished else config['groups']
-    clients = {'architecture': _architectures(groups, config), 'examples': _examples(path, config['seeds'])}
+    clients = {'architecture': architectures(groups, config), **_of_split(path, config['seeds'])}
   except (ConfigError, OSError, KeyError, TypeError, ValueError) as error:
     return None, f'damaged ({error})'
   if not rows:
     return None, 'no evaluation yet'
   method = rows[-1].get('method', config['method']['name'])
-  run = {'config': config, 'rows': rows, 'clients': clients, 'method': method, 'finished': finished}
+  told = {name: value for name, value in flatten({'data': config['data']}).items() if name not in UNLIKE}
+  data = hashlib.sha256(repr(sorted(told.items())).encode()).hexdigest()[:8]
+  run = {'config': config, 'rows': rows, 'clients': clients, 'method': method, 'finished': finished, 'data': data}
   return run, '' if finished else f'not finished, read up to round {rows[-1]["round"]}'
 
 
-def _architectures(groups, config) -> list:
+def architectures(groups: list, config: dict) -> list:
   """Of every client, by number."""
   share, start = config['data']['clients'] // max(1, len(groups)), 0
   names: dict = {}
@@ -150,10 +157,11 @@ def _architectures(groups, config) -> list:
   return [names.get(client) for client in range(config['data']['clients'])]
 
 
-def _examples(path, seeds) -> np.ndarray:
-  """Private training rows, int[seeds, clients]."""
+def _of_split(path, seeds) -> dict:
+  """Private training rows, int[seeds, clients], and the names of domains where clients have one."""
   with np.load(path / 'split.npz') as split:
-    return np.array([split[f'seed{seed}_private_sizes'] for seed in seeds])
+    known = {'examples': np.array([split[f'seed{seed}_private_sizes'] for seed in seeds])}
+    return {**known, 'domain': split['domain']} if 'domain' in split else known
 
 
 def wide(frame: pd.DataFrame) -> pd.DataFrame:
@@ -165,6 +173,12 @@ def wide(frame: pd.DataFrame) -> pd.DataFrame:
   table = frame.pivot(index=index, columns='metric', values='value')
   table = table.rename(columns={name: f'{name}_so_far' for name in index})
   return table.reset_index().rename_axis(columns=None)
+
+
+def to_xarray(frame: pd.DataFrame) -> Any:
+  """A tidy frame as an `xarray.Dataset`, which needs xarray: metrics over run, seed, phase, round and client."""
+  index = ['run', 'seed', 'phase', 'round', 'client']
+  return frame.pivot(index=index, columns='metric', values='value').to_xarray()
 
 
 def summary(frame: pd.DataFrame, reference: str = 'private', metric: str = 'accuracy') -> pd.DataFrame:
@@ -191,8 +205,8 @@ def summary(frame: pd.DataFrame, reference: str = 'private', metric: str = 'accu
   last = last[(last['phase'] == end['phase']) & (last['round'] == end['round'])]
   values = lambda one: one.pivot(index='seed', columns='client', values='value')
   of_runs = {run: values(one) for run, one in last.groupby('run', sort=False)}
-  base = _reference(last, reference)
-  lines = [_compared(run, values, of_runs[base], _apart(last, run, base)) for run, values in of_runs.items()]
+  base = reference_run(last, reference)
+  lines = [_compared(run, values, of_runs[base], why_apart(last, run, base)) for run, values in of_runs.items()]
   out = pd.DataFrame(lines)
   out['p'] = holm(out['p'].to_numpy())
   return out
@@ -202,7 +216,12 @@ def _names(frame) -> str:
   return ', '.join(sorted(frame.loc[frame['client'] != ALL, 'metric'].unique()))
 
 
-def _reference(frame, reference) -> str:
+def reference_run(frame: pd.DataFrame, reference: str) -> str:
+  """The one run that is called so, or has this method.
+
+  Raises:
+    ConfigError: if there is none, or several.
+  """
   known = frame.drop_duplicates('run').set_index('run')['method']
   runs = [reference] if reference in known.index else list(known.index[known == reference])
   if len(runs) != 1:
@@ -210,12 +229,13 @@ def _reference(frame, reference) -> str:
   return runs[0]
 
 
-def _apart(frame, run, base) -> str:
+def why_apart(frame: pd.DataFrame, run: str, base: str) -> str:
   """Why two runs are not compared; '' if they are."""
   one, other = (frame[frame['run'] == name] for name in (run, base))
-  differ = [c for c in frame if c.startswith('data.') and str(one[c].iloc[0]) != str(other[c].iloc[0])]
+  columns = [c for c in frame if c.startswith('data.')] + ['data'] * ('data' in frame)
+  differ = [c for c in columns if str(one[c].iloc[0]) != str(other[c].iloc[0])]
   if differ:
-    return f'other {", ".join(differ)}'
+    return f'other {", ".join([column for column in differ if column != "data"] or differ)}'
   for column, what in (('client', 'clients'), ('test_rows', 'test rows')):
     if set(one[column]) != set(other[column]):
       return f'other {what}'

@@ -19,6 +19,7 @@ from fedkd.analysis import results
 from fedkd.checks.kinds import THREEFRY
 from fedkd.data import sources
 from fedkd.data.splits import partition
+from fedkd.data.splits.split import origins_of
 from fedkd.errors import ConfigError, StoppedError, StoreError
 from fedkd.experiment import loop, progress
 from fedkd.experiment.build import checks
@@ -164,6 +165,8 @@ def _write_start(workdir, parts):
       rows = getattr(split, name)
       lists[f'seed{seed}_{name}'] = np.concatenate(rows)
       lists[f'seed{seed}_{name}_sizes'] = np.array([len(r) for r in rows])
+  if domains := origins_of(parts.source, parts.splits[0].private):
+    lists['domain'] = np.array(domains)
   packed = io.BytesIO()
   np.savez_compressed(packed, **lists)
   files.write(workdir / 'split.npz', packed.getvalue())

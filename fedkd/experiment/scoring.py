@@ -54,11 +54,6 @@ def _correct(parts, phase, state, images, labels, lists) -> tuple:
   return correct, sizes
 
 
-def _mean(field, fraction) -> dict:
-  """The mean over clients of the accuracies [seeds, K], and those of each."""
-  return {field: fraction.mean(1).tolist(), f'{field}_per_client': fraction.tolist()}
-
-
 def accuracy(parts, phase, state, limit) -> dict:
   """The accuracy fields on test rows, at most `limit` of them (of each client's own, where clients have their own).
 
@@ -75,13 +70,7 @@ def accuracy(parts, phase, state, limit) -> dict:
   pick = lambda rows: rows[subset(len(rows), limit)]
   lists = [list(map(pick, split.test)) for split in parts.splits]
   correct, rows = _correct(parts, phase, state, source.train_image, source.train_label, lists)
-
-  def of_one(correct):
-    own = correct[:, np.arange(len(clients)), clients]
-    out = totals.accuracies(correct.sum(-1), rows.sum(-1), owner, groups)
-    others = (correct.sum(-1) - own) / (rows.sum(-1, keepdims=True) - rows[:, clients])
-    return {**out, **_mean('accuracy_local', own / rows[:, clients]), **_mean('accuracy_others', others)}
-
+  of_one = lambda correct: totals.of_domains(correct, rows, owner, groups, clients)
   return {'test_rows': int(rows.sum(-1).max()), **totals.by_prediction(correct, of_one)}
 
 
@@ -94,14 +83,14 @@ def training(parts, phase, state, limit) -> dict:
   lists = [[pick(split.private[c]) for c in clients] for split in parts.splits]
   correct, rows = _correct(parts, phase, state, source.train_image, source.train_label, lists)
   own = lambda correct: np.diagonal(correct, axis1=1, axis2=2) / rows
-  return totals.by_prediction(correct, lambda correct: _mean('accuracy_train', own(correct)))
+  return totals.by_prediction(correct, lambda correct: totals.mean('accuracy_train', own(correct)))
 
 
 def public(parts, phase, state, limit) -> dict:
   """Accuracy on the test set of the public data, at most `limit` of its rows."""
   images, labels = parts.source.public_test
   correct, rows = _correct(parts, phase, state, images, labels, [[subset(len(labels), limit)]])
-  return totals.by_prediction(correct, lambda correct: _mean('accuracy_public', correct[..., 0] / rows))
+  return totals.by_prediction(correct, lambda correct: totals.mean('accuracy_public', correct[..., 0] / rows))
 
 
 def validation(parts, phase, state, limit) -> dict:
@@ -112,4 +101,4 @@ def validation(parts, phase, state, limit) -> dict:
   pick = subset(min(map(len, held)), limit)
   lists = [[rows[pick] if limit else rows] for rows in held]
   correct, rows = _correct(parts, phase, state, parts.source.train_image, parts.source.train_label, lists)
-  return totals.by_prediction(correct, lambda correct: _mean('validation_accuracy', correct[..., 0] / rows))
+  return totals.by_prediction(correct, lambda correct: totals.mean('validation_accuracy', correct[..., 0] / rows))

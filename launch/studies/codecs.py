@@ -11,7 +11,8 @@ import optax
 
 import fedkd
 from fedkd import codecs, files, ledger, methods
-from fedkd.analysis.figures import COLOURS, MARKERS, logarithmic
+from fedkd.analysis.figures.panels import logarithmic
+from fedkd.analysis.figures.style import COLOURS, MARKERS
 from fedkd.data import sources
 from fedkd.data.splits import partition
 

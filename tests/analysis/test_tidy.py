@@ -64,6 +64,13 @@ def test_wide_has_a_column_per_metric(frame):
   assert line['accuracy'] == long['value'].item()
 
 
+def test_as_xarray(frame):
+  cube = tidy.to_xarray(frame)
+  one = frame.query("run == 'two' and seed == 4 and round == 2 and client == 1").set_index('metric')['value']
+  assert float(cube['accuracy'].sel(run='two', seed=4, round=2, client=1).squeeze()) == one['accuracy']
+  assert cube.sizes['client'] == 5  # and that of all
+
+
 def test_runs_of_other_data_are_not_compared(frame):
   table = analysis.summary(frame[frame['run'] != 'one'], reference='three').set_index('run')
   assert table.loc['two', 'apart'] == 'other data.name'

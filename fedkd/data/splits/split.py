@@ -165,5 +165,13 @@ def _check_parts(source, parts, split, asked):
 
 
 def _who(source, parts, k) -> str:
-  by_origin = len(source.origins) == len(parts) and np.all(source.origin[parts[k]] == k)
-  return f'domain {source.origins[k]}' if by_origin else f'client {k}'
+  domains = origins_of(source, parts)
+  return f'domain {domains[k]}' if domains else f'client {k}'
+
+
+def origins_of(source: Source, parts: Sequence[np.ndarray]) -> tuple[str, ...]:
+  """The domain, writer, ... of every client, where each has all its training rows of one of its own; else ()."""
+  if len(source.origins) != len(parts):
+    return ()
+  origin = np.asarray(source.origin)
+  return source.origins if all(np.all(origin[part] == k) for k, part in enumerate(parts)) else ()

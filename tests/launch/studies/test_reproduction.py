@@ -478,8 +478,8 @@ def test_figures_are_drawn_for_what_was_run(tmp_path):
   found = values.found(root / 'results')
   names = [name for id in REGISTRY for name in plots.of(root / 'results', id, found)]
   assert sorted(names) == sorted(path.stem for path in (root / 'results' / 'figures').glob('*.png'))
-  figure = plots.of(root / 'results', 'h2l-rmnist-a10', found)['h2l-rmnist-a10']()
-  lines = {line.get_label(): line.get_ydata() for line in figure.axes[0].get_lines()}
+  axes = plots.of(root / 'results', 'h2l-rmnist-a10', found)['h2l-rmnist-a10']()
+  lines = {line.get_label(): line.get_ydata() for line in axes.get_lines()}
   assert lines['agg'][-1] == pytest.approx(values.of(found['h2l-rmnist-a10', 'paper']['agg'], 'final').mean(), abs=0.01)
 
 

@@ -1,0 +1,82 @@
+"""Names at the ends of lines, instead of a legend that is too long to be read."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+
+MOST = 8  # runs in a legend
+
+
+class End(NamedTuple):
+  """Where a line ends, in data coordinates, and its name; a level ends at infinity."""
+
+  name: str
+  x: float
+  y: float
+  colour: str
+
+
+def spread(wanted: np.ndarray, gap: float) -> np.ndarray:
+  """The places nearest to the wanted ones, by squared distance, at least a gap apart and in the same order.
+
+  Isotonic regression of wanted - order * gap, by pooling adjacent violators.
+  """
+  order = np.argsort(wanted, kind='stable')
+  blocks: list[list[float]] = []  # [mean, members]
+  for value in wanted[order] - gap * np.arange(len(wanted)):
+    blocks.append([value, 1])
+    while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:
+      (a, m), (b, n) = blocks[-2:]
+      blocks[-2:] = [[(a * m + b * n) / (m + n), m + n]]
+  out = np.empty(len(wanted))
+  out[order] = np.repeat([b[0] for b in blocks], [int(b[1]) for b in blocks]) + gap * np.arange(len(wanted))
+  return out
+
+
+def label_ends(axes: Axes, ends: Sequence[End], size: float = 8.0) -> None:
+  """Writes the names right of the axes, none over another, each with a thin line to its end."""
+  figure: Any = axes.get_figure(root=True)
+  figure.draw_without_rendering()  # sets limits and the height of the axes
+  gap = 1.3 * size / 72 * figure.dpi / axes.get_window_extent().height
+  ends = [end._replace(x=min(end.x, axes.get_xlim()[1])) for end in ends]
+  at = axes.transData.transform([(end.x, end.y) for end in ends])
+  places = spread(axes.transAxes.inverted().transform(at)[:, 1], gap)
+  places -= np.clip(places.max() - max(1.0, gap * len(ends)), 0, None)  # not above the top
+  for end, place in zip(ends, places, strict=True):
+    line: dict[str, Any] = {
+      'arrowstyle': '-',
+      'color': end.colour,
+      'linewidth': 0.6,
+      'alpha': 0.6,
+      'shrinkA': 0,
+      'shrinkB': 2,
+      'relpos': (0, 0.5),
+    }
+    where: dict[str, Any] = {
+      'xytext': (1.06, place),
+      'textcoords': 'axes fraction',
+      'annotation_clip': False,
+      'va': 'center',
+    }
+    axes.annotate(end.name, (end.x, end.y), color=end.colour, fontsize=size, arrowprops=line, **where)
+
+
+def name_runs(axes: Axes, ends: Sequence[End]) -> None:
+  """A legend of what is labelled in the axes; names at the ends of more than `MOST` lines; the title names a single
+  one."""
+  if len(ends) > MOST:
+    label_ends(axes, ends)
+  elif len(ends) > 1:
+    axes.legend(frameon=False, fontsize='small')
+  elif not axes.get_title():
+    axes.set_title(ends[0].name)
+
+
+def name_points(axes: Axes, runs: Sequence[str]) -> None:
+  """A legend beside the axes; the title names a single run."""
+  if len(runs) > 1:
+    axes.legend(frameon=False, fontsize='small', loc='center left', bbox_to_anchor=(1, 0.5))
+  elif not axes.get_title():
+    axes.set_title(runs[0])

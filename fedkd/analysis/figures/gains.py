@@ -1,0 +1,103 @@
+"""What clients gain over a reference, paired over seeds."""
+
+import warnings
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from fedkd.analysis import tidy
+from fedkd.analysis.figures import values
+from fedkd.analysis.figures.ends import name_points
+from fedkd.analysis.figures.panels import panel, whole_numbers
+from fedkd.analysis.figures.style import styles
+from fedkd.errors import ConfigError
+
+BY = ('client', 'architecture')
+
+
+def gain(
+  frame: pd.DataFrame,
+  reference: str = 'private',
+  by: str = 'client',
+  metric: str = 'accuracy',
+  colours: Mapping[str, str] | None = None,
+  axes: Axes | None = None,
+) -> Axes:
+  """The difference of the last evaluation of every run to that of a reference, of each client or architecture.
+
+  Means over the seeds that both have, of differences within a seed; bars are their intervals, as in the tables. Runs
+  on other data, clients or test rows are left out with a warning.
+
+  Args:
+    frame: tidy, of `runs` or of a history.
+    reference: a run, or a method of which there is one run.
+    by: 'client', or 'architecture', whose clients are averaged.
+    metric: of every client; accuracies are shown in percentage points.
+    colours: of `colours`, to keep those of a larger frame.
+    axes: to draw in; None: new ones.
+
+  Raises:
+    ConfigError: for an empty frame, a metric or reference that is not in it, or if no run can be compared.
+  """
+  if by not in BY:
+    raise ConfigError(f'by={by!r} is none of {", ".join(BY)}; give one of these')
+  last = values.final_of_clients(frame, metric)
+  base = tidy.reference_run(frame, reference)
+  runs = _comparable(frame, list(last), base, metric)
+  names = _names(frame, base, last[base].columns, by)
+  style = styles(frame, colours)
+  note = values.note_of(len(last[run].index.intersection(last[base].index)) for run in runs)
+  axes = panel(axes, xlabel=values.below(by, note), ylabel=_label(metric, base))
+  axes.axhline(0, color=style[base].color, linewidth=1)
+  for i, run in enumerate(runs):
+    gained = values.scale(metric) * (last[run] - last[base]).dropna()
+    table = gained.T.groupby(names, sort=False).mean().T
+    offset = 0.6 * ((i + 0.5) / len(runs) - 0.5)
+    _bars(axes, np.arange(table.shape[1]) + offset, table, run, style[run])
+  _ticks(axes, list(dict.fromkeys(names)), by)
+  name_points(axes, runs)
+  return axes
+
+
+def _comparable(frame, runs, base, metric) -> list:
+  """Runs other than the reference that may be compared with it; the others are told."""
+  measured = frame[(frame['metric'] == metric) & (frame['client'] != tidy.ALL)]
+  last = measured[measured['round'] == measured.groupby('run')['round'].transform('max')]
+  why = {run: tidy.why_apart(last, run, base) for run in runs if run != base}
+  told = '; '.join(f'{run}: {reason}' for run, reason in why.items() if reason)
+  kept = [run for run, reason in why.items() if not reason]
+  if not kept:
+    raise ConfigError(f'no run can be compared with {base} ({told or "it is alone"}); give one on the same data')
+  if told:
+    warnings.warn(f'not compared with {base}: {told}', stacklevel=3)
+  return kept
+
+
+def _names(frame, base, clients, by) -> list:
+  """Of every client: itself, or its architecture."""
+  if by == 'client':
+    return list(clients)
+  of = frame[frame['run'] == base].drop_duplicates('client').set_index('client')['architecture']
+  return [str(of[client]) for client in clients]
+
+
+def _label(metric, base) -> str:
+  unit = ' (points)' if values.scale(metric) == 100 else ''
+  return f'{metric.replace("_", " ")}, difference to {base}{unit}'
+
+
+def _bars(axes, x, table, run, style):
+  mean, low, high = values.intervals(table)
+  error = [mean - low, high - mean] if len(table) > 1 else None
+  look = style.look(linestyle='none', markersize=5, capsize=2)
+  axes.errorbar(x, mean, yerr=error, label=run, **look)
+
+
+def _ticks(axes, names, by):
+  if by == 'client' and len(names) > 20:
+    whole_numbers(axes.xaxis)
+    return
+  turned = {'rotation': 20, 'ha': 'right'} if by == 'architecture' and len(names) > 3 else {}
+  axes.set_xticks(range(len(names)), [str(name) for name in names], **turned)

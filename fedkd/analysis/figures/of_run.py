@@ -1,0 +1,40 @@
+"""The figures that a run leaves in its directory."""
+
+import os
+import pathlib
+from typing import Any
+
+from numpy.typing import ArrayLike
+
+from fedkd import files
+from fedkd.analysis import tidy
+from fedkd.analysis.figures.maps import labels
+from fedkd.analysis.figures.over_rounds import curves
+from fedkd.analysis.figures.panels import blank, save
+from fedkd.analysis.figures.per_client import clients
+
+
+def save_figures(workdir: str | os.PathLike, counts: ArrayLike, summary: dict[str, Any]) -> None:
+  """Draws a finished run's `figures/`.
+
+  Args:
+    workdir: of the run.
+    counts: the first seed's labels per client, int[clients, classes].
+    summary: of the run, which is written after the figures.
+  """
+  workdir = pathlib.Path(workdir)
+  frame, folder = _frame(workdir, summary), workdir / 'figures'
+  save(curves(frame, axes=blank()), folder / 'accuracy_rounds.png')
+  save(curves(frame, 'megabytes', axes=blank()), folder / 'accuracy_megabytes.png')
+  save(clients(frame, axes=blank()), folder / 'accuracy_clients.png')
+  drawn = labels(counts, blank())
+  drawn.set_title(f'seed {summary["seeds"][0]}')
+  save(drawn, folder / 'labels.png')
+
+
+def _frame(workdir, summary):
+  """The run as a tidy frame, with the architectures of its summary."""
+  config = files.read_sealed(workdir / 'config.json')
+  rows = [{**row, 'seeds': config['seeds']} for row in files.read(workdir / 'metrics.jsonl')]
+  architecture = {'architecture': tidy.architectures(summary['groups'], config)}
+  return tidy.tidy(rows, architecture, run=summary['method'], method=summary['method'])

@@ -1,0 +1,116 @@
+"""Metrics while clients train."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from fedkd.analysis.figures import values
+from fedkd.analysis.figures.ends import MOST, End, name_runs
+from fedkd.analysis.figures.panels import logarithmic, panel, whole_numbers, within_per_cent
+from fedkd.analysis.figures.style import styles
+from fedkd.errors import ConfigError
+
+
+def curves(
+  frame: pd.DataFrame,
+  x: str = 'round',
+  metric: str = 'accuracy',
+  colours: Mapping[str, str] | None = None,
+  axes: Axes | None = None,
+) -> Axes:
+  """A metric of every run in its last phase: the mean over seeds as a line, its interval as a band.
+
+  The band is the interval of the tables: 95 % Student t over seeds, with fewer than three seeds the range; more than
+  eight runs have none, and their names at their ends. An
+  evaluation on more test rows than the others, such as the last one of a run, is a point apart from the line. A run
+  that sends nothing is a level over megabytes.
+
+  Args:
+    frame: tidy, of `runs` or of a history.
+    x: 'round', 'updates' (of clients), 'examples', 'megabytes' or 'seconds'.
+    metric: of all clients together; accuracies are shown in per cent.
+    colours: of `colours`, to keep those of a larger frame.
+    axes: to draw in; None: new ones.
+
+  Raises:
+    ConfigError: for an empty frame, an unknown x or a metric that is not in the frame.
+  """
+  drawn, at, apart = values.series(frame, metric), values.horizontal(frame, x), values.rounds_apart(frame, metric)
+  style = {run: one for run, one in styles(frame, colours).items() if run in drawn and run in at}
+  axes, has_band = panel(axes, ylabel=values.label(metric)), len(style) <= MOST
+  level = _levels(at, style) if x == 'megabytes' else set()
+  ends = []
+  for run, one in style.items():
+    table = values.scale(metric) * drawn[run]
+    if run in level:
+      ends.append(_level(axes, f'{run} (sends nothing)', table, one))
+    else:
+      ends.append(_line(axes, run, at[run], table, apart[run], one, has_band))
+  _scale(axes, x, [at[run].max() for run in style if run not in level])
+  if values.scale(metric) == 100:
+    within_per_cent(axes)
+  note = values.note(frame[frame['run'].isin(list(style))]) if has_band else 'means over seeds'
+  point = 'points: all test rows' if any(apart[run] for run in style) else ''
+  axes.set_xlabel(values.below(values.X[x], note, point))
+  name_runs(axes, ends)
+  return axes
+
+
+def _levels(at, runs) -> set:
+  """Runs that send nothing, beside some that do."""
+  silent = {run for run in runs if at[run].max() == 0}
+  return silent if len(silent) < len(runs) else set()
+
+
+def _scale(axes, x, last):
+  """Whole numbers for counts of rounds; a logarithm where megabytes differ by more than a factor of 20."""
+  if x == 'megabytes' and min(last) > 0 and max(last) > 20 * min(last):
+    logarithmic(axes)
+  elif x in ('round', 'updates'):
+    whole_numbers(axes.xaxis)
+
+
+def _line(axes, name, at, table, apart, style, has_band) -> End:
+  """A run's line and band, and its evaluations on more test rows as points."""
+  table = table[[r for r in table if r in at]]
+  on_line, apart = ([r for r in table if (r in apart) is is_apart] for is_apart in (False, True))
+  if on_line:
+    mean, low, high = values.intervals(table[on_line])
+    every = max(1, len(on_line) // 10)
+    axes.plot(at[on_line], mean, markersize=4, markevery=every, label=name, **style.look())
+    if has_band and len(table) > 1:
+      axes.fill_between(at[on_line], low, high, color=style.color, alpha=0.2, linewidth=0)
+  if apart:
+    mean, low, high = values.intervals(table[apart])
+    error = np.stack([mean - low, high - mean]) if has_band and len(table) > 1 else None
+    options = style.look(linestyle='none', markersize=8, capsize=3)
+    axes.errorbar(at[apart], mean, yerr=error, label=None if on_line else name, **options)
+  last = [*on_line, *apart][-1]
+  return End(name, float(at[last]), float(table[last].mean()), style.color)
+
+
+def _level(axes, name, table, style) -> End:
+  """The last value of a run as a level."""
+  mean = float(table.iloc[:, -1].mean())
+  axes.axhline(mean, color=style.color, linestyle=':', label=name)
+  return End(name, np.inf, mean, style.color)
+
+
+def violations(
+  frame: pd.DataFrame, x: str = 'round', colours: Mapping[str, str] | None = None, axes: Axes | None = None
+) -> Axes:
+  """How often what a node learns from its peers conflicts with its own data (FedH2L, Li et al., 2021, Eq. 9): client
+  updates since the last evaluation whose global gradient has a negative inner product with the local one, in per cent.
+
+  Arguments as of `curves`.
+
+  Raises:
+    ConfigError: if no run of the frame measures it.
+  """
+  if 'violated' not in set(frame.get('metric', ())):
+    raise ConfigError('the frame has no metric violated; give a run of fedh2l, which measures it')
+  axes = curves(frame, x, 'violated', colours, axes)
+  axes.set(ylabel='conflicting global gradients (%)', ylim=(-3, 103))
+  return axes

@@ -1,0 +1,120 @@
+"""Figures of results that are committed: of numbers by label, and of `results.read`."""
+
+from collections.abc import Mapping, Sequence
+
+import matplotlib.figure
+import numpy as np
+from matplotlib.axes import Axes
+
+from fedkd.analysis.figures.ends import MOST, End, name_runs
+from fedkd.analysis.figures.features import feature_map
+from fedkd.analysis.figures.panels import logarithmic, panel, within_per_cent
+from fedkd.analysis.figures.style import COLOURS, MARKERS, styles
+from fedkd.analysis.figures.values import below, note_of
+from fedkd.analysis.statistics import interval
+
+
+def lines(
+  values: Mapping,
+  x_label: str,
+  title: str = 'Test accuracy, mean over clients',
+  y_label: str = 'accuracy (%)',
+  axes: Axes | None = None,
+) -> Axes:
+  """Means over seeds as lines, intervals as bands; `values` is {label: (x [points], y [seeds, points])}."""
+  has_band = len(values) <= MOST
+  said = note_of(len(y) for _, y in values.values()) if has_band else 'means over seeds'
+  axes = panel(axes, title=title, xlabel=below(x_label, said), ylabel=y_label)
+  style, ends = styles(values), []
+  for label, (x, y) in values.items():
+    mean, low, high = np.array([interval(column) for column in np.asarray(y).T]).T
+    axes.plot(x, mean, markersize=4, markevery=max(1, len(x) // 10), label=label, **style[label].look())
+    if has_band:
+      axes.fill_between(x, low, high, color=style[label].color, alpha=0.2, linewidth=0)
+    ends.append(End(label, x[-1], mean[-1], style[label].color))
+  if '%' in y_label:
+    within_per_cent(axes)
+  name_runs(axes, ends)
+  return axes
+
+
+def bars(values: Mapping, title: str, y_label: str = 'accuracy (%)', axes: Axes | None = None) -> Axes:
+  """Means of [seeds] as bars, intervals as error bars; `values` is {label of a bar: [seeds]}."""
+  axes = panel(axes, title=title, ylabel=y_label)
+  style = styles(values)
+  for label, each in values.items():
+    mean, low, high = interval(each)
+    error = [[mean - low], [high - mean]]
+    axes.bar(label, mean, yerr=error, color=style[label].color, ecolor='0.3', capsize=3)
+  axes.tick_params(axis='x', labelrotation=30)
+  return axes
+
+
+def against_megabytes(panels: Mapping) -> matplotlib.figure.Figure:
+  """Accuracy over all megabytes sent and received, a panel per setting; methods that send nothing as a dashed level.
+
+  Args:
+    panels: {title: {label: (megabytes [seeds], accuracy [seeds])}}; a label looks the same in all of them.
+  """
+  style = styles(dict.fromkeys(label for points in panels.values() for label in points))
+  columns = min(3, len(panels))
+  rows = -(-len(panels) // columns)
+  figure = matplotlib.figure.Figure(figsize=(4 * columns + 1, 3.2 * rows + 1), layout='constrained')
+  drawn = {}
+  for place, (title, points) in enumerate(panels.items()):
+    axes = panel(figure.add_subplot(rows, columns, place + 1), title=title, xlabel='megabytes', ylabel='accuracy (%)')
+    axes.title.set_fontsize(9)
+    for label, (sent, accuracy) in points.items():
+      drawn[label] = _point(axes, style[label], sent.mean(), accuracy)
+    logarithmic(axes)
+  figure.legend(drawn.values(), drawn, loc='outside lower center', ncols=7, frameon=False, fontsize=8)
+  return figure
+
+
+def _point(axes, style, x, values):
+  """The mean of [seeds] and their interval at x, or at 0 as a level."""
+  mean, low, high = interval(values)
+  if x == 0:
+    return axes.axhline(mean, color=style.color, linestyle='--')
+  look = style.look(linestyle='none', capsize=2)
+  return axes.errorbar(x, mean, yerr=[[mean - low], [high - mean]], **look)
+
+
+def collaboration(result: dict, bounds: Mapping, axes: Axes | None = None) -> Axes:
+  """Accuracy of every model over the rounds of a result's last phase, its start as a dashed level (FedMD, Figure 2).
+
+  Args:
+    result: from `results.read`.
+    bounds: {label: result} whose final mean is drawn as a level.
+    axes: to draw in; None: new ones.
+  """
+  rows = [row for row in result['curve'] if row['phase'] == result['curve'][-1]['phase']]
+  accuracy = 100 * np.mean([row['accuracy_per_client'] for row in rows], 1)  # [evaluations, K], mean over seeds
+  title = f'{result["method"]}: {result["id"]} ({result["profile"]})'
+  axes = panel(axes, title=title, xlabel='round', ylabel='accuracy (%)')
+  for k, values in enumerate(accuracy.T):
+    name = result['config']['groups'][k]['model'] if len(result['config']['groups']) == accuracy.shape[1] else ''
+    colour, marker = COLOURS[k % len(COLOURS)], MARKERS[k % len(MARKERS)]
+    axes.plot([row['round'] for row in rows], values, color=colour, marker=marker, markersize=4, label=f'{k} {name}')
+  axes.axhline(accuracy[0].mean(), color='0.4', linestyle='--', label='mean at the start')
+  for label, other in bounds.items():
+    axes.axhline(100 * np.mean(other['per_seed']['final']), color='0.4', linestyle='-.', label=f'{label}, mean')
+  axes.legend(frameon=False, fontsize=7, ncols=2)
+  return axes
+
+
+def components(
+  points: Sequence, label, domain, titles: Sequence[str], domains: Sequence[str]
+) -> matplotlib.figure.Figure:
+  """Principal components of features, one panel per method (FedH2L, Li et al., 2021, Figure 1).
+
+  Args:
+    points: list of [N, 2], one per panel.
+    label, domain: int[N]; classes are colours, domains markers.
+    titles: of the panels.
+    domains: names.
+  """
+  figure = matplotlib.figure.Figure(figsize=(4.2 * len(points), 3.8), layout='constrained')
+  for axes, xy, title in zip(figure.subplots(1, len(points), squeeze=False)[0], points, titles, strict=True):
+    feature_map(np.asarray(xy), label, domain, domains, axes).set_title(title)
+  return figure

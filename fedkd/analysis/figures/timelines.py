@@ -1,0 +1,65 @@
+"""Who trains when."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+
+from fedkd.analysis.figures.panels import panel, whole_numbers
+from fedkd.errors import ConfigError
+from fedkd.plan import Plan
+from fedkd.types import Group
+
+
+def updates(plan: Plan, groups: Sequence[Group] | None = None) -> np.ndarray:
+  """The client updates of a plan, int[updates, 3]: client, the round after which it downloaded (-1: before all of
+  them), the round in which it uploads.
+
+  Clients are numbered as in the groups, or without them one group after the other.
+  """
+  found, first = [], 0
+  for g, table in enumerate(plan.participants):
+    round, slot = np.nonzero(table >= 0)
+    row = np.asarray(table)[round, slot]
+    ids = np.arange(row.max(initial=-1) + 1) + first if groups is None else np.asarray(groups[g].ids)
+    first += len(ids)
+    found.append(np.stack([ids[row], round], 1))
+  client, round = np.concatenate(found).T
+  order = np.lexsort((round, client))
+  client, round = client[order], round[order]
+  before = np.where(np.diff(client, prepend=-1) == 0, np.roll(round, 1), -1)
+  return np.stack([client, before, round], 1)
+
+
+def timeline(plan: Plan, groups: Sequence[Group] | None = None, axes: Axes | None = None) -> Axes:
+  """When every client trains: a bar per client update, from its download to its upload, which is a dot.
+
+  The colour says how many rounds lie between: with a plan of `stale=True`, the staleness of the model that is trained;
+  else the rounds that the client has missed, whose changes it downloads before it trains.
+
+  Args:
+    plan: of some rounds, such as `fedkd.plan.asynchronous(spread=1.0)([4, 4], 60)`.
+    groups: `federation.groups`, whose clients the plan is of, for their numbers.
+    axes: to draw in; None: new ones.
+
+  Raises:
+    ConfigError: if plan is not drawn, or has no client update.
+  """
+  if not isinstance(plan, Plan):
+    raise ConfigError('plan is not drawn; give its tables, such as fedkd.plan.asynchronous()([4, 4], 60)')
+  if not any(np.any(table >= 0) for table in plan.participants):
+    raise ConfigError('plan has no client update; give one of some rounds')
+  client, before, round = updates(plan, groups).T
+  axes = panel(axes, xlabel='round', ylabel='client')
+  ends = np.stack([np.stack([before + 0.5, client], 1), np.stack([round, client], 1)], 1)
+  bars = LineCollection(list(ends), cmap='viridis_r', array=round - before - 1, linewidths=5, capstyle='butt')
+  axes.add_collection(bars)
+  axes.plot(round, client, linestyle='none', marker='.', markersize=4, color='black')
+  said = 'staleness (rounds since the download)' if plan.stale else 'rounds missed since the last upload'
+  axes.figure.colorbar(bars, ax=axes, label=said)
+  axes.set(xlim=(-1, round.max() + 1), ylim=(-0.7, client.max() + 0.7))
+  for axis in (axes.xaxis, axes.yaxis):
+    whole_numbers(axis)
+  axes.grid(False)
+  return axes

@@ -1,0 +1,132 @@
+"""What figures show of a tidy frame: numbers by run, seed, round and client."""
+
+from collections.abc import Iterable
+
+import numpy as np
+import pandas as pd
+
+from fedkd.analysis import statistics
+from fedkd.analysis.tidy import ALL
+from fedkd.errors import ConfigError
+
+X = {
+  'round': 'round',
+  'updates': 'client updates',
+  'examples': 'examples trained on',
+  'megabytes': 'megabytes sent and received by all clients',
+  'seconds': 'seconds of training',
+}
+SHARES = ('accuracy', 'validation_accuracy', 'violated')  # metrics that begin so are shown in per cent
+
+
+def scale(metric: str) -> float:
+  """What a metric is multiplied by, to be shown."""
+  return 100.0 if metric.startswith(SHARES) else 1.0
+
+
+def label(metric: str) -> str:
+  """Of an axis."""
+  return metric.replace('_', ' ') + (' (%)' if metric.startswith(SHARES) else '')
+
+
+def of_metric(frame: pd.DataFrame, metric: str) -> pd.DataFrame:
+  """The lines of one metric in the last phase of every run.
+
+  Raises:
+    ConfigError: if there are none.
+  """
+  if frame.empty:
+    raise ConfigError('frame is empty; give that of runs or of a history with an evaluation')
+  phase = frame.groupby('run')['phase'].transform('max')
+  found = frame[(frame['metric'] == metric) & (frame['phase'] == phase)].dropna(subset='value')
+  if found.empty:
+    remedy = '; give fedkd.train test=(x, y)' if metric.startswith('accuracy') else ''
+    raise ConfigError(f'metric={metric!r} is not in the frame, which has {", ".join(_metrics(frame))}{remedy}')
+  return found
+
+
+def _metrics(frame) -> list:
+  return sorted(frame['metric'].unique())
+
+
+def series(frame: pd.DataFrame, metric: str) -> dict[str, pd.DataFrame]:
+  """{run: of all clients together, float[seeds, rounds]}, without rounds in which a seed has no value; a metric that
+  only single clients have is their mean. Errors as of `of_metric`."""
+  found = of_metric(frame, metric)
+  together = found[found['client'] == ALL]
+  found = found if together.empty else together
+  by_round = lambda one: one.pivot_table(index='seed', columns='round', values='value').dropna(axis=1)
+  return {str(run): by_round(one) for run, one in found.groupby('run', sort=False)}
+
+
+def horizontal(frame: pd.DataFrame, x: str) -> dict[str, pd.Series]:
+  """{run: x after each round, mean over seeds}.
+
+  Raises:
+    ConfigError: for an unknown x, or if the frame has no such metric.
+  """
+  if x not in X:
+    raise ConfigError(f'x={x!r} is none of {", ".join(X)}; give one of these')
+  if x == 'round':
+    rounds = frame.groupby('run', sort=False)['round'].unique()
+    return {run: pd.Series(np.sort(each), np.sort(each), float) for run, each in rounds.items()}
+  if x != 'megabytes':
+    return {run: table.mean() for run, table in series(frame, {'updates': 'turns'}.get(x, x)).items()}
+  up, down = series(frame, 'bytes_up'), series(frame, 'bytes_down')
+  return {run: (up[run] + down[run]).mean() / 1e6 for run in up}
+
+
+def rounds_apart(frame: pd.DataFrame, metric: str) -> dict[str, list]:
+  """{run: rounds that were evaluated on more test rows than others}: on all of them, at the end. None for a metric that
+  is not of test rows, such as a loss."""
+  none: dict[str, list] = {str(run): [] for run in frame['run'].unique()}
+  if not metric.startswith('accuracy'):
+    return none
+  found = of_metric(frame, metric)
+  least = found.groupby('run')['test_rows'].transform('min')
+  more = found[found['test_rows'] > least]
+  return none | {str(run): sorted(rounds) for run, rounds in more.groupby('run')['round'].unique().items()}
+
+
+def final(frame: pd.DataFrame, metric: str) -> dict[str, pd.Series]:
+  """{run: the last value, float[seeds]}; errors as of `of_metric`."""
+  return {run: table.iloc[:, -1] for run, table in series(frame, metric).items()}
+
+
+def final_of_clients(frame: pd.DataFrame, metric: str) -> dict[str, pd.DataFrame]:
+  """{run: the last value of every client, float[seeds, clients]}.
+
+  Raises:
+    ConfigError: if single clients have no such metric.
+  """
+  found = of_metric(frame, metric)
+  found = found[found['client'] != ALL]
+  if found.empty:
+    raise ConfigError(f'metric={metric!r} is in the frame of all clients together alone; give one of single clients')
+  last = found[found['round'] == found.groupby('run')['round'].transform('max')]
+  table = lambda one: one.pivot(index='seed', columns='client', values='value')
+  return {str(run): table(one) for run, one in last.groupby('run', sort=False)}
+
+
+def intervals(table: pd.DataFrame) -> np.ndarray:
+  """(mean, low, high) of every column, float[3, columns]: the interval over seeds that the tables print."""
+  return np.array([statistics.interval(table[column]) for column in table]).reshape(-1, 3).T
+
+
+def note(frame: pd.DataFrame) -> str:
+  """What the bands and bars of a figure are, for a label; '' where every run has one seed."""
+  return note_of(frame.groupby('run')['seed'].nunique())
+
+
+def note_of(counts: Iterable[int]) -> str:
+  """As `note`, of the numbers of seeds."""
+  seeds = sorted({int(count) for count in counts} - {1})
+  names = ['range' if count < 3 else '95 % interval' for count in seeds]
+  return ', '.join(f'{name} over {count} seeds' for name, count in zip(names, seeds, strict=True))
+
+
+def below(text: str, *notes: str) -> str:
+  """A label, and what is to be said of the figure below it, in one line if that is short."""
+  said = [one for one in notes if one]
+  lines = ['; '.join(said)] if sum(map(len, said)) < 50 else said
+  return '\n'.join(line for line in (text, *lines) if line)

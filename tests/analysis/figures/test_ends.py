@@ -1,0 +1,39 @@
+"""Names at the ends of lines."""
+
+import itertools
+
+import numpy as np
+from matplotlib.text import Annotation
+
+from fedkd.analysis.figures import curves
+from fedkd.analysis.figures.ends import spread
+
+
+def test_places_keep_their_gap_and_order_and_move_no_more_than_they_must():
+  wanted = np.array([0.5, 0.51, 0.9, 0.49])
+  places = spread(wanted, 0.1)
+  assert np.array_equal(np.argsort(places), np.argsort(wanted))
+  assert np.diff(np.sort(places)).min() >= 0.1 - 1e-12
+  np.testing.assert_allclose(places, [0.5, 0.6, 0.9, 0.4])
+  np.testing.assert_allclose(spread(np.array([0.1, 0.7]), 0.1), [0.1, 0.7])
+
+
+def test_more_than_eight_runs_are_named_at_their_ends_without_overlap(many):
+  for axes in (curves(many), curves(many, 'megabytes')):
+    assert axes.get_legend() is None
+    figure = axes.figure
+    figure.draw_without_rendering()
+    names = [one for one in axes.get_children() if isinstance(one, Annotation)]
+    assert len(names) == 11
+    boxes = [super(Annotation, one).get_window_extent() for one in names]
+    assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
+    assert min(box.x0 for box in boxes) > axes.get_window_extent().x1  # beside the lines
+    assert max(box.x1 for box in boxes) <= figure.bbox.x1  # and not cut off
+    assert min(box.y0 for box in boxes) >= 0
+
+
+def test_a_name_leads_to_the_last_value_of_its_run(many):
+  axes = curves(many)
+  ends = {one.get_text(): one.xy for one in axes.get_children() if isinstance(one, Annotation)}
+  lines = {one.get_label(): (one.get_xdata()[-1], one.get_ydata()[-1]) for one in axes.get_lines()}
+  assert ends == lines

@@ -1,0 +1,33 @@
+"""Feature maps."""
+
+import numpy as np
+import pytest
+
+from fedkd.analysis.figures import feature_map, principal
+from fedkd.errors import ConfigError
+
+FEATURES = np.random.default_rng(0).normal(size=(30, 5)) * [9, 4, 1, 1, 1]
+LABEL, DOMAIN = np.arange(30) % 3, np.arange(30) % 2
+
+
+def test_principal_components_are_those_of_the_covariance():
+  values, vectors = np.linalg.eigh(np.cov(FEATURES.T))
+  np.testing.assert_allclose(principal(FEATURES).var(0, ddof=1), values[::-1][:2])
+  along = (FEATURES - FEATURES.mean(0)) @ vectors[:, ::-1][:, :2]
+  np.testing.assert_allclose(np.abs(principal(FEATURES)), np.abs(along))
+
+
+def test_classes_are_colours_and_domains_markers():
+  axes = feature_map(FEATURES, LABEL, DOMAIN, ['north', 'south'])
+  dots = axes.collections
+  np.testing.assert_allclose(dots[1].get_offsets(), principal(FEATURES)[DOMAIN == 1])
+  assert dots[1].get_array().tolist() == LABEL[DOMAIN == 1].tolist()
+  assert [text.get_text() for text in axes.get_legend().get_texts()] == ['north', 'south']
+  assert feature_map(FEATURES, LABEL).get_legend() is None
+
+
+def test_labels_of_other_examples_are_refused():
+  with pytest.raises(ConfigError, match=r'label has shape \[29\] for 30 features'):
+    feature_map(FEATURES, LABEL[1:])
+  with pytest.raises(ConfigError, match=r'features has shape \[30\]; give an array \[N, d\]'):
+    feature_map(FEATURES[:, 0], LABEL)

@@ -1,0 +1,42 @@
+"""Gains over a reference."""
+
+import numpy as np
+import pytest
+
+from fedkd import analysis
+from fedkd.analysis.figures import gain
+from fedkd.errors import ConfigError
+
+
+def last(frame, run):
+  """[seeds, clients]."""
+  one = frame.query(f"run == '{run}' and metric == 'accuracy' and client >= 0 and round == 20")
+  return one.pivot(index='seed', columns='client', values='value').to_numpy()
+
+
+def test_gains_are_paired_over_seeds_per_client_and_per_architecture(frame):
+  gained = 100 * (last(frame, 'fedmd') - last(frame, 'private'))
+  per_architecture = gained.reshape(3, 2, 2).mean(2)
+  for axes, wanted in ((gain(frame), gained), (gain(frame, by='architecture'), per_architecture)):
+    (bars,) = (one for one in axes.containers if one.get_label() == 'fedmd')
+    marker, _, (error,) = bars.lines
+    np.testing.assert_allclose(marker.get_ydata(), wanted.mean(0))
+    for segment, column in zip(error.get_segments(), wanted.T, strict=True):
+      np.testing.assert_allclose(segment[:, 1], analysis.interval(column)[1:])
+    assert axes.get_ylabel() == 'accuracy, difference to private (points)'
+  assert [text.get_text() for text in axes.get_xticklabels()] == ['MLP 8', 'MLP 16']
+  assert axes.get_xlabel() == 'architecture\n95 % interval over 3 seeds'
+  assert list(gain(frame).get_xticks()) == [0, 1, 2, 3]
+
+
+def test_a_reference_that_is_not_there_and_runs_that_cannot_be_compared_are_told(frame, make):
+  with pytest.raises(ConfigError, match="reference='ind' is 0 runs of the frame; give one of private, fedhe, fedmd"):
+    gain(frame, 'ind')
+  with pytest.raises(ConfigError, match="by='group' is none of client, architecture"):
+    gain(frame, by='group')
+  with pytest.raises(ConfigError, match=r'no run can be compared with private \(it is alone\)'):
+    gain(frame[frame['run'] == 'private'])
+  other = make('fd', 0.5, 1, test_rows=(50, 50, 70))
+  with pytest.warns(UserWarning, match='not compared with private: fd: other test rows'):
+    axes = gain(analysis.tidy.concatenated([frame, other]))
+  assert {one.get_label() for one in axes.containers} == {'fedhe', 'fedmd'}
