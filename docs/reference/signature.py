@@ -8,8 +8,9 @@ from numpy.typing import ArrayLike
 
 from fedkd.checks import ranges
 
-# As it is formatted, a page long.
-ARRAYS = inspect.formatannotation(ArrayLike)
+# What is formatted a page long.
+ARRAYS = {inspect.formatannotation(kind): name for kind, name in (
+  (ArrayLike | None, 'ArrayLike | None'), (ArrayLike, 'ArrayLike'))}  # fmt: skip
 
 
 def signature(name: str, function: Callable) -> str:
@@ -57,7 +58,8 @@ def _range(annotation) -> str:
 
 def _type(annotation) -> str:
   text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-  text = text.replace(ARRAYS, 'ArrayLike')
+  for long, name in ARRAYS.items():
+    text = text.replace(long, name)
   text = re.sub(r'Annotated\[([^,\[\]]+), Range\([^)]*\)\]', r'\1', text.replace('typing.', ''))
   text = re.sub(r'\b(?:[a-z_]\w*\.)+(?=[A-Z])', '', text)  # modules of types
   text = re.sub(r'Optional\[([^\[\]]*)\]', r'\1 | None', text)
