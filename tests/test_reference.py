@@ -4,6 +4,7 @@ import base64
 import importlib
 import inspect
 import json
+import pathlib
 import re
 
 import jax
@@ -11,7 +12,7 @@ import pytest
 
 import fedkd
 import links
-from fedkd import ledger, methods, types
+from fedkd import analysis, ledger, methods, types
 from fedkd.config import choices, defaults
 from fedkd.config.trees import flatten, to_json
 from reference import api, cheat_sheet, config_fields, example, messages, method, notebooks
@@ -85,6 +86,14 @@ def test_the_index_by_task_has_a_sentence_for_all_that_its_modules_export():
   index = api.pages()['index']
   for name in ('fedkd.federation', 'fedkd.train', 'trimmed_mean', 'centred_clipping', 'fedhe', 'dirichlet'):
     assert re.search(rf'\[`{name.rpartition(".")[2]}`\]\(\S+\) \| \w.*\. \|', index), name
+
+
+def test_every_figure_is_in_the_gallery():
+  """But those of stored results."""
+  functions = {name: getattr(analysis, name) for name in analysis.__all__}
+  drawn = {name for name, function in functions.items() if 'axes' in inspect.signature(function).parameters}
+  images = {path.stem for path in (pathlib.Path(__file__).parents[1] / 'docs' / 'gallery').glob('*.png')}
+  assert drawn - {'collaboration'} == images
 
 
 def test_a_link_without_a_file_or_an_anchor_is_broken(tmp_path, monkeypatch):

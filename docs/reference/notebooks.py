@@ -15,6 +15,10 @@ from reference.markdown import first_sentence, flow, sentence
 
 MOVED = {'](../docs/': '](../', '](../RESULTS.md': '](../results.md'}  # links, seen from the copy
 CARD = '```{{grid-item-card}} {title}\n:link: {link}\n:link-type: {kind}\n{image}\n{text}\n```'
+FIGURES = (
+  'By functions of `fedkd.analysis`, of eight clients with two architectures and skewed labels that learn MNIST '
+  'digits, drawn by `docs/figures.py`; and of runs. Each links to the image in full size.'
+)
 GRID = '````{{grid}} 1 2 2 3\n:gutter: 3\n\n{}\n````'
 
 
@@ -72,12 +76,12 @@ def gallery(notebooks: list[Notebook], figures: pathlib.Path) -> str:
   """A page of cards: the notebooks, and the figures in a folder."""
   cards = [_card(one.title, one.name, 'doc', one.thumbnail, one.text) for one in notebooks]
   hidden = '\n'.join(one.name for one in notebooks)
-  images = sorted([*figures.glob('*.png'), *figures.parent.glob('*.png')])
+  images = [*sorted(figures.glob('*.png')), *sorted(figures.parent.glob('*.png'))]
   shown = [_figure(path, figures.parent) for path in images]
   return (
     '# Notebooks and figures\n\nNotebooks are shown with the outputs of their last run.\n\n'
     f'```{{toctree}}\n:hidden:\n\n{hidden}\n```\n\n{GRID.format(chr(10).join(cards))}\n\n'
-    '## Figures\n\nFigures of `fedkd.analysis` and of runs; each links to the image in full size.\n\n'
+    f'## Figures\n\n{FIGURES}\n\n'
     f'{GRID.format(chr(10).join(shown))}\n'
   )
 
@@ -91,5 +95,5 @@ def _figure(path, docs) -> str:
   """A card of an image; one that is called like a function of `fedkd.analysis` says what it does."""
   image, whole = f'../{path.relative_to(docs)}', f'../_images/{path.name}'  # where Sphinx puts it
   if path.stem in analysis.__all__:
-    return _card(f'analysis.{path.stem}', whole, 'url', image, first_sentence(getattr(analysis, path.stem).__doc__))
+    return _card(f'`{path.stem}`', whole, 'url', image, first_sentence(getattr(analysis, path.stem).__doc__))
   return _card(flow(path.stem.replace('-', ' ').replace('_', ' ').capitalize()), whole, 'url', image, '')
