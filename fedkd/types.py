@@ -51,7 +51,7 @@ class Data(NamedTuple):
 class Group(NamedTuple):
   """Clients of one architecture, stacked on axis 0 of their states."""
 
-  name: str
+  name: str  # of the architecture, as tables and figures print it
   model: Any  # a Flax linen module on raw examples, `models.base.Preprocessed`
   ids: np.ndarray  # int32[n], global client numbers
 
@@ -72,13 +72,10 @@ class Download(NamedTuple):
 
 
 class Masked(NamedTuple):
-  """A part of a message of which only the entries with `valid` are transmitted.
-
-  value: [*v, ...]; valid: bool[*v], a prefix of value's shape.
-  """
+  """A part of a message of which only the entries with `valid` are transmitted."""
 
   value: jax.Array  # [*v, ...]
-  valid: jax.Array  # bool[*v], which entries are sent
+  valid: jax.Array  # bool[*v], a prefix of value's shape: which entries are sent
 
 
 def is_masked(leaf: Any) -> bool:
@@ -87,10 +84,7 @@ def is_masked(leaf: Any) -> bool:
 
 
 class PeerMessages(NamedTuple):
-  """A router's message with one row per client; a receiver's own row is not counted as traffic.
-
-  value: [K, ...]; valid: bool[K], who has sent a message.
-  """
+  """A router's message with one row per client; a receiver's own row is not counted as traffic."""
 
   value: jax.Array  # [K, ...], by global client number
   valid: jax.Array  # bool[K], who has sent one

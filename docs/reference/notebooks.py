@@ -95,5 +95,5 @@ def _figure(path, docs) -> str:
   """A card of an image; one that is called like a function of `fedkd.analysis` says what it does."""
   image, whole = f'../{path.relative_to(docs)}', f'../_images/{path.name}'  # where Sphinx puts it
   if path.stem in analysis.__all__:
-    return _card(f'`{path.stem}`', whole, 'url', image, first_sentence(getattr(analysis, path.stem).__doc__))
+    return _card(path.stem, whole, 'url', image, first_sentence(getattr(analysis, path.stem).__doc__))
   return _card(flow(path.stem.replace('-', ' ').replace('_', ' ').capitalize()), whole, 'url', image, '')
