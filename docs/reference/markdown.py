@@ -28,9 +28,9 @@ def first_sentence(doc: str | None) -> str:
   return sentence(flow(paragraphs(doc)[0]))
 
 
-def sentence(text: str) -> str:
-  """The first of a paragraph."""
-  return re.split(r"(?<=\.)\s(?=[A-Z'`])", ' '.join(text.split()))[0]
+def sentence(text: str, count: int = 1) -> str:
+  """The first of a paragraph, or the first few."""
+  return ' '.join(re.split(r"(?<=\.)\s(?=[A-Z'`])", ' '.join(text.split()))[:count])
 
 
 def block(text: str) -> str:

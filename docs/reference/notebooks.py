@@ -27,7 +27,7 @@ class Notebook(NamedTuple):
 
   name: str
   title: str
-  text: str  # its first sentence
+  text: str  # its first two sentences
   thumbnail: str  # a file beside it, '' where no figure is stored
   code: str
 
@@ -54,7 +54,7 @@ def _copied(path, target) -> Notebook:
   image = next((data for cell in cells for data in _images(cell)), '')
   if image:
     _write(target / f'{path.stem}.png', base64.b64decode(image))
-  return Notebook(path.stem, title, sentence(first), f'{path.stem}.png' if image else '', code)
+  return Notebook(path.stem, title, sentence(first, 2), f'{path.stem}.png' if image else '', code)
 
 
 def _images(cell):
