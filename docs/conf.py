@@ -1,4 +1,4 @@
-"""Sphinx: `./launch/docs.sh`. Pages of methods and modules are made from their docstrings."""
+"""Sphinx: `./launch/docs.sh`. Pages of methods, modules and fields are made by `docs/reference/`."""
 
 import pathlib
 import sys
@@ -6,16 +6,21 @@ import sys
 DOCS = pathlib.Path(__file__).parent
 sys.path[:0] = [str(DOCS), str(DOCS.parent)]
 
-import reference  # noqa: E402
-
 import fedkd  # noqa: E402
+import reference  # noqa: E402
 
 project = 'fedkd'
 version = release = fedkd.__version__
-extensions = ['myst_parser']
-exclude_patterns = ['_build']
+extensions = ['myst_nb', 'sphinx_copybutton', 'sphinx_design']
+exclude_patterns = ['_build', 'jupyter_execute']  # what myst-nb leaves beside the first
 html_theme = 'furo'
 html_title = 'fedkd'
+html_static_path = ['static']
+html_css_files = ['site.css']
 myst_heading_anchors = 3
+nb_execution_mode = 'off'  # notebooks are shown with the outputs that are stored in them
+nb_merge_streams = True
+html_show_copyright = False
+smartquotes = False  # 'own' is a value to be typed
 
 reference.write(DOCS)

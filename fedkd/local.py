@@ -18,9 +18,9 @@ LossFn = Callable[[PyTree, PyTree, jax.Array, PyTree], tuple[jax.Array, tuple[Py
 class Learner(NamedTuple):
   """A model in training: `params`, `batch_stats` ({} without BatchNorm) and the optimizer's state."""
 
-  params: PyTree
-  batch_stats: PyTree
-  opt: PyTree
+  params: PyTree  # what is trained
+  batch_stats: PyTree  # statistics of BatchNorm, {} without
+  opt: PyTree  # the state of the optimizer
 
 
 def start(variables: dict, tx: optax.GradientTransformation) -> Learner:

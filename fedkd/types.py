@@ -2,6 +2,9 @@
 
 Everything is a NamedTuple of pure functions or of arrays. A method is written for ONE client and one
 server; `fedkd.round` maps it over the slots of each group and names no method.
+
+The documentation's cheat sheet (`docs/`, `api/cheat_sheet`) is made from this file: fields with their comments,
+arguments with their `Args:`.
 """
 
 from collections.abc import Sequence
@@ -22,10 +25,13 @@ class Pool(NamedTuple):
 
 
 class ExampleIndices(NamedTuple):
-  """A client's examples, or pooled ones: the first `size` entries of `index` are rows of the pool, the rest padding."""
+  """A client's examples, or pooled ones: the first `size` entries of `index` are rows of the pool, the rest padding.
 
-  index: jax.Array | np.ndarray  # type: ignore[assignment]  # int32[n_max]; hides tuple.index
-  size: jax.Array | np.ndarray  # int32[]
+  The field `index` hides the method of tuples.
+  """
+
+  index: jax.Array | np.ndarray  # type: ignore[assignment]  # int32[n_max], rows of the pool
+  size: jax.Array | np.ndarray  # int32[], how many entries of `index` are examples
   id: jax.Array | np.ndarray  # int32[], global number of the client; -1 for examples of no single client
 
 
@@ -35,9 +41,9 @@ class Data(NamedTuple):
   Held for a whole group, the leaves of `private` and `shared` have a leading axis [n].
   """
 
-  pool: Pool
-  private: ExampleIndices  # all examples of the client, those it shares last
-  everyone: ExampleIndices
+  pool: Pool  # all examples, of all clients
+  private: ExampleIndices  # all examples of the client, those it shares last; `private.id` is who it is
+  everyone: ExampleIndices  # those of all clients together, for centralised references only
   shared: ExampleIndices | None = None  # the examples it shares with everybody; None: nobody shares
   public: ExampleIndices | None = None  # what everybody has: a public set, or all shared examples; None: nothing
 
@@ -45,7 +51,7 @@ class Data(NamedTuple):
 class Group(NamedTuple):
   """Clients of one architecture, stacked on axis 0 of their states."""
 
-  name: str
+  name: str  # of the architecture, as tables and figures print it
   model: Any  # a Flax linen module on raw examples, `models.base.Preprocessed`
   ids: np.ndarray  # int32[n], global client numbers
 
@@ -61,18 +67,15 @@ class Download(NamedTuple):
   A client's step sees the same type with its own row.
   """
 
-  shared: PyTree = ()
-  own: PyTree = ()
+  shared: PyTree = ()  # the same for all clients of the group
+  own: PyTree = ()  # for one client; the server makes leaves [m, ...]
 
 
 class Masked(NamedTuple):
-  """A part of a message of which only the entries with `valid` are transmitted.
+  """A part of a message of which only the entries with `valid` are transmitted."""
 
-  value: [*v, ...]; valid: bool[*v], a prefix of value's shape.
-  """
-
-  value: jax.Array
-  valid: jax.Array
+  value: jax.Array  # [*v, ...]
+  valid: jax.Array  # bool[*v], a prefix of value's shape: which entries are sent
 
 
 def is_masked(leaf: Any) -> bool:
@@ -81,34 +84,35 @@ def is_masked(leaf: Any) -> bool:
 
 
 class PeerMessages(NamedTuple):
-  """A router's message with one row per client; a receiver's own row is not counted as traffic.
+  """A router's message with one row per client; a receiver's own row is not counted as traffic."""
 
-  value: [K, ...]; valid: bool[K], who has sent a message.
-  """
-
-  value: jax.Array
-  valid: jax.Array
+  value: jax.Array  # [K, ...], by global client number
+  valid: jax.Array  # bool[K], who has sent one
 
 
 class Known(NamedTuple):
   """A part of a message that its receiver has already, and that is not transmitted."""
 
-  value: PyTree
+  value: PyTree  # what the receiver has
 
 
 class State(NamedTuple):
   """What methods and servers keep between rounds. `inbox` (stale plans only) holds each client's last download."""
 
   client: tuple  # per group, leaves [n, ...]
-  server: PyTree
+  server: PyTree  # whatever the server's `init` returned
   inbox: tuple | None = None  # per group Download with leaves [n, ...]
 
 
 class ClientInit(Protocol):
   """(key, model, data, variables) -> the client's state; `()` is a valid one.
 
-  `variables` are the initial {'params', 'batch_stats'} of its architecture, or those an earlier phase left it with,
-  then with 'opt', the state of the optimizer that trained them (if one did).
+  Args:
+    key: the client's own, or the same for all where `Client.alike`.
+    model: its Flax module, on raw examples: `model.apply(variables, x, train)` gives (logits, out).
+    data: `Data`, its own view of all examples.
+    variables: the initial {'params', 'batch_stats'} of its architecture, or those an earlier phase left it with, then
+      with 'opt', the state of the optimizer that trained them (if one did).
   """
 
   def __call__(self, key: jax.Array, model: nn.Module, data: Data, variables: dict, /) -> PyTree: ...
@@ -119,6 +123,14 @@ class ClientStep(Protocol):
 
   `info` is a dict of scalars for the human reader (`loss` and `examples` are expected; NaN: this update has no such
   metric).
+
+  Args:
+    key: of this round and this client.
+    t: int32[], the round.
+    model: as of `ClientInit`.
+    state: the client's own, as it left it after its last update.
+    download: `Download`, what the server sent, with the client's own row of `own`.
+    data: as of `ClientInit`.
   """
 
   def __call__(
@@ -133,16 +145,20 @@ class Client(NamedTuple):
   instead of a key of the client's own.
   """
 
-  init: ClientInit
-  step: ClientStep
-  alike: bool = False
+  init: ClientInit  # makes a client's state
+  step: ClientStep  # one client update
+  alike: bool = False  # whether all clients get one key in `init`
 
 
 class ServerInit(Protocol):
-  """(key, groups, variables, data) -> the server's state.
+  """(key, groups, variables, data) -> the server's state. Called once: the place to check models and shapes
+  (ValueError).
 
-  `variables[g]` are group g's initial ones, without a client axis; `data[g]` has the axis [n]. Called once: the place
-  to check models and shapes (ValueError).
+  Args:
+    key: the server's own.
+    groups: a `Group` per architecture.
+    variables: per group the initial {'params', 'batch_stats'}, without a client axis.
+    data: per group `Data`, whose `private` and `shared` have the axis [n].
   """
 
   def __call__(
@@ -151,11 +167,17 @@ class ServerInit(Protocol):
 
 
 class ServerReceive(Protocol):
-  """(key, t, groups, state, uploads, ids, data) -> (state, info).
+  """(key, t, groups, state, uploads, ids, data) -> (state, info): the uploads of a round go into the state.
 
-  Per group `uploads[g]` has leaves [m, ...] and `ids[g]` int32[m] holds global client numbers, -1 for an empty slot,
-  whose upload is zeros; m may be 0. `groups` and `data` are those of `ServerInit`, except that `private` and `shared`
-  of `data` hold only the clients in memory where the others are on disk.
+  Args:
+    key: of this round.
+    t: int32[], the round.
+    groups: as of `ServerInit`.
+    state: the server's own.
+    uploads: per group what its clients returned, leaves [m, ...]; those of an empty slot are zeros. m may be 0.
+    ids: per group int32[m], global client numbers, -1 for an empty slot.
+    data: as of `ServerInit`, except that `private` and `shared` hold only the clients in memory where the others are
+      on disk.
   """
 
   def __call__(
@@ -172,7 +194,16 @@ class ServerReceive(Protocol):
 
 
 class ServerSend(Protocol):
-  """(key, t, groups, state, ids, data) -> a `Download` per group; arguments as of `ServerReceive`."""
+  """(key, t, groups, state, ids, data) -> a `Download` per group.
+
+  Args:
+    key: of this round.
+    t: int32[], the round.
+    groups: as of `ServerInit`.
+    state: the server's own.
+    ids: per group int32[m], who receives: global client numbers, -1 for an empty slot.
+    data: as of `ServerReceive`.
+  """
 
   def __call__(
     self,
@@ -193,10 +224,10 @@ class Server(NamedTuple):
   cannot work on older downloads, as they do under a stale plan.
   """
 
-  init: ServerInit
-  receive: ServerReceive
-  send: ServerSend
-  asks: bool = False
+  init: ServerInit  # makes the server's state
+  receive: ServerReceive  # takes the uploads of a round
+  send: ServerSend  # makes what clients download
+  asks: bool = False  # whether every upload answers the last download
 
 
 class Variables(Protocol):
@@ -257,8 +288,8 @@ class Method(NamedTuple):
 
   client: Client
   server: Server
-  variables: Variables
-  predict: Predict = apply_model
-  calibrate: Calibrate | None = None
-  deployed: Deployed = own_model
-  predictions: tuple[tuple[str, Predict], ...] = ()
+  variables: Variables  # (state, g) -> the models that the clients of group g would use now
+  predict: Predict = apply_model  # by what `accuracy` is measured
+  calibrate: Calibrate | None = None  # before an evaluation
+  deployed: Deployed = own_model  # (module, variables) that a client would use
+  predictions: tuple[tuple[str, Predict], ...] = ()  # further ways to predict, by name

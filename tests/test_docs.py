@@ -12,7 +12,8 @@ from fedkd.config import command_line
 
 ROOT = pathlib.Path(__file__).parents[1]
 WRITTEN = ('README.md', *sorted(str(p.relative_to(ROOT)) for p in (ROOT / 'docs').rglob('*.md')))
-PAGES = [page for page in WRITTEN if not page.startswith(('docs/_build', 'docs/api', 'docs/methods'))]
+MADE = tuple(f'docs/{folder}/' for folder in ('_build', 'api', 'jupyter_execute', 'methods', 'notebooks'))
+PAGES = [page for page in WRITTEN if not page.startswith(MADE)]
 # Pages that read a finished run: its workdir.
 NEEDS_RUN = {'docs/running/results.md': 'runs/first'}
 

@@ -37,6 +37,8 @@ def private(
 ) -> Method:
   """Every client trains alone on its own data.
 
+  Learned: every client's own model. Sent, averaged: nothing.
+
   Args:
     tx: optax optimizer.
     steps: mini-batches per round; or
@@ -57,7 +59,11 @@ def agg(
   keep_optimizer: bool = True,
   scope: Literal['everyone', 'public'] = 'everyone',
 ) -> Method:
-  """Every client's architecture, trained on more than its own data; arguments as in `private`, except `rows`, and
+  """Every client's architecture, trained on more than its own data.
+
+  Learned: every client's own model. Sent, averaged: nothing, as if the examples lay in one place.
+
+  Arguments as in `private`, except `rows`, and
 
   scope: 'everyone', the training data of all clients (FedMD's pooled training); or 'public', its own and the public
     rows (AGG in FedH2L's paper).
@@ -74,6 +80,10 @@ def public(
   batch: Positive = 50,
   keep_optimizer: bool = True,
 ) -> Method:
-  """Every client trains on the labelled public rows: the first phase of FedMD. Arguments as in `private`, except
-  `rows`."""
+  """Every client trains on the labelled public rows: the first phase of FedMD.
+
+  Learned: every client's own model. Sent, averaged: nothing, since everybody has the public rows.
+
+  Arguments as in `private`, except `rows`.
+  """
   return _alone(tx, local.Work(batch, steps, epochs), keep_optimizer, examples.public)
