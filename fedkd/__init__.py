@@ -11,13 +11,19 @@ The entry points: clients from arrays, a method on them, rounds.
   simulation.accuracy(state, x_test, y_test)
 """
 
-from fedkd import aggregate, codecs, ledger, losses, methods, models, optimizers, parts, plan, schedules, servers
-from fedkd.federation import Federation, federation
-from fedkd.history import History, restore
-from fedkd.round import Report
-from fedkd.simulation import Simulation, SimulationState, simulation
-from fedkd.training import train
-from fedkd.types import Client, Data, Download, Group, Masked, Method, Server
+import importlib
+import sys
+import types
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+  from fedkd import aggregate, codecs, ledger, losses, methods, models, optimizers, parts, plan, schedules, servers
+  from fedkd.federation import Federation, federation
+  from fedkd.history import History, restore
+  from fedkd.round import Report
+  from fedkd.simulation import Simulation, SimulationState, simulation
+  from fedkd.training import train
+  from fedkd.types import Client, Data, Download, Group, Masked, Method, Server
 
 __version__ = '0.1.0'
 
@@ -50,3 +56,39 @@ __all__ = [
   'simulation',
   'train',
 ]
+
+# What is no module of its own name; the other names of `__all__` are modules. A name is imported when it is first used,
+# so that the command line says its help, or refuses a name, without JAX.
+_WHERE = {
+  'federation': ('Federation', 'federation'),
+  'history': ('History', 'restore'),
+  'round': ('Report',),
+  'simulation': ('Simulation', 'SimulationState', 'simulation'),
+  'training': ('train',),
+  'types': ('Client', 'Data', 'Download', 'Group', 'Masked', 'Method', 'Server'),
+}
+_MODULE_OF = {name: module for module, names in _WHERE.items() for name in names}
+
+
+class _Door(types.ModuleType):
+  """Importing the file `fedkd.simulation` would bind its name here, which is that of the function inside."""
+
+  def __setattr__(self, name, value):
+    if not (name in _MODULE_OF and isinstance(value, types.ModuleType)):
+      super().__setattr__(name, value)
+
+
+def __getattr__(name):
+  if name not in __all__:
+    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+  module = importlib.import_module(f'{__name__}.{_MODULE_OF.get(name, name)}')
+  value = getattr(module, name) if name in _MODULE_OF else module
+  globals()[name] = value
+  return value
+
+
+def __dir__():
+  return sorted({*globals(), *__all__})
+
+
+sys.modules[__name__].__class__ = _Door

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from fedkd.checks import blame
+from fedkd.checks.kinds import what_is
 from fedkd.checks.returned import check_arrays
 from fedkd.errors import ConfigError
 from fedkd.types import PyTree
@@ -45,9 +46,13 @@ def as_rule(rule: AnyRule) -> Rule:
   The state of a plain rule is `()`.
 
   Raises:
-    ConfigError: by `update`, from shapes alone and before anything is compiled, if the rule raises or returns anything
-      but a tree like one of its rows. The message begins with the rule as 'module:name' and the line in it.
+    ConfigError: for what cannot be called, such as the name of a rule; by `update`, from shapes alone and before
+      anything is compiled, if the rule raises or returns anything but a tree like one of its rows. The message of
+      `update` begins with the rule as 'module:name' and the line in it.
   """
+  if not isinstance(rule, Rule) and not callable(rule):
+    remedy = 'fedkd.aggregate.mean, median or trimmed_mean, or a rule of your own'
+    raise ConfigError(f'rule is {what_is(rule)}; give a function: {remedy}')
   init, given = rule if isinstance(rule, Rule) else (_nothing, lambda rows, weight, state: (rule(rows, weight), state))
 
   def update(rows, weight, state):

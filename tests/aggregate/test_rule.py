@@ -6,9 +6,11 @@ import re
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
-from fedkd import aggregate
+from fedkd import aggregate, methods
+from fedkd.errors import ConfigError
 from helpers import assert_same_bits
 
 TREE = {'params': {'w': jnp.ones((3, 10, 5))}, 'bias': jnp.ones((3, 5))}
@@ -194,3 +196,10 @@ def test_results_have_the_dtype_of_the_rows():
   doubled = lambda rows, weight: aggregate.mean(rows.astype(jnp.float32), weight)
   tree, _ = aggregate.as_rule(doubled).update(ARRAY.astype(jnp.bfloat16), WEIGHT, ())
   assert tree.dtype == jnp.bfloat16
+
+
+@pytest.mark.parametrize('name', ['fedavg', 'fedhe', 'fedproto', 'heterofl', 'fd', 'scarlet'])
+def test_the_name_of_a_rule_is_refused_by_the_method(name):
+  with pytest.raises(ConfigError, match="rule is 'trimmed_mean', a str") as error:
+    getattr(methods, name)(optax.sgd(0.1), rule='trimmed_mean')
+  assert all(rule in str(error.value) for rule in aggregate.__all__)
