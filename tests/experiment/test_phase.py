@@ -190,7 +190,6 @@ def test_a_phase_without_rounds_is_refused(images):
   ('change', 'match'),
   [
     ({'data.public_share': 0.0}, r'no public rows; .* in a config data\.public or data\.public_share'),
-    ({'method.subset': 500}, 'subset=500 of '),
     ({'method.digest_loss': 'l1'}, "digest_loss='l1' is unknown"),
   ],
 )

@@ -150,6 +150,6 @@ def test_dry_run_prints_sizes_and_writes_nothing(command, tmp_path):
   out, err = process.communicate()
   assert process.returncode == 0, err
   assert '1,187 parameters' in out  # MLP: 144 * 8 + 8 + 8 * 3 + 3
-  assert '9 knowledge (0.0 kB) + 3 labels' in out
+  assert '9 knowledge (36 B) + 3 labels' in out
   assert '240 client updates' in out
   assert not (tmp_path / 'run').exists()

@@ -95,7 +95,6 @@ def test_one_client_hears_its_own_earlier_self():
     ({'inference': 'all'}, r"inference='all' is unknown; choose one of server, own"),
     ({'digest_epochs': 0}, r"digest_epochs=0 leaves the server's models untrained; set inference='own'"),
     ({'temperature': 0.0}, r'temperature=0.0 must be a number above 0'),
-    ({'subset': 9}, r'subset=9 of 8 public rows'),
   ],
 )
 def test_refusals(wrong, message):
