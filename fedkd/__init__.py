@@ -22,6 +22,7 @@ if TYPE_CHECKING:
   from fedkd.history import History, restore
   from fedkd.round import Report
   from fedkd.simulation import Simulation, SimulationState, simulation
+  from fedkd.sweep.study import sweep
   from fedkd.training import train
   from fedkd.types import Client, Data, Download, Group, Masked, Method, Server
 
@@ -54,6 +55,7 @@ __all__ = [
   'schedules',
   'servers',
   'simulation',
+  'sweep',
   'train',
 ]
 
@@ -64,6 +66,7 @@ _WHERE = {
   'history': ('History', 'restore'),
   'round': ('Report',),
   'simulation': ('Simulation', 'SimulationState', 'simulation'),
+  'sweep': ('sweep',),
   'training': ('train',),
   'types': ('Client', 'Data', 'Download', 'Group', 'Masked', 'Method', 'Server'),
 }

@@ -16,6 +16,8 @@ RANGES = {
   'early_stop.patience': Positive,
   'early_stop.min_delta': Share,
   'seeds': tuple[Seed, ...],
+  'model_seed': Seed | None,
+  'data.seed': Seed | None,
   'data.size': Annotated[int, Range(least=0, most=4096)],
   'data.clients': Annotated[int, Range(least=1, most=10**7)],
   'data.limit': Annotated[float, Range(above=0)],
@@ -66,6 +68,7 @@ def default() -> ConfigDict:
   config.initial = 'equal'
   config.init_from = ''  # RUN@PHASE: warm start from the models after phase PHASE of the neighbouring run RUN
   config.seeds = (0,)  # each with its own split, initial weights and batches
+  config.model_seed = config_dict.placeholder(int)  # of the initial weights of all seeds; None: each seed's own
 
   config.data = ConfigDict()
   config.data.name = 'mnist_5k'  # or rotated_mnist_5k, rotated_mnist, a TFDS name, npz:FILE, folder:DIR, domains:DIR
@@ -79,6 +82,7 @@ def default() -> ConfigDict:
   config.data.rows = 0  # training images to use, a random choice; 0: all
   config.data.public = ''  # a second data set, public to all clients
   config.data.public_rows = 0  # images of the public set to use; 0: all
+  config.data.seed = config_dict.placeholder(int)  # of the split of all seeds; None: each seed's own
   # Who owns which rows: `fedkd.config.partition(NAME, ...)` with one of `fedkd.data.splits`, or its name alone.
   config.data.partition = function('iid')
   config.data.merge_test = False  # whether the official test rows are dealt out too, for data.test_share to cut

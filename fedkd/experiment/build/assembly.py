@@ -64,7 +64,7 @@ def build(config, beside='.', dry=False, evaluate=None) -> Experiment:
   groups = make_groups(config, source)
   made = [make_method(block, config, groups) for block in blocks]
   check_batches(blocks, source)
-  splits = [make_split(config, source, seed) for seed in config.seeds]
+  splits = _splits(config, source)
   stops = [make_early_stop(block, p == len(config.before), config, source, splits) for p, block in enumerate(blocks)]
   example = jax.ShapeDtypeStruct(source.train_image.shape[1:], source.train_image.dtype)
   # Programs that run once need not be fast, and LLVM takes seconds per architecture to optimise them.
@@ -81,7 +81,9 @@ def build(config, beside='.', dry=False, evaluate=None) -> Experiment:
   if config.init_from and not dry:
     variables = warm_start.read(config, pathlib.Path(beside), variables)
   elif not dry:
-    variables = _with_weights(configs.entries(config), initial_variables(initial, config.seeds))
+    variables = _with_weights(
+      configs.entries(config), initial_variables(initial, _fixed(config.model_seed, config.seeds))
+    )
   federation = sharding.replicate(federate(source, splits, groups, mesh), None if dry else mesh)
   watched = evaluated(config) if evaluate is None else evaluate
   options = ExecutionOptions(config.seed_axis, config.chunk, config.eval_every, config.eval_batch)
@@ -108,6 +110,18 @@ def build(config, beside='.', dry=False, evaluate=None) -> Experiment:
     check_states(one.saved, config.data.clients)
   learned = federation, watched, variables, tuple(phases), tuple(stops), decay
   return Experiment(config, source, splits, groups, *learned)
+
+
+def _fixed(seed, seeds) -> tuple:
+  """What draws one thing in each of the seeds: one number for all of them, or, where it is None, their own."""
+  return tuple(seeds) if seed is None else (seed,) * len(seeds)
+
+
+def _splits(config, source) -> list:
+  """The split of each of the seeds."""
+  drawn = _fixed(config.data.seed, config.seeds)
+  made = {seed: make_split(config, source, seed) for seed in dict.fromkeys(drawn)}
+  return [made[seed] for seed in drawn]
 
 
 def initialisers(groups, example, compiler_options=None, initial='equal') -> tuple:
