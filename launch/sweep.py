@@ -73,7 +73,7 @@ def main(argv: Sequence[str]) -> None:
       launcher=_LAUNCHER.value,
       slurm=slurm_parameters(_SLURM.value),
     )
-    print(found.table.drop(columns=['point', 'number', 'failed']).to_string(index=False))
+    print(found.table.drop(columns=['point', 'number', 'rounds', 'failed']).to_string(index=False))
     if found.best and found.best.get('test'):
       accuracy = ' '.join(f'{100 * a:.2f}' for a in found.best['test'])
       print(f'best by validation: {found.best["point"]}; test accuracy with seeds of its own: {accuracy} %')

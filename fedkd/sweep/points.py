@@ -3,7 +3,7 @@
 import copy
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -35,14 +35,9 @@ def with_values(config: ConfigDict, values: Mapping[str, Any]) -> ConfigDict:
   return made
 
 
-def names(points: Iterable[Mapping[str, Any]]) -> list[str]:
-  """A readable name for each point, which is also the name of a directory: the last words of the fields, with values."""
-  points = list(points)
-  return [name_of(point) for point in points]
-
-
 def name_of(point: Mapping[str, Any]) -> str:
-  """`alpha=0.1,learning_rate=0.001`: the last word of every field, its whole name where two end alike."""
+  """The name of a point, and of its directory: `alpha=0.1,learning_rate=0.001`, the last word of every field, its whole
+  name where two end alike."""
   last = [field.rpartition('.')[2] for field in point]
   short = {field: word if last.count(word) == 1 else field for field, word in zip(point, last, strict=True)}
   whole = ','.join(f'{short[field]}={_text(value)}' for field, value in point.items())

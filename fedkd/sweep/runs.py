@@ -40,27 +40,29 @@ def prepare(config: ConfigDict, out: pathlib.Path, point: str, seed: int) -> Run
 
 
 def outcome(run: Run) -> dict[str, Any] | None:
-  """{'validation', 'test', 'worst', 'seconds', 'commit'} of a run that has trained its rounds, accuracies as fractions
-  and `validation` the mean over clients at the end; None of one that has not.
+  """{'validation', 'test', 'worst'} of a run that has trained its rounds: accuracies as fractions, the first two means
+  over clients; None of one that has not.
 
   Raises:
     ConfigError: if it was not evaluated on held-out rows.
   """
-  if not (run.workdir / 'summary.json').exists():
+  if not _has_trained(run):
     return None
-  try:
-    summary = results.summary(run.workdir)
-  except ConfigError:  # damaged: the run repairs it
-    return None
-  if summary['rounds'] != run.rounds:
-    return None
-  last = files.read(run.workdir / 'metrics.jsonl')[-1]
+  rows = files.read(run.workdir / 'metrics.jsonl')
+  last = [row for row in rows if row['phase'] == rows[-1]['phase'] and row['round'] == run.rounds][-1]
   if 'validation_accuracy' not in last:
     raise ConfigError(f'{run.workdir} was not evaluated on held-out rows; set data.validation above 0')
   return {
     'validation': float(last['validation_accuracy'][0]),
-    'test': summary['final'][0],
-    'worst': summary['worst_client'][0],
-    'seconds': summary['seconds'],
-    'commit': summary.get('commit', '') + '+' * bool(summary.get('dirty')),
+    'test': float(last['accuracy'][0]),
+    'worst': float(last['accuracy_worst'][0]),
   }
+
+
+def _has_trained(run) -> bool:
+  """Whether a run was finished after its rounds; it may be training further ones, of successive halving."""
+  try:
+    begun = files.read_sealed(run.workdir / 'config.json')['rounds']
+    return begun > run.rounds or results.summary(run.workdir)['rounds'] == run.rounds
+  except ConfigError:  # not finished, or damaged, which the run repairs
+    return False

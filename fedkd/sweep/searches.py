@@ -19,6 +19,22 @@ SEARCHES = ('grid', 'random', 'tpe', 'halving')
 REDUCTION = 3  # one point in so many goes on, with so many times the rounds
 
 
+def check(search: str, count: int | None) -> None:
+  """Checks the name of a search and its number of points.
+
+  Raises:
+    ConfigError: for an unknown search, one without a number of points, or Optuna missing.
+  """
+  if search not in SEARCHES:
+    raise ConfigError(f'search={search!r} is unknown; choose one of {", ".join(SEARCHES)}')
+  if search == 'grid' and count is not None:
+    raise ConfigError(f'points={count} is for search=random, tpe or halving; a grid has all its points')
+  if search != 'grid':
+    if count is None or count < 1:
+      raise ConfigError(f'search={search} needs points={count} to be at least 1; give --points=20')
+    _optuna()
+
+
 def make(search: str, axes: Sequence[Axis], count: int | None, rounds: int, batch: int, out: pathlib.Path) -> Search:
   """A search by name.
 
@@ -29,18 +45,10 @@ def make(search: str, axes: Sequence[Axis], count: int | None, rounds: int, batc
     rounds: of the config.
     batch: points that TPE proposes at once, before it knows their scores.
     out: the directory of the sweep, for the journal.
-
-  Raises:
-    ConfigError: for an unknown search, one without a number of points, or Optuna missing.
   """
-  if search not in SEARCHES:
-    raise ConfigError(f'search={search!r} is unknown; choose one of {", ".join(SEARCHES)}')
   if search == 'grid':
-    if count is not None:
-      raise ConfigError(f'points={count} is for search=random, tpe or halving; a grid has all its points')
     return _grid(axes)
-  if count is None or count < 1:
-    raise ConfigError(f'search={search} needs points, at least one; give --points=20')
+  count = count or 1
   study = _study(out)
   if search == 'halving':
     return _halving(study, axes, count, rounds)

@@ -1,5 +1,6 @@
 """A sweep from its config and grid to its table: the only place that knows all of its parts."""
 
+import contextlib
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -82,6 +83,7 @@ def sweep(
   config = configs.migrate(config)
   axes, test_seeds = grids.parse(grid), _test_seeds(seeds, test_seeds)
   _check(config, seeds, axes)
+  searches.check(search, points)
   executor = _executor(launcher, jobs, out, slurm or {})
   files.make(out, 'out')
   with lock.held(out):
@@ -156,32 +158,21 @@ def _executor(launcher, jobs, out, slurm):
 
 
 def _searched(parts, proposals) -> tuple:
-  """({number: (point, outcomes, reason)}, the number of the best), after all rungs of a search."""
-  found: dict[int, tuple] = {}
-  try:
-    rung = next(proposals)
+  """({number: Tried}, the number of the best or None), after all rungs of a search."""
+  found: dict[int, table.Tried] = {}
+  scores = None
+  with contextlib.suppress(StopIteration):
     while True:
-      scores = {}
-      for n, one in _run_points(parts, *rung).items():
-        found[n] = one
-        scores[n] = None if one[2] else table.score(one[1])
-      last = scores  # of halving the longest runs, among which the best is
-      rung = proposals.send(scores)
-  except StopIteration:
-    last = (
-      {n: s for n, s in last.items() if s is not None}
-      if len(last) < len(found) and _is_rung(found)
-      else {n: table.score(one[1]) for n, one in found.items() if not one[2]}
-    )
-  return found, max(last, key=lambda n: (last[n], -n), default=None)
-
-
-def _is_rung(found) -> bool:
-  return len({one[3] for one in found.values()}) > 1
+      ran = _run_points(parts, *proposals.send(scores))
+      found |= ran
+      scores = {n: None if one.reason else table.score(one.outcomes) for n, one in ran.items()}
+  longest = max(one.rounds for one in found.values())
+  whole = {n: table.score(one.outcomes) for n, one in found.items() if one.rounds == longest and not one.reason}
+  return found, max(whole, key=lambda n: (whole[n], -n), default=None)
 
 
 def _run_points(parts, proposed, rounds) -> dict:
-  """{number: (point, outcomes, reason or '', rounds)} of points that are run, with all seeds."""
+  """{number: Tried} of points that are run, with all seeds."""
   made: dict[int, list] = {}
   reasons: dict[int, str] = {}
   for n, point in proposed.items():
@@ -197,7 +188,7 @@ def _run_points(parts, proposed, rounds) -> dict:
   for n, point in proposed.items():
     reason = reasons.get(n) or next((f'{r.workdir.name}: {told[r]}' for r in made[n] if r in told), '')
     done = [one for run in made[n] if run not in told and (one := runs.outcome(run))]
-    out[n] = point, done, reason, rounds
+    out[n] = table.Tried(point, done, reason, rounds or parts.config.rounds)
   return out
 
 
@@ -213,8 +204,9 @@ def _run_all(parts, wanted) -> dict:
     parts.progress.done(run, said, None if 'reason' in said else runs.outcome(run))
 
   if waiting:
-    if reason := parts.executor.check(waiting[0]):
-      parts.progress.say(f'{waiting[0].label}: {reason}')
+    reason = parts.executor.check(waiting[0])
+    if reason and len(waiting) == len(wanted):
+      raise ConfigError(f'{waiting[0].label}: {reason}')
     parts.executor.run(waiting, parts.code, done)
   return told
 
@@ -223,7 +215,7 @@ def _tested(parts, found, best, test_seeds) -> dict | None:
   """The best point with seeds that did not choose it."""
   if best is None:
     return None
-  point, outcomes, _, _ = found[best]
+  point, outcomes = found[best].point, found[best].outcomes
   said = {'point': named.name_of(point), 'values': configs.to_json(dict(point)), 'seeds': list(parts.seeds)}
   said['validation'] = table.score(outcomes)
   if not test_seeds:
@@ -242,8 +234,7 @@ def _write(out, found, best, axes) -> pd.DataFrame:
   from fedkd import analysis
   from fedkd.analysis.figures import of_sweep
 
-  given = {n: one[0] for n, one in found.items()}
-  frame = table.of(given, {n: one[1] for n, one in found.items()}, {n: one[2] for n, one in found.items()})
+  frame = table.of(found)
   files.write(out / 'table.csv', frame.to_csv(index=False).encode())
   shown = frame.drop(columns=['point', 'number'])
   files.write(out / 'table.md', (analysis.markdown(shown) + '\n').encode())

@@ -25,7 +25,7 @@ def save_all(frame: pd.DataFrame, fields: list[str], folder: pathlib.Path) -> No
     return
   save(budget(frame), folder / 'budget.png')
   if len(fields) > 1:
-    save(heat_map(frame, *fields[:2]), folder / 'heat.png')
+    save(heat_map(frame, fields[0], fields[1]), folder / 'heat.png')
     save(parallel(frame, fields), folder / 'parallel.png')
 
 
