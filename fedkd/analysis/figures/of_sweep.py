@@ -57,7 +57,7 @@ def parallel(frame: pd.DataFrame, fields: list[str], axes: Axes | None = None) -
     axes.plot(line, color=colour(norm(value)), alpha=0.8)
   for x, field in enumerate([*fields, SCORE]):
     known = frame[field].drop_duplicates()
-    ends = known if len(known) <= 6 else known[known.isin([known.min(), known.max()])]
+    ends = known if len(known) <= 6 and field != SCORE else known[known.isin([known.min(), known.max()])]
     for value, place in zip(frame[field], _place(frame[field]), strict=True):
       if value in set(ends):
         ends = ends[ends != value]
