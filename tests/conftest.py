@@ -5,7 +5,7 @@ import importlib.metadata
 import os
 import pathlib
 
-os.environ['JAX_PLATFORMS'] = 'cpu'
+os.environ['JAX_PLATFORMS'] = os.environ.get('FEDKD_TEST_PLATFORM', 'cpu')
 # Compilation is the test budget; the laws hold at any optimisation level.
 CHEAP = '--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true'
 CHEAP += ' --xla_cpu_parallel_codegen_split_count=1 --xla_cpu_opt_preset=CPU_OPT_PRESET_FAST_COMPILE'
