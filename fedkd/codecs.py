@@ -89,7 +89,7 @@ def _rounded(dtype) -> Codec:
 def round_to(dtype: jnp.dtype, x: jax.Array) -> jax.Array:
   """The numbers of `dtype` next to float32s within its range, as float32.
 
-  XLA for GPUs takes a conversion to a narrower type and back out of a program, and would leave the numbers as they were.
+  XLA for GPUs takes a conversion to a narrower type and back out of a program, which leaves the numbers as they are.
   It keeps `reduce_precision`, which turns subnormal numbers into zeros: those are multiples of the smallest.
   """
   info = jnp.finfo(dtype)

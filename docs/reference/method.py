@@ -4,9 +4,10 @@ import inspect
 import re
 
 from fedkd import methods
+from fedkd.config.meanings import paragraphs
 from reference import deviations as stated
 from reference import example, messages, results
-from reference.markdown import flow, markdown, paragraphs, table
+from reference.markdown import flow, markdown, table
 from reference.notebooks import Notebook, links
 from reference.signature import signature
 

@@ -4,7 +4,6 @@ import json
 import pathlib
 import sys
 import tempfile
-from collections.abc import Sequence
 
 import jax
 
