@@ -13,7 +13,6 @@ from fedkd.config.meanings import arguments, of_fields
 from fedkd.config.migrate import migrate
 from fedkd.config.trees import to_json
 
-
 WIDTH = 120  # of a line, in characters
 COLUMN = 44  # where what a field means begins
 
