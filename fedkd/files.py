@@ -10,6 +10,7 @@ import errno
 import hashlib
 import json
 import os
+import pathlib
 import re
 import sys
 from typing import NamedTuple
@@ -201,6 +202,17 @@ def cut(path, count) -> str:
     lines.append(text + '\n')
   write(path, ''.join(lines).encode())
   return after
+
+
+def runs_below(folder) -> list:
+  """The run directories (that hold a config.json) at or below a folder, sorted; nothing inside of a run is looked at."""
+  found = []
+  for place, folders, names in os.walk(folder):
+    if 'config.json' in names:
+      found.append(pathlib.Path(place))
+      folders.clear()
+    folders.sort()
+  return found
 
 
 def make(folder, field='workdir'):

@@ -1,0 +1,90 @@
+"""The figures of a report, as SVG that takes the colours of the page around it."""
+
+import functools
+import io
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import matplotlib
+from matplotlib.axes import Axes
+
+from fedkd import analysis
+from fedkd.analysis.figures.panels import blank
+from fedkd.analysis.figures.values import final_of_clients
+from fedkd.report.chosen import Runs
+from fedkd.report.tables import MOST_CLIENTS
+
+SIZE = (5.4, 3.8)  # inches: text stays legible where a phone shows it
+OPTIONS = {'svg.fonttype': 'none', 'text.parse_math': False, 'font.size': 11}  # $ in a name is no mathematics
+# Colours of the page; the others are its variables, which have another value where the page is dark.
+OF_PAGE = {'#000000': 'currentColor', '#ffffff': 'var(--paper)'}
+HIDDEN = re.compile(r'<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->', re.DOTALL)
+
+
+class Drawing(NamedTuple):
+  """A figure and what it shows."""
+
+  title: str
+  svg: str
+  caption: str
+
+
+def every(runs: Runs) -> list[Drawing]:
+  """All figures that the runs allow: over rounds and megabytes, what clients gain, and the worst client."""
+  with matplotlib.rc_context(OPTIONS), warnings.catch_warnings():
+    warnings.simplefilter('ignore')  # of names that have no glyph: the browser has its own fonts
+    return [Drawing(title, _svg(draw, f'f{i}', title), said) for i, (title, draw, said) in enumerate(_wanted(runs))]
+
+
+def _wanted(runs) -> Iterator[tuple[str, Callable, str]]:
+  """(title, function that draws in axes, caption)."""
+  frame, colours = runs.frame, analysis.colours(runs.frame)
+  draw = functools.partial
+  yield (
+    'Accuracy over rounds',
+    draw(analysis.curves, frame, colours=colours),
+    'Mean over clients and seeds; bands are intervals over seeds.',
+  )
+  if any(frame['metric'] == 'bytes_up'):
+    yield (
+      'Accuracy against megabytes',
+      draw(analysis.pareto, frame, colours=colours),
+      'At the end; all that clients sent and received.',
+    )
+  clients = final_of_clients(frame, 'accuracy')[runs.base].shape[1]
+  if len(runs.paths) > 1:
+    gain = draw(analysis.gain, frame, runs.base, colours=colours)
+    if clients <= MOST_CLIENTS:
+      yield 'Gain of each client', gain, f'Over {runs.base}, paired over seeds; above 0 a client is better off.'
+    yield (
+      'Gain of each architecture',
+      draw(gain, by='architecture'),
+      f'Over {runs.base}, mean over the clients of each architecture.',
+    )
+  yield 'Worst client', draw(analysis.worst, frame, colours=colours), 'At the end, beside the mean over clients.'
+
+
+def _svg(draw: Callable, prefix: str, title: str) -> str:
+  """SVG to be placed in a page: no size of its own, names that no other figure has, and the page's colours."""
+  axes: Axes = blank(*SIZE)
+  draw(axes=axes)
+  made, figure = io.StringIO(), axes.get_figure(root=True)
+  figure.savefig(made, format='svg', transparent=True, metadata={'Date': None, 'Creator': None})  # type: ignore[union-attr]
+  text = HIDDEN.sub('', made.getvalue())
+  text = re.sub(r'<svg [^>]*viewBox="([^"]*)"[^>]*>', rf'<svg viewBox="\1" role="img" aria-label="{title}">', text)
+  text = text[text.index('<svg') :].replace('xlink:href', 'href')
+  text = re.sub(r'\b(id="|href="#|url\(#)', rf'\1{prefix}-', text)
+  return re.sub(r'style="[^"]*"', lambda style: _of_page(style[0]), text)
+
+
+def _of_page(style: str) -> str:
+  """A style with the colours and the font of the page."""
+  style = re.sub(r"(?<=px )'DejaVu Sans'[^;\"]*", 'var(--sans)', style)
+  return re.sub('#[0-9a-f]{6}', lambda found: OF_PAGE.get(found[0], f'var(--c{found[0][1:]})'), style)
+
+
+def variables(text: str) -> list[str]:
+  """The colours that a text has as variables, as '#RRGGBB'."""
+  return [f'#{digits}' for digits in sorted(set(re.findall(r'var\(--c([0-9a-f]{6})\)', text)))]

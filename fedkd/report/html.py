@@ -1,0 +1,46 @@
+"""A report as one page of HTML, which needs no other file and no network.
+
+Everything that comes from runs, such as names and configs, is escaped by Jinja; the figures escape it themselves.
+"""
+
+import pathlib
+
+import fedkd
+from fedkd.analysis.figures.style import colours
+from fedkd.errors import ConfigError
+from fedkd.report import drawings, themes
+from fedkd.report.content import Content
+from fedkd.report.rerun import report_command
+
+TEMPLATES = pathlib.Path(__file__).parent / 'templates'
+
+
+def text(content: Content) -> str:
+  """The page.
+
+  Raises:
+    ConfigError: if jinja2 is missing.
+  """
+  try:
+    import jinja2
+  except ImportError as error:
+    raise ConfigError(
+      "format='html' needs jinja2, which is not installed; pip install 'fedkd[report]', or choose format='md'"
+    ) from error
+  loader = jinja2.FileSystemLoader(TEMPLATES)
+  environment = jinja2.Environment(
+    loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+  )
+  drawn = drawings.every(content.runs)
+  of_run = {run: colour.lower() for run, colour in colours(content.runs.frame).items()}
+  used = {*drawings.variables(' '.join(drawing.svg for drawing in drawn)), *of_run.values()}
+  return environment.get_template('page.html').render(
+    content=content,
+    drawings=drawn,
+    colour_of=of_run,
+    light={colour[1:]: colour for colour in sorted(used)},
+    dark={colour[1:]: themes.on_dark(colour) for colour in sorted(used)},
+    papers=(themes.LIGHT, themes.DARK),
+    command=report_command(content.reruns),
+    version=fedkd.__version__,
+  )
