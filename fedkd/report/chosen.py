@@ -11,6 +11,7 @@ import pandas as pd
 
 from fedkd import analysis, files
 from fedkd.analysis import compare, results, tidy
+from fedkd.analysis.figures import values
 from fedkd.errors import ConfigError
 
 
@@ -70,10 +71,20 @@ def _finished(directories) -> tuple[list, list]:
 def _reference(paths, frame, reference) -> str:
   """The label of the run that the others are compared with."""
   if reference is None:
-    methods = frame.drop_duplicates('run').set_index('run')['method']
-    return next((label for label in paths if methods[label] == 'private'), next(iter(paths)))
+    return _usual_reference(paths, frame)
   of_path = [label for label, path in paths.items() if path == pathlib.Path(reference).absolute()]
   return of_path[0] if of_path else tidy.reference_run(frame, str(reference))
+
+
+def _usual_reference(paths, frame) -> str:
+  """The run of Private, or else any, with which the most runs can be compared; the first of several."""
+  last = values.of_metric(frame, 'accuracy').query('client >= 0')
+  last = last[last['round'] == last.groupby('run')['round'].transform('max')]
+  private = set(last.loc[last['method'] == 'private', 'run'])
+  candidates = [label for label in paths if label in private] or list(paths)
+  if len(candidates) == 1:
+    return candidates[0]
+  return max(candidates, key=lambda base: sum(not tidy.why_apart(last, run, base) for run in paths))
 
 
 def _compared(found: Runs) -> Runs:

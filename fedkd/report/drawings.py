@@ -3,6 +3,7 @@
 import functools
 import io
 import re
+import textwrap
 import warnings
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -16,7 +17,8 @@ from fedkd.analysis.figures.values import final_of_clients
 from fedkd.report.chosen import Runs
 from fedkd.report.tables import MOST_CLIENTS
 
-SIZE = (5.4, 3.8)  # inches: text stays legible where a phone shows it
+SIZE = (4.8, 3.9)  # inches: text stays legible where a phone shows it
+LETTERS = 34, 52  # that fit beside a vertical axis, and in a line of the legend
 OPTIONS = {'svg.fonttype': 'none', 'text.parse_math': False, 'font.size': 11}  # $ in a name is no mathematics
 # Colours of the page; the others are its variables, which have another value where the page is dark.
 OF_PAGE = {'#000000': 'currentColor', '#ffffff': 'var(--paper)'}
@@ -70,6 +72,7 @@ def _svg(draw: Callable, prefix: str, title: str) -> str:
   """SVG to be placed in a page: no size of its own, names that no other figure has, and the page's colours."""
   axes: Axes = blank(*SIZE)
   draw(axes=axes)
+  _fit(axes)
   made, figure = io.StringIO(), axes.get_figure(root=True)
   figure.savefig(made, format='svg', transparent=True, metadata={'Date': None, 'Creator': None})  # type: ignore[union-attr]
   text = HIDDEN.sub('', made.getvalue())
@@ -79,10 +82,26 @@ def _svg(draw: Callable, prefix: str, title: str) -> str:
   return re.sub(r'style="[^"]*"', lambda style: _of_page(style[0]), text)
 
 
+def _fit(axes: Axes) -> None:
+  """The legend above the axes, which have the whole width then, and a vertical label that is not cut off."""
+  axes.set_ylabel(textwrap.fill(axes.get_ylabel(), LETTERS[0]))
+  if axes.get_legend() is not None:
+    handles, labels = axes.get_legend_handles_labels()
+    axes.get_legend().remove()  # type: ignore[union-attr]
+    columns = max(1, LETTERS[1] // (max(map(len, labels)) + 6))
+    options = {'loc': 'outside upper left', 'ncols': columns, 'frameon': False, 'fontsize': 'small'}
+    axes.get_figure(root=True).legend(handles, labels, **options)  # type: ignore[union-attr]
+
+
 def _of_page(style: str) -> str:
   """A style with the colours and the font of the page."""
   style = re.sub(r"(?<=px )'DejaVu Sans'[^;\"]*", 'var(--sans)', style)
-  return re.sub('#[0-9a-f]{6}', lambda found: OF_PAGE.get(found[0], f'var(--c{found[0][1:]})'), style)
+  return re.sub('#[0-9a-f]{6}', lambda found: on_page(found[0]), style)
+
+
+def on_page(colour: str) -> str:
+  """A colour '#rrggbb' as the page has it, for a style."""
+  return OF_PAGE.get(colour, f'var(--c{colour[1:]})')
 
 
 def variables(text: str) -> list[str]:

@@ -32,14 +32,14 @@ def text(content: Content) -> str:
     loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
   )
   drawn = drawings.every(content.runs)
-  of_run = {run: colour.lower() for run, colour in colours(content.runs.frame).items()}
-  used = {*drawings.variables(' '.join(drawing.svg for drawing in drawn)), *of_run.values()}
+  of_run = {run: drawings.on_page(colour.lower()) for run, colour in colours(content.runs.frame).items()}
+  used = drawings.variables(' '.join([*(drawing.svg for drawing in drawn), *of_run.values()]))
   return environment.get_template('page.html').render(
     content=content,
     drawings=drawn,
     colour_of=of_run,
-    light={colour[1:]: colour for colour in sorted(used)},
-    dark={colour[1:]: themes.on_dark(colour) for colour in sorted(used)},
+    light={colour[1:]: colour for colour in used},
+    dark={colour[1:]: themes.on_dark(colour) for colour in used},
     papers=(themes.LIGHT, themes.DARK),
     command=report_command(content.reruns),
     version=fedkd.__version__,

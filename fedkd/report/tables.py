@@ -29,17 +29,18 @@ class Table(NamedTuple):
 def accuracies(runs: Runs) -> Table:
   """What `fedkd compare` prints, and the columns of `analysis.summary` that it lacks."""
   frame = compare.table(runs.summaries, runs.base)
-  frame.insert(1, 'method', [summary['method'] for summary in runs.summaries.values()])
-  frame.insert(2, 'seeds', [str(len(summary['seeds'])) for summary in runs.summaries.values()])
-  if len(frame) > 1:
-    more = runs.table.loc[frame['run']]
-    is_base = frame['run'].to_numpy() == runs.base
-    text = lambda column, form: [NONE if base or np.isnan(x) else form(x) for base, x in zip(is_base, column, strict=True)]
+  if len(frame) == 1:
+    frame = frame.drop(columns='difference')
+  else:
+    more = runs.table.drop(runs.base).reindex(frame['run'])
+    text = lambda column, form: [NONE if np.isnan(value) else form(value) for value in column]
     after = list(frame).index('difference') + 1
     frame.insert(after, 'p', text(more['p'], lambda p: f'{p:.3f}' if p >= 0.001 else '< 0.001'))
     frame.insert(after + 1, 'clients worse off %', text(more['negative_share'], lambda share: f'{100 * share:.0f}'))
-  else:
-    frame = frame.drop(columns='difference')
+  frame['seeds'] = [str(len(summary['seeds'])) for summary in runs.summaries.values()]
+  methods = [summary['method'] for summary in runs.summaries.values()]
+  if methods != list(frame['run']):
+    frame['method'] = methods
   return Table('Accuracy and cost', frame, _note(runs))
 
 
@@ -98,18 +99,14 @@ def stored_config(path: Any) -> dict:
 
 
 def environment(runs: Runs) -> Table:
-  """Which code, on which machine."""
+  """Which code, on which machine, with which final state: its checksum says whether a rerun ends in the same bits."""
   of = lambda summary: {
     'commit': _commit(summary),
     **{name: str(version) for name, version in summary.get('versions', {}).items()},
     'device': summary.get('device', NONE),
-    'seconds of training': f'{summary["seconds"]:.1f}',
     'state_sha256': summary.get('state_sha256', NONE)[:16],
   }
-  fields = {run: of(summary) for run, summary in runs.summaries.items()}
-  table = _side_by_side('Environment', 'what', fields)
-  own = table.frame['what'].isin(['seconds of training', 'state_sha256'])  # always differ
-  return table._replace(differs=tuple(bool(d and not o) for d, o in zip(table.differs, own, strict=True)))
+  return _side_by_side('Environment', 'what', {run: of(summary) for run, summary in runs.summaries.items()})
 
 
 def _commit(summary) -> str:
