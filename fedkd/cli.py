@@ -66,7 +66,7 @@ stands for the runs in it. Runs that are not finished, damaged or on other data 
 
   --format=html|md  a page (needs jinja2: pip install 'fedkd[report]'), or Markdown with the table in LaTeX; by
                     default what the name of --out says
-  --reference=RUN   compare with this run, or the one of this method; by default the first whose method is `private`
+  --reference=RUN   compare with this run, or the one of this method; by default one whose method is `private`
   --question=TEXT   what the runs answer, in a sentence
 """
 WATCH = """fedkd watch DIR [--once]

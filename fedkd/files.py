@@ -205,7 +205,7 @@ def cut(path, count) -> str:
 
 
 def runs_below(folder) -> list:
-  """The run directories (that hold a config.json) at or below a folder, sorted; nothing inside of a run is looked at."""
+  """The run directories at or below a folder, which hold a config.json, sorted; runs inside of runs are none."""
   found = []
   for place, folders, names in os.walk(folder):
     if 'config.json' in names:

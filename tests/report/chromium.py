@@ -69,12 +69,9 @@ def opened(profile):
   """A `Page`; `profile` is the browser's own directory."""
   (read_there, write_here), (read_here, write_there) = os.pipe(), os.pipe()
 
-  def in_place():  # the browser reads 3 and writes 4
-    os.dup2(read_there, 10), os.dup2(write_there, 11)
-    os.dup2(10, 3), os.dup2(11, 4)
-
-  words = [PROGRAM, *FLAGS, f'--user-data-dir={profile}', 'about:blank']
-  options = {'stdout': subprocess.DEVNULL, 'stderr': subprocess.DEVNULL, 'close_fds': False, 'preexec_fn': in_place}
+  reads_3_and_writes_4 = f'exec "$@" 3<&{read_there} 4>&{write_there}'
+  words = ['bash', '-c', reads_3_and_writes_4, 'bash', PROGRAM, *FLAGS, f'--user-data-dir={profile}', 'about:blank']
+  options = {'stdout': subprocess.DEVNULL, 'stderr': subprocess.DEVNULL, 'pass_fds': (read_there, write_there)}
   with subprocess.Popen(words, **options) as browser:
     os.close(read_there), os.close(write_there)
     try:

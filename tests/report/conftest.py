@@ -4,11 +4,10 @@ import json
 import shutil
 
 import pytest
+from hostile import HOSTILE
 
 import runs
 from fedkd import experiment, files
-
-HOSTILE = '<img src=x onerror=alert(1)>$'  # a name of a run, which is a folder that anybody may make
 
 
 @pytest.fixture(scope='session')

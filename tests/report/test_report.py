@@ -7,9 +7,9 @@ import shutil
 
 import numpy as np
 import pytest
+from hostile import HOSTILE
 
 import fedkd
-from conftest import HOSTILE
 from fedkd import analysis, config, experiment
 from fedkd.analysis import compare, results
 from fedkd.errors import ConfigError
@@ -165,7 +165,7 @@ def test_runs_that_cannot_be_compared_are_refused(mixed):
   shutil.rmtree(mixed / HOSTILE)
   with pytest.raises(ConfigError, match=r'no run can be compared: private is not .* other data.validation; give runs'):
     fedkd.report([mixed / 'private', mixed / 'other'], reference=mixed / 'other')
-  with pytest.raises(ConfigError, match='no run can be reported: .* holds no finished run'):
+  with pytest.raises(ConfigError, match=r'no run can be reported: .* holds no finished run'):
     fedkd.report(mixed / 'unfinished')
 
 
