@@ -6,7 +6,7 @@ import re
 import textwrap
 import warnings
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -19,7 +19,7 @@ from fedkd.report.tables import MOST_CLIENTS
 
 SIZE = (4.8, 3.9)  # inches: text stays legible where a phone shows it
 LETTERS = 34, 52  # that fit beside a vertical axis, and in a line of the legend
-OPTIONS = {'svg.fonttype': 'none', 'text.parse_math': False, 'font.size': 11}  # $ in a name is no mathematics
+OPTIONS: dict[Any, Any] = {'svg.fonttype': 'none', 'text.parse_math': False, 'font.size': 11}  # $ in a name is no mathematics
 # Colours of the page; the others are its variables, which have another value where the page is dark.
 OF_PAGE = {'#000000': 'currentColor', '#ffffff': 'var(--paper)'}
 HIDDEN = re.compile(r'<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->', re.DOTALL)
@@ -89,7 +89,7 @@ def _fit(axes: Axes) -> None:
     handles, labels = axes.get_legend_handles_labels()
     axes.get_legend().remove()  # type: ignore[union-attr]
     columns = max(1, LETTERS[1] // (max(map(len, labels)) + 6))
-    options = {'loc': 'outside upper left', 'ncols': columns, 'frameon': False, 'fontsize': 'small'}
+    options: dict[str, Any] = {'loc': 'outside upper left', 'ncols': columns, 'frameon': False, 'fontsize': 'small'}
     axes.get_figure(root=True).legend(handles, labels, **options)  # type: ignore[union-attr]
 
 

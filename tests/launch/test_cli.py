@@ -40,7 +40,7 @@ def fedkd(*words, cwd, program=(sys.executable, '-m', 'fedkd'), **env):
 def test_help_is_there_for_everything(capsys):
   cli.main([])
   overview = capsys.readouterr().out
-  for command in ('run', 'compare', 'reproduce', 'benchmark', 'bench'):
+  for command in ('run', 'compare', 'report', 'watch', 'reproduce', 'benchmark', 'bench'):
     assert f'fedkd {command} ' in overview
     cli.main([command, '--help'])
     assert capsys.readouterr().out.startswith(f'fedkd {command} ')
