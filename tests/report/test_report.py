@@ -1,9 +1,12 @@
 """The report: its numbers are those of the analysis, nothing in it leads outside, and who is kept out is named."""
 
 import html.parser
+import pathlib
 import re
 import runpy
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -231,3 +234,22 @@ def test_markdown_has_every_table_and_escapes_names(finished, tmp_path):
   assert [line[3:] for line in text.splitlines() if line.startswith('## ')] == [
     'Accuracy and cost', 'Per architecture', 'Per client', 'What was sent', 'Configs', 'Environment', 'Run it again',
   ]  # fmt: skip
+
+
+def test_the_command_writes_the_page_and_names_who_is_kept_out(mixed, tmp_path):
+  out = tmp_path / 'deep' / 'appendix.md'
+  words = [sys.executable, '-m', 'fedkd', 'report', str(mixed), f'--out={out}', '--question=Why?']
+  done = subprocess.run(words, capture_output=True, text=True, check=True, cwd=pathlib.Path(fedkd.__file__).parents[1])
+  assert out.read_text().startswith('# Why?\n')
+  lines = done.stdout.splitlines()
+  assert [line.split(':')[0] for line in lines] == ['kept out'] * 3 + [str(out)]
+  assert lines[-1].startswith(f'{out}: 2 runs, ')
+
+
+@pytest.mark.slow
+def test_a_run_from_the_config_of_the_page_ends_in_the_same_bits(finished, found, tmp_path):
+  again = rerun.of(found)[0]
+  (tmp_path / again.name).write_text(again.config)
+  made = runpy.run_path(str(tmp_path / again.name))['get_config']()
+  summary = experiment.run(made, tmp_path / 'run', show=False)
+  assert summary['state_sha256'] == results.summary(finished / HOSTILE)['state_sha256']
