@@ -19,11 +19,8 @@ from fedkd.report.tables import MOST_CLIENTS
 
 SIZE = (4.8, 3.9)  # inches: text stays legible where a phone shows it
 LETTERS = 34, 52  # that fit beside a vertical axis, and in a line of the legend
-OPTIONS: dict[Any, Any] = {
-  'svg.fonttype': 'none',
-  'text.parse_math': False,
-  'font.size': 11,
-}  # $ in a name is no mathematics
+# Text as text; a $ in a name is no mathematics.
+OPTIONS: dict[Any, Any] = {'svg.fonttype': 'none', 'text.parse_math': False, 'font.size': 11}
 # Colours of the page; the others are its variables, which have another value where the page is dark.
 OF_PAGE = {'#000000': 'currentColor', '#ffffff': 'var(--paper)'}
 HIDDEN = re.compile(r'<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->', re.DOTALL)
