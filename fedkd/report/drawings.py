@@ -15,9 +15,9 @@ from fedkd import analysis
 from fedkd.analysis.figures.panels import blank
 from fedkd.analysis.figures.values import final_of_clients
 from fedkd.report.chosen import Runs
-from fedkd.report.tables import MOST_CLIENTS
 
 SIZE = (4.8, 3.9)  # inches: text stays legible where a phone shows it
+MOST_POINTS = 1000  # of runs and clients in one figure: more cannot be told apart, and make the page heavy
 LETTERS = 34, 52  # that fit beside a vertical axis, and in a line of the legend
 # Text as text; a $ in a name is no mathematics.
 OPTIONS: dict[Any, Any] = {'svg.fonttype': 'none', 'text.parse_math': False, 'font.size': 11}
@@ -59,7 +59,7 @@ def _wanted(runs) -> Iterator[tuple[str, Callable, str]]:
   clients = final_of_clients(frame, 'accuracy')[runs.base].shape[1]
   if len(runs.paths) > 1:
     gain = draw(analysis.gain, frame, runs.base, colours=colours)
-    if clients <= MOST_CLIENTS:
+    if clients * len(runs.paths) <= MOST_POINTS:
       yield 'Gain of each client', gain, f'Over {runs.base}, paired over seeds; above 0 a client is better off.'
     yield (
       'Gain of each architecture',

@@ -4,6 +4,8 @@ Everything that comes from runs, such as names and configs, is escaped by Jinja;
 """
 
 import pathlib
+import re
+from typing import Any
 
 import fedkd
 from fedkd.analysis.figures.style import colours
@@ -31,6 +33,7 @@ def text(content: Content) -> str:
   environment = jinja2.Environment(
     loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
   )
+  environment.filters['breakable'] = _breakable
   drawn = drawings.every(content.runs)
   of_run = {run: drawings.on_page(colour.lower()) for run, colour in colours(content.runs.frame).items()}
   used = drawings.variables(' '.join([*(drawing.svg for drawing in drawn), *of_run.values()]))
@@ -44,3 +47,10 @@ def text(content: Content) -> str:
     command=report_command(content.reruns),
     version=fedkd.__version__,
   )
+
+
+def _breakable(text: str) -> Any:
+  """A dotted name, escaped, that may be broken between its words on a narrow page."""
+  import markupsafe
+
+  return markupsafe.Markup(re.sub(r'([._/])', r'\1<wbr>', str(markupsafe.escape(text))))

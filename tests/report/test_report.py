@@ -18,7 +18,7 @@ from fedkd.analysis import compare, results
 from fedkd.errors import ConfigError
 from fedkd.report import chosen, content, drawings, markdown, rerun, tables, themes
 
-VOID = {'meta', 'link', 'img', 'br', 'hr', 'input'}
+VOID = {'meta', 'link', 'img', 'br', 'hr', 'input', 'wbr'}
 
 
 class Reader(html.parser.HTMLParser):
