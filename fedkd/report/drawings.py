@@ -12,6 +12,7 @@ import matplotlib
 from matplotlib.axes import Axes
 
 from fedkd import analysis
+from fedkd.analysis.figures.ends import MOST
 from fedkd.analysis.figures.panels import blank
 from fedkd.analysis.figures.values import final_of_clients
 from fedkd.report.chosen import Runs
@@ -41,9 +42,15 @@ def every(runs: Runs) -> list[Drawing]:
     return [Drawing(title, _svg(draw, f'f{i}', title), said) for i, (title, draw, said) in enumerate(_wanted(runs))]
 
 
+def shown(runs: Runs) -> list[str]:
+  """The runs in the figures: of more than a legend has room for, the reference and the most accurate ones."""
+  best = runs.table['mean'].drop(runs.base).nlargest(MOST - 1).index
+  return [run for run in runs.paths if run == runs.base or run in best]
+
+
 def _wanted(runs) -> Iterator[tuple[str, Callable, str]]:
   """(title, function that draws in axes, caption)."""
-  frame, colours = runs.frame, analysis.colours(runs.frame)
+  frame, colours = runs.frame[runs.frame['run'].isin(shown(runs))], analysis.colours(runs.frame)
   draw = functools.partial
   yield (
     'Accuracy over rounds',
@@ -56,10 +63,10 @@ def _wanted(runs) -> Iterator[tuple[str, Callable, str]]:
       draw(analysis.pareto, frame, colours=colours),
       'At the end; all that clients sent and received.',
     )
-  clients = final_of_clients(frame, 'accuracy')[runs.base].shape[1]
   if len(runs.paths) > 1:
+    clients = final_of_clients(frame, 'accuracy')[runs.base].shape[1]
     gain = draw(analysis.gain, frame, runs.base, colours=colours)
-    if clients * len(runs.paths) <= MOST_POINTS:
+    if clients * len(shown(runs)) <= MOST_POINTS:
       yield 'Gain of each client', gain, f'Over {runs.base}, paired over seeds; above 0 a client is better off.'
     yield (
       'Gain of each architecture',

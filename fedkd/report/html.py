@@ -40,6 +40,7 @@ def text(content: Content) -> str:
   return environment.get_template('page.html').render(
     content=content,
     drawings=drawn,
+    shown=len(drawings.shown(content.runs)),
     colour_of=of_run,
     light={colour[1:]: colour for colour in used},
     dark={colour[1:]: themes.on_dark(colour) for colour in used},

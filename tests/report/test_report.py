@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 from hostile import HOSTILE
 
@@ -151,6 +152,14 @@ def test_figures_have_the_colours_of_the_page(found):
   for drawing in drawings.every(found):
     assert not re.search(r'style="[^"]*#[0-9a-f]{6}', drawing.svg)
   assert drawings.variables('var(--c0072b2) var(--paper) var(--c0072b2)') == ['#0072b2']
+
+
+def test_figures_of_many_runs_show_the_reference_and_the_best(found):
+  names = [f'run {i}' for i in range(12)]
+  table = pd.DataFrame({'mean': np.linspace(0.1, 0.9, 12)}, names)
+  many = found._replace(paths=dict.fromkeys(names), table=table, base='run 2')
+  assert drawings.shown(many) == ['run 2', *names[5:]]
+  assert drawings.shown(found) == list(found.paths)
 
 
 def test_who_is_kept_out_is_named_with_the_reason(mixed):
