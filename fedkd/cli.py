@@ -125,9 +125,8 @@ def main(words=None):
   """Starts a command; `words` are those of the command line, without the program's name."""
   words = sys.argv[1:] if words is None else list(words)
   _make_importable()
-  commands = {'run': run, 'compare': compare, 'reproduce': reproduce, 'benchmark': benchmark, 'data': data}
-  commands |= {'report': report, 'watch': watch}
-  commands['bench'] = bench
+  commands = {'run': run, 'compare': compare, 'report': report, 'watch': watch, 'reproduce': reproduce}
+  commands |= {'benchmark': benchmark, 'data': data, 'bench': bench}
   if not words or _asks_for_help(words[0]):
     print(HELP, end='')
   elif words[0] == '--version':

@@ -35,7 +35,8 @@ def main(argv: Sequence[str]) -> None:
     size = len(write.written(found, values.out, form, values.question).encode())
     for sentence in found.left_out:
       print(f'kept out: {sentence}')
-    print(f'{values.out}: {len(found.paths)} runs, {size / 1e6:.1f} MB')
+    count = len(found.paths)
+    print(f'{values.out}: {count} run{"s" * (count > 1)}, {size / 1e6:.1f} MB')
 
 
 if __name__ == '__main__':

@@ -9,9 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from fedkd import files
-from fedkd.errors import ConfigError
+from fedkd.errors import ConfigError, reason_of
 from fedkd.experiment.storage import lock
 
+FOREVER = 1e9  # seconds: no time that is left
 RUNNING, STOPPED, FINISHED, FAILED = 'running', 'stopped', 'finished', 'failed'
 
 
@@ -50,9 +51,11 @@ def of_run(path: pathlib.Path, name: str) -> State:
     before = [phase.get('rounds', 1) for phase in config.get('before', [])]
     rounds, done = sum(before) + config['rounds'], sum(before[: reached.phase]) + reached.round
     state, why = _state(path, config, holder, reached)
-  except (ConfigError, KeyError, TypeError, AttributeError) as error:
-    return State(name, FAILED, why=str(error) if isinstance(error, ConfigError) else 'config.json is damaged')
-  left = _left(path, reached, done, rounds) if state == RUNNING else None
+    left = _left(path, reached, done, rounds) if state == RUNNING else None
+  except ConfigError as error:
+    return State(name, FAILED, why=str(error))
+  except (KeyError, TypeError, AttributeError, ValueError, OverflowError, OSError) as error:  # other JSON than a run's
+    return State(name, FAILED, why=f'damaged ({type(error).__name__}: {reason_of(error)})')
   return State(name, state, done, rounds, reached.accuracy, left, why)
 
 
@@ -94,4 +97,5 @@ def _left(path, reached, done, rounds) -> float | None:
   if not done or not reached.seconds:
     return None
   since = time.time() - (path / 'metrics.jsonl').stat().st_mtime
-  return max(0.0, reached.seconds / done * (rounds - done) - since)
+  left = max(0.0, reached.seconds / done * (rounds - done) - since)
+  return left if left < FOREVER else None

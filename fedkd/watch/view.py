@@ -99,12 +99,13 @@ def table(found: list[State], is_plain: bool = False) -> rich.table.Table:
 
 
 def _cells(one, is_plain) -> list:
-  """Names are text: a [bold] in one is no markup."""
+  """Names are text: a [bold] in one is no markup, and a control character does nothing to the terminal."""
+  plain = lambda text: ''.join(letter if letter.isprintable() else '?' for letter in text)
   bar = rich.progress_bar.ProgressBar(total=max(1, one.rounds), completed=one.round)
   accuracy = '' if one.accuracy is None else f'{100 * one.accuracy:.2f}'
-  cells = [rich.text.Text(one.run), rich.text.Text(one.state, STYLES[one.state]), *([] if is_plain else [bar])]
+  cells = [rich.text.Text(plain(one.run)), rich.text.Text(one.state, STYLES[one.state]), *([] if is_plain else [bar])]
   numbers = f'{one.round}/{one.rounds}', accuracy, _clock(one.left)
-  return [*cells, *map(rich.text.Text, numbers), rich.text.Text(one.why, 'dim')]
+  return [*cells, *map(rich.text.Text, numbers), rich.text.Text(plain(one.why), 'dim')]
 
 
 def _clock(seconds) -> str:

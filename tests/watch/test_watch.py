@@ -110,10 +110,13 @@ def test_what_is_missing_or_damaged_ends_nothing(tmp_path):
   (tmp_path / 'no_json' / 'config.json').write_text('{"rounds": 10, "bef')
   (tmp_path / 'a_list' / 'config.json').write_text(json.dumps({'rounds': 'x', 'before': [1]}))
   (tmp_path / 'metrics' / 'metrics.jsonl').write_text('no evaluation\n')
+  for name, accuracy in (('ragged', [[1], [1, 2]]), ('words', ['a']), ('single', 0.5)):
+    row = json.dumps({'phase': 0, 'round': 1, 'accuracy': accuracy})
+    (make(tmp_path / name) / 'metrics.jsonl').write_text(row + '\n')
   found = {one.run: one for one in states.below(tmp_path)}
   assert {name: one.state for name, one in found.items()} == {
-    'a_list': 'failed', 'empty': 'failed', 'metrics': 'failed', 'no_json': 'failed',
-    'nothing_yet': 'stopped', 'older': 'stopped',
+    'a_list': 'failed', 'empty': 'failed', 'metrics': 'failed', 'no_json': 'failed', 'nothing_yet': 'stopped',
+    'older': 'stopped', 'ragged': 'failed', 'single': 'failed', 'words': 'failed',
   }  # fmt: skip
   assert 'config.json is damaged' in found['no_json'].why
   assert 'metrics.jsonl is damaged (line 1' in found['metrics'].why
@@ -177,6 +180,13 @@ def test_without_a_terminal_one_plain_table_is_printed(tmp_path):
   assert lines[3] == ['deep/two', 'failed', '9/15', '50.00', 'loss', 'of', 'client', '3', 'is', 'NaN']
   assert '\x1b' not in console.file.getvalue()
   assert view.exit_code(found) == 3
+
+
+def test_control_characters_do_nothing_to_the_terminal(tmp_path):
+  make(tmp_path / 'a\x1b[2Jb', summary=10)
+  console = rich.console.Console(file=io.StringIO(), width=40)
+  view.watch(tmp_path, console=console)
+  assert 'a?[2Jb' in console.file.getvalue()
 
 
 def test_what_is_refused(tmp_path):
