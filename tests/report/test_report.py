@@ -199,6 +199,13 @@ def test_what_is_refused(finished, tmp_path, monkeypatch, given, said):
     fedkd.report(**{'runs': finished, **given})
 
 
+def test_without_jinja2_the_remedy_is_named(finished, monkeypatch):
+  monkeypatch.setitem(sys.modules, 'jinja2', None)
+  with pytest.raises(ConfigError, match=r"needs jinja2, which is not installed; pip install 'fedkd\[report\]'"):
+    fedkd.report(finished)
+  assert fedkd.report(finished, format='md')
+
+
 def test_a_single_run_has_no_reference(finished):
   found = chosen.runs(finished / HOSTILE)
   assert 'difference' not in tables.accuracies(found).frame
