@@ -136,8 +136,12 @@ def test_a_name_is_text_and_nothing_else(page, parsed):
   assert 'img' not in parsed.tags
   assert not [name for _, name, _ in parsed.attributes if name.startswith('on')]
   assert parsed.tables[0][1][0] == HOSTILE
-  assert '$' in HOSTILE  # in a figure it is no mathematics
-  assert page.count('&lt;img src=x onerror=alert(1)&gt;$') > 5
+  assert page.count('&lt;img src=x onerror=alert(1)&gt;$a_1$') > 5
+
+
+def test_a_name_in_a_figure_is_no_mathematics(found):
+  for drawing in drawings.every(found):
+    assert ('&lt;img src=x onerror=alert(1)&gt;$a_1$' in drawing.svg) == ('<text' in drawing.svg)
 
 
 def test_every_colour_is_told_from_a_dark_page():
@@ -238,7 +242,7 @@ def test_the_latex_table_is_booktabs_and_escaped(found):
   table = tables.Table('', found.table.reset_index()[['run']].astype(str).assign(**{'a_b %': ['-1.5 ± 2', '{x}']}))
   assert markdown.latex(table).splitlines()[1:] == [
     r'\begin{tabular}{lr}', r'\toprule', r'run & a\_b \% \\', r'\midrule',
-    r'$<$img src=x onerror=alert(1)$>$\$ & $-$1.5 $\pm$ 2 \\', r'private & \{x\} \\', r'\bottomrule', r'\end{tabular}',
+    r'$<$img src=x onerror=alert(1)$>$\$a\_1\$ & $-$1.5 $\pm$ 2 \\', r'private & \{x\} \\', r'\bottomrule', r'\end{tabular}',
   ]  # fmt: skip
 
 
@@ -246,7 +250,7 @@ def test_markdown_has_every_table_and_escapes_names(finished, tmp_path):
   text = fedkd.report(finished, tmp_path / 'deep' / 'appendix.md', format='md', question='Does it help?')
   assert (tmp_path / 'deep' / 'appendix.md').read_text() == text
   assert text.startswith('# Does it help?\n')
-  assert r'| \<img src=x onerror=alert(1)\>\$ |' in text
+  assert r'| \<img src=x onerror=alert(1)\>\$a\_1\$ |' in text
   assert [line[3:] for line in text.splitlines() if line.startswith('## ')] == [
     'Accuracy and cost', 'Per architecture', 'Per client', 'What was sent', 'Configs', 'Environment', 'Run it again',
   ]  # fmt: skip
