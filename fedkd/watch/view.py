@@ -54,10 +54,14 @@ def watch(
 
 def _print(plain, console) -> None:
   """Whole lines where they are not for a terminal, but for `grep`."""
-  if not console.is_terminal:
-    wide = console.options.update(max_width=10**5)
-    console.width = rich.measure.Measurement.get(console, wide, plain).maximum
-  console.print(plain)
+  if console.is_terminal:
+    console.print(plain)
+    return
+  console.width = rich.measure.Measurement.get(console, console.options.update(max_width=10**5), plain).maximum
+  with console.capture() as captured:
+    console.print(plain)
+  lines = [line.rstrip() for line in captured.get().splitlines()]
+  console.print('\n'.join(lines), markup=False, highlight=False, soft_wrap=True)
 
 
 def _live(folder, found, console, every) -> list[State]:

@@ -179,6 +179,7 @@ def test_without_a_terminal_one_plain_table_is_printed(tmp_path):
   assert lines[2] == ['[bold]one[/bold]', 'finished', '9/15', '50.00']
   assert lines[3] == ['deep/two', 'failed', '9/15', '50.00', 'loss', 'of', 'client', '3', 'is', 'NaN']
   assert '\x1b' not in console.file.getvalue()
+  assert all(line == line.rstrip() for line in console.file.getvalue().splitlines())
   assert view.exit_code(found) == 3
 
 

@@ -42,7 +42,7 @@ def held(workdir):
 def _ending(error) -> str:
   """A line on why a process ended early; a kill leaves none."""
   is_stopped = isinstance(error, StoppedError | KeyboardInterrupt | SystemExit)
-  return f'{"stopped" if is_stopped else "failed"}: {reason_of(error)}\n'
+  return f'{"stopped" if is_stopped else "failed"}: {reason_of(error, 400)}\n'
 
 
 class Holder(NamedTuple):
