@@ -242,7 +242,8 @@ def test_the_latex_table_is_booktabs_and_escaped(found):
   table = tables.Table('', found.table.reset_index()[['run']].astype(str).assign(**{'a_b %': ['-1.5 ± 2', '{x}']}))
   assert markdown.latex(table).splitlines()[1:] == [
     r'\begin{tabular}{lr}', r'\toprule', r'run & a\_b \% \\', r'\midrule',
-    r'$<$img src=x onerror=alert(1)$>$\$a\_1\$ & $-$1.5 $\pm$ 2 \\', r'private & \{x\} \\', r'\bottomrule', r'\end{tabular}',
+    r'$<$img src=x onerror=alert(1)$>$\$a\_1\$ & $-$1.5 $\pm$ 2 \\', r'private & \{x\} \\', r'\bottomrule',
+    r'\end{tabular}',
   ]  # fmt: skip
 
 
