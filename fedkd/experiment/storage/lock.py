@@ -33,7 +33,7 @@ def held(workdir):
       raise ConfigError(f'workdir={workdir} cannot be written ({error.strerror}); choose another') from error
     try:
       yield
-    except BaseException as error:
+    except (Exception, KeyboardInterrupt, SystemExit) as error:
       with contextlib.suppress(OSError):  # such as a full disk, of which the error itself tells
         file.write(_ending(error).encode())
       raise
