@@ -20,8 +20,9 @@ from fedkd.report.chosen import Runs
 SIZE = (4.8, 3.9)  # inches: text stays legible where a phone shows it
 MOST_POINTS = 1000  # of runs and clients in one figure: more cannot be told apart, and make the page heavy
 LETTERS = 34, 52  # that fit beside a vertical axis, and in a line of the legend
-# Text as text; a $ in a name is no mathematics.
+# Text as text; a $ in a name is no mathematics; the same runs give the same bytes.
 OPTIONS: dict[Any, Any] = {'svg.fonttype': 'none', 'text.parse_math': False, 'font.size': 11}
+OPTIONS |= {'svg.hashsalt': 'fedkd'}
 # Colours of the page; the others are its variables, which have another value where the page is dark.
 OF_PAGE = {'#000000': 'currentColor', '#ffffff': 'var(--paper)'}
 HIDDEN = re.compile(r'<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->', re.DOTALL)
@@ -55,7 +56,7 @@ def _wanted(runs) -> Iterator[tuple[str, Callable, str]]:
   yield (
     'Accuracy over rounds',
     draw(analysis.curves, frame, colours=colours),
-    'Mean over clients and seeds; bands are intervals over seeds.',
+    'Mean over clients and seeds.',
   )
   if any(frame['metric'] == 'bytes_up'):
     yield (

@@ -132,6 +132,10 @@ def test_the_page_needs_nothing_else(page, parsed):
   assert used <= set(ids)
 
 
+def test_the_same_runs_give_the_same_bytes(finished, page):
+  assert fedkd.report([finished / HOSTILE, finished / 'private']) == page
+
+
 def test_a_name_is_text_and_nothing_else(page, parsed):
   assert 'img' not in parsed.tags
   assert not [name for _, name, _ in parsed.attributes if name.startswith('on')]
