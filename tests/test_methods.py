@@ -47,6 +47,7 @@ TABLE = {
   'fedgen': ({**LOCAL, 'alpha': 1.0, 'beta': 1.0, 'server_steps': 5, 'server_batch': 8, 'hidden': 8}, ONE),
   'public': (LOCAL, ONE),
   'fedprox': ({**LOCAL, 'mu': 0.1}, ONE),
+  'scaffold': (LOCAL, ONE),
   'fedmd': ({**LOCAL, 'epochs': None, 'subset': 8, 'digest_batch': 4}, TWO),
   'dsfl': ({**LOCAL, 'epochs': None, 'subset': 8, 'digest_epochs': 1, 'digest_batch': 4}, TWO),
   'scarlet': ({**LOCAL, 'epochs': None, 'subset': 8, 'digest_epochs': 1, 'digest_batch': 4, 'duration': 2}, TWO),

@@ -23,6 +23,7 @@ from fedkd.methods.ktpfl import ktpfl
 from fedkd.methods.lg_fedavg import lg_fedavg
 from fedkd.methods.private import agg, private, public
 from fedkd.methods.rhfl import rhfl
+from fedkd.methods.scaffold import scaffold
 from fedkd.methods.scarlet import scarlet
 from fedkd.methods.selective_fd import selective_fd
 from fedkd.methods.velo import velo
@@ -53,6 +54,7 @@ __all__ = [
   'private',
   'public',
   'rhfl',
+  'scaffold',
   'scarlet',
   'selective_fd',
   'velo',
