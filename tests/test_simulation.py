@@ -98,6 +98,8 @@ def _every_method():
     'fedavg': (methods.fedavg(SGD, **turn), one, {}),
     'fedprox': (methods.fedprox(SGD, **turn), one, {}),
     'scaffold': (methods.scaffold(SGD, **turn), one, {}),
+    'moon': (methods.moon(SGD, **turn), one, {}),
+    'ditto': (methods.ditto(SGD, **turn), one, {}),
     'fedhe': (methods.fedhe(SGD, **turn), mixed, {}),
     'fedmd': (methods.fedmd(SGD, subset=8, digest_batch=4, epochs=None, **turn), mixed, public),
     'dsfl': (methods.dsfl(SGD, **digest, **turn), mixed, public),

@@ -1,5 +1,6 @@
 """Federated methods. One file is one paper; a method is a factory that closes over its hyperparameters."""
 
+from fedkd.methods.ditto import ditto
 from fedkd.methods.dsfl import dsfl
 from fedkd.methods.fccl import fccl
 from fedkd.methods.fd import fd
@@ -21,6 +22,7 @@ from fedkd.methods.fml import fml
 from fedkd.methods.heterofl import heterofl
 from fedkd.methods.ktpfl import ktpfl
 from fedkd.methods.lg_fedavg import lg_fedavg
+from fedkd.methods.moon import moon
 from fedkd.methods.private import agg, private, public
 from fedkd.methods.rhfl import rhfl
 from fedkd.methods.scaffold import scaffold
@@ -30,6 +32,7 @@ from fedkd.methods.velo import velo
 
 __all__ = [
   'agg',
+  'ditto',
   'dsfl',
   'fccl',
   'fd',
@@ -51,6 +54,7 @@ __all__ = [
   'heterofl',
   'ktpfl',
   'lg_fedavg',
+  'moon',
   'private',
   'public',
   'rhfl',

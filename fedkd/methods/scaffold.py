@@ -27,9 +27,9 @@ def scaffold(
   and the mean variate down. Averaged: weights and statistics by `rule`, variates over all
   clients, also those that are absent.
 
-  A client's new variate is the mean of its uncorrected gradients in this round. That is the paper's option II, c_k - c +
-  (x - y) / (steps * rate), where `tx` is plain SGD without weight decay, and stays the mean gradient where `tx` has
-  momentum, decay or a schedule, for which the paper's formula would misjudge it by the factor 1 / (1 - momentum).
+  A client's new variate is the mean of its uncorrected gradients in this round. Where `tx` is plain SGD without weight
+  decay that is the paper's option II, c_k - c + (x - y) / (steps * rate). It stays the mean gradient where `tx` has
+  momentum, decay or a schedule; with momentum the paper's formula is off by the factor 1 / (1 - momentum) at most.
 
   Args:
     tx: optax optimizer, fresh in every round.
@@ -64,7 +64,7 @@ def scaffold(
 
 
 def with_correction(tx: optax.GradientTransformation, correction: PyTree) -> optax.GradientTransformationExtraArgs:
-  """`tx` along gradients plus `correction`; its state is (that of tx, sum of the gradients without it, their number)."""
+  """`tx` along gradients plus `correction`; its state: (that of tx, sum of the gradients without it, their number)."""
 
   def init(params):
     return optimizers.init(tx, params), jax.tree.map(jnp.zeros_like, params), jnp.float32(0)

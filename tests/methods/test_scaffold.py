@@ -72,8 +72,8 @@ def test_after_one_step_a_variate_is_the_gradient_at_what_was_received():
 
 
 def contradicting():
-  """A pool of three images over and over, with more than one label each, so that there is a finite optimum; and the rows
-  of two clients that see other labels and other images more often."""
+  """A pool of three images over and over, with several labels each, so that there is a finite optimum; and the rows of
+  two clients that see other labels and other images more often."""
   images = pool()
   seen = np.array([0, 0, 0, 0, 0, 1, 1, 2, 0, 1, 1, 1, 2, 2, 2, 2])
   label = np.array([0, 0, 0, 1, 2, 0, 1, 2, 1, 1, 1, 0, 2, 2, 0, 1])
