@@ -23,7 +23,7 @@ def ditto(
   Learned: every client's own model v_k, and the global one w on the server. Sent: w both ways, and n_k up. Averaged: w,
   by `rule`, weighted by n_k (in the authors' code clients count equally).
 
-  v_k minimises F_k(v) + weight / 2 * |v - w|^2, where w is the model as the client received it; both models see the same
+  v_k minimises F_k(v) + weight / 2 * |v - w|^2, where w is the model as the client received it; both see the same
   batches. Clients are evaluated with v_k; `accuracy_global` is that of w. Weight decay inside `tx` pulls v_k towards 0.
 
   Args:

@@ -98,7 +98,22 @@ def rounds(setting, size) -> int:
 
 
 # Servers that combine what several clients send in one round, and remember nothing that would take its place.
-MEETING = ('fedavg', 'fedprox', 'feddf', 'fedgen', 'heterofl', 'lg_fedavg', 'fml', 'fedkd', 'fedmrl', 'felo', 'velo')
+MEETING = (
+  'fedavg',
+  'fedprox',
+  'scaffold',
+  'moon',
+  'ditto',
+  'feddf',
+  'fedgen',
+  'heterofl',
+  'lg_fedavg',
+  'fml',
+  'fedkd',
+  'fedmrl',
+  'felo',
+  'velo',
+)
 MEETING += ('fd', 'fedmd', 'dsfl', 'scarlet', 'ktpfl', 'rhfl', 'fccl', 'selective_fd', 'fedh2l')
 NEVER = {
   'public': 'the first phase of FedMD, no method of its own',
@@ -106,8 +121,9 @@ NEVER = {
 }
 BY_SETTING = {
   'architectures': {
-    'fedavg': 'weights of different architectures have no mean',
-    'fedprox': 'weights of different architectures have no mean',
+    **dict.fromkeys(
+      ('fedavg', 'fedprox', 'scaffold', 'moon', 'ditto'), 'weights of different architectures have no mean'
+    ),
     'heterofl': 'the nets are not corners of one network',
   },
   'partial': {'fedh2l': 'its clients meet after single steps, so each step would have other clients'},
