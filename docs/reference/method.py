@@ -19,7 +19,7 @@ CONFIGS = {
   'fedhe': 'fedhe_digits:smoke',
   **dict.fromkeys(sorted(example.PUBLIC), 'public_mnist:smoke'),
   **dict.fromkeys(('felo', 'velo', 'fedgkt', 'heterofl'), 'felo:smoke'),
-  **dict.fromkeys(('fedprox', 'scaffold', 'moon', 'ditto'), 'personal_digits:smoke,zoo=homo'),  # one architecture
+  **dict.fromkeys(example.ONE, 'personal_digits:smoke,zoo=homo'),
 }
 LEARNED_ON_PUBLIC = (
   "Every client trains on the labelled public rows: a phase that comes before others, as in FedMD's config, "

@@ -5,6 +5,7 @@ from fedkd.methods.dsfl import dsfl
 from fedkd.methods.fccl import fccl
 from fedkd.methods.fd import fd
 from fedkd.methods.fedavg import fedavg
+from fedkd.methods.fedbabu import fedbabu
 from fedkd.methods.feddf import feddf
 from fedkd.methods.fedgen import fedgen
 from fedkd.methods.fedgh import fedgh
@@ -14,8 +15,10 @@ from fedkd.methods.fedhe import fedhe
 from fedkd.methods.fedkd import fedkd
 from fedkd.methods.fedmd import fedmd
 from fedkd.methods.fedmrl import fedmrl
+from fedkd.methods.fedper import fedper
 from fedkd.methods.fedproto import fedproto
 from fedkd.methods.fedprox import fedprox
+from fedkd.methods.fedrep import fedrep
 from fedkd.methods.fedtgp import fedtgp
 from fedkd.methods.felo import felo
 from fedkd.methods.fml import fml
@@ -37,6 +40,7 @@ __all__ = [
   'fccl',
   'fd',
   'fedavg',
+  'fedbabu',
   'feddf',
   'fedgen',
   'fedgh',
@@ -46,8 +50,10 @@ __all__ = [
   'fedkd',
   'fedmd',
   'fedmrl',
+  'fedper',
   'fedproto',
   'fedprox',
+  'fedrep',
   'fedtgp',
   'felo',
   'fml',

@@ -19,7 +19,7 @@ FAMILIES = (
   ('fedproto', 'fedtgp', 'fedmrl', 'fedkd'),
   ('fedavg', 'fedprox', 'heterofl', 'lgfedavg', 'scaffold', 'moon'),
   ('fedh2l', 'fml', 'rhfl', 'fccl'),
-  ('felo', 'ktpfl', 'ditto'),
+  ('felo', 'ktpfl', 'ditto', 'fedper', 'fedrep', 'fedbabu'),
   ('velo', 'fedgh', 'fedgen'),
 )
 BASELINES = {'private': '#000000', 'ind': '#000000', 'agg': '#7F7F7F', 'pooled': '#7F7F7F', 'public': '#B0B0B0'}

@@ -98,32 +98,17 @@ def rounds(setting, size) -> int:
 
 
 # Servers that combine what several clients send in one round, and remember nothing that would take its place.
-MEETING = (
-  'fedavg',
-  'fedprox',
-  'scaffold',
-  'moon',
-  'ditto',
-  'feddf',
-  'fedgen',
-  'heterofl',
-  'lg_fedavg',
-  'fml',
-  'fedkd',
-  'fedmrl',
-  'felo',
-  'velo',
-)
-MEETING += ('fd', 'fedmd', 'dsfl', 'scarlet', 'ktpfl', 'rhfl', 'fccl', 'selective_fd', 'fedh2l')
+MEETING = ('fedavg', 'fedprox', 'scaffold', 'moon', 'ditto', 'fedper', 'fedrep', 'fedbabu', 'lg_fedavg', 'feddf')
+MEETING += ('fedgen', 'heterofl', 'fml', 'fedkd', 'fedmrl', 'felo', 'velo', 'fd', 'fedmd', 'dsfl', 'scarlet', 'ktpfl')
+MEETING += ('rhfl', 'fccl', 'selective_fd', 'fedh2l')
 NEVER = {
   'public': 'the first phase of FedMD, no method of its own',
   'fedgkt': 'its clients are halves of one network, which no other method here trains',
 }
+OF_ONE_ARCHITECTURE = ('fedavg', 'fedprox', 'scaffold', 'moon', 'ditto', 'fedper', 'fedrep', 'fedbabu')
 BY_SETTING = {
   'architectures': {
-    **dict.fromkeys(
-      ('fedavg', 'fedprox', 'scaffold', 'moon', 'ditto'), 'weights of different architectures have no mean'
-    ),
+    **dict.fromkeys(OF_ONE_ARCHITECTURE, 'weights of different architectures have no mean'),
     'heterofl': 'the nets are not corners of one network',
   },
   'partial': {'fedh2l': 'its clients meet after single steps, so each step would have other clients'},
