@@ -67,6 +67,8 @@ TABLE = {
   'felo group': ({**FELO, 'feature_align': 'group', 'store': 'latest_per_client'}, TWO),
   'velo pool': ({**FELO, 'feature_align': 'pool', 'limits': (20, 20), 'cvae_epochs': 1}, ((LARGE, 2), (HALF, 3))),
   'heterofl': ({**LOCAL, 'epochs': None}, ((LARGE, 2), (HALF, 3))),
+  'fedrolex': ({**LOCAL, 'epochs': None}, ((LARGE, 2), (HALF, 3))),
+  'federated_dropout': ({**LOCAL, 'epochs': None}, ((LARGE, 2), (HALF, 3))),
   'fedgkt': (
     {
       **LOCAL,

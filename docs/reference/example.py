@@ -16,7 +16,10 @@ NET, OTHER, COMMON = models.MLP((32,)), models.MLP((64, 32)), models.MLP((16,))
 MODELS = {
   **dict.fromkeys(ONE, ([NET], 'All train `MLP((32,))`.')),
   'fedgkt': ([models.GKTClient(channels=4)], 'All train `GKTClient(channels=4)`.'),
-  'heterofl': ([models.MLP((64,))] * 2 + [NET] * 2, 'Two train `MLP((64,))`, two its corner `MLP((32,))`.'),
+  **dict.fromkeys(
+    ('heterofl', 'fedrolex', 'federated_dropout'),
+    ([models.MLP((64,))] * 2 + [NET] * 2, 'Two train `MLP((64,))`, two its corner `MLP((32,))`.'),
+  ),
 }
 MIXED = ([NET, NET, OTHER, OTHER], 'Two train `MLP((32,))`, two `MLP((64, 32))`.')
 

@@ -18,7 +18,7 @@ CONFIGS = {
   **dict.fromkeys(('private', 'agg', 'fedh2l'), 'quickstart:smoke'),
   'fedhe': 'fedhe_digits:smoke',
   **dict.fromkeys(sorted(example.PUBLIC), 'public_mnist:smoke'),
-  **dict.fromkeys(('felo', 'velo', 'fedgkt', 'heterofl'), 'felo:smoke'),
+  **dict.fromkeys(('felo', 'velo', 'fedgkt', 'heterofl', 'fedrolex', 'federated_dropout'), 'felo:smoke'),
   **dict.fromkeys(example.ONE, 'personal_digits:smoke,zoo=homo'),
 }
 LEARNED_ON_PUBLIC = (

@@ -7,6 +7,7 @@ from fedkd.methods.fd import fd
 from fedkd.methods.fedavg import fedavg
 from fedkd.methods.fedbabu import fedbabu
 from fedkd.methods.feddf import feddf
+from fedkd.methods.federated_dropout import federated_dropout
 from fedkd.methods.fedgen import fedgen
 from fedkd.methods.fedgh import fedgh
 from fedkd.methods.fedgkt import fedgkt
@@ -19,6 +20,7 @@ from fedkd.methods.fedper import fedper
 from fedkd.methods.fedproto import fedproto
 from fedkd.methods.fedprox import fedprox
 from fedkd.methods.fedrep import fedrep
+from fedkd.methods.fedrolex import fedrolex
 from fedkd.methods.fedtgp import fedtgp
 from fedkd.methods.felo import felo
 from fedkd.methods.fml import fml
@@ -42,6 +44,7 @@ __all__ = [
   'fedavg',
   'fedbabu',
   'feddf',
+  'federated_dropout',
   'fedgen',
   'fedgh',
   'fedgkt',
@@ -54,6 +57,7 @@ __all__ = [
   'fedproto',
   'fedprox',
   'fedrep',
+  'fedrolex',
   'fedtgp',
   'felo',
   'fml',

@@ -20,7 +20,7 @@ FAMILIES = (
   ('fedavg', 'fedprox', 'heterofl', 'lgfedavg', 'scaffold', 'moon'),
   ('fedh2l', 'fml', 'rhfl', 'fccl'),
   ('felo', 'ktpfl', 'ditto', 'fedper', 'fedrep', 'fedbabu'),
-  ('velo', 'fedgh', 'fedgen'),
+  ('velo', 'fedgh', 'fedgen', 'fedrolex', 'federateddropout'),
 )
 BASELINES = {'private': '#000000', 'ind': '#000000', 'agg': '#7F7F7F', 'pooled': '#7F7F7F', 'public': '#B0B0B0'}
 SHADES = (1.0, 0.62, 1.45, 0.42, 1.22, 0.8)  # below 1 darker, above lighter

@@ -100,7 +100,7 @@ def rounds(setting, size) -> int:
 # Servers that combine what several clients send in one round, and remember nothing that would take its place.
 MEETING = ('fedavg', 'fedprox', 'scaffold', 'moon', 'ditto', 'fedper', 'fedrep', 'fedbabu', 'lg_fedavg', 'feddf')
 MEETING += ('fedgen', 'heterofl', 'fml', 'fedkd', 'fedmrl', 'felo', 'velo', 'fd', 'fedmd', 'dsfl', 'scarlet', 'ktpfl')
-MEETING += ('rhfl', 'fccl', 'selective_fd', 'fedh2l')
+MEETING += ('fedrolex', 'federated_dropout', 'rhfl', 'fccl', 'selective_fd', 'fedh2l')
 NEVER = {
   'public': 'the first phase of FedMD, no method of its own',
   'fedgkt': 'its clients are halves of one network, which no other method here trains',
@@ -109,7 +109,7 @@ OF_ONE_ARCHITECTURE = ('fedavg', 'fedprox', 'scaffold', 'moon', 'ditto', 'fedper
 BY_SETTING = {
   'architectures': {
     **dict.fromkeys(OF_ONE_ARCHITECTURE, 'weights of different architectures have no mean'),
-    'heterofl': 'the nets are not corners of one network',
+    **dict.fromkeys(('heterofl', 'fedrolex', 'federated_dropout'), 'the nets are not corners of one network'),
   },
   'partial': {'fedh2l': 'its clients meet after single steps, so each step would have other clients'},
   'asynchronous': dict.fromkeys(MEETING, 'it combines the uploads of a round, and here a round has one'),
