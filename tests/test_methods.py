@@ -200,7 +200,10 @@ def test_a_learning_rate_of_zero_stops_all_learning(name):
   # One round later: what somebody learned last may not have become a model yet.
   before, _ = made.run(1, trained(name)[0], ROUNDS, length=ROUNDS)
   after, _ = made.run(STILL - 1, before, ROUNDS + 1, length=ROUNDS)
-  assert_close(learned(made, after), learned(made, before))
+  if name in ('fedrolex', 'federated_dropout'):  # what clients have of the network moves on
+    assert_close(after.server['params'], before.server['params'])
+  else:
+    assert_close(learned(made, after), learned(made, before))
 
 
 @every_method

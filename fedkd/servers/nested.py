@@ -86,7 +86,9 @@ def nested(rule: aggregate.AnyRule | None = None, order: Order = leading) -> Ser
     else:
       whole, memory = _by_rule(by_number, whole, uploaded, held, cuts, memory)
     after = {**state, 'params': all_corners(whole, state['params'], cuts_of(state, t)), 'rule': memory}
-    return after if order is leading else {**after, 'next': jnp.int32(t + 1)}, {}
+    if order is not leading:
+      after['next'] = jnp.where(jnp.any(jnp.concatenate(ids) >= 0), jnp.int32(t + 1), state['next'])
+    return after, {}
 
   def send(key, t, groups, state, ids, data):
     return tuple(Download(shared={'params': params}) for params in sub_networks(state, t, order))
