@@ -18,8 +18,8 @@ CONFIGS = {
   **dict.fromkeys(('private', 'agg', 'fedh2l'), 'quickstart:smoke'),
   'fedhe': 'fedhe_digits:smoke',
   **dict.fromkeys(sorted(example.PUBLIC), 'public_mnist:smoke'),
-  **dict.fromkeys(('felo', 'velo', 'fedgkt', 'heterofl'), 'felo:smoke'),
-  'fedprox': 'personal_digits:smoke,zoo=homo',  # one architecture
+  **dict.fromkeys(('felo', 'velo', 'fedgkt', 'heterofl', 'fedrolex', 'federated_dropout'), 'felo:smoke'),
+  **dict.fromkeys(example.ONE, 'personal_digits:smoke,zoo=homo'),
 }
 LEARNED_ON_PUBLIC = (
   "Every client trains on the labelled public rows: a phase that comes before others, as in FedMD's config, "
