@@ -112,7 +112,14 @@ def test_optional_hyperparameters_keep_their_type():
       lambda: base.plan('turns'),
       r"plan.name='turns' is unknown; choose one of asynchronous, dynamic, sampled, synchronous",
     ),
-    (lambda: base.method('nowhere:f'), r"method.name='nowhere:f' cannot be loaded"),
+    (lambda: base.method('nowhere:f'), r"method.name='nowhere:f' cannot be loaded .*give module:function"),
+    (
+      lambda: base.method('C:\\own rules\\mine.py:damped'),
+      r"cannot be loaded .*name the module, not its file: mine:damped, with 'C:.*own rules' in PYTHONPATH",
+    ),
+    (lambda: base.method('C:\\mine.py'), r"name the module, not its file: mine:FUNCTION, with 'C:' in PYTHONPATH"),
+    (lambda: base.method('../mine.py:damped'), r"not its file: mine:damped, with '\.\.' in PYTHONPATH"),
+    (lambda: base.method('mine.py:damped'), r'name the module, not its file: mine:damped$'),
     (
       lambda: base.parse('small,speed=9', zoo='a'),
       r"config string has 'speed=9'; use a profile \(paper, small, smoke\) or zoo=",
