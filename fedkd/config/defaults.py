@@ -88,7 +88,7 @@ def default() -> ConfigDict:
   config.data.test_share = 0.0  # share that is the client's own test set
   config.data.aligned = False  # whether all clients divide their rows by the same draw
   config.data.classes = 0  # outputs of every head; 0: as many as the data has
-  config.data.normalise = function('mean_image')  # mean_image, standard, symmetric, imagenet, unit, or a function
+  config.data.normalise = function('auto')  # mean_image, standard, symmetric, imagenet, unit, none, or a function
   config.data.crop = 0  # pixels of padding before a random crop
   config.data.flip = False  # random horizontal flip
 

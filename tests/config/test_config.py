@@ -221,7 +221,7 @@ def test_the_paper_profile_has_the_papers_numbers():
   assert (config.data.name, config.data.partition.name, config.data.normalise) == (
     'cifar10',
     'contiguous',
-    'mean_image',
+    'auto',
   )
 
 
