@@ -13,7 +13,7 @@ KINDS = (
 
 
 def is_images(example) -> bool:
-  """Whether examples [N, ...] are images, which have at least two axes of bytes; floats are numbers, integers tokens."""
+  """Whether examples [N, ...] are images, of bytes; other integers are tokens, floats numbers."""
   return example.dtype == np.uint8 and example.ndim > 2
 
 
@@ -71,9 +71,8 @@ def _examples(what, x) -> np.ndarray:
   if not (whole or real) or x.ndim < (3 if is_bytes else 2) or (is_bytes and x.ndim > 4):
     raise ConfigError(f'{what} is {x.dtype}{list(x.shape)}; give {KINDS}')
   if not x.size:
-    raise ConfigError(
-      f'{what} has shape {list(x.shape)}, without {"pixels" if is_bytes else "numbers"}; {AT_LEAST_ONE}'
-    )
+    without = 'pixels' if is_bytes else 'numbers'
+    raise ConfigError(f'{what} has shape {list(x.shape)}, without {without}; give at least one image or other example')
   if is_bytes:
     return x if x.ndim == 4 else x[..., None]
   limits = np.iinfo(np.int32) if whole else np.finfo(np.float32)
@@ -84,9 +83,6 @@ def _examples(what, x) -> np.ndarray:
       f'{what} has {x[tuple(odd)]} in row {odd[0]}; leave out or fill missing values, and give numbers of 32 bits'
     )
   return x.astype(np.int32 if whole else np.float32, copy=False)
-
-
-AT_LEAST_ONE = 'give at least one image, vector or sequence'
 
 
 def _labels(what, y, count, names) -> np.ndarray:
