@@ -6,6 +6,7 @@ from fedkd import config as configs
 from fedkd.checks import ranges
 from fedkd.data.arrays import is_images
 from fedkd.errors import ConfigError
+from fedkd.experiment.build import vocabulary
 from fedkd.experiment.build.normalisation import normalisation
 from fedkd.models.base import Preprocessed, adapted, class_of, is_nnx
 from fedkd.models.groups import distinct_names
@@ -44,7 +45,7 @@ def make_groups(config, source) -> tuple:
     raise ConfigError('groups=() names no client; give at least one {"model": ..., "clients": ...}')
   entries = configs.entries(config)
   common = {'classes': classes, 'lowering': config.lowering}
-  nets = [_network(entry, i, common) for i, entry in enumerate(entries)]
+  nets = [vocabulary.fitted(_network(entry, i, common), source, f'groups[{i}]') for i, entry in enumerate(entries)]
   mean, scale = normalisation(config.data.normalise, source)
   image = source.train_image[:1].astype(np.float32 if mean is not None else source.train_image.dtype)
   nets = [_with_contract(net, image, f'groups[{i}]', classes) for i, net in enumerate(nets)]
