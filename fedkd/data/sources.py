@@ -7,13 +7,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedkd.data import folders, rotated, tfds
+from fedkd.data import folders, rotated, tables, tfds
 from fedkd.data.arrays import SPLITS, checked, is_images, read_npz
 from fedkd.data.cache import cached
 from fedkd.data.limits import LIMIT, check_size
 from fedkd.errors import ConfigError
 
 MNIST_5K_TRAIN = 400  # per class, of 500
+OF_COLUMNS = ('table',)  # kinds of sets that have columns
 
 
 class Source(NamedTuple):
@@ -45,26 +46,29 @@ def load(
   size: int = 0,
   angles: Sequence[float] = rotated.ANGLES,
   limit: float = LIMIT,
+  roles: tables.Roles | None = None,
 ) -> Source:
   """Loads a data set.
 
   Args:
     name: 'mnist_5k'; 'npz:FILE' with x_train, y_train, x_test, y_test and, where training rows have natural owners,
-      origin; 'folder:DIR' of {train,test}/class/image; 'domains:DIR' of domain/class/image; 'rotated_mnist' or
-      'rotated_mnist_5k', whose domains are the same 1000 digits rotated by `angles`; or a TFDS name such as 'cifar10'
-      or 'emnist/letters', prepared as array_record or parquet.
+      origin; 'table:FILE', CSV or Parquet; 'folder:DIR' of {train,test}/class/image; 'domains:DIR' of
+      domain/class/image; 'rotated_mnist' or 'rotated_mnist_5k', whose domains are the same 1000 digits rotated by
+      `angles`; or a TFDS name such as 'cifar10' or 'emnist/letters', prepared as array_record or parquet.
     directory: where prepared TFDS sets are; None is $TFDS_DATA_DIR or TFDS's own default.
     label: the feature of a TFDS set to learn. With 'coarse_label' (cifar100) `origin` is the rank of the fine class
       within its superclass.
     keep: original labels (int) or class names (str) of the classes to keep; () keeps all.
     size: side in pixels to which images in folders are resized if they differ; 0 raises an error.
     angles: of the rotated sets' domains, in degrees clockwise.
-    limit: bytes that the images may take, unpacked.
+    limit: bytes that the examples may take, unpacked.
+    roles: of the columns of a table; its label, too. None: the defaults, with `label`.
 
   Raises:
     ConfigError: if there is no such set, or its images or labels do not fit, or a class to keep is not in it.
   """
-  arrays, names, origins = _read(name, directory, label, size, angles, limit)
+  roles = roles or tables.Roles(label)
+  arrays, names, origins = _read(name, directory, label, size, angles, limit, roles)
   return _source(name, _keep(name, checked(name, arrays, names), names, keep), names, origins)
 
 
@@ -137,7 +141,7 @@ def combine(private: Source, public: Source) -> Source:
   )
 
 
-def _read(name, directory, label, size, angles, limit) -> tuple:
+def _read(name, directory, label, size, angles, limit, roles) -> tuple:
   """(arrays, class names by original label, names of origins by original number); None for the numbers themselves."""
   kind, _, path = name.partition(':')
   path = _located(pathlib.Path(path).expanduser(), directory)
@@ -148,6 +152,7 @@ def _read(name, directory, label, size, angles, limit) -> tuple:
   }
   stored = {
     'npz': lambda: (read_npz(path, limit), None, None),
+    'table': lambda: tables.read(path, roles, limit),
     'folder': lambda: (*folders.split(path, size, limit), None),
     'domains': lambda: folders.domains(path, size, limit),
   }
@@ -156,14 +161,36 @@ def _read(name, directory, label, size, angles, limit) -> tuple:
       f'data.name={name}: MATLAB files are not read; convert it to npz:FILE, as docs/running/data.md shows'
     )
   read = named.get(name) or stored.get(kind)
+  if kind not in OF_COLUMNS:
+    _check_no_columns(name, roles)
   if not read:
+    _check_kind_named(name)
     return (*tfds.load(name, directory, label, limit), None)
-  if label != 'label':
+  if label != 'label' and kind not in OF_COLUMNS:
     raise ConfigError(
       f'data.label={label} is not in data.name={name}, which has one label only; set it to label, or use a set of TFDS '
       'that has it, such as cifar100'
     )
   return read()
+
+
+def _check_no_columns(name, roles):
+  given = {'user': roles.user, 'columns': roles.features, 'split': roles.split}
+  for field, value in given.items():
+    if value:
+      raise ConfigError(
+        f'data.{field}={value!r} names columns, and data.name={name} has none; leave it empty, or name table:FILE'
+      )
+
+
+def _check_kind_named(name):
+  """Checks that this is not the path of a file, whose kind is missing, here or on Windows."""
+  kinds = {'.npz': 'npz', '.csv': 'table', '.tsv': 'table', '.parquet': 'table'}
+  path = pathlib.PureWindowsPath(name)
+  if path.suffix.lower() in kinds:
+    raise ConfigError(f'data.name={name} does not say what the file is; write {kinds[path.suffix.lower()]}:{name}')
+  if path.drive:
+    raise ConfigError(f'data.name={name} does not say what the folder is; write folder:{name} or domains:{name}')
 
 
 def _located(path, directory) -> pathlib.Path:
