@@ -89,6 +89,9 @@ def default() -> ConfigDict:
   config.data.public_rows = 0  # images of the public set to use; 0: all
   # Who owns which rows: `fedkd.config.partition(NAME, ...)` with one of `fedkd.data.splits`, or its name alone.
   config.data.partition = function('iid')
+  # The file, .json or .npz, to which a run writes who owns which rows, for data.partition=stored; '{seed}' in its name
+  # is each seed. '': none.
+  config.data.partition_out = ''
   config.data.merge_test = False  # whether the official test rows are dealt out too, for data.test_share to cut
   config.data.protocol = function('shares')  # how rows are held out, shared and tested; or pacs_paper, or a function
   config.data.validation = 0.1  # share of each client's rows held out

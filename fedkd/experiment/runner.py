@@ -21,7 +21,7 @@ from fedkd.data import sources
 from fedkd.data.splits import partition
 from fedkd.data.splits.split import origins_of
 from fedkd.errors import ConfigError, StoppedError, StoreError
-from fedkd.experiment import loop, progress
+from fedkd.experiment import loop, partition_files, progress
 from fedkd.experiment.build import checks
 from fedkd.experiment.build.assembly import build, owned
 from fedkd.experiment.hosts import devices, hosts
@@ -66,6 +66,7 @@ def _run(config, workdir, beside, show) -> dict:
   use_compilation_cache()
   if config.client_store and hosts.count() > 1:
     raise ConfigError(f"client_store={config.client_store!r} is for one host; start one, or set it to ''")
+  partition_files.check(config)
   parts = build(config, beside)
   source = parts.source
   hosts.check_agreement(
@@ -78,6 +79,7 @@ def _run(config, workdir, beside, show) -> dict:
     if summary := hosts.run_on_primary(lambda: _finished(workdir, config, files.warn)):  # meanwhile, by another process
       return summary
     hosts.run_on_primary(lambda: _prepare(workdir, parts))
+    hosts.run_on_primary(lambda: partition_files.write(parts))
     if not hosts.is_primary():  # what follows reads it
       _prepare(workdir, parts)
     with _writing(workdir):

@@ -107,7 +107,7 @@ REFUSED = {
   'mixed text': (
     ROWS.replace('Oslo', '12'),
     {'missing': 'mean'},
-    r", line 7, column 'city': '12' is a number among text; mend it",
+    r", line 7, column 'city': '12' is a number among text",
   ),
   'missing': (ROWS, {}, r", line 5, column 'city': the value is missing; fill it, or set data.missing to 'mean' or"),
   'no column': (
