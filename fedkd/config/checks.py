@@ -19,16 +19,6 @@ RUN_FIELDS = (
   *('data.dir', 'data.limit', 'data.partition_out'),
   *('lowering', 'devices', 'chunk', 'seed_axis', 'eval_batch', 'checkpoint_every'),
 )
-  'data.dir',
-  'data.limit',
-  'data.partition_out',
-  'lowering',
-  'devices',
-  'chunk',
-  'seed_axis',
-  'eval_batch',
-  'checkpoint_every',
-)
 AS_ONE = {'data.normalise': ('auto', 'mean_image')}  # on images; on other data only the first ever runs
 BESIDE_A_STORE = (('devices', 1), ('before', ()), ('init_from', ''), ('initial', 'equal'))  # what client_store wants
 KIND_OF = {bool: 'True or False', str: 'printable text', tuple: 'a tuple', ConfigDict: 'a block'}

@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedkd.data import folders, rotated, tables, tfds
+from fedkd.data import folders, hub, rotated, tables, tfds
 from fedkd.data.arrays import SPLITS, checked, is_images, read_npz
 from fedkd.data.cache import cached
 from fedkd.data.limits import LIMIT, check_size
 from fedkd.errors import ConfigError
 
 MNIST_5K_TRAIN = 400  # per class, of 500
-OF_COLUMNS = ('table',)  # kinds of sets that have columns
+OF_COLUMNS = ('table', 'hf')  # kinds of sets that have columns
 
 
 class Source(NamedTuple):
@@ -152,6 +152,7 @@ def _read(name, directory, label, size, angles, limit, roles) -> tuple:
   }
   stored = {
     'npz': lambda: (read_npz(path, limit), None, None),
+    'hf': lambda: hub.read(str(path), roles, size, limit),
     'table': lambda: tables.read(path, roles, limit),
     'folder': lambda: (*folders.split(path, size, limit), None),
     'domains': lambda: folders.domains(path, size, limit),

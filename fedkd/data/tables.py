@@ -34,7 +34,9 @@ def read(path: Any, roles: Roles, limit: float = LIMIT) -> tuple:
   return arrays(*table_files.read(path, name, limit), name, roles, limit)
 
 
-def arrays(frame: Any, place: Callable, name: str, roles: Roles, limit: float = LIMIT) -> tuple:
+def arrays(
+  frame: Any, place: Callable, name: str, roles: Roles, limit: float = LIMIT, is_test: np.ndarray | None = None
+) -> tuple:
   """(arrays, class names or None, None) of a frame.
 
   Columns of text become one number for each text of the training rows, 0 or 1; text of test rows alone is all zeros.
@@ -45,6 +47,7 @@ def arrays(frame: Any, place: Callable, name: str, roles: Roles, limit: float = 
     name: of the set, likewise.
     roles: of its columns.
     limit: bytes that the numbers may take.
+    is_test: bool[N], the test rows; None: as the roles say.
 
   Returns:
     {'x_train' float32[N, d], 'y_train' int[N], 'x_test', 'y_test', and 'origin' of the training rows if there are
@@ -53,25 +56,46 @@ def arrays(frame: Any, place: Callable, name: str, roles: Roles, limit: float = 
   Raises:
     ConfigError: with the row and the column of what does not fit.
   """
-  features = _features(frame, name, roles)
+  features = features_of(list(frame.columns), name, roles)
   where = lambda row, column: f'data.name={name}, {place(row)}, column {column!r}'
+  rows = labelled(frame, roles, where, is_test)
+  held = [columns.numbers(frame[column], ~rows.is_test, roles.missing, where) for column in features]
+  check_size(name, 4 * len(frame) * sum(block.shape[1] for block in held), limit)
+  return in_splits(np.concatenate(held, axis=1), rows), rows.names, None
+
+
+class Rows(NamedTuple):
+  """What a table says of its N rows beside their features."""
+
+  label: np.ndarray  # int[N]
+  names: list | None  # of the classes; None for the labels themselves
+  owner: np.ndarray | None
+  is_test: np.ndarray  # bool[N]
+
+
+def labelled(frame: Any, roles: Roles, where: Callable, is_test: np.ndarray | None = None) -> Rows:
+  """The labels, owners and test rows of a frame; arguments as of `arrays` and `columns`."""
   label, names = columns.labels(frame[roles.label], where)
   owner = columns.owners(frame[roles.user], where) if roles.user else None
-  is_test = _test_rows(frame, label, roles, where)
-  held = [columns.numbers(frame[column], ~is_test, roles.missing, where) for column in features]
-  check_size(name, 4 * len(frame) * sum(block.shape[1] for block in held), limit)
-  x = np.concatenate(held, axis=1)
-  out = {'x_train': x[~is_test], 'y_train': label[~is_test]}
-  if is_test.any():
-    out |= {'x_test': x[is_test], 'y_test': label[is_test]}
-  if owner is not None:
-    out['origin'] = owner[~is_test]
-  return out, names, None
+  return Rows(label, names, owner, _test_rows(frame, label, roles, where) if is_test is None else is_test)
 
 
-def _features(frame, name, roles) -> list:
-  """The names of the columns to learn from, after all roles have been looked for."""
-  known = list(frame.columns)
+def in_splits(x: np.ndarray, rows: Rows) -> dict:
+  """Examples [N, ...] and what is known of them, as `sources` wants them."""
+  of = lambda split, inside: {f'x_{split}': x[inside], f'y_{split}': rows.label[inside]}
+  return {
+    **of('train', ~rows.is_test),
+    **(of('test', rows.is_test) if rows.is_test.any() else {}),
+    **({} if rows.owner is None else {'origin': rows.owner[~rows.is_test]}),
+  }
+
+
+def features_of(known: list, name: str, roles: Roles) -> list:
+  """The names of the columns to learn from, after all roles have been looked for among the `known` ones.
+
+  Raises:
+    ConfigError: for a column that is not there, or has two roles.
+  """
   special = {'data.label': roles.label, 'data.user': roles.user, 'data.split': roles.split}
   asked = [*special.items(), *(('data.columns', column) for column in roles.features)]
   for field, column in asked:
