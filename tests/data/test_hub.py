@@ -74,9 +74,7 @@ def test_images_of_one_size(datasets, tmp_path):
   np.testing.assert_array_equal(source.test_image, pixels[4:])
   odd = [*images[:5], Image.fromarray(pixels[5, :3])]
   dictionary(datasets, image=odd, label=LABELS).save_to_disk(tmp_path / 'odd')
-  with pytest.raises(
-    ConfigError, match=r"row 6, column 'image': \[3, 5, 3\] where the first image is \[4, 5, 3\]; s"
-  ):
+  with pytest.raises(ConfigError, match=r"row 6, column 'image': \[3, 5, 3\] where the first image is \[4, 5, 3\]; s"):
     load(tmp_path / 'odd')
   assert load(tmp_path / 'odd', size=2).train_image.shape == (4, 2, 2, 3)
 
@@ -106,8 +104,6 @@ def test_without_a_network_a_name_of_the_hub_is_refused_at_once(monkeypatch):
   for name in ('HF_ENDPOINT', 'HTTPS_PROXY', 'https_proxy', 'HF_HUB_OFFLINE'):
     monkeypatch.delenv(name, raising=False)
   monkeypatch.setattr(socket, 'getaddrinfo', unknown)
-  told = (
-    r'^data.name=hf:imdb: there is no folder or file imdb, and huggingface.co is not reachable \(Name or .*\); '
-  )
+  told = r'^data.name=hf:imdb: there is no folder or file imdb, and huggingface.co is not reachable \(Name or .*\); '
   with pytest.raises(ConfigError, match=told + 'check the path or the network, or set HF_HUB_OFFLINE=1'):
     load('imdb')
