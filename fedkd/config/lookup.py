@@ -55,7 +55,7 @@ def resolve(name: Any, choices: dict[str, Callable], field: str, path: str = 'mo
 def _remedy(path, attribute) -> str:
   """What to write instead of a module that is not found: it may be the path of a file, of this system or Windows."""
   whole = path if attribute.isidentifier() else f'{path}:{attribute}'
-  folder, slash, file = re.fullmatch(r'(?:(.*)([/\\]))?(.*)', whole, re.DOTALL).groups()
+  folder, slash, file = re.findall(r'^(?:(.*)([/\\]))?(.*)$', whole, re.DOTALL)[0]
   if not slash and not file.endswith('.py'):
     return 'give module:function on the Python path'
   function = attribute if attribute.isidentifier() else 'FUNCTION'

@@ -154,22 +154,25 @@ def _lists(whole, column, name, where, size, limit) -> np.ndarray:
 
 def _images(whole, column, name, where, size, limit) -> np.ndarray:
   """uint8[N, H, W, c], grey or colour as the first image is."""
-  from PIL import Image
-
   mode = 'L' if whole[0][column].mode in ('1', 'L') else 'RGB'
-  out = None
+  first = _pixels(whole, 0, column, mode, where, size)
+  check_size(name, len(whole) * first.size, limit)
+  out = np.empty((len(whole), *first.shape), np.uint8)
   for row in range(len(whole)):
-    with in_a_sentence(lambda error, row=row: f'{where(row, column)}: {reason_of(error)}; replace the image'):
-      image = whole[row][column].convert(mode)
-    if size:
-      image = image.resize((size, size), Image.Resampling.BOX)
-    pixels = np.asarray(image).reshape(*image.size[::-1], -1)
-    if out is None:
-      check_size(name, len(whole) * pixels.size, limit)
-      out = np.empty((len(whole), *pixels.shape), np.uint8)
-    if pixels.shape != out.shape[1:]:
+    pixels = _pixels(whole, row, column, mode, where, size)
+    if pixels.shape != first.shape:
       raise ConfigError(
-        f'{where(row, column)}: {list(pixels.shape)} where the first image is {list(out.shape[1:])}; set data.size'
+        f'{where(row, column)}: {list(pixels.shape)} where the first image is {list(first.shape)}; set data.size'
       )
     out[row] = pixels
   return out
+
+
+def _pixels(whole, row, column, mode, where, size) -> np.ndarray:
+  from PIL import Image
+
+  with in_a_sentence(lambda error: f'{where(row, column)}: {reason_of(error)}; replace the image'):
+    image = whole[row][column].convert(mode)
+  if size:
+    image = image.resize((size, size), Image.Resampling.BOX)
+  return np.asarray(image).reshape(*image.size[::-1], -1)

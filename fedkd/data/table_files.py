@@ -66,10 +66,11 @@ def _text(path, name) -> str:
 def _scanned(text, separator, name) -> tuple:
   """(column names, the first line of each row): pandas would fill up short lines and number equal names."""
   reader = csv.reader(io.StringIO(text, newline=''), delimiter=separator, skipinitialspace=True, strict=True)
-  header, lines, before = None, [], 0
+  header: list = []
+  lines, before = [], 0
   try:
     for fields in reader:
-      if fields and header is None:
+      if fields and not header:
         header = _header([field.strip() for field in fields], name)
       elif fields and len(fields) != len(header):
         raise ConfigError(

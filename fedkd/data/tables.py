@@ -31,7 +31,8 @@ def read(path: Any, roles: Roles, limit: float = LIMIT) -> tuple:
     ConfigError: with the line and the column of what does not fit.
   """
   name = f'table:{path}'
-  return arrays(*table_files.read(path, name, limit), name, roles, limit)
+  frame, place = table_files.read(path, name, limit)
+  return arrays(frame, place, name, roles, limit)
 
 
 def arrays(

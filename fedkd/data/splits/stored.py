@@ -74,8 +74,8 @@ def write(path: str | pathlib.Path, parts: Sequence[ArrayLike], labels: ArrayLik
     if path.suffix == '.json':
       files.write_json(path, {**about, 'clients': [rows.tolist() for rows in lists]})
     else:
-      arrays = {'size': np.array(list(map(len, lists))), 'row': np.concatenate([np.zeros(0, np.int64), *lists])}
-      np.savez(path, **arrays, **{key: np.array(value) for key, value in about.items()})
+      row, size = np.concatenate([np.zeros(0, np.int64), *lists]), np.array(list(map(len, lists)))
+      np.savez(path, size=size, row=row, rows=len(labels), labels_sha256=labels_checksum(labels))
 
 
 def read(path: str | pathlib.Path) -> list[np.ndarray]:
