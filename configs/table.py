@@ -6,7 +6,8 @@
 `clients` is then the number of its values, and without it rows are dealt out at random. All other columns are what is
 learned from. `small`: 60 rounds, seconds on two cores; `smoke`: 2 rounds. Without `data`, the digits of mnist_5k.
 
-Measured, with the table that `docs/guides/data.md` makes: there.
+Measured with `small` on the table that `docs/guides/data.md` makes (2-core CPU, seeds 0, 1, 2), test accuracy in per
+cent: private 56.79 ± 2.53, fedhe 55.29 ± 3.51; paired -1.50 ± 1.39.
 """
 
 from fedkd import config as base

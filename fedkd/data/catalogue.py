@@ -62,8 +62,12 @@ def table(listed: list[Entry]) -> str:
   """Entries as lines of text."""
   width = max(len(entry.name) for entry in listed)
   line = lambda entry: f'{entry.name:{width}}  {"there  " if entry.there else "missing"}  {entry.note}'
-  other = f'{"npz:FILE":{width}}  yours    x_train, y_train, x_test, y_test (and origin), written by numpy.savez'
-  return '\n'.join([*map(line, listed), other])
+  own = {
+    'npz:FILE': 'x_train, y_train, x_test, y_test (and origin), written by numpy.savez',
+    'table:FILE': 'CSV, Parquet',
+  }
+  others = [f'{name:{width}}  yours    {note}' for name, note in own.items()]
+  return '\n'.join([*map(line, listed), *others])
 
 
 def prepare(name: str, directory: str | None = None) -> str:
