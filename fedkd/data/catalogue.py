@@ -22,6 +22,11 @@ FOLDERS = {
   'domains:officehome': 'Office-Home: officehome/{Art,Clipart,Product,Real World}/CLASS/IMAGE',
   'folder:cinic10': 'CINIC-10 as distributed: cinic10/{train,test}/CLASS/IMAGE',
 }
+YOURS = {
+  'npz:FILE': 'x_train, y_train, x_test, y_test (and origin), written by numpy.savez',
+  'table:FILE': 'a column to learn, others to learn from (and one of owners), CSV or Parquet',
+  'hf:PATH': 'what the library datasets has saved or finds on the Hugging Face hub',
+}
 READABLE = ('array_record', 'parquet')  # without TensorFlow
 
 
@@ -62,11 +67,7 @@ def table(listed: list[Entry]) -> str:
   """Entries as lines of text."""
   width = max(len(entry.name) for entry in listed)
   line = lambda entry: f'{entry.name:{width}}  {"there  " if entry.there else "missing"}  {entry.note}'
-  own = {
-    'npz:FILE': 'x_train, y_train, x_test, y_test (and origin), written by numpy.savez',
-    'table:FILE': 'CSV, Parquet',
-  }
-  others = [f'{name:{width}}  yours    {note}' for name, note in own.items()]
+  others = [f'{name:{width}}  yours    {note}' for name, note in YOURS.items()]
   return '\n'.join([*map(line, listed), *others])
 
 
