@@ -21,11 +21,11 @@ class Embedding(nn.Module):
   def __call__(self, x):
     if not is_tokens(x):
       raise ValueError(
-        f'groups: an embedding is for tokens, int[N, length], and examples are {x.dtype}{list(x.shape[1:])}; choose '
+        f'an embedding is for tokens, int[N, length], and examples are {x.dtype}{list(x.shape[1:])}; choose '
         'MLP for vectors, SequenceCNN or Transformer for sequences of numbers'
       )
     if not self.vocabulary:
-      raise ValueError('groups: vocabulary=0 has no token; set it to the largest token of the data plus one')
+      raise ValueError('vocabulary=0 has no token; set it to the largest token of the data plus one')
     known = jnp.ones(x.shape, jnp.float32) if self.padding is None else (x != self.padding).astype(jnp.float32)
     return nn.Embed(self.vocabulary, self.width)(x) * known[..., None], known[..., None]
 
@@ -43,7 +43,7 @@ def as_sequence(x):
   """
   if x.ndim not in (2, 3):
     raise ValueError(
-      f'groups: the architecture is for sequences [N, length] or [N, length, c], and examples are {list(x.shape[1:])}; '
+      f'the network is for sequences [N, length] or [N, length, c], and examples are {list(x.shape[1:])}; '
       'choose a network for images'
     )
   return x.astype(jnp.float32).reshape(*x.shape[:2], -1)
