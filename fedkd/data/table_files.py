@@ -112,4 +112,6 @@ def _parquet(path, name, limit) -> tuple:
   check_size(name, max(unpacked, 8 * held.num_rows * held.num_columns), limit)
   _header(list(file.schema_arrow.names), name)
   with in_a_sentence(lambda error: f'data.name={name} cannot be read ({reason_of(error)}); write it again as Parquet'):
-    return file.read().to_pandas(ignore_metadata=True), lambda row: f'row {row + 1}'
+    table = file.read()
+    table.validate(full=True)  # text that is no UTF-8 would be found later, or never
+    return table.to_pandas(ignore_metadata=True), lambda row: f'row {row + 1}'

@@ -203,6 +203,16 @@ def test_differences_ignore_run_fields_and_growing_rounds():
   assert base.differences(old, {**old, 'eval_rows': 5}) == ['eval_rows: 1000 -> 5']
 
 
+def test_what_auto_is_on_images_is_no_difference():
+  """A run begun when `mean_image` was the default goes on; another normalisation is another run."""
+  now = base.to_json(base.default())
+  assert now['data']['normalise'] == 'auto'
+  then = {**now, 'data': {**now['data'], 'normalise': 'mean_image'}}
+  assert base.differences(then, now) == []
+  other = {**now, 'data': {**now['data'], 'normalise': 'unit'}}
+  assert base.differences(other, now) == ['data.normalise: unit -> auto']
+
+
 def test_the_zoo_is_the_papers():
   config = fedhe_mnist.get_config('paper')
   assert [g['clients'] for g in config.groups] == [1] * 10
