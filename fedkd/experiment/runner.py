@@ -26,7 +26,7 @@ from fedkd.experiment.build import checks
 from fedkd.experiment.build.assembly import build, owned
 from fedkd.experiment.hosts import devices, hosts
 from fedkd.experiment.provenance import environment, use_compilation_cache
-from fedkd.experiment.storage import checkpoint, client_store, lock, warm_start
+from fedkd.experiment.storage import checkpoint, client_store, lock, same_data, warm_start
 from fedkd.experiment.storage.loading import evaluated, phase_at, restore
 
 
@@ -150,17 +150,19 @@ def _prepare(workdir, parts):
   """Writes what is known before training.
 
   Raises:
-    ConfigError: if the directory cannot be written.
+    ConfigError: if the directory cannot be written, or has a run on other data.
   """
+  now = same_data.checksum(parts.source)
+  same_data.check(workdir, parts.source, now)
   try:
-    _write_start(workdir, parts)
+    _write_start(workdir, parts, now)
   except OSError as error:
     raise ConfigError(f'workdir={workdir} cannot be written ({error.strerror}); choose another') from error
 
 
-def _write_start(workdir, parts):
+def _write_start(workdir, parts, data_checksum):
   files.write_sealed(workdir / 'config.json', configs.to_json(parts.config))
-  lists = {}
+  lists = {same_data.NAME: np.array(data_checksum)}
   for seed, split in zip(parts.config.seeds, parts.splits, strict=True):
     lists[f'seed{seed}_public'] = split.public
     for name in ('private', 'shared', 'validation', 'test'):

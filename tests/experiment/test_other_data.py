@@ -6,6 +6,7 @@ import pytest
 import runs
 from fedkd import config as base
 from fedkd import experiment
+from fedkd.errors import ConfigError
 
 
 def save_text(path):
@@ -44,6 +45,23 @@ def test_a_run_on_tokens_learns_and_continues_where_it_stopped(tmp_path):
     logits, _ = model.apply(variables, held['x_test'].astype(np.int32), False)
     own = np.mean(np.argmax(logits, -1) == held['y_test'])
   assert own == pytest.approx(whole['final_per_client'][0][2])
+
+
+def test_a_run_does_not_continue_on_other_data(tmp_path):
+  path = save_text(tmp_path / 'text.npz')
+  config = text_config(path, 'private', ({'model': 'EmbeddingBag', 'width': 2, 'vocabulary': 12},))
+  config.rounds, config.eval_every = 1, 1
+  experiment.run(config, tmp_path / 'run', show=False)
+  config.rounds = 2
+  with np.load(path) as held:
+    changed = {**held, 'x_test': held['x_test'] * 0}
+  np.savez(path, **changed)
+  with pytest.raises(
+    ConfigError, match=r'^workdir=.*run holds a run on other data than data.name=npz:.* has now; rest'
+  ):
+    experiment.run(config, tmp_path / 'run', show=False)
+  save_text(path)
+  assert experiment.run(config, tmp_path / 'run', show=False)['rounds'] == 2
 
 
 @pytest.mark.slow
