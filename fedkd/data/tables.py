@@ -1,5 +1,6 @@
 """Tables as arrays: a column to learn, columns to learn it from, a column that says who owns each row."""
 
+import difflib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -101,7 +102,9 @@ def features_of(known: list, name: str, roles: Roles) -> list:
   asked = [*special.items(), *(('data.columns', column) for column in roles.features)]
   for field, column in asked:
     if column and column not in known:
-      raise ConfigError(f'data.name={name} has no column {column!r}; set {field} among {_shorten(known)}')
+      near = difflib.get_close_matches(column, list(map(str, known)), 1)
+      guess = f'is it {near[0]!r}? Else ' if near else ''
+      raise ConfigError(f'data.name={name} has no column {column!r}; {guess}set {field} to one of {_shorten(known)}')
   taken = {column: field for field, column in special.items() if column}
   if both := [column for column in roles.features if column in taken]:
     raise ConfigError(f'data.columns has {both[0]!r}, which is {taken[both[0]]}; leave it out of one of them')

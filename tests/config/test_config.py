@@ -203,6 +203,11 @@ def test_differences_ignore_run_fields_and_growing_rounds():
   assert base.differences(old, {**old, 'eval_rows': 5}) == ['eval_rows: 1000 -> 5']
 
 
+def test_paths_of_windows_in_config_strings():
+  choice = base.parse('small,data=npz:C:\\own data\\a.npz,rule=D:\\a.py', data='', rule='')
+  assert (choice.data, choice.rule) == ('npz:C:\\own data\\a.npz', 'D:\\a.py')
+
+
 def test_what_auto_is_on_images_is_no_difference():
   """A run begun when `mean_image` was the default goes on; another normalisation is another run."""
   now = base.to_json(base.default())

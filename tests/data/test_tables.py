@@ -113,14 +113,15 @@ REFUSED = {
   'no column': (
     ROWS,
     {'label': 'class'},
-    r" has no column 'class'; set data.label among age, city, height, label, who",
+    r" has no column 'class'; set data.label to one of age, city, height, label, who",
   ),
+  'misspelt': (ROWS, {'label': 'lable'}, r" has no column 'lable'; is it 'label'\? Else set data.label to one of age"),
   'no user': (
     ROWS,
     {'user': 'patient'},
-    r" has no column 'patient'; set data.user among age, city, height, label, who",
+    r" has no column 'patient'; set data.user to one of age, city, height, label, who",
   ),
-  'no feature': (ROWS, {'features': ('age', 'x')}, r" has no column 'x'; set data.columns among age, city, height"),
+  'no feature': (ROWS, {'features': ('age', 'x')}, r" has no column 'x'; set data.columns to one of age, city, height"),
   'both': (
     ROWS,
     {'features': ('age', 'label')},
