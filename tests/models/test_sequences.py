@@ -16,7 +16,7 @@ TOKENS = jnp.asarray(np.random.default_rng(0).integers(1, 20, (5, 6)))
 
 
 def of(net, x):
-  variables = net.init(jax.random.key(1), x, False)
+  variables = jax.jit(lambda key: net.init(key, x, False))(jax.random.key(1))
   return variables, net.apply(variables, x, False)
 
 
@@ -46,7 +46,7 @@ def test_a_transformer_looks_at_every_place():
   """The gradient of each prediction reaches each token of its own example, and none of another's."""
   net, x = models.Transformer(8, 1, 2, classes=3), jnp.asarray(np.random.default_rng(0).normal(size=(2, 6, 3)))
   variables, _ = of(net, x)
-  grad = jax.grad(lambda x: net.apply(variables, x, False)[0][0].sum())(x)
+  grad = jax.jit(jax.grad(lambda x: net.apply(variables, x, False)[0][0].sum()))(x)
   assert (jnp.abs(grad[0]).max(-1) > 0).all()
   np.testing.assert_array_equal(grad[1], 0)
 
