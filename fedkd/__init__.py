@@ -20,6 +20,7 @@ if TYPE_CHECKING:
   from fedkd import aggregate, codecs, ledger, losses, methods, models, optimizers, parts, plan, schedules, servers
   from fedkd.federation import Federation, federation
   from fedkd.history import History, restore
+  from fedkd.report import report
   from fedkd.round import Report
   from fedkd.simulation import Simulation, SimulationState, simulation
   from fedkd.training import train
@@ -50,6 +51,7 @@ __all__ = [
   'optimizers',
   'parts',
   'plan',
+  'report',
   'restore',
   'schedules',
   'servers',
@@ -62,6 +64,7 @@ __all__ = [
 _WHERE = {
   'federation': ('Federation', 'federation'),
   'history': ('History', 'restore'),
+  'report': ('report',),
   'round': ('Report',),
   'simulation': ('Simulation', 'SimulationState', 'simulation'),
   'training': ('train',),

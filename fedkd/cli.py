@@ -16,6 +16,8 @@ HELP = """fedkd: federated learning by knowledge distillation across clients who
 
   fedkd run NAME[:STRING] --workdir=DIR    run an experiment, or continue it
   fedkd compare RUN RUN ...                a table and figures of finished runs
+  fedkd report RUN RUN ... --out=FILE      one page of finished runs, for a browser or an appendix
+  fedkd watch DIR                          a live view of the runs below a folder
   fedkd reproduce --list                   the tables of the papers, published numbers beside ours
   fedkd benchmark --suite=digits           all methods on the same splits, nets and budgets
   fedkd data list                          which data sets are there, and how to get the others
@@ -52,6 +54,30 @@ seconds of finished runs. Intervals are 95 % Student t, below three seeds the ra
   --reference=RUN       compare with this run; by default the first whose method is `private`
   --out=DIR             write table.csv, table.md and the accuracy over rounds, client updates and megabytes there
   --results=ID/PROFILE  write one JSON object per method there, as in the repository's results/
+"""
+REPORT = """fedkd report RUN RUN ... --out=FILE [--format=html|md] [--reference=RUN] [--question=TEXT]
+
+Writes one page on finished runs, which needs no other file and no network: accuracies with intervals, figures, clients
+and architectures, configs side by side, megabytes by kind of message, versions, and how to run it again. A folder
+stands for the runs in it. Runs that are not finished, damaged or on other data are kept out and named.
+
+  fedkd report runs/private runs/fedhe runs/agg --out=report.html
+  fedkd report runs --out=appendix.md
+
+  --format=html|md  a page (needs jinja2: pip install 'fedkd[report]'), or Markdown with the table in LaTeX; by
+                    default what the name of --out says
+  --reference=RUN   compare with this run, or the one of this method; by default one whose method is `private`
+  --question=TEXT   what the runs answer, in a sentence
+"""
+WATCH = """fedkd watch DIR [--once]
+
+Shows the runs below a folder, finished and running: state, rounds, the last accuracy, time left. Ends when no run is
+running any more, with exit code 3 if one has failed or was stopped before its end. It only reads, on a machine of its
+own or over ssh. Without a terminal it prints one table and ends.
+
+  fedkd watch runs
+
+  --once  print one table and end
 """
 REPRODUCE = """fedkd reproduce --list | --id=ID [--profile=PROFILE] [--seeds=0,1,2] [--rows=ROW,...] | --report
 
@@ -99,8 +125,8 @@ def main(words=None):
   """Starts a command; `words` are those of the command line, without the program's name."""
   words = sys.argv[1:] if words is None else list(words)
   _make_importable()
-  commands = {'run': run, 'compare': compare, 'reproduce': reproduce, 'benchmark': benchmark, 'data': data}
-  commands['bench'] = bench
+  commands = {'run': run, 'compare': compare, 'report': report, 'watch': watch, 'reproduce': reproduce}
+  commands |= {'benchmark': benchmark, 'data': data, 'bench': bench}
   if not words or _asks_for_help(words[0]):
     print(HELP, end='')
   elif words[0] == '--version':
@@ -142,6 +168,16 @@ def run(words):
 def compare(words):
   """`fedkd compare`."""
   _absl('compare', COMPARE, words)
+
+
+def report(words):
+  """`fedkd report`."""
+  _absl('report', REPORT, words, lambda module: module.define_flags())
+
+
+def watch(words):
+  """`fedkd watch`."""
+  _absl('watch', WATCH, words, lambda module: module.define_flags())
 
 
 def reproduce(words):

@@ -10,6 +10,7 @@ import errno
 import hashlib
 import json
 import os
+import pathlib
 import re
 import sys
 from typing import NamedTuple
@@ -209,6 +210,17 @@ def cut(path, count) -> str:
     lines.append(text + '\n')
   write(path, ''.join(lines).encode())
   return after
+
+
+def runs_below(folder) -> list:
+  """The run directories at or below a folder, which hold a config.json, sorted; runs inside of runs are none."""
+  found = []
+  for place, folders, names in os.walk(folder):
+    if 'config.json' in names:
+      found.append(pathlib.Path(place))
+      folders.clear()
+    folders.sort()
+  return found
 
 
 def make(folder, field='workdir'):

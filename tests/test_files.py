@@ -137,6 +137,16 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(path, monkeypatch):
   assert json.loads(path.read_text()) == VALUE
 
 
+def test_runs_below_are_directories_with_a_config_and_not_what_is_inside_of_them(tmp_path):
+  for name in ('b', 'a/deep', 'a/deep/phases/0', 'none'):
+    (tmp_path / name).mkdir(parents=True)
+    if name != 'none':
+      (tmp_path / name / 'config.json').touch()
+  assert files.runs_below(tmp_path) == [tmp_path / 'a' / 'deep', tmp_path / 'b']
+  assert files.runs_below(tmp_path / 'b') == [tmp_path / 'b']
+  assert files.runs_below(tmp_path / 'nowhere') == []
+
+
 @pytest.mark.parametrize('write', [
   lambda folder: files.write_json(folder / 'file.json', VALUE),
   lambda folder: figures.save(Figure(), folder / 'accuracy.png'),

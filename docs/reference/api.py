@@ -76,8 +76,9 @@ TASKS = (
   Task(
     'Run experiments from configs',
     'A config becomes a run directory. [All fields](config_fields.md) are on one page; '
-    '[configs and runs](../running/configs.md) explains them.',
-    ('fedkd.config', 'fedkd.experiment', 'fedkd.data.sources', 'fedkd.data.catalogue'),
+    '[configs and runs](../running/configs.md) explains them; '
+    '[reports](../guides/reports.md) shows what becomes of finished runs.',
+    ('fedkd.config', 'fedkd.experiment', 'fedkd.report', 'fedkd.data.sources', 'fedkd.data.catalogue'),
   ),
 )
 INTRODUCTION = (

@@ -17,6 +17,7 @@ from fedkd.errors import ConfigError, DivergedError, StoppedError
 from fedkd.experiment import progress, runner, scoring
 from fedkd.experiment.build import assembly
 from fedkd.experiment.storage import checkpoint
+from helpers import EMITTERS
 from runs import metrics
 
 
@@ -185,8 +186,7 @@ def test_seeds_together_equal_seeds_alone(images, net):
     config.optimizer = configs.optimizer('sgd', learning_rate=0.05)
     parts = assembly.build(config)
     phase = parts.phases[0]
-    # Two programs have the same bits with the fusion emitters that runs have, which `conftest` switches off.
-    program = phase.lower().compile({'xla_cpu_use_fusion_emitters': True})
+    program = phase.lower().compile(EMITTERS)
     inputs = phase.inputs._replace(participants=phase.slots(0, None), start=np.int32(0), count=np.int32(2))
     state, _ = program(inputs, phase.init(parts.variables))
     states.append([np.asarray(leaf[-1]) for leaf in jax.tree.leaves((state.client, state.server))])

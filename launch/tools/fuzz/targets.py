@@ -281,6 +281,7 @@ def _metrics_files() -> list:
     'turns': [4],
     'accuracy': [0.5],
     'accuracy_per_client': [[0.5, 0.5]],
+    'seconds': 1.5,
   }
   return [b''.join(json.dumps({**row, 'round': t}).encode() + b'\n' for t in range(4))]
 
@@ -291,6 +292,21 @@ def _read_metrics(path):
   shutil.copy(path, path.parent / 'metrics.jsonl')
   (path.parent / 'config.json').write_text('{"seeds": [0]}')
   frames.read(path.parent)
+
+
+def _watch_metrics(path):
+  """While a run is running, which is watched whatever its files hold."""
+  import io
+
+  import rich.console
+
+  from fedkd.experiment.storage import lock
+  from fedkd.watch import states, view
+
+  shutil.copy(path, path.parent / 'metrics.jsonl')
+  (path.parent / 'config.json').write_text('{"rounds": 4}')
+  with lock.held(path.parent):
+    rich.console.Console(file=io.StringIO(), width=100).print(view.table(states.below(path.parent)))
 
 
 def _result_files() -> list:
@@ -355,5 +371,6 @@ TARGETS = {
   'overrides': overrides,
   'stored': stored,
   'metrics': of_files('.jsonl', _metrics_files, _read_metrics),
+  'watch': of_files('.jsonl', _metrics_files, _watch_metrics),
   'results': of_files('.json', _result_files, _read_result),
 }

@@ -1,6 +1,7 @@
 """Nonsense in configs: one sentence with field, value and remedy, before the run directory is made."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -161,12 +162,17 @@ def test_every_number_of_a_factory_has_a_range():
       assert not numbers or ranges.is_bounded(annotation), (name, key)
 
 
-def test_help_prints_the_ranges():
+def test_help_prints_meanings_and_ranges():
   config = configs.default()
   config.groups = ({'model': 'MLP', 'clients': 10},)
-  lines = configs.described(config).splitlines()
+  config.method = configs.method('fedhe')
+  lines = re.split(r'\n  (?! )', configs.described(config))
   find = lambda start: next(' '.join(line.split()) for line in lines if line.strip().startswith(start))
-  assert find('--config.rounds') == '--config.rounds=100 a whole number of at least 1 and at most 10,000,000'
-  assert find('--config.optimizer.b1') == '--config.optimizer.b1=0.9 a number of at least 0 and below 1'
-  assert find('--config.initial') == '--config.initial=equal one of equal, own'
+  whole = 'a whole number of at least 1'
+  last = f'of the last phase, or the only one ({whole} and at most 10,000,000)'
+  assert find('--config.rounds') == f'--config.rounds=100 {last}'
+  assert find('--config.method.alpha').startswith('--config.method.alpha=1.0 weight of the knowledge loss (Eq. 13)')
+  assert find('--config.early_stop.patience').endswith(f"'' watches nothing ({whole})")
+  assert find('--config.optimizer.b1').endswith('(a number of at least 0 and below 1)')
+  assert max(map(len, '\n'.join(lines).split('\n'))) <= 120
   assert find("groups, 'model': 'MLP'") == "groups, 'model': 'MLP', 'hidden' a tuple, each a whole number of at least 1"
