@@ -152,7 +152,7 @@ def run(words):
     )
     return
   if not any(word.startswith('--config=') for word in words):
-    name, colon, string = words[0].partition(':')
+    name, colon, string = importlib.import_module('fedkd.files').with_string(words[0])
     path = names.get(name) or pathlib.Path(name)
     if not path.is_file():
       _refuse(f'config {name!r} is unknown; choose one of {", ".join(names)}, or give the path of a file')

@@ -21,6 +21,14 @@ _SEAL = re.compile(rb',\n ".{6}": ".{64}"\n}\n?\Z', re.DOTALL)
 _LINE_SEAL = ', "sha256": "%s"}'
 
 
+def with_string(path: str) -> tuple[str, str, str]:
+  """('FILE', ':', 'STRING') of 'FILE:STRING', the last two empty without one; the colon of a drive, C:\\FILE, is of the
+  file."""
+  drive, rest = (path[:2], path[2:]) if re.match(r'[A-Za-z]:[\\/]', path) else ('', path)
+  file, colon, string = rest.partition(':')
+  return drive + file, colon, string
+
+
 def sync(folder):
   """Makes the names of a directory durable: new ones, and those that a rename has changed."""
   with contextlib.suppress(PermissionError):  # one may write into a directory that one may not read

@@ -26,6 +26,20 @@ def cuts(content):
   return (content[:length] for length in range(len(content)))
 
 
+@pytest.mark.parametrize(
+  ('text', 'parts'),
+  [
+    ('mine.py', ('mine.py', '', '')),
+    ('configs/mine.py:small,data=npz:a.npz', ('configs/mine.py', ':', 'small,data=npz:a.npz')),
+    ('C:\\own\\mine.py', ('C:\\own\\mine.py', '', '')),
+    ('c:/own/mine.py:small,data=npz:D:\\a.npz', ('c:/own/mine.py', ':', 'small,data=npz:D:\\a.npz')),
+    ('c:small', ('c', ':', 'small')),
+  ],
+)
+def test_the_colon_of_a_drive_begins_no_string(text, parts):
+  assert files.with_string(text) == parts
+
+
 @pytest.fixture
 def path(tmp_path):
   return tmp_path / 'file.json'

@@ -27,6 +27,8 @@ TASKS = (
       'fedkd.data.splits.partition',
       'fedkd.data.splits.skews',
       'fedkd.data.splits.personal_splits',
+      'fedkd.data.splits.stored',
+      'fedkd.data.splits.flower',
     ),
   ),
   Task(

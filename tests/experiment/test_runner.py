@@ -385,7 +385,7 @@ def test_a_rule_by_value_and_by_dotted_path(images, tmp_path):
     (lambda c: c.groups[1].update(first=3), r'clients from 0 to 4 and leave some out; let `first` number them 0 to 3'),
     (lambda c: c.data.update(classes=2), r'data.classes=2 is less than the 3 classes'),
     (lambda c: c.update(lowering='fast'), r"lowering='fast' is unknown; choose one of auto"),
-    (lambda c: c.update(groups=({'model': 'Transformer', 'clients': 4},)), r'groups\[0\].model=.* choose one of .*MLP'),
+    (lambda c: c.update(groups=({'model': 'Perceptron', 'clients': 4},)), r'groups\[0\].model=.* choose one of .*MLP'),
     (lambda c: c.update(groups=({'model': 'MLP', 'clients': 4, 'width': 3},)), r"has no field 'width'; it has hidden"),
     (lambda c: c.update(groups=({'model': 'ThreeConv', 'clients': 4, 'filters': (2, 2, 2)},)) or tiny(c), r'too deep'),
     (lambda c: many_clients(c), r'data.clients=300 is more than the 240 training examples'),

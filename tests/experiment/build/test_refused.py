@@ -3,6 +3,7 @@
 import math
 import re
 
+import numpy as np
 import pytest
 from absl import flags
 
@@ -12,6 +13,7 @@ from fedkd import config as configs
 from fedkd.checks import ranges
 from fedkd.config import command_line
 from fedkd.errors import ConfigError
+from fedkd.experiment.build import assembly
 
 HUGE = 10**30
 PRIVATE = {'name': 'private', 'rounds': 1, 'steps': 1}
@@ -116,6 +118,22 @@ def test_a_work_directory_that_cannot_be_one(images, workdir):
     experiment.run(runs.config(images), workdir, show=False)
   assert len(str(refused.value)) < 200
   assert '\n' not in str(refused.value)
+
+
+def test_what_does_not_fit_begins_with_its_method(images):
+  config = runs.config(images, 'fedprox', rounds=1)
+  with pytest.raises(ConfigError, match=r'^method fedprox does not fit its models or messages: groups have different'):
+    assembly.build(config, dry=True)
+
+
+@pytest.mark.parametrize(('field', 'value'), [('crop', 2), ('flip', True)])
+def test_only_images_are_cropped_and_flipped(tmp_path, field, value):
+  x = {f'x_{split}': np.zeros((6, 4)) for split in ('train', 'test')}
+  np.savez(tmp_path / 'a.npz', **x, y_train=np.arange(6) % 3, y_test=np.arange(6) % 3)
+  config = runs.config(tmp_path / 'a.npz')
+  config.data[field] = value
+  with pytest.raises(ConfigError, match=rf'^data.{field}={value} is for images, and data.name=npz:.* has none; set it'):
+    assembly.build(config, dry=True)
 
 
 def test_the_door_refuses_the_same():
