@@ -1,4 +1,4 @@
-"""Our variables as a PyTorch state_dict: torchvision's names and layouts, which `pretrained` reads, the other way round.
+"""Our variables as a PyTorch state_dict: torchvision's names and layouts, the inverse of `pretrained`.
 
 Networks that torchvision has bear its names. Those of the others follow ours, '_' before a number being '.', so that a
 module with `self.layers = nn.ModuleList(...)` takes 'layers.0.weight'.
@@ -16,7 +16,7 @@ from fedkd.models.pretrained import FLATTENED, KNOWN, UNUSED, torch_name
 OWN = {'MLP': 'layers.0', 'LeNet': 'hidden.0', 'MnistCNN': 'hidden', 'FedGenCNN': 'hidden'}
 
 
-def taken_apart(model: nn.Module) -> tuple[nn.Module, np.ndarray | None, np.ndarray | None]:
+def taken_apart(model: nn.Module) -> tuple[nn.Module, np.ndarray, np.ndarray]:
   """(network, mean, scale) of a model on raw examples.
 
   Raises:
@@ -25,8 +25,10 @@ def taken_apart(model: nn.Module) -> tuple[nn.Module, np.ndarray | None, np.ndar
   network, name = getattr(model, 'net', model), class_of(model).__name__
   known = ('ResNet', *sorted({*KNOWN, *OWN} - {'ResNet'}))
   own = name in known and type(network).__module__.startswith('fedkd.models.')
-  if not own or not isinstance(model, Preprocessed):
-    raise ConfigError(f'model {name} has no counterpart in PyTorch; to=torch is for {", ".join(known)}; use to=flax')
+  if not own or not isinstance(model, Preprocessed) or model.mean is None:
+    raise ConfigError(
+      f'model {name} has no counterpart in PyTorch, or takes no images; to=torch is for {", ".join(known)}; use to=flax'
+    )
   return network, model.mean, model.scale
 
 

@@ -26,10 +26,10 @@ def card(one: Trained, licence: str, to: str) -> str:
 {_front_matter(one, licence, to)}
 ---
 
-# {one.facts['architecture']}, {one.facts['method']}, client {one.facts['client']}
+# {one.facts['architecture']}, {one.facts['method']}, client {one.facts['client'].split()[0]}
 
 An image classifier that one client of a federation learned with {one.facts['method']} on {one.data}, by
-[fedkd](https://pypi.org/project/fedkd). It knows the classes {', '.join(one.class_names)}.
+fedkd. It knows the classes {', '.join(one.class_names)}.
 
 | | |
 | --- | --- |
@@ -42,7 +42,8 @@ The accuracy is on the test set of the run, after its last round. What the data 
 ```python
 {FLAX if to == 'flax' else TORCH}```
 
-`images` are raw, {LAYOUT[to]}, of shape {_shape(one, to)} each; {_preprocessing(to)}
+`images` are raw, {LAYOUT[to]}, each of shape {_shape(one, to)}.
+{_preprocessing(to)}
 """
 
 
@@ -53,8 +54,8 @@ def _shape(one, to) -> list[int]:
 
 def _preprocessing(to) -> str:
   if to == 'flax':
-    return 'the model subtracts the mean and scales them itself, with the constants of its training.'
-  return 'the constants are those of its training.'
+    return 'The model subtracts the mean and scales them itself, with the constants of its training.'
+  return 'The constants are those of its training.'
 
 
 def _front_matter(one, licence, to) -> str:

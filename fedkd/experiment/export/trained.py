@@ -71,7 +71,7 @@ def _facts(config, summary, client, seed) -> dict[str, str]:
   return {
     'method': summary['method'],
     'architecture': group['name'],
-    'client': f'{client} of {config.data.clients}',
+    'client': f'{client} (of {config.data.clients}, numbered from 0)',
     'partition': configs.label(config.data.partition),
     'rounds': str(summary['rounds']),
     'seed': str(seed),

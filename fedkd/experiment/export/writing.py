@@ -83,15 +83,12 @@ def _torch(one: Trained) -> dict[str, bytes]:
 
   network, mean, scale = torch_weights.taken_apart(one.module)
   weights = torch_weights.state_dict(network, one.variables, one.shape)
-  constants = {
-    name: torch_weights.channels_first(value, one.shape) for name, value in (('mean', mean), ('scale', scale))
-  }
+  config = _described(one) | {'state_dict': {name: list(array.shape) for name, array in weights.items()}}
+  first = lambda constant: torch_weights.channels_first(constant, one.shape)
   return {
     'model.safetensors': save(weights),
-    'preprocessing.safetensors': save(constants),
-    'config.json': _json(
-      _described(one) | {'state_dict': {name: list(array.shape) for name, array in weights.items()}}
-    ),
+    'preprocessing.safetensors': save({'mean': first(mean), 'scale': first(scale)}),
+    'config.json': _json(config),
   }
 
 
