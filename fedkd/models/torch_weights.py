@@ -29,7 +29,7 @@ def taken_apart(model: nn.Module) -> tuple[nn.Module, np.ndarray, np.ndarray]:
     raise ConfigError(
       f'model {name} has no counterpart in PyTorch, or takes no images; to=torch is for {", ".join(known)}; use to=flax'
     )
-  return network, model.mean, model.scale
+  return network, model.mean, np.asarray(model.scale)
 
 
 def state_dict(network: nn.Module, variables: dict, shape: tuple[int, ...]) -> dict[str, np.ndarray]:

@@ -1,5 +1,6 @@
 """What there is to say about a client's model of a finished run."""
 
+import os
 import pathlib
 from typing import NamedTuple
 
@@ -34,8 +35,9 @@ class Trained(NamedTuple):
   data: str
 
 
-def trained(workdir: str | pathlib.Path, client: int = 0, seed: int | None = None, trust: bool = False) -> Trained:
+def trained(workdir: str | os.PathLike, client: int = 0, seed: int | None = None, trust: bool = False) -> Trained:
   """Arguments and errors as of `experiment.load`; also refuses a run that is not finished."""
+  workdir = pathlib.Path(workdir)
   config = read_config(workdir, trust)
   summary = results.summary(workdir)
   module, variables, source = load_with_source(workdir, client, seed, trust)
@@ -62,7 +64,7 @@ def _accuracy(config, summary, client, seed) -> float | None:
 
 
 def _examples(workdir, client, seed) -> str:
-  with np.load(pathlib.Path(workdir) / 'split.npz') as split:
+  with np.load(workdir / 'split.npz') as split:
     return str(sum(int(split[f'seed{seed}_{part}_sizes'][client]) for part in ('private', 'shared')))
 
 
