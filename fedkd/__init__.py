@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
   from fedkd import aggregate, codecs, ledger, losses, methods, models, optimizers, parts, plan, schedules, servers
+  from fedkd.experiment.export.reading import load_exported
+  from fedkd.experiment.export.writing import export
   from fedkd.federation import Federation, federation
   from fedkd.history import History, restore
   from fedkd.report import report
@@ -43,8 +45,10 @@ __all__ = [
   'SimulationState',
   'aggregate',
   'codecs',
+  'export',
   'federation',
   'ledger',
+  'load_exported',
   'losses',
   'methods',
   'models',
@@ -62,6 +66,8 @@ __all__ = [
 # What is no module of its own name; the other names of `__all__` are modules. A name is imported when it is first used,
 # so that the command line says its help, or refuses a name, without JAX.
 _WHERE = {
+  'experiment.export.reading': ('load_exported',),
+  'experiment.export.writing': ('export',),
   'federation': ('Federation', 'federation'),
   'history': ('History', 'restore'),
   'report': ('report',),

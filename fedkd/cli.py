@@ -20,6 +20,8 @@ HELP = """fedkd: federated learning by knowledge distillation across clients who
   fedkd watch DIR                          a live view of the runs below a folder
   fedkd reproduce --list                   the tables of the papers, published numbers beside ours
   fedkd benchmark --suite=digits           all methods on the same splits, nets and budgets
+  fedkd export RUN --client=3 --out=DIR    a client's model for the Hugging Face hub or PyTorch
+  fedkd predict RUN --client=3 IMAGE ...   what a client takes images for
   fedkd data list                          which data sets are there, and how to get the others
   fedkd bench --suite=cpu                  speed on this machine
 
@@ -110,6 +112,31 @@ then the test accuracy of the chosen ones over three seeds. After an interruptio
   --list             what is done, and which methods do not apply where
   --report           write the tables, the ranks and the figure of accuracy over bytes to --page, docs/benchmark.md
 """
+EXPORT = """fedkd export RUN --client=3 --out=DIR [--to=flax|torch] [--licence=NAME]
+
+Writes a client's model of a finished run in the layout of the Hugging Face hub: model.safetensors, config.json and
+README.md, the card. `fedkd.load_exported(DIR)` loads it without the run or its data.
+
+  fedkd export runs/first --client=3 --out=exported --licence=cc-by-4.0
+
+  --client=NUMBER    which client, by default 0
+  --out=DIR          a new or empty directory
+  --to=torch         a state_dict for PyTorch instead, with the constants of preprocessing
+  --seed=SEED        one of the run's seeds, by default the first
+  --licence=NAME     of the weights, by default unknown
+  --trust            the run may name code of your own, which is executed
+"""
+PREDICT = """fedkd predict RUN --client=3 IMAGE IMAGE ...
+
+Prints file, class and probability of images, a line each. RUN is a finished run, or what `fedkd export` wrote.
+
+  fedkd predict runs/first --client=3 digits/*.png
+
+  --client=NUMBER    which client, by default 0
+  --seed=SEED        one of the run's seeds, by default the first
+  --resize           resize images of another size, rather than refuse them
+  --trust            the run may name code of your own, which is executed
+"""
 BENCH = """fedkd bench --suite=cpu|gpu|peers|seeds [--json=FILE] [--cases=NAME,...] [--quick]
 fedkd bench scale|stages|report ...
 
@@ -126,7 +153,7 @@ def main(words=None):
   words = sys.argv[1:] if words is None else list(words)
   _make_importable()
   commands = {'run': run, 'compare': compare, 'report': report, 'watch': watch, 'reproduce': reproduce}
-  commands |= {'benchmark': benchmark, 'data': data, 'bench': bench}
+  commands |= {'benchmark': benchmark, 'export': export, 'predict': predict, 'data': data, 'bench': bench}
   if not words or _asks_for_help(words[0]):
     print(HELP, end='')
   elif words[0] == '--version':
@@ -195,6 +222,16 @@ def data(words):
   importlib.import_module('launch.data').main(words, 'fedkd data')
 
 
+def export(words):
+  """`fedkd export`."""
+  _plain('export', EXPORT, words)
+
+
+def predict(words):
+  """`fedkd predict`."""
+  _plain('predict', PREDICT, words)
+
+
 def bench(words):
   """`fedkd bench`."""
   if not words or _asks_for_help(words[0]):
@@ -222,6 +259,13 @@ def _absl(name, text, words, prepare=lambda module: None):
   module = importlib.import_module(f'launch.{name}')
   prepare(module)
   _start(module, words, importlib.import_module('launch.exits').parse)
+
+
+def _plain(name, text, words):
+  if not words or any(map(_asks_for_help, words)):
+    print(text, end='')
+  else:
+    importlib.import_module(f'launch.{name}').main(words)
 
 
 def _start(module, words, parse):

@@ -55,6 +55,12 @@ TASKS = (
     ('fedkd.analysis', 'fedkd.inference'),
   ),
   Task(
+    'Share a model',
+    'One client of a finished run as files for the Hugging Face hub, for PyTorch, or for images. '
+    '[Export a model](../guides/export.md) shows it.',
+    ('fedkd.experiment.export.writing', 'fedkd.experiment.export.reading', 'fedkd.experiment.predict'),
+  ),
+  Task(
     'Write an aggregation rule',
     'A function `rule(rows, weight) -> tree`. [A rule or a server](../guides/rules.md) shows it.',
     ('fedkd.aggregate', 'fedkd.aggregate.rule'),
