@@ -39,6 +39,20 @@ once more, so that their steps are up to eleven times as long. At 0.05 that brea
 | 0.01 | 10 | 10 | 59.24 |
 
 With zoo=homo at 0.01: fedavg 78.30 %, fedgen 94.40 %.
+
+With zoo=homo, seeds 0 to 2, mean accuracy on all 1 000 test images (2-core CPU):
+
+| method | accuracy % | other predictions % | MB up |
+| --- | --- | --- | --- |
+| private | 61.15 | | 0.0 |
+| fedper | 72.99 | | 73.0 |
+| fedrep, 10 epochs of the head | 73.06 | | 73.0 |
+| ditto | 91.55 | global model 94.07 | 74.0 |
+| fedbabu, not fine-tuned | 92.70 | | 73.0 |
+| moon | 93.90 | | 74.0 |
+| fedavg | 94.07 | | 74.0 |
+| fedprox | 94.17 | | 74.0 |
+| scaffold | 95.17 | | 148.1 |
 """
 
 from configs import fedhe_mnist

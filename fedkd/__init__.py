@@ -18,8 +18,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
   from fedkd import aggregate, codecs, ledger, losses, methods, models, optimizers, parts, plan, schedules, servers
+  from fedkd.experiment.export.reading import load_exported
+  from fedkd.experiment.export.writing import export
   from fedkd.federation import Federation, federation
   from fedkd.history import History, restore
+  from fedkd.report import report
   from fedkd.round import Report
   from fedkd.simulation import Simulation, SimulationState, simulation
   from fedkd.sweep.study import sweep
@@ -43,14 +46,17 @@ __all__ = [
   'SimulationState',
   'aggregate',
   'codecs',
+  'export',
   'federation',
   'ledger',
+  'load_exported',
   'losses',
   'methods',
   'models',
   'optimizers',
   'parts',
   'plan',
+  'report',
   'restore',
   'schedules',
   'servers',
@@ -62,8 +68,11 @@ __all__ = [
 # What is no module of its own name; the other names of `__all__` are modules. A name is imported when it is first used,
 # so that the command line says its help, or refuses a name, without JAX.
 _WHERE = {
+  'experiment.export.reading': ('load_exported',),
+  'experiment.export.writing': ('export',),
   'federation': ('Federation', 'federation'),
   'history': ('History', 'restore'),
+  'report': ('report',),
   'round': ('Report',),
   'simulation': ('Simulation', 'SimulationState', 'simulation'),
   'sweep': ('sweep',),

@@ -17,8 +17,12 @@ HELP = """fedkd: federated learning by knowledge distillation across clients who
   fedkd run NAME[:STRING] --workdir=DIR    run an experiment, or continue it
   fedkd sweep NAME[:STRING] --grid=...     many runs of one config, ranked by validation, the best of them tested
   fedkd compare RUN RUN ...                a table and figures of finished runs
+  fedkd report RUN RUN ... --out=FILE      one page of finished runs, for a browser or an appendix
+  fedkd watch DIR                          a live view of the runs below a folder
   fedkd reproduce --list                   the tables of the papers, published numbers beside ours
   fedkd benchmark --suite=digits           all methods on the same splits, nets and budgets
+  fedkd export RUN --client=3 --out=DIR    a client's model for the Hugging Face hub or PyTorch
+  fedkd predict RUN --client=3 IMAGE ...   what a client takes images for
   fedkd data list                          which data sets are there, and how to get the others
   fedkd bench --suite=cpu                  speed on this machine
 
@@ -75,6 +79,30 @@ seconds of finished runs. Intervals are 95 % Student t, below three seeds the ra
   --out=DIR             write table.csv, table.md and the accuracy over rounds, client updates and megabytes there
   --results=ID/PROFILE  write one JSON object per method there, as in the repository's results/
 """
+REPORT = """fedkd report RUN RUN ... --out=FILE [--format=html|md] [--reference=RUN] [--question=TEXT]
+
+Writes one page on finished runs, which needs no other file and no network: accuracies with intervals, figures, clients
+and architectures, configs side by side, megabytes by kind of message, versions, and how to run it again. A folder
+stands for the runs in it. Runs that are not finished, damaged or on other data are kept out and named.
+
+  fedkd report runs/private runs/fedhe runs/agg --out=report.html
+  fedkd report runs --out=appendix.md
+
+  --format=html|md  a page (needs jinja2: pip install 'fedkd[report]'), or Markdown with the table in LaTeX; by
+                    default what the name of --out says
+  --reference=RUN   compare with this run, or the one of this method; by default one whose method is `private`
+  --question=TEXT   what the runs answer, in a sentence
+"""
+WATCH = """fedkd watch DIR [--once]
+
+Shows the runs below a folder, finished and running: state, rounds, the last accuracy, time left. Ends when no run is
+running any more, with exit code 3 if one has failed or was stopped before its end. It only reads, on a machine of its
+own or over ssh. Without a terminal it prints one table and ends.
+
+  fedkd watch runs
+
+  --once  print one table and end
+"""
 REPRODUCE = """fedkd reproduce --list | --id=ID [--profile=PROFILE] [--seeds=0,1,2] [--rows=ROW,...] | --report
 
 Reruns the tables of the papers. Every row is a run, resumed where it stopped, and ends as a JSON object; rows whose
@@ -106,6 +134,31 @@ then the test accuracy of the chosen ones over three seeds. After an interruptio
   --list             what is done, and which methods do not apply where
   --report           write the tables, the ranks and the figure of accuracy over bytes to --page, docs/benchmark.md
 """
+EXPORT = """fedkd export RUN --client=3 --out=DIR [--to=flax|torch] [--licence=NAME]
+
+Writes a client's model of a finished run in the layout of the Hugging Face hub: model.safetensors, config.json and
+README.md, the card. `fedkd.load_exported(DIR)` loads it without the run or its data.
+
+  fedkd export runs/first --client=3 --out=exported --licence=cc-by-4.0
+
+  --client=NUMBER    which client, by default 0
+  --out=DIR          a new or empty directory
+  --to=torch         a state_dict for PyTorch instead, with the constants of preprocessing
+  --seed=SEED        one of the run's seeds, by default the first
+  --licence=NAME     of the weights, by default unknown
+  --trust            the run may name code of your own, which is executed
+"""
+PREDICT = """fedkd predict RUN --client=3 IMAGE IMAGE ...
+
+Prints file, class and probability of images, a line each. RUN is a finished run, or what `fedkd export` wrote.
+
+  fedkd predict runs/first --client=3 digits/*.png
+
+  --client=NUMBER    which client, by default 0
+  --seed=SEED        one of the run's seeds, by default the first
+  --resize           resize images of another size, rather than refuse them
+  --trust            the run may name code of your own, which is executed
+"""
 BENCH = """fedkd bench --suite=cpu|gpu|peers|seeds [--json=FILE] [--cases=NAME,...] [--quick]
 fedkd bench scale|stages|report ...
 
@@ -121,8 +174,8 @@ def main(words=None):
   """Starts a command; `words` are those of the command line, without the program's name."""
   words = sys.argv[1:] if words is None else list(words)
   _make_importable()
-  commands = {'run': run, 'compare': compare, 'reproduce': reproduce, 'benchmark': benchmark, 'data': data}
-  commands |= {'sweep': sweep, 'bench': bench}
+  commands = {'run': run, 'sweep': sweep, 'compare': compare, 'report': report, 'watch': watch, 'reproduce': reproduce}
+  commands |= {'benchmark': benchmark, 'export': export, 'predict': predict, 'data': data, 'bench': bench}
   if not words or _asks_for_help(words[0]):
     print(HELP, end='')
   elif words[0] == '--version':
@@ -148,7 +201,7 @@ def run(words):
     )
     return
   if not any(word.startswith('--config=') for word in words):
-    name, colon, string = words[0].partition(':')
+    name, colon, string = importlib.import_module('fedkd.files').with_string(words[0])
     path = names.get(name) or pathlib.Path(name)
     if not path.is_file():
       _refuse(f'config {name!r} is unknown; choose one of {", ".join(names)}, or give the path of a file')
@@ -189,6 +242,16 @@ def compare(words):
   _absl('compare', COMPARE, words)
 
 
+def report(words):
+  """`fedkd report`."""
+  _absl('report', REPORT, words, lambda module: module.define_flags())
+
+
+def watch(words):
+  """`fedkd watch`."""
+  _absl('watch', WATCH, words, lambda module: module.define_flags())
+
+
 def reproduce(words):
   """`fedkd reproduce`."""
   _absl('reproduce', REPRODUCE, words, lambda module: module.define_flags())
@@ -202,6 +265,16 @@ def benchmark(words):
 def data(words):
   """`fedkd data`."""
   importlib.import_module('launch.data').main(words, 'fedkd data')
+
+
+def export(words):
+  """`fedkd export`."""
+  _plain('export', EXPORT, words)
+
+
+def predict(words):
+  """`fedkd predict`."""
+  _plain('predict', PREDICT, words)
 
 
 def bench(words):
@@ -231,6 +304,13 @@ def _absl(name, text, words, prepare=lambda module: None):
   module = importlib.import_module(f'launch.{name}')
   prepare(module)
   _start(module, words, importlib.import_module('launch.exits').parse)
+
+
+def _plain(name, text, words):
+  if not words or any(map(_asks_for_help, words)):
+    print(text, end='')
+  else:
+    importlib.import_module(f'launch.{name}').main(words)
 
 
 def _start(module, words, parse):

@@ -82,8 +82,21 @@ def bfloat16() -> Codec:
 
 def _rounded(dtype) -> Codec:
   most = float(jnp.finfo(dtype).max)
-  encode = lambda key, row: {'value': jnp.clip(row, -most, most).astype(dtype)}
+  encode = lambda key, row: {'value': round_to(dtype, jnp.clip(row, -most, most)).astype(dtype)}
   return Codec(encode, lambda arrays, width: arrays['value'].astype(jnp.float32))
+
+
+def round_to(dtype: jnp.dtype, x: jax.Array) -> jax.Array:
+  """The numbers of `dtype` next to float32s within its range, as float32.
+
+  XLA for GPUs takes a conversion to a narrower type and back out of a program, which leaves the numbers as they are.
+  It keeps `reduce_precision`, which turns subnormal numbers into zeros: those are multiples of the smallest.
+  """
+  info = jnp.finfo(dtype)
+  normal = jax.lax.reduce_precision(x, info.nexp, info.nmant)
+  least = float(info.smallest_subnormal)
+  subnormal = jnp.round(x / least) * least
+  return jnp.where(jnp.abs(x) < float(info.smallest_normal), subnormal, normal) if info.nexp < 8 else normal
 
 
 @checked

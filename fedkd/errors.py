@@ -50,17 +50,18 @@ def reason_of(error: Exception, longest: int = 150) -> str:
   return (str(error).strip() or type(error).__name__).splitlines()[0][:longest]
 
 
-def check_known(names: Iterable[str], known: Iterable[str], what: str) -> None:
+def check_known(names: Iterable[str], known: Iterable[str], what: str, kind: str = 'field') -> None:
   """Checks that every name is one of `known`.
 
   Raises:
-    ConfigError: for another name, with the closest one and all known ones. `what`: whose names they are.
+    ConfigError: for another name, with the closest one and all known ones. `what`: whose names they are; `kind`: of
+      what, in the singular.
   """
   known = list(known)
   for name in names:
     if name not in known:
       near = difflib.get_close_matches(str(name)[:60], known, 1)
       raise ConfigError(
-        f'{what} has no field {str(name)[:60]!r}; it has {", ".join(known) or "none"}'
+        f'{what} has no {kind} {str(name)[:60]!r}; it has {", ".join(known) or "none"}'
         + (f'; is it {near[0]!r}?' if near else '')
       )

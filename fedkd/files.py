@@ -10,6 +10,7 @@ import errno
 import hashlib
 import json
 import os
+import pathlib
 import re
 import sys
 from typing import NamedTuple
@@ -18,6 +19,14 @@ from fedkd.errors import ConfigError
 
 _SEAL = re.compile(rb',\n ".{6}": ".{64}"\n}\n?\Z', re.DOTALL)
 _LINE_SEAL = ', "sha256": "%s"}'
+
+
+def with_string(path: str) -> tuple[str, str, str]:
+  """('FILE', ':', 'STRING') of 'FILE:STRING', the last two empty without one; the colon of a drive, C:\\FILE, is of the
+  file."""
+  drive, rest = (path[:2], path[2:]) if re.match(r'[A-Za-z]:[\\/]', path) else ('', path)
+  file, colon, string = rest.partition(':')
+  return drive + file, colon, string
 
 
 def sync(folder):
@@ -201,6 +210,17 @@ def cut(path, count) -> str:
     lines.append(text + '\n')
   write(path, ''.join(lines).encode())
   return after
+
+
+def runs_below(folder) -> list:
+  """The run directories at or below a folder, which hold a config.json, sorted; runs inside of runs are none."""
+  found = []
+  for place, folders, names in os.walk(folder):
+    if 'config.json' in names:
+      found.append(pathlib.Path(place))
+      folders.clear()
+    folders.sort()
+  return found
 
 
 def make(folder, field='workdir'):

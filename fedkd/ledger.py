@@ -15,6 +15,7 @@ from fedkd.types import Known, Masked, PeerMessages, PyTree
 # The last of these names on a leaf's path decides its kind; any other leaf is knowledge.
 KINDS = {
   'params': 'weights',
+  'control': 'weights',
   'batch_stats': 'statistics',
   'label': 'labels',
   'count': 'labels',

@@ -17,8 +17,8 @@ The GPU suite has nets x 10, 100, 1 000 clients x lowerings x mappings x precisi
 clients, `torch.func.vmap` (`stacked.py`) and one model with a large batch, the ceiling; and the 50 000 client updates
 of FedHe's asynchronous run (`phases.py`), or as many as ten minutes allow. What does not fit into the GPU, or takes too
 long, becomes a row with a note. About 300 rows of half a minute to eight minutes each:
-expect three to six hours (an estimate: no GPU has run it yet), `--quick` about half of that,
-`--cases=conv-100,lenet-100` one. The file is written after every row.
+expect three to six hours (an estimate from nine rows on an H200, 38 seconds each), `--quick` about half of that;
+`--cases=lenet-100 --precisions=highest --seconds=1` takes seven minutes. The file is written after every row.
 
 The suite of seeds measures 1, 2 and 3 seeds as one program, mapped by a loop or by vmap, against as many runs one after
 the other, on the default device, with an empty compilation cache for each row.
@@ -37,7 +37,8 @@ import jax
 from launch import exits
 from launch.tools.speed import report, suite
 from launch.tools.speed.cases import CASES, SUITES
-from launch.tools.speed.rows import Config
+from launch.tools.speed.clock import BUDGET
+from launch.tools.speed.rows import PRECISIONS, Config, configs
 
 COMMANDS = ('scale', 'stages', 'report')
 __path__ = [str(pathlib.Path(__file__).parent / 'tools' / 'speed')]  # `python -m launch.bench.scale`, as it was once
@@ -50,12 +51,18 @@ def parsed(words: Sequence[str] | None, program: str) -> argparse.Namespace:
   flags.add_argument('--json', help='write the results here')
   flags.add_argument('--cases', default='', help='instead of all cases of the suite, of ' + ', '.join(CASES))
   flags.add_argument('--quick', action='store_true', help='the shipped lowering and mapping only, short repetitions')
+  flags.add_argument('--precisions', default=','.join(PRECISIONS), help='only these (suite gpu)')
+  flags.add_argument('--seconds', type=float, help=f'of repetitions per net; default {BUDGET}, with --quick 1')
   flags.add_argument('--markdown', action='store_true', help='print the table as Markdown')
   flags.add_argument('--row', help=argparse.SUPPRESS)
   args = flags.parse_args(words)
   args.cases = args.cases.split(',') if args.cases else SUITES[args.suite]
   if unknown := [name for name in args.cases if name not in CASES]:
     flags.error(f'unknown cases {", ".join(unknown)}; choose from {", ".join(CASES)}')
+  args.precisions = args.precisions.split(',')
+  if unknown := [name for name in args.precisions if name not in PRECISIONS]:
+    flags.error(f'unknown precisions {", ".join(unknown)}; choose from {", ".join(PRECISIONS)}')
+  args.seconds = args.seconds or (1 if args.quick else BUDGET)
   return args
 
 
@@ -73,12 +80,13 @@ def main(words: Sequence[str] | None = None, program: str = 'python -m launch.be
   os.environ.setdefault('XLA_CLIENT_MEM_FRACTION', '0.95')
   if args.row:
     name, *config = json.loads(args.row)
-    suite.one_row(name, Config(*config), args.quick)
+    suite.one_row(name, Config(*config), args.seconds)
     return
   if args.suite == 'gpu' and jax.default_backend() != 'gpu':
     print('no GPU: JAX finds none here; install jax[cuda13] on a machine with one, or use --suite=cpu', file=sys.stderr)
     sys.exit(2)
-  rows, verdicts = suite.run(args.suite, args.cases, args.quick, args.json)
+  table = {name: configs(args.suite, CASES[name], args.quick, args.precisions) for name in args.cases}
+  rows, verdicts = suite.run(args.suite, table, args.seconds, args.json)
   print(report.table(rows, ' | ' if args.markdown else '  '), *verdicts, sep='\n')
 
 

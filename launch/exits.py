@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from fedkd import errors
 
@@ -64,3 +64,18 @@ def parse(argv: Sequence[str]) -> list:
     return flags.FLAGS(argv)
   except flags.Error as error:
     return refuse(' '.join(str(error).split()))
+
+
+def parsed(words: Sequence[str] | None, values: Any) -> list:
+  """Parses the words of a command line (None: this program's) into absl flags of a command's own, and returns the other
+  arguments.
+
+  Raises:
+    ConfigError: for an unknown flag or an invalid value.
+  """
+  from absl import flags
+
+  try:
+    return values(['fedkd', *(sys.argv[1:] if words is None else words)])[1:]
+  except flags.Error as error:
+    raise errors.ConfigError(' '.join(str(error).split())) from error

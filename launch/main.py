@@ -6,6 +6,7 @@ Exit codes: 2 refused before training, 3 stopped while training (checkpoint kept
 """
 
 import contextlib
+import copy
 import functools
 import gc
 from collections.abc import Sequence
@@ -13,23 +14,26 @@ from collections.abc import Sequence
 from absl import app, flags, logging
 
 from fedkd import errors
-from fedkd.config import command_line
 from launch import exits
 
 _WORKDIR = flags.DEFINE_string('workdir', None, 'The run directory.')
 _DRY_RUN = flags.DEFINE_bool('dry_run', False, 'Print parameters, message sizes and memory, and exit.')
 _HOSTS = flags.DEFINE_string('hosts', '', 'HOST:PORT,COUNT,INDEX: this process is one of several (launch/cluster.sh).')
 _PROFILE_DIR = flags.DEFINE_string('profile_dir', None, "Write a trace of the run there, for JAX's profiler.")
-_CONFIG = command_line.define()
 
 
 def parse(argv: Sequence[str]) -> list:
   """Flags, or exit 2 with one sentence."""
   try:
+    check_known(argv)
+    from fedkd.config import command_line  # with JAX and Flax, a second or more
+
+    if 'config' not in flags.FLAGS:
+      command_line.define()
     rest = command_line.parse(argv)
     if len(rest) > 1:
       raise errors.ConfigError(f'argument {rest[1]!r} is not a flag; write --config.FIELD=VALUE')
-    if _CONFIG.value is None:
+    if flags.FLAGS.config is None:
       raise errors.ConfigError('give --config and --workdir, as in --config=configs/quickstart.py --workdir=runs/try')
     if flags.FLAGS['hosts'].present and not _HOSTS.value:
       raise errors.ConfigError('--hosts= is empty; give HOST:PORT,COUNT,INDEX, or leave it out for one host')
@@ -38,6 +42,21 @@ def parse(argv: Sequence[str]) -> list:
     return rest
   except errors.ConfigError as error:
     return exits.refuse(error)
+
+
+def check_known(argv: Sequence[str]) -> None:
+  """Checks the flags that are no fields of the config, before anything slow is imported.
+
+  Raises:
+    ConfigError: for one that does not exist.
+  """
+  known = copy.deepcopy(flags.FLAGS)
+  if 'config' not in known:
+    flags.DEFINE_string('config', None, 'A name to suggest.', known)
+  try:
+    known([word for word in argv if not word.lstrip('-').startswith(('config', 'noconfig'))])
+  except flags.Error as error:
+    raise errors.ConfigError(' '.join(str(error).split())) from error
 
 
 def collect_less_garbage() -> None:
@@ -57,19 +76,20 @@ def main(argv: Sequence[str]) -> None:
   from fedkd.experiment import dry_run
   from fedkd.experiment.hosts import devices, hosts
 
+  config = flags.FLAGS.config
   collect_less_garbage()
   with exits.codes():
     if _HOSTS.value:
       hosts.join(_HOSTS.value)
     if _DRY_RUN.value:
-      print(dry_run.text(_CONFIG.value))
+      print(dry_run.text(config))
       return
-    devices.request(_CONFIG.value.devices)  # before the profiler initialises JAX's devices
+    devices.request(config.devices)  # before the profiler initialises JAX's devices
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0  # calls of Python functions would hide the device's work
     trace = functools.partial(jax.profiler.trace, profiler_options=options)
     with trace(_PROFILE_DIR.value) if _PROFILE_DIR.value else contextlib.nullcontext():
-      summary = experiment.run(_CONFIG.value, _WORKDIR.value)
+      summary = experiment.run(config, _WORKDIR.value)
     accuracy = ' '.join(f'{100 * a:.2f}' for a in summary['final'])
     print(f'{summary["method"]}: test accuracy {accuracy} % (per seed), {summary["seconds"]:.0f} s of training')
     print(f'figures and metrics: {_WORKDIR.value}')

@@ -67,6 +67,25 @@ def test_halves_are_off_by_half_a_unit_in_the_last_place(codec, relative):
   assert np.isnan(through(codec, jnp.array([np.nan, 1.0])))[0]
 
 
+@pytest.mark.parametrize('dtype', [jnp.float16, jnp.bfloat16])
+def test_rounding_without_a_conversion_is_the_conversion(dtype):
+  every = np.arange(2**16, dtype=np.uint16).view(dtype).astype(np.float32)
+  every = np.unique(every[np.isfinite(every)])
+  between = (every[1:].astype(np.float64) + every[:-1]) / 2
+  x = np.concatenate([every, between, np.nextafter(between.astype(np.float32), np.float32(np.inf)), [np.nan]])
+  x = x.astype(np.float32)
+  x = x[~(np.abs(x) < np.finfo(np.float32).smallest_normal) | (x == 0)]  # of which XLA makes zeros
+  rounded = jax.jit(codecs.round_to, static_argnums=0)(dtype, x)
+  np.testing.assert_array_equal(rounded, x.astype(dtype).astype(np.float32))
+
+
+@pytest.mark.parametrize('dtype', [jnp.float16, jnp.bfloat16])
+def test_rounding_is_no_conversion_that_a_compiler_may_take_out(dtype):
+  text = jax.jit(lambda x: codecs.round_to(dtype, x)).lower(jnp.ones(3)).as_text()
+  assert 'reduce_precision' in text
+  assert 'convert' not in text
+
+
 @pytest.mark.parametrize('bits', [1, 3, 8, 16])
 def test_quantisation_is_unbiased_and_off_by_less_than_a_level(bits):
   x = jnp.asarray(RNG.normal(size=64), jnp.float32)

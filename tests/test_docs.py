@@ -15,7 +15,7 @@ WRITTEN = ('README.md', *sorted(str(p.relative_to(ROOT)) for p in (ROOT / 'docs'
 MADE = tuple(f'docs/{folder}/' for folder in ('_build', 'api', 'jupyter_execute', 'methods', 'notebooks'))
 PAGES = [page for page in WRITTEN if not page.startswith(MADE)]
 # Pages that read a finished run: its workdir.
-NEEDS_RUN = {'docs/running/results.md': 'runs/first'}
+NEEDS_RUN = {f'docs/{page}.md': 'runs/first' for page in ('running/results', 'guides/reports', 'guides/export')}
 
 
 def blocks(page, language) -> list[str]:

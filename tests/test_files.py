@@ -26,6 +26,20 @@ def cuts(content):
   return (content[:length] for length in range(len(content)))
 
 
+@pytest.mark.parametrize(
+  ('text', 'parts'),
+  [
+    ('mine.py', ('mine.py', '', '')),
+    ('configs/mine.py:small,data=npz:a.npz', ('configs/mine.py', ':', 'small,data=npz:a.npz')),
+    ('C:\\own\\mine.py', ('C:\\own\\mine.py', '', '')),
+    ('c:/own/mine.py:small,data=npz:D:\\a.npz', ('c:/own/mine.py', ':', 'small,data=npz:D:\\a.npz')),
+    ('c:small', ('c', ':', 'small')),
+  ],
+)
+def test_the_colon_of_a_drive_begins_no_string(text, parts):
+  assert files.with_string(text) == parts
+
+
 @pytest.fixture
 def path(tmp_path):
   return tmp_path / 'file.json'
@@ -121,6 +135,16 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(path, monkeypatch):
   with pytest.raises(OSError, match='No space'):
     files.write_json(path, {})
   assert json.loads(path.read_text()) == VALUE
+
+
+def test_runs_below_are_directories_with_a_config_and_not_what_is_inside_of_them(tmp_path):
+  for name in ('b', 'a/deep', 'a/deep/phases/0', 'none'):
+    (tmp_path / name).mkdir(parents=True)
+    if name != 'none':
+      (tmp_path / name / 'config.json').touch()
+  assert files.runs_below(tmp_path) == [tmp_path / 'a' / 'deep', tmp_path / 'b']
+  assert files.runs_below(tmp_path / 'b') == [tmp_path / 'b']
+  assert files.runs_below(tmp_path / 'nowhere') == []
 
 
 @pytest.mark.parametrize('write', [

@@ -16,8 +16,8 @@ PACKAGE = ROOT / 'fedkd'
 ROOMS = (
   'errors', 'checks', 'types', 'rows', 'losses', 'schedules', 'optimizers', 'examples', 'parts', 'sharding', 'models',
   'inference', 'aggregate', 'plan', 'totals', 'ledger', 'codecs', 'local', 'distillation', 'round', 'servers',
-  'methods', 'summary', 'federation', 'simulation', 'files', 'data', 'config', 'analysis', 'experiment', 'sweep',
-  'history', 'training', 'cli', '__main__',
+  'methods', 'summary', 'federation', 'simulation', 'files', 'data', 'config', 'analysis', 'experiment',
+  'sweep', 'report', 'watch', 'history', 'training', 'cli', '__main__',
 )  # fmt: skip
 ABOVE = (
   'config',
@@ -26,6 +26,8 @@ ABOVE = (
   'analysis',
   'experiment',
   'sweep',
+  'report',
+  'watch',
   'history',
   'training',
   'cli',

@@ -12,7 +12,7 @@ from jax.flatten_util import ravel_pytree
 from fedkd import examples, inference, local, models
 from fedkd.checks import ranges
 from fedkd.types import Data, ExampleIndices
-from helpers import assert_close, assert_same_bits, pool, preprocessed
+from helpers import EMITTERS, assert_close, assert_same_bits, pool, preprocessed
 
 KEY = jax.random.key(3)
 WIDTH = 24  # n_max of most tests: one shape, one compilation
@@ -191,7 +191,7 @@ def train(rows, size, tx=TX, exact=False, **how):
   fit = lambda rows, size: local.fit(
     KEY, local.start(VARIABLES, tx), tx, local.supervised(MODEL, POOL), (rows, size), local.Work(8, **how)
   )
-  options = {'xla_cpu_use_fusion_emitters': True} if exact else {}
+  options = EMITTERS if exact else {}
   return jax.jit(fit, compiler_options=options)(jnp.asarray(rows, jnp.int32), size)
 
 

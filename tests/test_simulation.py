@@ -79,6 +79,7 @@ def _every_method():
   turn = {'steps': 2, 'batch': 8}
   wide = lambda rate: models.PreActResNet(classes=CLASSES, width=0.03, rate=rate, blocks=(1,))
   mixed, gkt, one = [NET, NET, OTHER, OTHER], [models.GKTClient(classes=CLASSES, channels=4)], [NET]
+  cut = [wide(1.0), wide(1.0), wide(0.5), wide(0.5)]
   alike = [NET, NET, DEEP, DEEP]  # in the width of features
   shared, public = {'shared': [part[-6:] for part in PARTS]}, {'public': HELD[:12]}
   digest = {'subset': 8, 'digest_epochs': 1, 'digest_batch': 4, 'epochs': None}
@@ -97,6 +98,12 @@ def _every_method():
     'public': (methods.public(SGD, **turn), mixed, public),
     'fedavg': (methods.fedavg(SGD, **turn), one, {}),
     'fedprox': (methods.fedprox(SGD, **turn), one, {}),
+    'scaffold': (methods.scaffold(SGD, **turn), one, {}),
+    'fedper': (methods.fedper(SGD, batch=8), one, {}),
+    'fedrep': (methods.fedrep(SGD, 1, batch=8), one, {}),
+    'fedbabu': (methods.fedbabu(SGD, batch=8), one, {}),
+    'moon': (methods.moon(SGD, **turn), one, {}),
+    'ditto': (methods.ditto(SGD, **turn), one, {}),
     'fedhe': (methods.fedhe(SGD, **turn), mixed, {}),
     'fedmd': (methods.fedmd(SGD, subset=8, digest_batch=4, epochs=None, **turn), mixed, public),
     'dsfl': (methods.dsfl(SGD, **digest, **turn), mixed, public),
@@ -110,7 +117,9 @@ def _every_method():
     'felo': (methods.felo(SGD, epochs=1, initial=1, feature_align='group'), mixed, {}),
     'velo': (methods.velo(SGD, epochs=1, initial=1, feature_align='group', cvae_epochs=1, limits=(8, 8)), mixed, {}),
     'fedgkt': (methods.fedgkt(SGD, batch=8, server_blocks=(1,), server_width=0.1, server_epochs=1), gkt, {}),
-    'heterofl': (methods.heterofl(SGD, epochs=1, batch=8), [wide(1.0), wide(1.0), wide(0.5), wide(0.5)], {}),
+    'heterofl': (methods.heterofl(SGD, epochs=1, batch=8), cut, {}),
+    'fedrolex': (methods.fedrolex(SGD, epochs=1, batch=8), cut, {}),
+    'federated_dropout': (methods.federated_dropout(SGD, epochs=1, batch=8), cut, {}),
   }
   assert set(tables) == set(methods.__all__)
   return tables

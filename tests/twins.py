@@ -3,7 +3,7 @@
 import numpy as np
 
 from fedkd import models, plan
-from helpers import CLASSES, EXAMPLES, problem, row, softmax
+from helpers import CLASSES, problem, row, softmax
 
 RATE = 0.1
 # Of 16, 8 and 4 rows the last 4, 4 and 2 are shared; batches of 12 hold every other row as often.
@@ -56,7 +56,7 @@ class Party:
 def examples_of(made):
   """(x [N, d + 1] with a column of ones, labels [N] one-hot) of a problem."""
   image, label = map(np.asarray, made.data[0].pool)
-  x = np.concatenate([(image.reshape(EXAMPLES, -1) - 128.0) / 64, np.ones((EXAMPLES, 1))], 1)
+  x = np.concatenate([(image.reshape(len(image), -1) - 128.0) / 64, np.ones((len(image), 1))], 1)
   return x, np.eye(CLASSES)[label]
 
 

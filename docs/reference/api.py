@@ -27,6 +27,8 @@ TASKS = (
       'fedkd.data.splits.partition',
       'fedkd.data.splits.skews',
       'fedkd.data.splits.personal_splits',
+      'fedkd.data.splits.stored',
+      'fedkd.data.splits.flower',
     ),
   ),
   Task(
@@ -53,6 +55,12 @@ TASKS = (
     ('fedkd.analysis', 'fedkd.inference'),
   ),
   Task(
+    'Share a model',
+    'One client of a finished run as files for the Hugging Face hub, for PyTorch, or for images. '
+    '[Export a model](../guides/export.md) shows it.',
+    ('fedkd.experiment.export.writing', 'fedkd.experiment.export.reading', 'fedkd.experiment.predict'),
+  ),
+  Task(
     'Write an aggregation rule',
     'A function `rule(rows, weight) -> tree`. [A rule or a server](../guides/rules.md) shows it.',
     ('fedkd.aggregate', 'fedkd.aggregate.rule'),
@@ -74,8 +82,9 @@ TASKS = (
   Task(
     'Run experiments from configs',
     'A config becomes a run directory. [All fields](config_fields.md) are on one page; '
-    '[configs and runs](../running/configs.md) explains them.',
-    ('fedkd.config', 'fedkd.experiment', 'fedkd.data.sources', 'fedkd.data.catalogue'),
+    '[configs and runs](../running/configs.md) explains them; '
+    '[reports](../guides/reports.md) shows what becomes of finished runs.',
+    ('fedkd.config', 'fedkd.experiment', 'fedkd.report', 'fedkd.data.sources', 'fedkd.data.catalogue'),
   ),
 )
 INTRODUCTION = (

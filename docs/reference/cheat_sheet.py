@@ -1,8 +1,9 @@
 """All that a method's functions are given, on one page, from `fedkd/types.py`."""
 
 from fedkd import local, types
+from fedkd.config.meanings import arguments
 from reference import fields
-from reference.markdown import arguments, flow, markdown, table
+from reference.markdown import flow, markdown, table
 
 TEXT = """# Cheat sheet
 

@@ -1,15 +1,13 @@
 """All fields of a config: meaning, default and range, from `fedkd/config/defaults.py` and the factories' docstrings."""
 
-import ast
 import inspect
 
 from ml_collections import ConfigDict
 
 from fedkd.checks import ranges
-from fedkd.config import choices, defaults
+from fedkd.config import choices, defaults, meanings
 from fedkd.config.trees import at, to_json
-from reference import fields
-from reference.markdown import arguments, first_sentence, flow, table
+from reference.markdown import first_sentence, flow, table
 
 TEXT = """# Config fields
 
@@ -29,7 +27,7 @@ HEADER = ('field', 'default', 'what it is, and its range')
 
 def page() -> str:
   """The page."""
-  config, said = defaults.default(), _said()
+  config, said = defaults.default(), meanings.of_fields()
   whole = lambda field: field if field in said else field.rpartition('.')[0]  # of a block that is described as one
   rows = [_row(field, at(config, field), said[whole(field)]) for field in _fields(config, said)]
   run, data = (  # in the order of the source
@@ -39,16 +37,6 @@ def page() -> str:
   for field in choices.BLOCKS:
     parts += [f'## The block {field}', *_block(choices.KINDS[field])]
   return '\n\n'.join(parts) + '\n'
-
-
-def _said() -> dict[str, str]:
-  """{field: comment, or ''} of the assignments in `default`, in order."""
-  source = inspect.getsource(defaults.default)
-  comments = fields.comments(source)
-  targets = (
-    (ast.unparse(node.targets[0]), node) for node in ast.parse(source).body[0].body if hasattr(node, 'targets')
-  )
-  return {name.removeprefix('config.'): comments.get(node.end_lineno, '') for name, node in targets if '.' in name}
 
 
 def _fields(config, said) -> list[str]:
@@ -95,7 +83,7 @@ def _block(kind) -> list[str]:
 def _choice(kind, name) -> list[tuple[str, ...]]:
   """A row for a choice, and one for each of its fields."""
   function, parameters = choices.factory(kind, name)
-  said = arguments(function.__doc__)
+  said = meanings.arguments(function.__doc__)
   rows = [(f'**{name}**', '', first_sentence(function.__doc__))]
   for key, of in parameters.items():
     annotation = choices.allowed(kind, function, key, of.default)

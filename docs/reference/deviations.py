@@ -4,7 +4,7 @@ import inspect
 import re
 
 from fedkd import methods
-from reference import markdown
+from fedkd.config.meanings import arguments as described
 from reference.markdown import SENTENCE, flow, table
 
 # How a docstring refers to them.
@@ -24,7 +24,7 @@ def arguments(name: str) -> dict[str, tuple[str, str]]:
   """{argument: (its default, what it is)} of those whose text does."""
   function = getattr(methods, name)
   parameters = inspect.signature(function).parameters
-  told = markdown.arguments(function.__doc__).items()
+  told = described(function.__doc__).items()
   return {key: (_code(parameters[key].default), flow(re.sub('; or$', '.', what)))
           for key, what in told if key in parameters and SOURCES.search(what)}  # fmt: skip
 

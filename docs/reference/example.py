@@ -11,11 +11,15 @@ from fedkd.federation import Federation
 
 PUBLIC = {'public', 'fedmd', 'dsfl', 'feddf', 'ktpfl', 'rhfl', 'fccl', 'selective_fd', 'scarlet'}
 SHARED = {'fedh2l'}
+ONE = ('fedavg', 'fedprox', 'scaffold', 'moon', 'ditto', 'fedper', 'fedrep', 'fedbabu', 'fedgen')  # architecture
 NET, OTHER, COMMON = models.MLP((32,)), models.MLP((64, 32)), models.MLP((16,))
 MODELS = {
-  **dict.fromkeys(('fedavg', 'fedprox', 'fedgen'), ([NET], 'All train `MLP((32,))`.')),
+  **dict.fromkeys(ONE, ([NET], 'All train `MLP((32,))`.')),
   'fedgkt': ([models.GKTClient(channels=4)], 'All train `GKTClient(channels=4)`.'),
-  'heterofl': ([models.MLP((64,))] * 2 + [NET] * 2, 'Two train `MLP((64,))`, two its corner `MLP((32,))`.'),
+  **dict.fromkeys(
+    ('heterofl', 'fedrolex', 'federated_dropout'),
+    ([models.MLP((64,))] * 2 + [NET] * 2, 'Two train `MLP((64,))`, two its corner `MLP((32,))`.'),
+  ),
 }
 MIXED = ([NET, NET, OTHER, OTHER], 'Two train `MLP((32,))`, two `MLP((64, 32))`.')
 

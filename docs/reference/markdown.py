@@ -4,11 +4,11 @@ A docstring here is plain text with code in backquotes, `Args:` and lists of `na
 Markdown, so it is written as such: reStructuredText, which autodoc expects, reads `*`, `|` and `_` as its own.
 """
 
-import inspect
 import re
 import textwrap
 
-ITEM = re.compile(r'(\*?[\w.]+(?:, \*?[\w.]+)*): (.*)', re.DOTALL)
+from fedkd.config.meanings import ITEM, paragraphs
+
 SECTION = re.compile(r'(Args|Attributes|Returns|Raises|Yields)( \(.*\))?:$')
 SENTENCE = re.compile(r'(?<=[.:])\s+(?=[A-Z`])')
 
@@ -16,11 +16,6 @@ SENTENCE = re.compile(r'(?<=[.:])\s+(?=[A-Z`])')
 def markdown(doc: str | None) -> str:
   """A docstring as Markdown."""
   return '\n\n'.join(block(text) for text in paragraphs(doc))
-
-
-def paragraphs(doc: str | None) -> list[str]:
-  """What blank lines separate."""
-  return re.split(r'\n\s*\n', inspect.cleandoc(doc or ''))
 
 
 def first_sentence(doc: str | None) -> str:
@@ -59,13 +54,6 @@ def items(text: str) -> str | None:
   if not all(matches) or (len(entries) == 1 and '\n' not in text and len(text) > 100):
     return None
   return '\n'.join(f'* `{m[1]}`: {flow(m[2])}' for m in matches)
-
-
-def arguments(doc: str | None) -> dict[str, str]:
-  """{name: what it is} of the section `Args:` of a docstring."""
-  text = next((p for p in paragraphs(doc) if p.startswith('Args')), '').partition('\n')[2]
-  matches = [ITEM.fullmatch(entry) for entry in re.split(r'\n(?=\S)', textwrap.dedent(text))]
-  return {name: m[2] for m in matches if m for name in m[1].split(', ')}
 
 
 def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:

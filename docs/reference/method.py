@@ -4,9 +4,10 @@ import inspect
 import re
 
 from fedkd import methods
+from fedkd.config.meanings import paragraphs
 from reference import deviations as stated
 from reference import example, messages, results
-from reference.markdown import flow, markdown, paragraphs, table
+from reference.markdown import flow, markdown, table
 from reference.notebooks import Notebook, links
 from reference.signature import signature
 
@@ -17,8 +18,8 @@ CONFIGS = {
   **dict.fromkeys(('private', 'agg', 'fedh2l'), 'quickstart:smoke'),
   'fedhe': 'fedhe_digits:smoke',
   **dict.fromkeys(sorted(example.PUBLIC), 'public_mnist:smoke'),
-  **dict.fromkeys(('felo', 'velo', 'fedgkt', 'heterofl'), 'felo:smoke'),
-  'fedprox': 'personal_digits:smoke,zoo=homo',  # one architecture
+  **dict.fromkeys(('felo', 'velo', 'fedgkt', 'heterofl', 'fedrolex', 'federated_dropout'), 'felo:smoke'),
+  **dict.fromkeys(example.ONE, 'personal_digits:smoke,zoo=homo'),
 }
 LEARNED_ON_PUBLIC = (
   "Every client trains on the labelled public rows: a phase that comes before others, as in FedMD's config, "

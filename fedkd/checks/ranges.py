@@ -22,7 +22,7 @@ import numpy as np
 import optax
 
 from fedkd.checks.kinds import short, what_is
-from fedkd.errors import ConfigError
+from fedkd.errors import ConfigError, check_known
 
 MOST = {int: 2**31 - 1, float: float(np.finfo(np.float32).max)}  # what the device's int32 and float32 hold
 
@@ -67,7 +67,7 @@ def checked(factory: Factory) -> Factory:
   @functools.wraps(factory)
   def make(*args, **values):
     annotations = annotations_of(factory)
-    given = signature.bind(*args, **values)
+    given = _bound(factory, signature, args, values)
     for look in (check, check_object):  # numbers first
       for name, value in given.arguments.items():
         look(name, value, annotations.get(name, Any))
@@ -75,6 +75,17 @@ def checked(factory: Factory) -> Factory:
     return factory(*given.args, **given.kwargs, **_turned_off(signature, given.arguments))
 
   return typing.cast(Factory, make)
+
+
+def _bound(factory, signature, args, values) -> inspect.BoundArguments:
+  """The arguments by name; what does not fit is refused with the factory's name, which Python leaves out here."""
+  parameters = signature.parameters.values()
+  if all(parameter.kind != parameter.VAR_KEYWORD for parameter in parameters):
+    check_known(values, signature.parameters, factory.__qualname__, 'argument')
+  try:
+    return signature.bind(*args, **values)
+  except TypeError as error:
+    raise TypeError(f'{factory.__qualname__}({", ".join(signature.parameters)}): {error}') from error
 
 
 def _turned_off(signature, given) -> dict[str, None]:

@@ -15,7 +15,11 @@ from fedkd.config.trees import at, flatten, put, to_json
 from fedkd.errors import ConfigError, check_known
 
 # These may change when a run is continued; they affect speed, not results.
-RUN_FIELDS = ('data.dir', 'data.limit', 'lowering', 'devices', 'chunk', 'seed_axis', 'eval_batch', 'checkpoint_every')
+RUN_FIELDS = (
+  *('data.dir', 'data.limit', 'data.partition_out'),
+  *('lowering', 'devices', 'chunk', 'seed_axis', 'eval_batch', 'checkpoint_every'),
+)
+AS_ONE = {'data.normalise': ('auto', 'mean_image')}  # on images; on other data only the first ever runs
 BESIDE_A_STORE = (('devices', 1), ('before', ()), ('init_from', ''), ('initial', 'equal'))  # what client_store wants
 KIND_OF = {bool: 'True or False', str: 'printable text', tuple: 'a tuple', ConfigDict: 'a block'}
 
@@ -98,7 +102,9 @@ def differences(old: dict, new: dict) -> list[str]:
   since = _defaults(old, new)
   flat_old, flat_new = flatten(old), flatten(new)
   flat_old = {**{k: v for k, v in flatten(since).items() if k in flat_new}, **flat_old}
-  changed = [k for k in flat_old.keys() | flat_new.keys() if k not in RUN_FIELDS and flat_old.get(k) != flat_new.get(k)]
+  is_one = lambda k: all(value in AS_ONE.get(k, ()) for value in (flat_old.get(k), flat_new.get(k)))
+  differs = lambda k: flat_old.get(k) != flat_new.get(k) and not is_one(k)
+  changed = [k for k in flat_old.keys() | flat_new.keys() if k not in RUN_FIELDS and differs(k)]
   told = {k: f'{k}: {flat_old.get(k)} -> {flat_new.get(k)}' for k in sorted(changed)}
   lengths = old.get('rounds', 0), new.get('rounds', 0)
   if 'rounds' in told and all(isinstance(n, int) for n in lengths) and lengths[0] <= lengths[1]:

@@ -31,8 +31,8 @@ from fedkd.config.lookup import (
 )
 from fedkd.config.trees import freeze, to_json
 from fedkd.data import transforms
+from fedkd.data.splits import flower, personal_splits, skews, split, stored
 from fedkd.data.splits import partition as partitions
-from fedkd.data.splits import personal_splits, skews, split
 from fedkd.errors import ConfigError, check_known
 from fedkd.models.from_nnx import as_linen
 from fedkd.models.nnx_makers import is_maker
@@ -77,7 +77,9 @@ class Kind(NamedTuple):
   path: str = 'module:function'
 
 
-PARTITIONS = functions(partitions) | functions(skews) | functions(personal_splits)
+PARTITIONS = {
+  name: f for module in (partitions, skews, personal_splits, stored, flower) for name, f in functions(module).items()
+}
 SHARES = ('validation', 'public_share', 'test_share', 'aligned')
 KINDS = {
   kind.field: kind

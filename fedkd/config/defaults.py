@@ -22,6 +22,8 @@ RANGES = {
   'data.clients': Annotated[int, Range(least=1, most=10**7)],
   'data.limit': Annotated[float, Range(above=0)],
   'data.rows': Count,
+  'data.table_test': Share,
+  'data.missing': Literal['refuse', 'mean', 'median'],
   'data.public_rows': Count,
   'data.validation': Share,
   'data.public_share': Share,
@@ -71,13 +73,19 @@ def default() -> ConfigDict:
   config.model_seed = config_dict.placeholder(int)  # of the initial weights of all seeds; None: each seed's own
 
   config.data = ConfigDict()
-  config.data.name = 'mnist_5k'  # or rotated_mnist_5k, rotated_mnist, a TFDS name, npz:FILE, folder:DIR, domains:DIR
+  # Or rotated_mnist_5k, rotated_mnist, a TFDS name, npz:FILE, table:FILE, folder:DIR, domains:DIR
+  config.data.name = 'mnist_5k'
   config.data.dir = ''  # where sets lie; empty: $TFDS_DATA_DIR or TFDS's own default, and $FEDKD_IMAGES for folders
   config.data.angles = (0, 20, 40, 60)  # of rotated_mnist's domains, in degrees clockwise
-  config.data.limit = 2.0  # GB of images, unpacked; more are refused
+  config.data.limit = 2.0  # GB of examples, unpacked; more are refused
   config.data.size = 0  # side in pixels that images are resized to; 0: do not (all must then be of one size)
   config.data.clients = 10  # how many, over all groups
-  config.data.label = 'label'  # the feature of a TFDS set to learn
+  config.data.label = 'label'  # the feature of a TFDS set, or the column of a table, to learn
+  config.data.user = ''  # the column of a table that says who owns each row, for data.partition=by_origin; '': none
+  config.data.columns = ()  # the columns of a table to learn from; (): all others
+  config.data.split = ''  # the column of a table that says train or test; '': test rows are drawn
+  config.data.table_test = 0.2  # share of a table's rows of each class, the same for all seeds, that are then test rows
+  config.data.missing = 'refuse'  # what is done with missing values of a table; mean and median are of training rows
   config.data.keep = ()  # class names or numbers to keep; (): all
   config.data.rows = 0  # training images to use, a random choice; 0: all
   config.data.public = ''  # a second data set, public to all clients
@@ -85,6 +93,9 @@ def default() -> ConfigDict:
   config.data.seed = config_dict.placeholder(int)  # of the split of all seeds; None: each seed's own
   # Who owns which rows: `fedkd.config.partition(NAME, ...)` with one of `fedkd.data.splits`, or its name alone.
   config.data.partition = function('iid')
+  # The file, .json or .npz, to which a run writes who owns which rows, for data.partition=stored; '{seed}' in its name
+  # is each seed. '': none.
+  config.data.partition_out = ''
   config.data.merge_test = False  # whether the official test rows are dealt out too, for data.test_share to cut
   config.data.protocol = function('shares')  # how rows are held out, shared and tested; or pacs_paper, or a function
   config.data.validation = 0.1  # share of each client's rows held out
@@ -92,7 +103,7 @@ def default() -> ConfigDict:
   config.data.test_share = 0.0  # share that is the client's own test set
   config.data.aligned = False  # whether all clients divide their rows by the same draw
   config.data.classes = 0  # outputs of every head; 0: as many as the data has
-  config.data.normalise = function('mean_image')  # mean_image, standard, symmetric, imagenet, unit, or a function
+  config.data.normalise = function('auto')  # mean_image, standard, symmetric, imagenet, unit, none, or a function
   config.data.crop = 0  # pixels of padding before a random crop
   config.data.flip = False  # random horizontal flip
 

@@ -13,6 +13,7 @@ from ml_collections import ConfigDict
 
 from fedkd.checks.kinds import what_is
 from fedkd.errors import ConfigError
+from fedkd.files import with_string
 
 NAME = 'config_config'  # of the module that a file becomes, as `ml_collections` would call it
 REMEDY = 'give one with a function get_config, such as configs/quickstart.py'
@@ -24,7 +25,8 @@ def load(path: str) -> ConfigDict:
   Raises:
     ConfigError: if there is no such file, it is no Python, it raises, or what it makes is no config.
   """
-  name, *string = path.split(':', 1)
+  name, colon, text = with_string(path)
+  string = [text] if colon else []
   docstring(name)
   module = _guarded(name, 'raises', _imported, name)
   get_config = getattr(module, 'get_config', None)

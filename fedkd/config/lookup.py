@@ -3,6 +3,7 @@
 import collections.abc
 import importlib
 import inspect
+import re
 import types
 import typing
 from collections.abc import Callable, Iterable
@@ -38,17 +39,28 @@ def resolve(name: Any, choices: dict[str, Callable], field: str, path: str = 'mo
   if callable(name):
     return name
   if isinstance(name, str) and ':' in name:
-    path, _, attribute = name.partition(':')
+    path, _, attribute = name.rpartition(':')  # the first may be a drive's
     try:
       return getattr(importlib.import_module(path), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
+    except (ImportError, AttributeError, ValueError, TypeError) as error:
       raise ConfigError(
-        f'{field}={short(name)} cannot be loaded ({short(str(error))}); give module:function on the Python path'
+        f'{field}={short(name)} cannot be loaded ({short(str(error))}); {_remedy(path, attribute)}'
       ) from error
   if not isinstance(name, str) or name not in choices:
     known = f'choose one of {", ".join(sorted(choices))}, or' if choices else 'give'
     raise ConfigError(f'{field}={short(name)} is unknown; {known} {path}')
   return choices[name]
+
+
+def _remedy(path, attribute) -> str:
+  """What to write instead of a module that is not found: it may be the path of a file, of this system or Windows."""
+  whole = path if attribute.isidentifier() else f'{path}:{attribute}'
+  folder, slash, file = re.findall(r'^(?:(.*)([/\\]))?(.*)$', whole, re.DOTALL)[0]
+  if not slash and not file.endswith('.py'):
+    return 'give module:function on the Python path'
+  function = attribute if attribute.isidentifier() else 'FUNCTION'
+  where = f', with {short(folder or slash)} in PYTHONPATH' if slash else ''
+  return f'name the module, not its file: {file.removesuffix(".py")}:{function}{where}'
 
 
 def parameters_of(function: Callable) -> dict[str, inspect.Parameter]:

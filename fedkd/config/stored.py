@@ -71,6 +71,6 @@ def _texts(field, value) -> Iterator[tuple[str, str]]:
 
 
 def _is_own(name) -> bool:
-  module = moved(name).partition(':')[0]
+  module = moved(name).rpartition(':')[0]
   own = any(module == f'fedkd.{room}' or module.startswith(f'fedkd.{room}.') for room in OWN)
   return own and module not in READERS

@@ -1,4 +1,4 @@
-"""Real images and how clients share them: `sources` loads, `splits` assigns rows to clients and divides them by use,
+"""Real data and how clients share them: `sources` loads, `splits` assigns rows to clients and divides them by use,
 `transforms` normalises.
 
 Everything here runs on the host in NumPy, before training; TensorFlow Datasets is imported only by a source

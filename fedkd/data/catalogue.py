@@ -22,6 +22,11 @@ FOLDERS = {
   'domains:officehome': 'Office-Home: officehome/{Art,Clipart,Product,Real World}/CLASS/IMAGE',
   'folder:cinic10': 'CINIC-10 as distributed: cinic10/{train,test}/CLASS/IMAGE',
 }
+YOURS = {
+  'npz:FILE': 'x_train, y_train, x_test, y_test (and origin), written by numpy.savez',
+  'table:FILE': 'a column to learn, others to learn from (and one of owners), CSV or Parquet',
+  'hf:PATH': 'what the library datasets has saved or finds on the Hugging Face hub',
+}
 READABLE = ('array_record', 'parquet')  # without TensorFlow
 
 
@@ -62,8 +67,8 @@ def table(listed: list[Entry]) -> str:
   """Entries as lines of text."""
   width = max(len(entry.name) for entry in listed)
   line = lambda entry: f'{entry.name:{width}}  {"there  " if entry.there else "missing"}  {entry.note}'
-  other = f'{"npz:FILE":{width}}  yours    x_train, y_train, x_test, y_test (and origin), written by numpy.savez'
-  return '\n'.join([*map(line, listed), other])
+  others = [f'{name:{width}}  yours    {note}' for name, note in YOURS.items()]
+  return '\n'.join([*map(line, listed), *others])
 
 
 def prepare(name: str, directory: str | None = None) -> str:

@@ -1,4 +1,4 @@
-"""Image data sets as uint8 arrays: embedded, prepared by TFDS, in files, or in folders."""
+"""Data sets as arrays of images, numbers or tokens: embedded, prepared by TFDS, in files, or in folders."""
 
 import os
 import pathlib
@@ -7,33 +7,34 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedkd.checks import npz
-from fedkd.data import folders, rotated, tfds
+from fedkd.data import folders, hub, rotated, tables, tfds
+from fedkd.data.arrays import SPLITS, checked, is_images, read_npz
 from fedkd.data.cache import cached
 from fedkd.data.limits import LIMIT, check_size
-from fedkd.errors import ConfigError, in_a_sentence
+from fedkd.errors import ConfigError
 
-SPLITS = ('train', 'test')
 MNIST_5K_TRAIN = 400  # per class, of 500
+OF_COLUMNS = ('table', 'hf')  # kinds of sets that have columns
 
 
 class Source(NamedTuple):
-  """A labelled image data set. Labels are 0..C-1, each of them in the training set.
+  """A labelled data set. Labels are 0..C-1, each of them in the training set.
 
-  The test arrays are empty, [0, H, W, c] and [0], where the split takes test rows from the training rows.
+  Examples, called images here, are images uint8[N, H, W, c], numbers float32[N, ...] or tokens int32[N, ...]. The test
+  arrays are empty, [0, ...] and [0], where the split takes test rows from the training rows.
   """
 
   name: str
-  train_image: np.ndarray  # uint8[N, H, W, c]
+  train_image: np.ndarray  # [N, ...]
   train_label: np.ndarray  # int32[N]
-  test_image: np.ndarray  # uint8[M, H, W, c]
+  test_image: np.ndarray  # [M, ...]
   test_label: np.ndarray  # int32[M]
   classes: int
   class_names: tuple[str, ...]
   origin: np.ndarray | None = None  # int32[N], the natural owner of each training row: its domain, its writer, ...
   origins: tuple[str, ...] = ()  # names of the owners
   public: int = 0  # rows at the end of the training rows that are a public set, which nobody owns
-  public_test: tuple | None = None  # and its test set, (image uint8[P, H, W, c], label int32[P])
+  public_test: tuple | None = None  # and its test set, (image [P, ...], label int32[P])
   tested: int = 0  # rows just before the public ones that are official test rows, which nobody trains on
 
 
@@ -45,28 +46,30 @@ def load(
   size: int = 0,
   angles: Sequence[float] = rotated.ANGLES,
   limit: float = LIMIT,
+  roles: tables.Roles | None = None,
 ) -> Source:
   """Loads a data set.
 
   Args:
     name: 'mnist_5k'; 'npz:FILE' with x_train, y_train, x_test, y_test and, where training rows have natural owners,
-      origin; 'folder:DIR' of {train,test}/class/image; 'domains:DIR' of domain/class/image; 'rotated_mnist' or
-      'rotated_mnist_5k', whose domains are the same 1000 digits rotated by `angles`; or a TFDS name such as 'cifar10'
-      or 'emnist/letters', prepared as array_record or parquet.
+      origin; 'table:FILE', CSV or Parquet; 'folder:DIR' of {train,test}/class/image; 'domains:DIR' of
+      domain/class/image; 'rotated_mnist' or 'rotated_mnist_5k', whose domains are the same 1000 digits rotated by
+      `angles`; or a TFDS name such as 'cifar10' or 'emnist/letters', prepared as array_record or parquet.
     directory: where prepared TFDS sets are; None is $TFDS_DATA_DIR or TFDS's own default.
     label: the feature of a TFDS set to learn. With 'coarse_label' (cifar100) `origin` is the rank of the fine class
       within its superclass.
     keep: original labels (int) or class names (str) of the classes to keep; () keeps all.
     size: side in pixels to which images in folders are resized if they differ; 0 raises an error.
     angles: of the rotated sets' domains, in degrees clockwise.
-    limit: bytes that the images may take, unpacked.
+    limit: bytes that the examples may take, unpacked.
+    roles: of the columns of a table; its label, too. None: the defaults, with `label`.
 
   Raises:
     ConfigError: if there is no such set, or its images or labels do not fit, or a class to keep is not in it.
   """
-  arrays, names, origins = _read(name, directory, label, size, angles, limit)
-  _check(name, arrays, names)
-  return _source(name, _keep(name, arrays, names, keep), names, origins)
+  roles = roles or tables.Roles(label)
+  arrays, names, origins = _read(name, directory, label, size, angles, limit, roles)
+  return _source(name, _keep(name, checked(name, arrays, names), names, keep), names, origins)
 
 
 def counts(source: Source) -> dict[str, int]:
@@ -103,7 +106,7 @@ def merged(source: Source, trainable: bool) -> Source:
 
 
 def trained(source: Source) -> np.ndarray:
-  """The images that clients may train on, uint8[N, H, W, c]: all training images but official test rows."""
+  """The examples that clients may train on, [N, ...]: all training examples but official test rows."""
   end = len(source.train_image) - source.public
   image = source.train_image
   return np.concatenate([image[: end - source.tested], image[end:]]) if source.tested else image
@@ -115,13 +118,14 @@ def combine(private: Source, public: Source) -> Source:
   The test set is the private one, that of the public set goes to `public_test`; public rows have origin -1.
 
   Raises:
-    ConfigError: if the images differ in shape.
+    ConfigError: if the examples differ in shape or kind.
   """
-  shapes = [source.train_image.shape[1:] for source in (private, public)]
-  if shapes[0] != shapes[1]:
+  x, other = private.train_image, public.train_image
+  if x.shape[1:] != other.shape[1:] or x.dtype != other.dtype:
     raise ConfigError(
-      f'images of the public set {public.name} are {list(shapes[1])}, those of data.name={private.name} '
-      f'{list(shapes[0])}; choose two sets of equal size and channels'
+      f'{"images" if is_images(other) else f"examples ({other.dtype})"} of the public set {public.name} are '
+      f'{list(other.shape[1:])}, those of data.name={private.name} {list(x.shape[1:])}'
+      f'{"" if x.dtype == other.dtype else f" ({x.dtype})"}; choose two sets of equal size and channels'
     )
   count = len(public.train_label)
   return private._replace(
@@ -137,7 +141,7 @@ def combine(private: Source, public: Source) -> Source:
   )
 
 
-def _read(name, directory, label, size, angles, limit) -> tuple:
+def _read(name, directory, label, size, angles, limit, roles) -> tuple:
   """(arrays, class names by original label, names of origins by original number); None for the numbers themselves."""
   kind, _, path = name.partition(':')
   path = _located(pathlib.Path(path).expanduser(), directory)
@@ -147,7 +151,9 @@ def _read(name, directory, label, size, angles, limit) -> tuple:
     'rotated_mnist': lambda: rotated.domains(tfds.load('mnist', directory, label, limit)[0], angles),
   }
   stored = {
-    'npz': lambda: (_npz(path, limit), None, None),
+    'npz': lambda: (read_npz(path, limit), None, None),
+    'hf': lambda: hub.read(str(path), roles, size, limit),
+    'table': lambda: tables.read(path, roles, limit),
     'folder': lambda: (*folders.split(path, size, limit), None),
     'domains': lambda: folders.domains(path, size, limit),
   }
@@ -156,14 +162,36 @@ def _read(name, directory, label, size, angles, limit) -> tuple:
       f'data.name={name}: MATLAB files are not read; convert it to npz:FILE, as docs/running/data.md shows'
     )
   read = named.get(name) or stored.get(kind)
+  if kind not in OF_COLUMNS:
+    _check_no_columns(name, roles)
   if not read:
+    _check_kind_named(name)
     return (*tfds.load(name, directory, label, limit), None)
-  if label != 'label':
+  if label != 'label' and kind not in OF_COLUMNS:
     raise ConfigError(
       f'data.label={label} is not in data.name={name}, which has one label only; set it to label, or use a set of TFDS '
       'that has it, such as cifar100'
     )
   return read()
+
+
+def _check_no_columns(name, roles):
+  given = {'user': roles.user, 'columns': roles.features, 'split': roles.split}
+  for field, value in given.items():
+    if value:
+      raise ConfigError(
+        f'data.{field}={value!r} names columns, and data.name={name} has none; leave it empty, or name table:FILE'
+      )
+
+
+def _check_kind_named(name):
+  """Checks that this is not the path of a file, whose kind is missing, here or on Windows."""
+  kinds = {'.npz': 'npz', '.csv': 'table', '.tsv': 'table', '.parquet': 'table'}
+  path = pathlib.PureWindowsPath(name)
+  if path.suffix.lower() in kinds:
+    raise ConfigError(f'data.name={name} does not say what the file is; write {kinds[path.suffix.lower()]}:{name}')
+  if path.drive:
+    raise ConfigError(f'data.name={name} does not say what the folder is; write folder:{name} or domains:{name}')
 
 
 def _located(path, directory) -> pathlib.Path:
@@ -176,6 +204,8 @@ def resize(source: Source, size: int, limit: float = LIMIT) -> Source:
   """All images at `size` x `size` pixels (Pillow's box filter), as long as they take at most `limit` bytes."""
   from PIL import Image
 
+  if not is_images(source.train_image):
+    raise ConfigError(f'data.size={size} is the side of images, and data.name={source.name} has none; set it to 0')
   images = len(source.train_image) + len(source.test_image)
   check_size(source.name, images * size * size * source.train_image.shape[-1], limit)
   one = lambda image: np.asarray(Image.fromarray(image).resize((size, size), Image.Resampling.BOX))
@@ -231,9 +261,9 @@ def _source(name, arrays, names, origins) -> Source:
       f'that are not trained (training labels are {_shorten(found)})'
     )
   test_label = np.searchsorted(found, arrays['y_test'])
-  x_train, x_test = (x if x.ndim == 4 else x[..., None] for x in (arrays['x_train'], arrays['x_test']))
   train_label, test_label = train_label.astype(np.int32), test_label.astype(np.int32)
-  source = Source(name, x_train, train_label, x_test, test_label, len(found), _names(found, names))
+  labelled = arrays['x_train'], train_label, arrays['x_test'], test_label
+  source = Source(name, *labelled, len(found), _names(found, names))
   if 'origin' not in arrays:
     return source
   owners, origin = np.unique(arrays['origin'], return_inverse=True)
@@ -246,42 +276,6 @@ def _names(numbers, names) -> tuple:
 
 def _shorten(labels, most=10) -> str:
   return ', '.join(map(str, labels[:most])) + (f', ... ({len(labels)} in all)' if len(labels) > most else '')
-
-
-def _check(name, arrays, names):
-  splits = [split for split in SPLITS if f'x_{split}' in arrays]
-  for split in splits:
-    x, y = arrays[f'x_{split}'], arrays[f'y_{split}']
-    if x.dtype != np.uint8 or x.ndim not in (3, 4):
-      raise ConfigError(
-        f'data.name={name}: x_{split} is {x.dtype}{list(x.shape)}; give raw images uint8[N, H, W] or uint8[N, H, W, c]'
-      )
-    if not np.issubdtype(y.dtype, np.integer) or y.shape != x.shape[:1]:
-      raise ConfigError(
-        f'data.name={name}: y_{split} is {y.dtype}{list(y.shape)}; give integers [{len(x)}], one per image'
-      )
-    if len(y) and names is not None and not 0 <= y.min() <= y.max() < len(names):
-      raise ConfigError(
-        f'data.name={name}: y_{split} has labels from {y.min()} to {y.max()} for {len(names)} class names; number the '
-        f'classes from 0 to {len(names) - 1}'
-      )
-    if len(y) and y.max() > np.iinfo(np.int64).max:
-      raise ConfigError(f'data.name={name}: y_{split} has the label {y.max()}; give integers of 64 bits with a sign')
-    arrays[f'y_{split}'] = y.astype(np.int64, copy=False)  # NumPy compares others with these as floats
-    if not x.size:
-      raise ConfigError(
-        f'data.name={name}: x_{split} has shape {list(x.shape)}, without pixels; give at least one image'
-      )
-  if 'origin' in arrays:
-    origin, count = arrays['origin'], len(arrays['y_train'])
-    if origin.dtype.kind not in 'iuU' or origin.shape != (count,):
-      raise ConfigError(
-        f'data.name={name}: origin is {origin.dtype}{list(origin.shape)}; give integers or names [{count}], the owner '
-        'of each training image'
-      )
-  train, test = (arrays[f'x_{split}'].shape[1:] for split in (splits[0], splits[-1]))
-  if train != test:
-    raise ConfigError(f'data.name={name}: training images are {list(train)}, test images {list(test)}; make them equal')
 
 
 def _mnist_5k() -> dict:
@@ -300,14 +294,3 @@ def _read_mnist_5k() -> dict:
   test = np.concatenate([np.flatnonzero(label == c)[MNIST_5K_TRAIN:] for c in range(10)])
   is_test = np.isin(np.arange(len(label)), test)
   return {'x_train': image[~is_test], 'y_train': label[~is_test], 'x_test': image[is_test], 'y_test': label[is_test]}
-
-
-def _npz(path, limit) -> dict:
-  keys = [f'{xy}_{split}' for split in SPLITS for xy in 'xy']
-  remedy = f'give a file of {", ".join(keys)} written by numpy.savez'
-  with in_a_sentence(lambda error: f'data.name=npz:{path} cannot be read ({error}); {remedy}'):
-    arrays, found = npz.read(path, limit, [*keys, 'origin'])
-  if missing := [key for key in keys if key not in arrays]:
-    others = ' '.join(', '.join(found).split())[:200]
-    raise ConfigError(f'data.name=npz:{path} has no {", ".join(missing)}, only {others or "nothing"}; {remedy}')
-  return arrays

@@ -21,12 +21,12 @@ from fedkd.data import sources
 from fedkd.data.splits import partition
 from fedkd.data.splits.split import origins_of
 from fedkd.errors import ConfigError, StoppedError, StoreError
-from fedkd.experiment import loop, progress
+from fedkd.experiment import loop, partition_files, progress
 from fedkd.experiment.build import checks
 from fedkd.experiment.build.assembly import build, owned
 from fedkd.experiment.hosts import devices, hosts
 from fedkd.experiment.provenance import environment, use_compilation_cache
-from fedkd.experiment.storage import checkpoint, client_store, lock, warm_start
+from fedkd.experiment.storage import checkpoint, client_store, lock, same_data, warm_start
 from fedkd.experiment.storage.loading import evaluated, phase_at, restore
 
 
@@ -66,6 +66,7 @@ def _run(config, workdir, beside, show) -> dict:
   use_compilation_cache()
   if config.client_store and hosts.count() > 1:
     raise ConfigError(f"client_store={config.client_store!r} is for one host; start one, or set it to ''")
+  partition_files.check(config)
   parts = build(config, beside)
   source = parts.source
   hosts.check_agreement(
@@ -78,6 +79,7 @@ def _run(config, workdir, beside, show) -> dict:
     if summary := hosts.run_on_primary(lambda: _finished(workdir, config, files.warn)):  # meanwhile, by another process
       return summary
     hosts.run_on_primary(lambda: _prepare(workdir, parts))
+    hosts.run_on_primary(lambda: partition_files.write(parts))
     if not hosts.is_primary():  # what follows reads it
       _prepare(workdir, parts)
     with _writing(workdir):
@@ -148,17 +150,19 @@ def _prepare(workdir, parts):
   """Writes what is known before training.
 
   Raises:
-    ConfigError: if the directory cannot be written.
+    ConfigError: if the directory cannot be written, or has a run on other data.
   """
+  now = same_data.checksum(parts.source)
+  same_data.check(workdir, parts.source, now)
   try:
-    _write_start(workdir, parts)
+    _write_start(workdir, parts, now)
   except OSError as error:
     raise ConfigError(f'workdir={workdir} cannot be written ({error.strerror}); choose another') from error
 
 
-def _write_start(workdir, parts):
+def _write_start(workdir, parts, data_checksum):
   files.write_sealed(workdir / 'config.json', configs.to_json(parts.config))
-  lists = {}
+  lists = {same_data.NAME: np.array(data_checksum)}
   for seed, split in zip(parts.config.seeds, parts.splits, strict=True):
     lists[f'seed{seed}_public'] = split.public
     for name in ('private', 'shared', 'validation', 'test'):

@@ -1,12 +1,11 @@
 """FedProx: Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith, "Federated Optimization in Heterogeneous Networks", 2020."""
 
-import jax
 import optax
 
 from fedkd import aggregate, local, servers
 from fedkd.checks.ranges import Count, Positive, Weight, checked
 from fedkd.methods.fedavg import Statistics, averaging, with_statistics
-from fedkd.types import Method
+from fedkd.types import Method, PyTree
 
 
 @checked
@@ -29,16 +28,17 @@ def fedprox(
   Args:
     mu: weight of the proximal term, over the trained parameters; 0 is FedAvg. May be traced.
   """
-
-  def loss(model, data, received):
-    supervised = local.supervised(model, data.pool)
-
-    def loss_fn(params, batch_stats, key, index):
-      value, aux = supervised(params, batch_stats, key, index)
-      away = jax.tree.map(lambda w, start: w - start, params, received['params'])
-      return value + mu / 2 * optax.tree.vdot(away, away), aux
-
-    return loss_fn
-
+  loss = lambda model, data, received: proximal(local.supervised(model, data.pool), received['params'], mu)
   server, work = servers.weights(rule, server_tx, per_group=per_group), local.Work(batch, steps, epochs)
   return with_statistics(averaging(tx, loss, work, keep_optimizer, server), statistics)
+
+
+def proximal(loss: local.LossFn, centre: PyTree, mu: float) -> local.LossFn:
+  """A loss plus mu / 2 * |params - centre|^2, which is no part of what is reported."""
+
+  def loss_fn(params, batch_stats, key, index):
+    value, aux = loss(params, batch_stats, key, index)
+    away = optax.tree.sub(params, centre)
+    return value + mu / 2 * optax.tree.vdot(away, away), aux
+
+  return loss_fn

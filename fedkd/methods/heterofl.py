@@ -10,11 +10,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedkd import aggregate, examples, inference, local, servers
+from fedkd import aggregate, examples, local, servers
 from fedkd.checks.ranges import Count, Positive, Ratio, checked
-from fedkd.servers import corners
-from fedkd.servers.static import Static
-from fedkd.types import Client, Download, Masked, Method, Server
+from fedkd.servers import corners, nested
+from fedkd.types import Client, Masked, Method
 
 
 @checked
@@ -84,7 +83,7 @@ def heterofl(
     return servers.as_rows({name: state.server[name][g] for name in ('params', 'batch_stats')})
 
   client = Client(lambda key, model, data, variables: (), step)
-  return Method(client, _corners(rule), variables, calibrate=_static_batch_norm)
+  return Method(client, nested.nested(rule), variables, calibrate=nested.static_batch_norm())
 
 
 def _statistics(model, pool) -> tuple:
@@ -110,10 +109,10 @@ def _ordered_dropout(model, rates, pool, loss_fn_of) -> local.LossFn:
 
   def of(net, shapes, statistics, cut):
     if cut is None:
-      raise ValueError(f'ordered={rates}: {_unaligned(f"rate {net.net.rate:g}", f"rate {model.net.rate:g}")}')
+      raise ValueError(f'ordered={rates}: {nested.unaligned(f"rate {net.net.rate:g}", f"rate {model.net.rate:g}")}')
 
     def branch(params, key, index):
-      narrow = jax.tree.map(lambda a, s: corners.corner(a, s.shape, cut), params, shapes)
+      narrow = jax.tree.map(lambda a, s: corners.corner(a, s.shape, corners.Cut(cut)), params, shapes)
       loss, (_, sums) = loss_fn_of(net)(narrow, statistics, key, index)
       return loss, sums
 
@@ -127,150 +126,3 @@ def _ordered_dropout(model, rates, pool, loss_fn_of) -> local.LossFn:
     return loss, (batch_stats, sums)
 
   return loss_fn
-
-
-def _widest(params) -> int:
-  """The group with the most parameters."""
-  return max(range(len(params)), key=lambda g: optax.tree.size(params[g]))
-
-
-def _corners(rule) -> Server:
-  """Keeps every group's corner of one network; the widest is the network."""
-  by_number = None if rule is None else aggregate.mapped(rule)
-
-  def init(key, groups, variables, data):
-    params = tuple(v['params'] for v in variables)
-    widest = _widest(params)
-    whole = params[widest]
-    model, pool = groups[0].model, data[0].pool
-    statistics = variables[widest]['batch_stats']
-    cuts = _cuts(groups, params, widest, statistics, pool)
-    f = jnp.zeros((1, *inference.feature_shape(model, pool)))
-    head = jax.eval_shape(lambda f: model.init(key, f, method='head'), f)['params']
-    in_head = {path for path, _ in jax.tree_util.tree_flatten_with_path(head)[0]}
-    return {
-      'params': _all_corners(whole, params, cuts),
-      'batch_stats': tuple(v['batch_stats'] for v in variables),
-      'head': jax.tree_util.tree_map_with_path(lambda path, _: jnp.asarray(path in in_head), whole),
-      'cuts': tuple(Static(tuple(cut.items())) for cut in cuts),
-      'rule': () if rule is None else tuple(by_number.init(jnp.ravel(leaf)) for leaf in jax.tree.leaves(whole)),
-    }
-
-  def receive(key, t, groups, state, uploads, ids, data):
-    whole, memory = state['params'][_widest(state['params'])], state['rule']
-    cuts = [dict(cut.value) for cut in state['cuts']]
-    uploaded = [up['params'] for up in uploads]
-    held = [_holders(up, slots, state['head']) for up, slots in zip(uploads, ids, strict=True)]
-    if rule is None:
-      whole = _mean_of_holders(whole, uploaded, held, cuts)
-    else:
-      whole, memory = _by_rule(by_number, whole, uploaded, held, cuts, memory)
-    return {**state, 'params': _all_corners(whole, state['params'], cuts), 'rule': memory}, {}
-
-  def send(key, t, groups, state, ids, data):
-    return tuple(Download(shared={'params': params}) for params in state['params'])
-
-  return Server(init, receive, send)
-
-
-def _holders(upload, slots, head):
-  """The weight of a group's uploads for each number, leaves [m, ...] like those of its parameters.
-
-  That is n_k where they say it (FjORD); else 1, or in the `head` 0 for the classes that a client does not have.
-  """
-  weight = (slots >= 0).astype(jnp.float32)
-  if 'count' in upload:
-    weight *= upload['count']
-    return jax.tree.map(lambda a: jnp.broadcast_to(weight.reshape(-1, *[1] * (a.ndim - 1)), a.shape), upload['params'])
-  classes = upload['label'].valid * weight[:, None]  # [m, C]
-
-  def held(leaf, in_head):
-    own = weight.reshape(-1, *[1] * (leaf.ndim - 1))
-    if leaf.shape[-1] == classes.shape[1]:  # the last axis of a head's parameters is the class
-      own = jnp.where(in_head, classes.reshape(-1, *[1] * (leaf.ndim - 2), classes.shape[1]), own)
-    return jnp.broadcast_to(own, leaf.shape)
-
-  return jax.tree.map(held, upload['params'], head)
-
-
-def _mean_of_holders(whole, uploaded, held, cuts):
-  """Every number's mean over the uploads that hold it; `whole` where none does. `uploaded`, `held`: trees per group,
-  the latter of weights."""
-  sums, holders = jax.tree.map(jnp.zeros_like, whole), jax.tree.map(jnp.zeros_like, whole)
-  for group, holds, cut in zip(uploaded, held, cuts, strict=True):
-    # Padding, not `at[corner].add`, which would be a scatter.
-    add = lambda old, new, cut=cut: old + corners.padded(new, old.shape, cut)
-    products = aggregate.total(lambda p, w: jax.tree.map(jnp.multiply, p, w), group, holds)
-    sums = jax.tree.map(add, sums, products)
-    holders = jax.tree.map(add, holders, aggregate.total(lambda w: w, holds))
-  return jax.tree.map(lambda s, h, old: jnp.where(h > 0, s / jnp.maximum(h, 1), old), sums, holders, whole)
-
-
-def _by_rule(by_number, whole, uploaded, held, cuts, memory):
-  """(every number reduced by a mapped rule, the rule's states per leaf); arguments as in `_mean_of_holders`."""
-
-  def reduce(old, state, leaves, holders):
-    padded = lambda a, cut: corners.padded(a, (a.shape[0], *old.shape), cut).reshape(-1, old.size)
-    table = lambda trees: jnp.concatenate(list(map(padded, trees, cuts)))
-    weight = table(holders)
-    new, state = by_number.update(table(leaves), weight, state)
-    return jnp.where(jnp.any(weight > 0, 0), new, old.reshape(-1)).reshape(old.shape), state
-
-  leaves, structure = jax.tree.flatten(whole)
-  per_leaf = lambda trees: zip(*map(jax.tree.leaves, trees), strict=True)
-  if not sum(jax.tree.leaves(tree)[0].shape[0] for tree in uploaded):  # no slots at all
-    return whole, memory
-  reduced = list(map(reduce, leaves, memory, per_leaf(uploaded), per_leaf(held)))
-  return jax.tree.unflatten(structure, [new for new, _ in reduced]), tuple(state for _, state in reduced)
-
-
-def _all_corners(whole, of_groups, cuts):
-  """The corner of every group; `of_groups`: their parameters, of which only the shapes are read."""
-  of = lambda narrow, cut: jax.tree.map(lambda a, b: corners.corner(a, b.shape, cut), whole, narrow)
-  return tuple(map(of, of_groups, cuts))
-
-
-def _cuts(groups, params, widest, batch_stats, pool) -> list[corners.Blocks]:
-  """How every group's parameters are cut from those of the widest.
-
-  Raises:
-    ValueError: for other trees, more channels somewhere, or channels that do not belong together.
-  """
-  whole, wide = params[widest], groups[widest]
-  for group, narrow in zip(groups, params, strict=True):
-    _check_related(group, narrow, wide, whole)
-  cuts = corners.blocks_of(wide.model, whole, params, batch_stats, pool.example[:1])
-  checked = []
-  for group, cut in zip(groups, cuts, strict=True):
-    if cut is None:
-      raise ValueError(f'groups: {_unaligned(group.name, wide.name)}')
-    checked.append(cut)
-  return checked
-
-
-def _check_related(group, narrow, widest, whole):
-  fits = jax.tree.structure(narrow) == jax.tree.structure(whole) and all(
-    a.ndim == b.ndim and all(n <= m for n, m in zip(a.shape, b.shape, strict=True))
-    for a, b in zip(jax.tree.leaves(narrow), jax.tree.leaves(whole), strict=True)
-  )
-  if not fits:
-    raise ValueError(
-      f'groups: {group.name} is not a sub-network of {widest.name}, so heterofl cannot slice it; '
-      'use one architecture with several values of rate'
-    )
-
-
-def _unaligned(narrow: str, wide: str) -> str:
-  return (
-    f'the first channels of {wide} are no network with the shapes of {narrow}, because a concatenation, split or '
-    'grouped convolution mixes them; use layers that keep channels in order'
-  )
-
-
-def _static_batch_norm(groups, state, data, which):
-  """The state with BatchNorm statistics averaged over the batches of one pass over all training images."""
-  statistics = list(state.server['batch_stats'])
-  for g in which:
-    variables = {'params': state.server['params'][g], 'batch_stats': statistics[g]}
-    statistics[g] = inference.statistics(groups[g].model, variables, data[g].pool, data[g].everyone)
-  return state._replace(server={**state.server, 'batch_stats': tuple(statistics)})

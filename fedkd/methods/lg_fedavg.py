@@ -7,6 +7,8 @@ Some layers are averaged, the others stay personal.
 import itertools
 import re
 
+import jax
+import jax.numpy as jnp
 import optax
 
 from fedkd import aggregate, local, servers
@@ -36,8 +38,8 @@ def lg_fedavg(
   Args:
     tx: optax optimizer.
     share: the layers that are shared: 'head'; 'last3', the last three layers with weights; names of layers, or of
-      modules that hold several, joined by '+' ('layers_1+output'); 'none'; or 'all', including BatchNorm statistics,
-      which are otherwise personal.
+      modules that hold several, joined by '+' ('layers_1+output'); 'none'; or 'body', all but the head, or 'all', both
+      including BatchNorm statistics, which are otherwise personal.
     epochs: passes over the client's data per round; or
     steps: mini-batches.
     batch: examples per mini-batch.
@@ -58,14 +60,13 @@ def lg_fedavg(
 
   def variables(state: State, g: int) -> dict:
     received = layer_subset.global_part(state.server, g)
-    if received['batch_stats']:
+    if share == 'all':
       return servers.as_rows({**received, 'params': layer_subset.put({}, received['params'])})
     return with_part_in_each(local.variables(state.client[g]), received)
 
   select = lambda *model: selected(share, *model)
-  return Method(
-    Client(local.starting(tx), step), layer_subset.part(select, servers.weights(rule), share == 'all'), variables
-  )
+  server = layer_subset.part(select, servers.weights(rule), share in ('all', 'body'))
+  return Method(Client(local.starting(tx), step), server, variables)
 
 
 def with_part(learner: local.Learner, received: dict) -> local.Learner:
@@ -77,8 +78,13 @@ def with_part(learner: local.Learner, received: dict) -> local.Learner:
 
 
 def with_part_in_each(variables: dict, received: dict) -> dict:
-  """Stacked variables of clients with the server's part of the weights in all of them."""
-  return {**variables, 'params': layer_subset.put_in_each(variables['params'], received['params'])}
+  """Stacked variables of clients with the server's part of the weights, and its statistics, in all of them."""
+  rows = jax.tree.leaves(variables)[0].shape[0]
+  statistics = jax.tree.map(lambda a: jnp.broadcast_to(a, (rows, *a.shape)), received['batch_stats'])
+  return {
+    'params': layer_subset.put_in_each(variables['params'], received['params']),
+    'batch_stats': statistics or variables['batch_stats'],
+  }
 
 
 def part_of(learner: local.Learner, received: dict) -> dict:
@@ -93,8 +99,8 @@ def selected(share: str, model, data) -> list[str]:
   Raises:
     ValueError: for a number of layers, or a name, that the model does not have.
   """
-  if share in ('none', 'head'):
-    return layer_subset.head(model, data) if share == 'head' else []
+  if share in ('none', 'head', 'body'):
+    return [] if share == 'none' else getattr(layer_subset, share)(model, data)
   layers, name = layer_subset.layers(model, data), class_of(model).__name__
   paths = list(itertools.chain(*layers))
   if share == 'all':

@@ -129,6 +129,7 @@ class Conv(nn.Module):
 
   @nn.compact
   def __call__(self, x):
+    check_images(x)
     check_map_size(x.shape[1:3], self.kernel if self.padding == 'VALID' else (1, 1))
     kernel = self.param('kernel', self.kernel_init, (*self.kernel, x.shape[-1], self.filters)).astype(x.dtype)
     check('lowering', self.lowering, Lowering)
@@ -320,6 +321,19 @@ def adaptive_average_pool(x, size):
 
   rows, columns = (means(n, o) for n, o in zip(x.shape[1:3], size, strict=True))
   return jnp.einsum('bhwc,ph,qw->bpqc', x, rows, columns)
+
+
+def check_images(x):
+  """Checks that these are images or maps [B, H, W, c].
+
+  Raises:
+    ValueError: with the networks for other examples.
+  """
+  if x.ndim != 4:
+    raise ValueError(
+      f'the network is for images [N, H, W, c], and examples are {x.dtype}{list(x.shape[1:])}; choose MLP for vectors, '
+      'SequenceCNN or Transformer for sequences, these or EmbeddingBag for tokens'
+    )
 
 
 def check_map_size(size, kernel=(1, 1)):

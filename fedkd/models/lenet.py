@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from fedkd.models.base import Classifier
-from fedkd.models.layers import Conv, flatten, max_pool
+from fedkd.models.layers import Conv, check_images, flatten, max_pool
 from fedkd.models.torch_layers import TorchDense, torch_bias, torch_kernel
 
 
@@ -28,6 +28,7 @@ class LeNet(Classifier):
 
   def features(self, x, train):
     del train
+    check_images(x)
     small = max(0, 32 - x.shape[1])
     sides = (small // 2, small - small // 2)
     x = jnp.pad(x, ((0, 0), sides, sides, (0, 0)))

@@ -44,7 +44,7 @@ def load(path, variables, model):
     raise ConfigError(f'model={model!r} has no pretrained layout; choose one of {", ".join(KNOWN)}, or start afresh')
   entries = read(path)
   leaves, structure = jax.tree_util.tree_flatten_with_path(variables)
-  names = [_name([key.key for key in at]) for at, _ in leaves]
+  names = [torch_name([key.key for key in at]) for at, _ in leaves]
   if extra := sorted(set(entries) - set(names)):
     raise ConfigError(
       f'{path} holds {extra[0]!r}, for which {model} has no place; use the file of that very architecture'
@@ -60,7 +60,7 @@ def load(path, variables, model):
   return jax.tree_util.tree_unflatten(structure, new)
 
 
-def _name(keys):
+def torch_name(keys):
   """torchvision's name: ('params', 'layer1_0', 'conv1', 'kernel') -> 'layer1.0.conv1.weight'."""
   inner = [key for key in keys[1:-1] if key not in ('net', 'Dense_0')]  # Preprocessed's and TorchDense's own levels
   return '.'.join([*(re.sub(r'_(\d+)', r'.\1', key) for key in inner), LEAVES.get(keys[-1], keys[-1])])

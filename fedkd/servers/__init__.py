@@ -6,6 +6,7 @@ from fedkd.servers.class_knowledge import class_means, class_message, feature_wi
 from fedkd.servers.combine import after, join
 from fedkd.servers.confidence_weights import confidences, confident
 from fedkd.servers.consensus import consensus, distillation_targets, places, stratified, uniform
+from fedkd.servers.controls import controls
 from fedkd.servers.ensemble_distillation import distilled
 from fedkd.servers.features_and_logits import features_and_logits
 from fedkd.servers.layer_subset import part
@@ -30,6 +31,7 @@ __all__ = [
   'confidences',
   'confident',
   'consensus',
+  'controls',
   'distillation_targets',
   'distilled',
   'era',

@@ -6,7 +6,8 @@ blocks. The cut is tried out, not guessed: what lies outside a sub-network must 
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax
@@ -19,16 +20,36 @@ Blocks = dict[tuple[int, int], int]  # (length in the wide net, in the narrow on
 LEAST = 1e-6  # of the logits: an influence that is more than rounding
 
 
-def corner(whole: jax.Array, shape: tuple[int, ...], blocks: Blocks) -> jax.Array:
+class Cut(NamedTuple):
+  """Which part of a wide network a narrow one is."""
+
+  blocks: Blocks
+  order: Callable[[int], jax.Array] | None = None  # n -> int32[n], channels, of which it has the first; None: in order
+
+
+def corner(whole: jax.Array, shape: tuple[int, ...], cut: Cut) -> jax.Array:
   """The part of `whole` that belongs to a sub-network's array of this `shape`."""
-  unfolded, cut = _unfolded(whole.shape, shape, blocks)
-  return whole.reshape(unfolded)[tuple(map(slice, cut))].reshape(shape)
+  unfolded, narrow = _unfolded(whole.shape, shape, cut.blocks)
+  whole = _in_order(whole.reshape(unfolded), narrow, cut.order)
+  return whole[tuple(map(slice, narrow))].reshape(shape)
 
 
-def padded(narrow: jax.Array, shape: tuple[int, ...], blocks: Blocks) -> jax.Array:
+def padded(narrow: jax.Array, shape: tuple[int, ...], cut: Cut) -> jax.Array:
   """An array of this `shape` with `narrow` where `corner` takes it from, and zeros elsewhere."""
-  unfolded, cut = _unfolded(shape, narrow.shape, blocks)
-  return jnp.pad(narrow.reshape(cut), [(0, n - m) for n, m in zip(unfolded, cut, strict=True)]).reshape(shape)
+  unfolded, own = _unfolded(shape, narrow.shape, cut.blocks)
+  whole = jnp.pad(narrow.reshape(own), [(0, n - m) for n, m in zip(unfolded, own, strict=True)])
+  order = cut.order
+  back = None if order is None else lambda n: jnp.argsort(order(n))
+  return _in_order(whole, own, back).reshape(shape)
+
+
+def _in_order(whole, narrow, order):
+  """`whole`, with the channels in another order on the axes where `narrow` has fewer."""
+  if order is None:
+    return whole
+  for axis, (n, m) in enumerate(zip(whole.shape, narrow, strict=True)):
+    whole = whole if n == m else jnp.take(whole, order(n), axis)
+  return whole
 
 
 def _unfolded(whole, narrow, blocks):

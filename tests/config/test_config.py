@@ -112,7 +112,14 @@ def test_optional_hyperparameters_keep_their_type():
       lambda: base.plan('turns'),
       r"plan.name='turns' is unknown; choose one of asynchronous, dynamic, sampled, synchronous",
     ),
-    (lambda: base.method('nowhere:f'), r"method.name='nowhere:f' cannot be loaded"),
+    (lambda: base.method('nowhere:f'), r"method.name='nowhere:f' cannot be loaded .*give module:function"),
+    (
+      lambda: base.method('C:\\own rules\\mine.py:damped'),
+      r"cannot be loaded .*name the module, not its file: mine:damped, with 'C:.*own rules' in PYTHONPATH",
+    ),
+    (lambda: base.method('C:\\mine.py'), r"name the module, not its file: mine:FUNCTION, with 'C:' in PYTHONPATH"),
+    (lambda: base.method('../mine.py:damped'), r"not its file: mine:damped, with '\.\.' in PYTHONPATH"),
+    (lambda: base.method('mine.py:damped'), r'name the module, not its file: mine:damped$'),
     (
       lambda: base.parse('small,speed=9', zoo='a'),
       r"config string has 'speed=9'; use a profile \(paper, small, smoke\) or zoo=",
@@ -196,6 +203,21 @@ def test_differences_ignore_run_fields_and_growing_rounds():
   assert base.differences(old, {**old, 'eval_rows': 5}) == ['eval_rows: 1000 -> 5']
 
 
+def test_paths_of_windows_in_config_strings():
+  choice = base.parse('small,data=npz:C:\\own data\\a.npz,rule=D:\\a.py', data='', rule='')
+  assert (choice.data, choice.rule) == ('npz:C:\\own data\\a.npz', 'D:\\a.py')
+
+
+def test_what_auto_is_on_images_is_no_difference():
+  """A run begun when `mean_image` was the default goes on; another normalisation is another run."""
+  now = base.to_json(base.default())
+  assert now['data']['normalise'] == 'auto'
+  then = {**now, 'data': {**now['data'], 'normalise': 'mean_image'}}
+  assert base.differences(then, now) == []
+  other = {**now, 'data': {**now['data'], 'normalise': 'unit'}}
+  assert base.differences(other, now) == ['data.normalise: unit -> auto']
+
+
 def test_the_zoo_is_the_papers():
   config = fedhe_mnist.get_config('paper')
   assert [g['clients'] for g in config.groups] == [1] * 10
@@ -214,7 +236,7 @@ def test_the_paper_profile_has_the_papers_numbers():
   assert (config.data.name, config.data.partition.name, config.data.normalise) == (
     'cifar10',
     'contiguous',
-    'mean_image',
+    'auto',
   )
 
 

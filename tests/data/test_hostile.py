@@ -135,7 +135,7 @@ def test_images_that_would_be_read_wrongly_or_never_are_refused(tmp_path, monkey
 def test_images_are_counted_before_they_are_decoded(tmp_path, monkeypatch):
   monkeypatch.setenv('FEDKD_CACHE', str(tmp_path / 'cache'))
   folder(tmp_path / 'set')
-  with pytest.raises(ConfigError, match=r'has 0.0 GB of images, more than data.limit=6.3e-08; raise it'):
+  with pytest.raises(ConfigError, match=r'has 0.0 GB of examples, more than data.limit=6.3e-08; raise it'):
     sources.load(f'folder:{tmp_path / "set"}', limit=63)
   assert sources.load(f'folder:{tmp_path / "set"}', limit=64).train_image.shape == (2, 4, 4, 1)
 

@@ -65,6 +65,25 @@ def test_npz_round_trip(tmp_path, own_cache):
   assert not own_cache.exists()
 
 
+@pytest.mark.parametrize('shape', [(7,), (5, 3), (4, 5, 3)])
+@pytest.mark.parametrize(('dtype', 'kept'), [(np.float64, np.float32), (np.int64, np.int32), (np.uint16, np.int32)])
+def test_npz_of_vectors_sequences_and_tokens(tmp_path, shape, dtype, kept):
+  x = np.arange(6 * np.prod(shape)).reshape(6, *shape).astype(dtype)
+  source = sources.load(write_npz(tmp_path / 'a.npz', x_train=x, x_test=x[:3], origin=np.array(list('abbaab')))[0])
+  assert source.train_image.dtype == source.test_image.dtype == kept
+  np.testing.assert_array_equal(source.train_image, x)
+  assert [source.origins[k] for k in source.origin] == list('abbaab')
+
+
+def test_only_images_have_a_side(tmp_path):
+  name, _ = write_npz(tmp_path / 'a.npz', x_train=np.zeros((6, 4)), x_test=np.zeros((3, 4)))
+  with pytest.raises(ConfigError, match=r'^data.size=8 is the side of images, and data.name=npz:.* has none; set it'):
+    sources.resize(sources.load(name), 8)
+  images = sources.load(write_npz(tmp_path / 'b.npz')[0])
+  with pytest.raises(ConfigError, match=r'images of the public set .* are \[4, 5, 3\], those of .* \[4\] \(float'):
+    sources.combine(sources.load(name), images)
+
+
 def test_npz_of_grey_images_gets_a_channel(tmp_path):
   x = random_images(6, 4, 5)
   source = sources.load(write_npz(tmp_path / 'a.npz', x_train=x, x_test=x[:3])[0])
@@ -84,8 +103,16 @@ def test_labels_become_contiguous_and_names_keep_the_originals(tmp_path):
   ('changes', 'message'),
   [
     ({'x_test': None}, 'has no x_test, only x_train, y_train, y_test; give a file of x_train'),
-    ({'x_train': np.zeros((6, 4, 5, 3), np.float32)}, r'x_train is float32\[6, 4, 5, 3\]; give raw images uint8'),
-    ({'x_test': random_images(3, 4)}, r'x_test is uint8\[3, 4\]; give raw images uint8'),
+    (
+      {'x_train': np.zeros((6, 4, 5, 3), np.float32)},
+      'training examples are float32, test examples uint8; make them equal',
+    ),
+    ({'x_test': random_images(3, 4)}, r'x_test is uint8\[3, 4\]; give images uint8.*, or tokens int32\[N, length\]'),
+    ({'x_train': np.zeros(6)}, r'x_train is float64\[6\]; give images uint8.*, numbers float32\[N, columns\] or'),
+    ({'x_train': np.zeros((6, 4), bool)}, r'x_train is bool\[6, 4\]; give images uint8'),
+    ({'x_train': np.diag([0, 0, 0, np.nan, 0, 0])}, 'x_train has nan in row 3; leave out or fill missing values'),
+    ({'x_train': np.full((6, 4), 1e40)}, r'x_train has 1e\+40 in row 0; .*give numbers of 32 bits'),
+    ({'x_train': np.diag([0, 0, 2**31, 0, 0, 0])}, 'x_train has 2147483648 in row 2; .*give numbers of 32 bits'),
     ({'y_train': np.arange(5)}, r'y_train is int64\[5\]; give integers \[6\], one per image'),
     ({'y_test': np.zeros(3)}, r'y_test is float64\[3\]; give integers \[3\]'),
     ({'y_train': np.zeros((6, 1), int)}, r'y_train is int64\[6, 1\]; give integers \[6\]'),

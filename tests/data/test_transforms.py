@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from fedkd.data import transforms
+from fedkd.errors import ConfigError
 
 
 @pytest.fixture
@@ -89,8 +90,43 @@ def test_symmetric_maps_black_and_white_to_minus_one_and_one(images):
   np.testing.assert_allclose((np.array([0, 255])[:, None] - mean) * scale, [[-1] * 3, [1] * 3], rtol=1e-6)
 
 
-@pytest.mark.parametrize('make', [getattr(transforms, name) for name in transforms.__all__ if name != 'imagenet'])
+@pytest.mark.parametrize(
+  'make', [getattr(transforms, name) for name in transforms.__all__ if name not in ('imagenet', 'none')]
+)
 def test_constants_are_float32_and_broadcast(images, make):
   mean, scale = make(images, 'any')
   assert mean.dtype == scale.dtype == np.float32
   assert ((images[0] - mean) * scale).shape == images[0].shape
+
+
+def test_standard_whitens_each_column_of_numbers_and_each_channel_of_sequences(monkeypatch):
+  monkeypatch.setattr(transforms, 'BLOCK', 7)
+  random = np.random.default_rng(0)
+  for x in (random.normal(3, 2, (50, 4)), random.normal(-1e4, 5, (50, 6, 4))):
+    x[..., 2] = 0.1  # does not vary
+    x = x.astype(np.float32)
+    mean, scale = transforms.standard(x, 'mine')
+    white = (x - mean) * scale
+    assert mean.shape == scale.shape == (4,)
+    axes = tuple(range(x.ndim - 1))
+    np.testing.assert_allclose(white.mean(axes), 0, atol=1e-3)
+    np.testing.assert_allclose(white.std(axes), [1, 1, 0, 1], atol=1e-3)
+
+
+def test_auto_is_what_fits():
+  images, numbers = np.zeros((3, 4, 4, 1), np.uint8), np.arange(12.0, dtype=np.float32).reshape(3, 4)
+  for x, of in ((images, transforms.mean_image), (numbers, transforms.standard)):
+    for one, other in zip(transforms.auto(x, 'mine'), of(x, 'mine'), strict=True):
+      np.testing.assert_array_equal(one, other)
+  assert transforms.auto(np.zeros((3, 4), np.int32), 'mine') == (None, None) == transforms.none(images, 'mine')
+
+
+@pytest.mark.parametrize('choice', ['mean_image', 'unit', 'symmetric', 'imagenet'])
+def test_what_knows_the_range_of_bytes_is_for_images(choice):
+  with pytest.raises(ConfigError, match=rf"^data.normalise='{choice}' is for images, .* has int32\[3, 4\]; set it to"):
+    getattr(transforms, choice)(np.zeros((3, 4), np.int32), 'mine')
+
+
+def test_tokens_have_no_mean():
+  with pytest.raises(ConfigError, match=r"^data.normalise='standard' .* has tokens, int32\[3, 4\]; set it to 'none'"):
+    transforms.standard(np.zeros((3, 4), np.int32), 'mine')

@@ -17,6 +17,7 @@ from fedkd.errors import ConfigError, DivergedError, StoppedError
 from fedkd.experiment import progress, runner, scoring
 from fedkd.experiment.build import assembly
 from fedkd.experiment.storage import checkpoint
+from helpers import EMITTERS
 from runs import metrics
 
 
@@ -185,8 +186,7 @@ def test_seeds_together_equal_seeds_alone(images, net):
     config.optimizer = configs.optimizer('sgd', learning_rate=0.05)
     parts = assembly.build(config)
     phase = parts.phases[0]
-    # Two programs have the same bits with the fusion emitters that runs have, which `conftest` switches off.
-    program = phase.lower().compile({'xla_cpu_use_fusion_emitters': True})
+    program = phase.lower().compile(EMITTERS)
     inputs = phase.inputs._replace(participants=phase.slots(0, None), start=np.int32(0), count=np.int32(2))
     state, _ = program(inputs, phase.init(parts.variables))
     states.append([np.asarray(leaf[-1]) for leaf in jax.tree.leaves((state.client, state.server))])
@@ -373,7 +373,7 @@ def test_a_rule_by_value_and_by_dotted_path(images, tmp_path):
     (lambda c: c.update(rounds=0), r'rounds=0 must be a whole number of at least 1'),
     (lambda c: c.update(rounds=-3), r'rounds=-3 must be a whole number of at least 1'),
     (lambda c: c.update(seeds=(1, 1)), r'seeds=\(1, 1\) must be distinct'),
-    (lambda c: c.method.update(name='fedbest'), r"method.name='fedbest' is unknown; choose one of agg, dsfl, fccl, "),
+    (lambda c: c.method.update(name='fedbest'), r"method.name='fedbest' is unknown; choose one of agg, ditto, dsfl, "),
     (lambda c: setattr(c.method, 'beta', 1), r"method fedhe has no field 'beta'; it has steps"),
     (lambda c: c.data.update(name='no_such_set'), r'no_such_set.*npz:FILE'),
     (
@@ -385,7 +385,7 @@ def test_a_rule_by_value_and_by_dotted_path(images, tmp_path):
     (lambda c: c.groups[1].update(first=3), r'clients from 0 to 4 and leave some out; let `first` number them 0 to 3'),
     (lambda c: c.data.update(classes=2), r'data.classes=2 is less than the 3 classes'),
     (lambda c: c.update(lowering='fast'), r"lowering='fast' is unknown; choose one of auto"),
-    (lambda c: c.update(groups=({'model': 'Transformer', 'clients': 4},)), r'groups\[0\].model=.* choose one of .*MLP'),
+    (lambda c: c.update(groups=({'model': 'Perceptron', 'clients': 4},)), r'groups\[0\].model=.* choose one of .*MLP'),
     (lambda c: c.update(groups=({'model': 'MLP', 'clients': 4, 'width': 3},)), r"has no field 'width'; it has hidden"),
     (lambda c: c.update(groups=({'model': 'ThreeConv', 'clients': 4, 'filters': (2, 2, 2)},)) or tiny(c), r'too deep'),
     (lambda c: many_clients(c), r'data.clients=300 is more than the 240 training examples'),

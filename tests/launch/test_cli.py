@@ -40,7 +40,7 @@ def fedkd(*words, cwd, program=(sys.executable, '-m', 'fedkd'), **env):
 def test_help_is_there_for_everything(capsys):
   cli.main([])
   overview = capsys.readouterr().out
-  for command in ('run', 'compare', 'reproduce', 'benchmark', 'bench'):
+  for command in ('run', 'compare', 'report', 'watch', 'reproduce', 'benchmark', 'export', 'predict', 'bench'):
     assert f'fedkd {command} ' in overview
     cli.main([command, '--help'])
     assert capsys.readouterr().out.startswith(f'fedkd {command} ')
@@ -60,7 +60,10 @@ def test_a_set_without_a_name_is_asked_for_by_the_command_alone(capsys):
 
 
 MISTAKES = [
-  (['fly'], "fedkd: command 'fly' is unknown; choose one of run, compare, reproduce, benchmark, data, sweep, bench"),
+  (
+    ['fly'],
+    "fedkd: command 'fly' is unknown; choose one of run, sweep, compare, report, watch, reproduce, benchmark, ",
+  ),
   (['run', 'nothing:smoke'], "fedkd: config 'nothing' is unknown; choose one of fedgen, fedh2l, "),
   (['run', 'quickstart:huge', '--workdir=runs/a'], "fedkd: config string has 'huge'; use a profile"),
   (['run', 'quickstart:smoke'], 'fedkd: give --workdir, the run directory'),
@@ -71,8 +74,16 @@ MISTAKES = [
   (['run', 'quickstart:smoke', '--workdir=runs/a', '--confg.rounds=9'], "fedkd: Unknown command line flag 'confg"),
   (['compare', 'runs/none'], 'fedkd: runs/none holds no finished run'),
   (['compare', '--refrence=a', 'runs/none'], "fedkd: Unknown command line flag 'refrence'"),
+  (['report', 'runs/none'], 'fedkd: give --out'),
+  (['report', 'runs/none', '--out=a.html'], 'fedkd: runs=runs/none does not exist'),
+  (['watch', 'runs/none'], 'fedkd: watch=runs/none is no folder'),
   (['reproduce', '--id=h2l'], "fedkd: id='h2l' is unknown; choose one of md-femnist-first, "),
   (['benchmark', '--profile=small'], 'fedkd: give --suite=digits or --suite=photos'),
+  (['export', 'runs/none', '--client=3'], 'fedkd: give one run and --out, as in runs/first --client=3 --out=exported'),
+  (['export', 'runs/none', '--client=x', '--out=a'], 'fedkd: flag --client=x: '),
+  (['export', 'runs/none', '--out=a'], 'fedkd: workdir=runs/none holds no run (no config.json)'),
+  (['predict', 'runs/none'], 'fedkd: give a run and at least one image, as in runs/first --client=3 digit.png'),
+  (['predict', 'runs/none', 'a.png', '--clent=3'], "fedkd: Unknown command line flag 'clent'"),
   (['data', 'prepare', 'domains:none'], 'fedkd: data.name=domains:none: '),
   (['bench', 'slowly'], "fedkd: benchmark 'slowly' is unknown; choose one of scale, stages, report, or give --suite"),
 ]

@@ -91,6 +91,27 @@ def test_mlp():
   assert counts(models.MLP((64, 32), classes=10), MNIST) == (784 * 64 + 64 + 64 * 32 + 32 + 32 * 10 + 10, 0)
 
 
+def of_sequences(net, example):
+  variables = jax.eval_shape(lambda: net.init(jax.random.key(0), example, False))
+  assert set(variables) == {'params'}
+  return sum(leaf.size for leaf in jax.tree.leaves(variables))
+
+
+def test_networks_for_sequences():
+  tokens, signal = jnp.zeros((1, 12), jnp.int32), jnp.zeros((1, 12, 3))
+  assert of_sequences(models.EmbeddingBag(8, vocabulary=50, classes=4), tokens) == 50 * 8 + 8 * 4 + 4
+  assert of_sequences(models.EmbeddingBag(8, (6,), 50, classes=4), tokens) == 50 * 8 + 8 * 6 + 6 + 6 * 4 + 4
+  convs = lambda inside: 5 * inside * 6 + 6 + 5 * 6 * 7 + 7 + 7 * 4 + 4
+  assert of_sequences(models.SequenceCNN((6, 7), classes=4), signal) == convs(3)
+  assert of_sequences(models.SequenceCNN((6, 7), classes=4), signal[..., 0]) == convs(1)
+  assert of_sequences(models.SequenceCNN((6, 7), width=8, vocabulary=50, classes=4), tokens) == 50 * 8 + convs(8)
+  block = 4 * (8 * 8 + 8) + 8 * 32 + 32 + 32 * 8 + 8 + 2 * 2 * 8  # attention, feed-forward, two LayerNorms
+  encoder = 12 * 8 + 3 * block + 2 * 8 + 8 * 4 + 4
+  net = models.Transformer(8, 3, 2, classes=4)
+  assert of_sequences(net, signal) == 3 * 8 + 8 + encoder
+  assert of_sequences(net.clone(vocabulary=50), tokens) == 50 * 8 + encoder
+
+
 PHOTO = (224, 224, 3)
 
 # Trained numbers for ten classes on 32 pixels: stems 'imagenet' and 'cifar'.

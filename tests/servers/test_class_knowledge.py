@@ -251,7 +251,7 @@ def test_a_buffer_is_first_in_first_out(rounds):
         oldest = np.asarray(buffer['value'][c])[counts[c] % LIMIT]
         np.testing.assert_array_equal(oldest, queue[0][1:])
     ages = [np.mean([t - since for since, *_ in queue]) for queue in queues if queue]
-    np.testing.assert_allclose(servers.buffer_age(t, buffer), np.mean(ages) if ages else 0, rtol=1e-5)
+    np.testing.assert_allclose(servers.buffer_age(t, buffer), np.mean(ages) if ages else np.nan, rtol=1e-5)
 
 
 def test_of_more_than_fit_at_once_the_last_stay():

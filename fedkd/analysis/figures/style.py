@@ -10,20 +10,20 @@ import pandas as pd
 # Okabe and Ito's colours and a brown, distinguishable with any colour vision; the markers differ too.
 COLOURS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#E69F00', '#56B4E9', '#A0522D')
 MARKERS = 'osD^vP*X'
-LINES = ('-', '--', '-.', ':')
+LINES = ('-', '--', '-.', ':', (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)))
 
 # Methods that learn from one another in a similar way share a colour in several shades; their lines and markers differ.
 FAMILIES = (
   ('fedhe', 'fd', 'selectivefd', 'fedgkt'),
   ('fedmd', 'dsfl', 'feddf', 'scarlet'),
   ('fedproto', 'fedtgp', 'fedmrl', 'fedkd'),
-  ('fedavg', 'fedprox', 'heterofl', 'lgfedavg'),
+  ('fedavg', 'fedprox', 'heterofl', 'lgfedavg', 'scaffold', 'moon'),
   ('fedh2l', 'fml', 'rhfl', 'fccl'),
-  ('felo', 'ktpfl'),
-  ('velo', 'fedgh', 'fedgen'),
+  ('felo', 'ktpfl', 'ditto', 'fedper', 'fedrep', 'fedbabu'),
+  ('velo', 'fedgh', 'fedgen', 'fedrolex', 'federateddropout'),
 )
 BASELINES = {'private': '#000000', 'ind': '#000000', 'agg': '#7F7F7F', 'pooled': '#7F7F7F', 'public': '#B0B0B0'}
-SHADES = (1.0, 0.62, 1.45, 0.42)  # below 1 darker, above lighter
+SHADES = (1.0, 0.62, 1.45, 0.42, 1.22, 0.8)  # below 1 darker, above lighter
 
 
 class Style(NamedTuple):
@@ -31,7 +31,7 @@ class Style(NamedTuple):
 
   color: str
   marker: str
-  linestyle: str = '-'
+  linestyle: str | tuple = '-'
 
   def look(self, **further: Any) -> dict[str, Any]:
     """Matplotlib's arguments, with further ones or others."""

@@ -96,7 +96,7 @@ def build(config, beside='.', dry=False, evaluate=None) -> Experiment:
     task = Task(configs.label(block.method), method, plan, block.rounds, keys, federation, watched, before, options)
     factory = configs.resolve(block.method['name'], configs.KINDS['method'].choices, 'method.name')
     blamed = [('method', factory), *(('model', class_of(g.model)) for g in groups)]
-    failed = f'method {configs.label(block.method)} does not fit its models or messages:'
+    failed = f'method {configs.label(block.method)} does not fit its models or messages'
     one: Any  # `phase.Phase`
     with returned.explained(blamed, failed, hosts.is_lost_host):
       if config.client_store:

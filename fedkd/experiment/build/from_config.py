@@ -8,7 +8,7 @@ import optax
 from fedkd import codecs, optimizers, schedules
 from fedkd import config as configs
 from fedkd.checks import blame
-from fedkd.data import sources
+from fedkd.data import sources, tables
 from fedkd.data.splits import split
 from fedkd.errors import ConfigError
 from fedkd.experiment.build.groups import OPTIMIZER_FIELDS
@@ -41,14 +41,23 @@ def load_data(config) -> sources.Source:
   where, size, limit = config.data.dir or None, config.data.size, config.data.limit * 1e9
   fit = lambda source: sources.resize(source, size, limit) if size else source
   keep, angles = configs.freeze(config.data.keep), configs.freeze(config.data.angles)
-  private = sources.load(config.data.name, where, config.data.label, keep, size, angles, limit)
+  private = sources.load(config.data.name, where, config.data.label, keep, size, angles, limit, _roles(config.data))
   private = fit(_some(private, config.data.rows, 'data.rows'))
   if config.data.merge_test or _tests_its_own(config):
     private = sources.merged(private, trainable=config.data.merge_test)
   if not config.data.public:
     return private
-  public = sources.load(config.data.public, where, size=size, limit=limit)
+  roles = _roles(config.data)._replace(user='') if config.data.public.startswith('table:') else None
+  public = sources.load(config.data.public, where, size=size, limit=limit, roles=roles)
   return sources.combine(private, fit(_some(public, config.data.public_rows, 'data.public_rows')))
+
+
+def _roles(data) -> tables.Roles:
+  """Of the columns of a table."""
+  features = configs.freeze(data.columns)
+  if odd := [column for column in features if not isinstance(column, str)]:
+    raise ConfigError(f'data.columns={features!r} has {odd[0]!r}, which is no text; give names of columns')
+  return tables.Roles(data.label, data.user, features, data.split, data.table_test, data.missing)
 
 
 def _tests_its_own(config) -> bool:

@@ -4,7 +4,9 @@ import numpy as np
 
 from fedkd import config as configs
 from fedkd.checks import ranges
+from fedkd.data.arrays import is_images
 from fedkd.errors import ConfigError
+from fedkd.experiment.build import vocabulary
 from fedkd.experiment.build.normalisation import normalisation
 from fedkd.models.base import Preprocessed, adapted, class_of, is_nnx
 from fedkd.models.groups import distinct_names
@@ -28,7 +30,13 @@ def make_groups(config, source) -> tuple:
       f'data.classes={classes} is less than the {source.classes} classes of {source.name}, so labels would lie '
       f'outside the head; set it to at least {source.classes}, or to 0'
     )
-  if config.data.crop > min(source.train_image.shape[1:3]):
+  if (config.data.crop or config.data.flip) and not is_images(source.train_image):
+    field = 'crop' if config.data.crop else 'flip'
+    raise ConfigError(
+      f'data.{field}={config.data[field]} is for images, and data.name={source.name} has none; set it to '
+      f'{type(config.data[field])(0)}'
+    )
+  if config.data.crop and config.data.crop > min(source.train_image.shape[1:3]):
     raise ConfigError(
       f'data.crop={config.data.crop} is wider than the images of {source.name}, {list(source.train_image.shape[1:3])}; '
       'lower it, 4 is usual for 32 pixels'
@@ -37,7 +45,7 @@ def make_groups(config, source) -> tuple:
     raise ConfigError('groups=() names no client; give at least one {"model": ..., "clients": ...}')
   entries = configs.entries(config)
   common = {'classes': classes, 'lowering': config.lowering}
-  nets = [_network(entry, i, common) for i, entry in enumerate(entries)]
+  nets = [vocabulary.fitted(_network(entry, i, common), source, f'groups[{i}]') for i, entry in enumerate(entries)]
   mean, scale = normalisation(config.data.normalise, source)
   image = source.train_image[:1].astype(np.float32 if mean is not None else source.train_image.dtype)
   nets = [_with_contract(net, image, f'groups[{i}]', classes) for i, net in enumerate(nets)]

@@ -1,4 +1,4 @@
-"""`data.normalise`: the constants with which models see their images."""
+"""`data.normalise`: the constants with which models see their examples."""
 
 import numpy as np
 
@@ -7,12 +7,14 @@ from fedkd.data import sources
 from fedkd.errors import ConfigError
 
 
-def normalisation(choice, source) -> tuple[np.ndarray, np.ndarray]:
-  """(mean, scale), float32, each to be broadcast against an image [H, W, c]; a model sees (x - mean) * scale.
+def normalisation(choice, source) -> tuple[np.ndarray | None, np.ndarray | None]:
+  """(mean, scale), float32, each to be broadcast against an example; a model sees (x - mean) * scale.
+
+  (None, None) leaves examples as they are.
 
   Args:
-    choice: the value of `data.normalise`: a name in `fedkd.data.transforms`, or a function of the training images
-      uint8[N, H, W, c] alone, or of them and the name of their source.
+    choice: the value of `data.normalise`: a name in `fedkd.data.transforms`, or a function of the training examples
+      [N, ...] alone, or of them and the name of their source.
     source: `sources.Source`.
 
   Raises:
@@ -24,6 +26,8 @@ def normalisation(choice, source) -> tuple[np.ndarray, np.ndarray]:
   where = f'data.normalise={configs.to_json(choice)!r} returned'
   if not isinstance(returned, tuple | list) or len(returned) != 2:
     raise ConfigError(f'{where} {type(returned).__name__}; return (mean, scale), to be broadcast against {list(image)}')
+  if all(value is None for value in returned):
+    return None, None
   mean, scale = (_constant(value, name, image, where) for value, name in zip(returned, ('mean', 'scale'), strict=True))
   return mean, scale
 

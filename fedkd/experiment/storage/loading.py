@@ -15,6 +15,7 @@ from fedkd import config as configs
 from fedkd import files
 from fedkd.analysis import results
 from fedkd.checks.kinds import THREEFRY
+from fedkd.data.sources import Source
 from fedkd.errors import ConfigError
 from fedkd.experiment.build.assembly import build
 from fedkd.experiment.hosts import hosts
@@ -63,11 +64,19 @@ def load(
     ConfigError: for a directory without a run or checkpoint, one whose config names code outside fedkd, an unknown
       client or seed, or a finished run whose files have changed since.
   """
+  return load_with_source(workdir, client, seed, trust)[:2]
+
+
+def load_with_source(
+  workdir: str | pathlib.Path, client: int = 0, seed: int | None = None, trust: bool = False
+) -> tuple[nn.Module, dict, Source]:
+  """As `load`, and the data set."""
   config = read_config(workdir, trust)
   if not 0 <= client < config.data.clients:
     raise ConfigError(f'client={client} is unknown; the run has clients 0 to {config.data.clients - 1}')
   with jax.default_prng_impl(THREEFRY):
-    return _models(workdir, config, [client], seed)[0]
+    method, groups, state, source = _deployed(workdir, config, [client], seed)
+  return *model_of(method, groups, state, client), source
 
 
 def load_all(
@@ -84,19 +93,19 @@ def logits(workdir: str | pathlib.Path, x: ArrayLike, seed: int | None = None, t
   config = read_config(workdir, trust)
   clients = np.arange(config.data.clients)
   with jax.default_prng_impl(THREEFRY):
-    method, groups, state = _deployed(workdir, config, clients, seed)
+    method, groups, state, _ = _deployed(workdir, config, clients, seed)
     rows = evaluated_rows(groups, clients)
     of = jax.jit(lambda state, x: logits_of_clients(method, groups, clients, rows, state, x, apply_model))
     return np.asarray(of(state, jnp.asarray(x)))
 
 
 def _models(workdir, config, clients, seed) -> tuple:
-  method, groups, state = _deployed(workdir, config, clients, seed)
+  method, groups, state, _ = _deployed(workdir, config, clients, seed)
   return tuple(model_of(method, groups, state, client) for client in clients)
 
 
 def _deployed(workdir, config, clients, seed) -> tuple:
-  """(method, groups, state) of one seed in the newest intact checkpoint, ready to be evaluated."""
+  """(method, groups, state, data set) of one seed in the newest intact checkpoint, ready to be evaluated."""
   seed = config.seeds[0] if seed is None else seed
   if seed not in config.seeds:
     raise ConfigError(f'seed={seed} is unknown; the run has seeds {", ".join(map(str, config.seeds))}')
@@ -114,7 +123,7 @@ def _deployed(workdir, config, clients, seed) -> tuple:
     )
   phase = parts.phases[phase_at(parts, restored[0])[0]]
   state = jax.tree.map(lambda a: a[config.seeds.index(seed)], phase.ready(restored[1]))
-  return phase.method, parts.groups, state
+  return phase.method, parts.groups, state, parts.source
 
 
 def phase_at(parts, step) -> tuple:

@@ -98,17 +98,18 @@ def rounds(setting, size) -> int:
 
 
 # Servers that combine what several clients send in one round, and remember nothing that would take its place.
-MEETING = ('fedavg', 'fedprox', 'feddf', 'fedgen', 'heterofl', 'lg_fedavg', 'fml', 'fedkd', 'fedmrl', 'felo', 'velo')
-MEETING += ('fd', 'fedmd', 'dsfl', 'scarlet', 'ktpfl', 'rhfl', 'fccl', 'selective_fd', 'fedh2l')
+MEETING = ('fedavg', 'fedprox', 'scaffold', 'moon', 'ditto', 'fedper', 'fedrep', 'fedbabu', 'lg_fedavg', 'feddf')
+MEETING += ('fedgen', 'heterofl', 'fml', 'fedkd', 'fedmrl', 'felo', 'velo', 'fd', 'fedmd', 'dsfl', 'scarlet', 'ktpfl')
+MEETING += ('fedrolex', 'federated_dropout', 'rhfl', 'fccl', 'selective_fd', 'fedh2l')
 NEVER = {
   'public': 'the first phase of FedMD, no method of its own',
   'fedgkt': 'its clients are halves of one network, which no other method here trains',
 }
+OF_ONE_ARCHITECTURE = ('fedavg', 'fedprox', 'scaffold', 'moon', 'ditto', 'fedper', 'fedrep', 'fedbabu')
 BY_SETTING = {
   'architectures': {
-    'fedavg': 'weights of different architectures have no mean',
-    'fedprox': 'weights of different architectures have no mean',
-    'heterofl': 'the nets are not corners of one network',
+    **dict.fromkeys(OF_ONE_ARCHITECTURE, 'weights of different architectures have no mean'),
+    **dict.fromkeys(('heterofl', 'fedrolex', 'federated_dropout'), 'the nets are not corners of one network'),
   },
   'partial': {'fedh2l': 'its clients meet after single steps, so each step would have other clients'},
   'asynchronous': dict.fromkeys(MEETING, 'it combines the uploads of a round, and here a round has one'),

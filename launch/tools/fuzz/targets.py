@@ -6,6 +6,7 @@ import json
 import math
 import pathlib
 import shutil
+import tempfile
 import zipfile
 
 import numpy as np
@@ -280,6 +281,7 @@ def _metrics_files() -> list:
     'turns': [4],
     'accuracy': [0.5],
     'accuracy_per_client': [[0.5, 0.5]],
+    'seconds': 1.5,
   }
   return [b''.join(json.dumps({**row, 'round': t}).encode() + b'\n' for t in range(4))]
 
@@ -290,6 +292,21 @@ def _read_metrics(path):
   shutil.copy(path, path.parent / 'metrics.jsonl')
   (path.parent / 'config.json').write_text('{"seeds": [0]}')
   frames.read(path.parent)
+
+
+def _watch_metrics(path):
+  """While a run is running, which is watched whatever its files hold."""
+  import io
+
+  import rich.console
+
+  from fedkd.experiment.storage import lock
+  from fedkd.watch import states, view
+
+  shutil.copy(path, path.parent / 'metrics.jsonl')
+  (path.parent / 'config.json').write_text('{"rounds": 4}')
+  with lock.held(path.parent):
+    rich.console.Console(file=io.StringIO(), width=100).print(view.table(states.below(path.parent)))
 
 
 def _result_files() -> list:
@@ -304,13 +321,56 @@ def _read_result(path):
   results.read(path)
 
 
+TABLE = 'age,city,"who, said",label\n31,Bern,a,yes\n4.5,,b,no\n1e3,"Ro\nme",a,no\n60,Oslo,c,yes\n'
+
+
+def _csv_files() -> list:
+  return [TABLE.encode(), TABLE.replace('\n', '\r\n').encode('utf-8-sig'), TABLE.replace(',', ';').encode()]
+
+
+def _parquet_files() -> list:
+  import pandas as pd
+
+  frame = pd.read_csv(io.StringIO(TABLE))
+  return [frame.to_parquet(), frame.assign(nested=[[1], [2, 3], [], [4]]).to_parquet(compression='gzip')]
+
+
+def _read_table(path):
+  from fedkd.data import sources, tables
+
+  sources.load(f'table:{path}', limit=1e8, roles=tables.Roles(user='who, said', missing='mean'))
+
+
+def _partition_files(suffix):
+  def files() -> list:
+    from fedkd.data.splits import stored
+
+    with tempfile.TemporaryDirectory() as folder:
+      path = pathlib.Path(folder) / f'parts{suffix}'
+      stored.write(path, [[0, 2], [1, 5]], np.arange(6) % 3)
+      return [path.read_bytes()]
+
+  return files
+
+
+def _read_partition(path):
+  from fedkd.data.splits import stored
+
+  stored.stored(np.arange(6) % 3, 2, 0, str(path))
+
+
 TARGETS = {
   'npz': npz,
   'images': images,
+  'csv': of_files('.csv', _csv_files, _read_table),
+  'parquet': of_files('.parquet', _parquet_files, _read_table),
+  'partition_json': of_files('.json', _partition_files('.json'), _read_partition),
+  'partition_npz': of_files('.npz', _partition_files('.npz'), _read_partition),
   'safetensors': of_files('.safetensors', _weight_files, _read_weights),
   'weights': of_files('.npz', _npz_weights, _read_weights),
   'overrides': overrides,
   'stored': stored,
   'metrics': of_files('.jsonl', _metrics_files, _read_metrics),
+  'watch': of_files('.jsonl', _metrics_files, _watch_metrics),
   'results': of_files('.json', _result_files, _read_result),
 }

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from fedkd.models import MLP
@@ -36,9 +37,10 @@ def chunk_of(case: Case, config: Config) -> int:
   return {'chunks': min(case.chunk, slots), 'vmap': slots}.get(config.mapping, 1)
 
 
-def configs(suite: str, case: Case, quick: bool) -> list[Config]:
-  """The rows of a suite for one case, PyTorch's first."""
-  return {'cpu': _cpu, 'gpu': _gpu, 'peers': _peers, 'seeds': _seeds}[suite](case, quick)
+def configs(suite: str, case: Case, quick: bool, precisions: Sequence[str] = PRECISIONS) -> list[Config]:
+  """The rows of a suite for one case in some precisions, PyTorch's first."""
+  rows = {'cpu': _cpu, 'gpu': _gpu, 'peers': _peers, 'seeds': _seeds}[suite](case, quick)
+  return [row for row in rows if row.precision in precisions]
 
 
 def _mappings(case):

@@ -1,7 +1,9 @@
 """Nonsense in configs: one sentence with field, value and remedy, before the run directory is made."""
 
 import math
+import re
 
+import numpy as np
 import pytest
 from absl import flags
 
@@ -11,6 +13,7 @@ from fedkd import config as configs
 from fedkd.checks import ranges
 from fedkd.config import command_line
 from fedkd.errors import ConfigError
+from fedkd.experiment.build import assembly
 
 HUGE = 10**30
 PRIVATE = {'name': 'private', 'rounds': 1, 'steps': 1}
@@ -117,6 +120,22 @@ def test_a_work_directory_that_cannot_be_one(images, workdir):
   assert '\n' not in str(refused.value)
 
 
+def test_what_does_not_fit_begins_with_its_method(images):
+  config = runs.config(images, 'fedprox', rounds=1)
+  with pytest.raises(ConfigError, match=r'^method fedprox does not fit its models or messages: groups have different'):
+    assembly.build(config, dry=True)
+
+
+@pytest.mark.parametrize(('field', 'value'), [('crop', 2), ('flip', True)])
+def test_only_images_are_cropped_and_flipped(tmp_path, field, value):
+  x = {f'x_{split}': np.zeros((6, 4)) for split in ('train', 'test')}
+  np.savez(tmp_path / 'a.npz', **x, y_train=np.arange(6) % 3, y_test=np.arange(6) % 3)
+  config = runs.config(tmp_path / 'a.npz')
+  config.data[field] = value
+  with pytest.raises(ConfigError, match=rf'^data.{field}={value} is for images, and data.name=npz:.* has none; set it'):
+    assembly.build(config, dry=True)
+
+
 def test_the_door_refuses_the_same():
   for make, told in (
     (lambda: methods.fedhe(None, alpha=-1), r'^alpha=-1 must be a number of at least 0$'),
@@ -143,12 +162,17 @@ def test_every_number_of_a_factory_has_a_range():
       assert not numbers or ranges.is_bounded(annotation), (name, key)
 
 
-def test_help_prints_the_ranges():
+def test_help_prints_meanings_and_ranges():
   config = configs.default()
   config.groups = ({'model': 'MLP', 'clients': 10},)
-  lines = configs.described(config).splitlines()
+  config.method = configs.method('fedhe')
+  lines = re.split(r'\n  (?! )', configs.described(config))
   find = lambda start: next(' '.join(line.split()) for line in lines if line.strip().startswith(start))
-  assert find('--config.rounds') == '--config.rounds=100 a whole number of at least 1 and at most 10,000,000'
-  assert find('--config.optimizer.b1') == '--config.optimizer.b1=0.9 a number of at least 0 and below 1'
-  assert find('--config.initial') == '--config.initial=equal one of equal, own'
+  whole = 'a whole number of at least 1'
+  last = f'of the last phase, or the only one ({whole} and at most 10,000,000)'
+  assert find('--config.rounds') == f'--config.rounds=100 {last}'
+  assert find('--config.method.alpha').startswith('--config.method.alpha=1.0 weight of the knowledge loss (Eq. 13)')
+  assert find('--config.early_stop.patience').endswith(f"'' watches nothing ({whole})")
+  assert find('--config.optimizer.b1').endswith('(a number of at least 0 and below 1)')
+  assert max(map(len, '\n'.join(lines).split('\n'))) <= 120
   assert find("groups, 'model': 'MLP'") == "groups, 'model': 'MLP', 'hidden' a tuple, each a whole number of at least 1"

@@ -240,7 +240,7 @@ def test_the_page_has_ranks_pairs_choices_and_reasons(tmp_path, monkeypatch):
   assert (
     '| fedavg | 70.00 ± 24.84 | +10.00 ± 0.00 | 80.00 ± 24.84 | 35.00 ± 12.42 | 1.000 | 0.000 | rate 0.0003 |' in text
   )
-  assert 'two architectures by turns: weights of different architectures have no mean: `fedavg`, `fedprox`.' in text
+  assert 'two architectures by turns: weights of different architectures have no mean: `ditto`, `fedavg`, ' in text
   assert text.index('| fedavg | 70') < text.index('| private | 60') < text.index('| fedhe | 55')
   assert (tmp_path / 'page-digits-small.png').stat().st_size > 10_000
   assert '(stale)' not in text

@@ -1,0 +1,106 @@
+"""Arrays of a data set: what examples, labels and owners may be, and those of an `.npz` file."""
+
+import numpy as np
+
+from fedkd.checks import npz
+from fedkd.errors import ConfigError, in_a_sentence
+
+SPLITS = ('train', 'test')
+KINDS = (
+  'images uint8[N, H, W] or uint8[N, H, W, c], numbers float32[N, columns] or float32[N, length, c], or tokens '
+  'int32[N, length]'
+)
+
+
+def is_images(example) -> bool:
+  """Whether examples [N, ...] are images, of bytes; other integers are tokens, floats numbers."""
+  return example.dtype == np.uint8 and example.ndim > 2
+
+
+def read_npz(path, limit) -> dict:
+  """The arrays of `npz:FILE`, at most `limit` bytes of them.
+
+  Raises:
+    ConfigError: for a file that cannot be read or lacks one.
+  """
+  keys = [f'{xy}_{split}' for split in SPLITS for xy in 'xy']
+  remedy = f'give a file of {", ".join(keys)} written by numpy.savez'
+  with in_a_sentence(lambda error: f'data.name=npz:{path} cannot be read ({error}); {remedy}'):
+    arrays, found = npz.read(path, limit, [*keys, 'origin'])
+  if missing := [key for key in keys if key not in arrays]:
+    others = ' '.join(', '.join(found).split())[:200]
+    raise ConfigError(f'data.name=npz:{path} has no {", ".join(missing)}, only {others or "nothing"}; {remedy}')
+  return arrays
+
+
+def checked(name, arrays, names) -> dict:
+  """The arrays with examples as images uint8[N, H, W, c], numbers float32[N, ...] or tokens int32[N, ...], and labels
+  as int64[N].
+
+  Args:
+    name: of the set.
+    arrays: {'x_train', 'y_train'}, and 'x_test', 'y_test', 'origin' where the set has them.
+    names: class names by label, or None for the labels themselves.
+
+  Raises:
+    ConfigError: for examples of another kind, NaN, labels or owners that do not fit.
+  """
+  splits = [split for split in SPLITS if f'x_{split}' in arrays]
+  out = dict(arrays)
+  for split in splits:
+    x, y = arrays[f'x_{split}'], arrays[f'y_{split}']
+    out[f'x_{split}'] = _examples(f'data.name={name}: x_{split}', x)
+    out[f'y_{split}'] = _labels(f'data.name={name}: y_{split}', y, len(x), names)
+  if 'origin' in arrays:
+    _check_owners(name, arrays['origin'], len(arrays['y_train']))
+  train, test = (out[f'x_{split}'] for split in (splits[0], splits[-1]))
+  if train.shape[1:] != test.shape[1:]:
+    told = f'training images are {list(train.shape[1:])}, test images {list(test.shape[1:])}'
+    raise ConfigError(f'data.name={name}: {told if is_images(train) else told.replace("images", "examples")}; {EQUAL}')
+  if train.dtype != test.dtype:
+    raise ConfigError(f'data.name={name}: training examples are {train.dtype}, test examples {test.dtype}; {EQUAL}')
+  return out
+
+
+EQUAL = 'make them equal'
+
+
+def _examples(what, x) -> np.ndarray:
+  whole, real = np.issubdtype(x.dtype, np.integer), np.issubdtype(x.dtype, np.floating)
+  is_bytes = x.dtype == np.uint8  # of one axis, they may be tokens or flattened images
+  if not (whole or real) or x.ndim < (3 if is_bytes else 2) or (is_bytes and x.ndim > 4):
+    raise ConfigError(f'{what} is {x.dtype}{list(x.shape)}; give {KINDS}')
+  if not x.size:
+    without = 'pixels' if is_bytes else 'numbers'
+    raise ConfigError(f'{what} has shape {list(x.shape)}, without {without}; give at least one image or other example')
+  if is_bytes:
+    return x if x.ndim == 4 else x[..., None]
+  limits = np.iinfo(np.int32) if whole else np.finfo(np.float32)
+  low, high = x.min(), x.max()  # NaN where there is one
+  if not (low >= limits.min and high <= limits.max):
+    odd = np.argwhere(~((x >= limits.min) & (x <= limits.max)))[0]
+    raise ConfigError(
+      f'{what} has {x[tuple(odd)]} in row {odd[0]}; leave out or fill missing values, and give numbers of 32 bits'
+    )
+  return x.astype(np.int32 if whole else np.float32, copy=False)
+
+
+def _labels(what, y, count, names) -> np.ndarray:
+  if not np.issubdtype(y.dtype, np.integer) or y.shape != (count,):
+    raise ConfigError(f'{what} is {y.dtype}{list(y.shape)}; give integers [{count}], one per image or other example')
+  if len(y) and names is not None and not 0 <= y.min() <= y.max() < len(names):
+    raise ConfigError(
+      f'{what} has labels from {y.min()} to {y.max()} for {len(names)} class names; number the classes from 0 to '
+      f'{len(names) - 1}'
+    )
+  if len(y) and y.max() > np.iinfo(np.int64).max:
+    raise ConfigError(f'{what} has the label {y.max()}; give integers of 64 bits with a sign')
+  return y.astype(np.int64, copy=False)  # NumPy compares others with these as floats
+
+
+def _check_owners(name, origin, count):
+  if origin.dtype.kind not in 'iuU' or origin.shape != (count,):
+    raise ConfigError(
+      f'data.name={name}: origin is {origin.dtype}{list(origin.shape)}; give integers or names [{count}], the owner of '
+      'each training row'
+    )

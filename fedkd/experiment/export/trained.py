@@ -1,0 +1,82 @@
+"""What there is to say about a client's model of a finished run."""
+
+import os
+import pathlib
+from typing import NamedTuple
+
+import flax.linen as nn
+import numpy as np
+
+from fedkd import config as configs
+from fedkd.analysis import results
+from fedkd.experiment.build.assembly import evaluated
+from fedkd.experiment.storage.loading import load_with_source, read_config
+from fedkd.types import of_model
+
+
+class Trained(NamedTuple):
+  """A client's model of a finished run.
+
+  Attributes:
+    module, variables: as from `experiment.load`.
+    shape: of a raw example.
+    class_names: in the order of the logits.
+    facts: what the card says, name -> text.
+    accuracy: on the test set of the run, or None where this client was not evaluated.
+    data: the name of the data set, without folders.
+  """
+
+  module: nn.Module
+  variables: dict
+  shape: tuple[int, ...]
+  class_names: tuple[str, ...]
+  facts: dict[str, str]
+  accuracy: float | None
+  data: str
+
+
+def trained(workdir: str | os.PathLike, client: int = 0, seed: int | None = None, trust: bool = False) -> Trained:
+  """Arguments and errors as of `experiment.load`; also refuses a run that is not finished."""
+  workdir = pathlib.Path(workdir)
+  config = read_config(workdir, trust)
+  summary = results.summary(workdir)
+  module, variables, source = load_with_source(workdir, client, seed, trust)
+  seed = config.seeds[0] if seed is None else seed
+  classes = config.data.classes or source.classes
+  names = (*source.class_names, *map(str, range(len(source.class_names), classes)))
+  accuracy = _accuracy(config, summary, client, seed)
+  data = _short(config.data.name)
+  facts = _facts(config, summary, client, seed) | {'data': data, 'training examples': _examples(workdir, client, seed)}
+  return Trained(module, of_model(variables), source.train_image.shape[1:], names, facts, accuracy, data)
+
+
+def _short(name) -> str:
+  """The name of a data set without the folders of this machine, which are nobody's business."""
+  kind, colon, path = name.partition(':')
+  return f'{kind}:{pathlib.Path(path).name}' if colon else name
+
+
+def _accuracy(config, summary, client, seed) -> float | None:
+  place = np.flatnonzero(evaluated(config) == client)
+  if not len(place) or 'final_per_client' not in summary:
+    return None
+  return summary['final_per_client'][config.seeds.index(seed)][place[0]]
+
+
+def _examples(workdir, client, seed) -> str:
+  with np.load(workdir / 'split.npz') as split:
+    return str(sum(int(split[f'seed{seed}_{part}_sizes'][client]) for part in ('private', 'shared')))
+
+
+def _facts(config, summary, client, seed) -> dict[str, str]:
+  group = next(group for group in summary['groups'] if group['first'] <= client < group['first'] + group['clients'])
+  return {
+    'method': summary['method'],
+    'architecture': group['name'],
+    'client': f'{client} (of {config.data.clients}, numbered from 0)',
+    'partition': configs.label(config.data.partition),
+    'rounds': str(summary['rounds']),
+    'seed': str(seed),
+    'mean test accuracy of all clients': f'{summary["final"][config.seeds.index(seed)]:.4f}',
+    'commit': summary.get('commit') or 'unknown',
+  }

@@ -1,0 +1,94 @@
+"""What a trained client takes images in files for."""
+
+import os
+import pathlib
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax
+import numpy as np
+
+from fedkd.data.folders import MODES
+from fedkd.errors import ConfigError, in_a_sentence
+from fedkd.experiment.export import reading
+from fedkd.experiment.export.trained import trained
+from fedkd.inference import in_batches
+
+FORMS = {1: 'L', 3: 'RGB'}  # Pillow's, by the channels of a model
+
+
+class Prediction(NamedTuple):
+  """Of one image: its file, the most probable class, and its probability by softmax."""
+
+  path: str
+  label: str
+  probability: float
+
+
+def predict(
+  path: str | os.PathLike,
+  images: Iterable[str | os.PathLike],
+  client: int = 0,
+  seed: int | None = None,
+  resize: bool = False,
+  trust: bool = False,
+) -> list[Prediction]:
+  """The classes of image files.
+
+  Args:
+    path: of a finished run, or of what `fedkd.export` has written; of the latter client and seed are fixed.
+    images: files that Pillow reads, of the size that the model takes; grey or coloured ones are converted to its
+      channels.
+    client, seed, trust: as in `experiment.load`.
+    resize: whether images of another size are resized (Pillow's box filter), rather than refused.
+
+  Raises:
+    ConfigError: for a run that is not finished, an unknown client, a file that is not an image or of another size.
+  """
+  paths = [pathlib.Path(image) for image in images]
+  if not paths:
+    raise ConfigError('no image given; name at least one file')
+  module, variables, shape, names = _model(path, client, seed, trust)
+  if len(shape) != 3 or shape[-1] not in FORMS:
+    raise ConfigError(f'{path}: the model takes examples of shape {list(shape)}, not grey or coloured images')
+  pixels = np.stack([_pixels(image, shape, resize) for image in paths])
+  logits = np.asarray(_logits(module, variables, pixels), float)
+  shares = np.exp(logits - logits.max(1, keepdims=True))
+  shares /= shares.sum(1, keepdims=True)
+  best = shares.argmax(1)
+  return [Prediction(str(at), names[c], float(own[c])) for at, c, own in zip(paths, best, shares, strict=True)]
+
+
+def _model(path, client, seed, trust) -> tuple[nn.Module, dict, tuple[int, ...], tuple[str, ...]]:
+  """(module, variables, shape of an example, names of the classes)."""
+  if not reading.is_exported(path):
+    one = trained(path, client, seed, trust)
+    return one.module, one.variables, one.shape, one.class_names
+  described = reading.read_config(pathlib.Path(path))
+  names = [described['id2label'][str(i)] for i in range(described['num_labels'])]
+  return *reading.load_exported(path, trust), tuple(described['input_shape']), tuple(names)
+
+
+def _logits(module, variables, pixels) -> jax.Array:
+  return jax.jit(lambda x: in_batches(lambda x: module.apply(variables, x, False)[0], x))(pixels)
+
+
+def _pixels(path, shape, resize) -> np.ndarray:
+  """uint8[H, W, channels] of an image file."""
+  from PIL import Image
+
+  height, width, channels = shape
+  if not path.is_file():
+    raise ConfigError(f'{path} is not a file; name an image')
+  unreadable = lambda error: f'{path} is not an image that can be read ({error}); name a PNG, JPEG or the like'
+  with in_a_sentence(unreadable, through=(ConfigError,)), Image.open(path) as opened:
+    if opened.mode not in MODES:
+      raise ConfigError(f'{path} has pixels of mode {opened.mode}, more than 8 bits per channel; save it with 8 bits')
+    if opened.size != (width, height) and not resize:
+      raise ConfigError(
+        f'{path} is {opened.size[0]}x{opened.size[1]} pixels and the model takes {width}x{height}; give images of that '
+        'size, or have them resized (--resize, resize=True)'
+      )
+    image = opened.convert(FORMS[channels]).resize((width, height), Image.Resampling.BOX)
+    return np.asarray(image).reshape(shape)

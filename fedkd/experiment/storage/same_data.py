@@ -1,0 +1,32 @@
+"""Whether a run continues with the data that it began with: a checksum of them lies in its `split.npz`."""
+
+import numpy as np
+
+from fedkd.checks import npz
+from fedkd.errors import ConfigError
+from fedkd.experiment.storage import checkpoint
+
+NAME = 'data_sha256'
+
+
+def checksum(source) -> str:
+  """SHA-256 of all examples and labels of a `sources.Source`, test rows included."""
+  return checkpoint.checksum((*source[1:5], source.public_test or ()))
+
+
+def check(workdir, source, now: str) -> None:
+  """Checks the data against those of the run in `workdir`, if there is one and it knows; `now`: their checksum.
+
+  Raises:
+    ConfigError: if they have changed.
+  """
+  try:
+    arrays, _ = npz.read(workdir / 'split.npz', 1e10, [NAME], members=10**6)
+    then = np.asarray(arrays[NAME]).item()
+  except Exception:  # not there, damaged or of an older run: it is written again
+    return
+  if then != now:
+    raise ConfigError(
+      f'workdir={workdir} holds a run on other data than data.name={source.name} has now; restore them, or choose '
+      'another workdir'
+    )

@@ -1,0 +1,98 @@
+"""What a report says, before it has a format."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fedkd import analysis
+from fedkd.analysis import results
+from fedkd.config.trees import at
+from fedkd.report import rerun, tables
+from fedkd.report.chosen import Runs
+
+
+class Content(NamedTuple):
+  """The parts of a report."""
+
+  question: str
+  setting: str
+  answer: list[str]  # sentences
+  accuracies: tables.Table
+  details: list[tables.Table]  # clients, architectures, bytes
+  configs: tables.Table
+  environment: tables.Table
+  reruns: list[rerun.Rerun]
+  runs: Runs
+
+
+def of(runs: Runs, question: str = '') -> Content:
+  """All but the figures."""
+  return Content(
+    question or _question(runs),
+    _setting(runs),
+    _answer(runs),
+    tables.accuracies(runs),
+    tables.every(runs, (tables.architectures, tables.clients, tables.ledger)),
+    tables.configs(runs),
+    tables.environment(runs),
+    rerun.of(runs),
+    runs,
+  )
+
+
+def _question(runs) -> str:
+  methods = list(dict.fromkeys(summary['method'] for summary in runs.summaries.values()))
+  if len(runs.summaries) == 1:
+    return f'How accurate is {methods[0]}?'
+  if len(methods) == 1:
+    return f'Which setting of {methods[0]} is the most accurate?'
+  return f'Which is the most accurate: {", ".join(methods[:-1])} or {methods[-1]}?'
+
+
+def _setting(runs) -> str:
+  """A sentence on data, clients, rounds and seeds; numbers in which runs differ are ranges."""
+  configs = [tables.stored_config(path) for path in runs.paths.values()]
+  summaries = list(runs.summaries.values())
+  architectures = {group['name'] for group in summaries[0]['groups']}
+  clients = _count([config['data']['clients'] for config in configs], 'client')
+  rounds = _count([summary['rounds'] for summary in summaries], 'round')
+  seeds = _count([len(summary['seeds']) for summary in summaries], 'seed')
+  runs_ = _count([len(summaries)], 'run')
+  nets = _count([len(architectures)], 'architecture')
+  return f'{runs_} of {clients} with {nets} on {at(configs[0], "data.name")}: {rounds}, {seeds} each.'
+
+
+def _count(numbers, what) -> str:
+  low, high = min(numbers), max(numbers)
+  return f'{low} {what}' + 's' * (low != 1) if low == high else f'{low} to {high} {what}s'
+
+
+def _answer(runs) -> list[str]:
+  """The most accurate run, what it gains over the reference, and what it costs."""
+  best = str(runs.table['mean'].idxmax())
+  final = lambda run: analysis.spread(100 * np.array(runs.summaries[run]['final']), ' %')
+  if len(runs.summaries) == 1:
+    return [f'{best}: {final(best)}.', _cost(runs, best)]
+  first = f'{best} is the most accurate on average: {final(best)}'
+  if best != runs.base:
+    return [f'{first}, against {final(runs.base)} of {runs.base}. {_gain(runs, best)}', _cost(runs, best)]
+  second = str(runs.table['mean'].drop(best).idxmax())
+  return [f'{first}. Next is {second} with {final(second)}. {_gain(runs, second)}', _cost(runs, second)]
+
+
+def _gain(runs, run) -> str:
+  """The paired difference to the reference, and whether it says anything."""
+  line = runs.table.loc[run]
+  common = len(set(runs.summaries[run]['seeds']) & set(runs.summaries[runs.base]['seeds']))
+  said = f'The difference of {run} to {runs.base} is {100 * line["gain"]:+.2f} points'
+  if common < 3:
+    return f'{said} over {common} common seed{"s" * (common > 1)}, too few for a test.'
+  limits = f'[{100 * line["gain_low"]:+.2f}, {100 * line["gain_high"]:+.2f}]'
+  verdict = 'significant' if line['p'] < 0.05 else 'not significant'
+  return f'{said}, 95 % interval {limits}, p = {line["p"]:.3f} after Holm: {verdict} at 5 %.'
+
+
+def _cost(runs, run) -> str:
+  sent = results.sent(runs.summaries[run], 'bytes')
+  total = float(np.mean(sent['up']) + np.mean(sent['down']))
+  return f'{run} sends and receives {total / 1e6:.3f} MB.' if total else f'{run} sends nothing.'

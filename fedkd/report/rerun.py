@@ -1,0 +1,49 @@
+"""How to run it again: configs as files, and commands."""
+
+import pprint
+import shlex
+from typing import NamedTuple
+
+from fedkd.report import tables
+from fedkd.report.chosen import Runs
+
+FILE = '''"""The config of a run, from its report."""
+
+from ml_collections import ConfigDict
+
+from fedkd import config
+
+CONFIG = {fields}
+
+
+def get_config(arg=''):
+  del arg
+  return config.migrate(ConfigDict(config.freeze({{**config.default().to_dict(), **CONFIG}})))
+'''
+
+
+class Rerun(NamedTuple):
+  """A run's config file, and the commands."""
+
+  run: str
+  name: str  # of the file
+  config: str
+  command: str
+
+
+def of(runs: Runs) -> list[Rerun]:
+  """Of every run. A config file holds all fields, so that the run does not depend on what has changed since."""
+  return [_of_run(run, number, path) for number, (run, path) in enumerate(runs.paths.items(), 1)]
+
+
+def _of_run(run, number, path) -> Rerun:
+  plain = ''.join(letter if letter.isalnum() and letter.isascii() else '_' for letter in run)
+  name = f'run_{number}_{plain}'[:60]
+  fields = pprint.pformat(tables.stored_config(path), width=110, sort_dicts=False)
+  command = shlex.join(['fedkd', 'run', f'{name}.py', f'--workdir=runs/{name}'])
+  return Rerun(run, f'{name}.py', FILE.format(fields=fields), command)
+
+
+def report_command(reruns: list[Rerun]) -> str:
+  """What makes this report of the new runs."""
+  return shlex.join(['fedkd', 'report', *(f'runs/{rerun.name[:-3]}' for rerun in reruns), '--out=report.html'])

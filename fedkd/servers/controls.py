@@ -1,0 +1,33 @@
+"""A control variate for all clients: the mean of those that clients keep."""
+
+import jax
+import jax.numpy as jnp
+
+from fedkd.types import Download, Server, clients
+
+
+def controls() -> Server:
+  """Holds c, the mean over all K clients of their control variates, and sends it to everybody.
+
+  Uploads are changes of a client's variate, so that c + (sum of them) / K is the new mean whoever took part
+  (Karimireddy et al., "SCAFFOLD", 2020, Algorithm 1). All clients' parameters have the same shapes, and the first
+  variates are 0.
+  """
+
+  def init(key, groups, variables, data):
+    return jax.tree.map(jnp.zeros_like, variables[0]['params'])
+
+  def receive(key, t, groups, state, uploads, ids, data):
+    took_part = jnp.concatenate(ids) >= 0
+
+    def add(control, *changes):
+      change = jnp.concatenate(changes)
+      present = took_part.reshape(-1, *[1] * (change.ndim - 1))
+      return control + jnp.sum(jnp.where(present, change, 0), 0) / clients(groups)
+
+    return jax.tree.map(add, state, *uploads), {}
+
+  def send(key, t, groups, state, ids, data):
+    return tuple(Download(shared=state) for _ in ids)
+
+  return Server(init, receive, send)

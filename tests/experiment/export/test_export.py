@@ -1,0 +1,124 @@
+"""An exported model against the run it comes from; bad input in one sentence; predictions for files."""
+
+import json
+import pathlib
+import shutil
+
+import jax
+import numpy as np
+import pytest
+from PIL import Image
+
+import fedkd
+from fedkd import cli, experiment
+from fedkd.errors import ConfigError
+from fedkd.experiment.predict import predict
+
+STORED = pathlib.Path(__file__).parents[2] / 'fixtures' / 'run_88492e2'
+SUMMARY = json.loads((STORED / 'run' / 'summary.json').read_text())
+
+
+@pytest.fixture(scope='module')
+def test_set():
+  with np.load(STORED / 'images.npz') as arrays:
+    return arrays['x_test'], arrays['y_test']
+
+
+@pytest.fixture
+def run(monkeypatch):
+  monkeypatch.setenv('FEDKD_IMAGES', str(STORED))
+  return STORED / 'run'
+
+
+@pytest.fixture
+def exported(run, tmp_path):
+  return fedkd.export(run, 1, tmp_path / 'exported', seed=1, licence='cc0-1.0')
+
+
+def test_logits_are_those_of_the_run_without_its_data(run, exported, test_set, monkeypatch):
+  model, variables = experiment.load(run, 1, 1)
+  monkeypatch.setenv('FEDKD_IMAGES', str(exported))  # where nothing is
+  again, restored = fedkd.load_exported(exported)
+  jax.tree.map(np.testing.assert_array_equal, dict(variables), restored)
+  np.testing.assert_array_equal(
+    *(m.apply(v, test_set[0], False)[0] for m, v in ((model, variables), (again, restored)))
+  )
+
+
+def test_the_card_says_what_was_measured(exported, test_set):
+  text = (exported / 'README.md').read_text()
+  _, front, body = text.split('---\n', 2)
+  fields = {name: json.loads(value) for name, value in (line.split(': ', 1) for line in front.splitlines())}
+  assert fields['license'] == 'cc0-1.0'
+  model, variables = fedkd.load_exported(exported)
+  accuracy = np.mean(np.argmax(model.apply(variables, test_set[0], False)[0], -1) == test_set[1])
+  assert fields['model-index'][0]['results'][0]['metrics'][0]['value'] == pytest.approx(accuracy)
+  assert f'| test accuracy | {accuracy:.4f} |' in body
+  assert '| method | fedhe |' in body
+  assert str(STORED) not in text  # folders of this machine
+
+
+def save_image(path, image):
+  Image.fromarray(image.squeeze(-1)).save(path)
+  return path
+
+
+def test_predictions_are_those_of_the_logits(run, exported, test_set, tmp_path, capsys):
+  paths = [save_image(tmp_path / f'{i}.png', image) for i, image in enumerate(test_set[0][:3])]
+  model, variables = experiment.load(run, 1, 1)
+  shares = jax.nn.softmax(model.apply(variables, test_set[0][:3], False)[0])
+  for found in (predict(run, paths, 1, 1), predict(exported, paths)):
+    assert [one.label for one in found] == list(map(str, np.argmax(shares, -1)))
+    np.testing.assert_allclose([one.probability for one in found], np.max(shares, -1), rtol=1e-6)
+  cli.main(['predict', str(exported), *map(str, paths)])
+  assert capsys.readouterr().out.splitlines()[2] == f'{paths[2]}\t{found[2].label}\t{found[2].probability:.4f}'
+
+
+def test_images_are_resized_where_that_is_asked_for(exported, tmp_path):
+  large = save_image(tmp_path / 'large.png', np.kron(np.eye(6), np.ones((2, 2)))[..., None].astype(np.uint8) * 200)
+  small = save_image(tmp_path / 'small.png', np.eye(6)[..., None].astype(np.uint8) * 200)
+  assert predict(exported, [large], resize=True)[0].probability == predict(exported, [small])[0].probability
+
+
+def _unfinished(run, folder):
+  shutil.copytree(run, folder / 'unfinished')
+  (folder / 'unfinished' / 'summary.json').unlink()
+  return folder / 'unfinished'
+
+
+def _text(folder):
+  (folder / 'text.png').write_text('no image')
+  return folder / 'text.png'
+
+
+MISTAKES = {
+  'client': (lambda run, to: fedkd.export(run, 2, to / 'new'), 'client=2 is unknown; the run has clients 0 to 1'),
+  'seed': (lambda run, to: fedkd.export(run, 0, to / 'new', seed=5), 'seed=5 is unknown; the run has seeds 0, 1'),
+  'to': (lambda run, to: fedkd.export(run, 0, to / 'new', to='onnx'), "to='onnx' is unknown; choose"),
+  'out': (lambda run, to: fedkd.export(run, 0, STORED), 'is not an empty directory; give a new one'),
+  'run': (lambda run, to: fedkd.export(_unfinished(run, to), 0, to / 'new'), 'holds no finished run'),
+  'licence': (lambda run, to: fedkd.export(run, 0, to / 'new', licence='a\nb'), 'must be one line of text'),
+  'no model': (lambda run, to: fedkd.load_exported(to), 'holds no exported model'),
+  'size': (
+    lambda run, to: predict(run, [save_image(to / 'a.png', np.zeros((5, 8, 1), np.uint8))]),
+    'a.png is 8x5 pixels and the model takes 6x6; give images of that size',
+  ),
+  'no image': (lambda run, to: predict(run, [_text(to)]), 'text.png is not an image that can be read'),
+  'no file': (lambda run, to: predict(run, [to / 'none.png']), 'none.png is not a file; name an image'),
+}
+
+
+@pytest.mark.parametrize(('made', 'sentence'), MISTAKES.values(), ids=MISTAKES)
+def test_bad_input_is_refused_in_one_sentence(run, tmp_path, made, sentence):
+  with pytest.raises(ConfigError, match=sentence.replace('(', r'\(')) as refused:
+    made(run, tmp_path)
+  assert '\n' not in str(refused.value)
+  assert not (tmp_path / 'new').exists()
+
+
+def test_code_of_others_is_named_and_not_imported(exported):
+  config = json.loads((exported / 'config.json').read_text())
+  config['module']['fields']['net']['module'] = 'this:Zen'
+  (exported / 'config.json').write_text(json.dumps(config))
+  with pytest.raises(ConfigError, match="the model is 'this:Zen', code outside fedkd"):
+    fedkd.load_exported(exported)

@@ -1,0 +1,88 @@
+"""FedPer, FedRep and FedBABU: bodies are averaged, heads stay with their clients."""
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+from fedkd import ledger, methods
+from helpers import assert_close, assert_same_bits, row
+from small_nets import Normed, made_with
+
+SGD = optax.sgd(0.1, momentum=0.9)
+TURN = {'epochs': 1, 'batch': 4}
+
+
+def nets(made, rounds=None):
+  """{layer: its parameters in all clients [n, ...]} of the models that would be used, before and after some rounds."""
+  state = made.run(rounds)[0]
+  return [jax.tree.map(np.asarray, made.method.variables(s, 0)['params']['net']) for s in (made.state, state)]
+
+
+def alike(tree):
+  """Whether all clients have the same bits."""
+  return all((leaf == leaf[:1]).all() for leaf in jax.tree.leaves(tree))
+
+
+@pytest.mark.parametrize('name', ['fedper', 'fedrep'])
+def test_bodies_are_common_and_heads_are_not(name):
+  how = {'head_epochs': 1} if name == 'fedrep' else {}
+  _, after = nets(made_with(getattr(methods, name)(SGD, **TURN, **how)))
+  assert alike(after['layers_0'])
+  assert not alike(after['output'])
+
+
+def test_statistics_of_batch_norm_belong_to_the_body():
+  made = made_with(methods.fedper(SGD, **TURN), net=Normed())
+  state, report = made.run()
+  statistics = made.method.variables(state, 0)['batch_stats']
+  assert alike(statistics)
+  assert any(
+    (np.asarray(a) != np.asarray(b)).any()
+    for a, b in zip(
+      *(jax.tree.leaves(made.method.variables(s, 0)['batch_stats']) for s in (state, made.state)), strict=True
+    )
+  )
+  assert ledger.total(report.up)['statistics'][0] == ledger.total(report.down)['statistics'][0] > 0
+
+
+def test_a_head_that_is_not_trained_keeps_its_bits_and_so_does_a_body():
+  before, after = nets(made_with(methods.fedbabu(SGD, **TURN)))
+  assert_same_bits(after['output'], before['output'])
+  assert not np.array_equal(after['layers_0']['kernel'], before['layers_0']['kernel'])
+  before, after = nets(made_with(methods.fedrep(SGD, head_epochs=2, epochs=0, batch=4)))
+  assert_close(after['layers_0'], before['layers_0'])  # the mean of equal rows, to rounding
+  assert not np.array_equal(after['output']['kernel'], before['output']['kernel'])
+
+
+def test_fedrep_without_passes_for_the_head_is_fedbabu():
+  one, other = (
+    made_with(m).run()[0] for m in (methods.fedrep(SGD, head_epochs=0, **TURN), methods.fedbabu(SGD, **TURN))
+  )
+  assert_same_bits(one.client, other.client)
+  with pytest.raises(ValueError, match='all are 0'):
+    methods.fedrep(SGD, head_epochs=0, epochs=0)
+
+
+def test_the_body_is_trained_under_the_head_that_was_trained_before():
+  """A round of both is a round of the head on the received body, then one of the body with that head."""
+  both = made_with(methods.fedrep(optax.sgd(0.1), head_epochs=1, **TURN), rounds=1)
+  heads = made_with(methods.fedrep(optax.sgd(0.1), head_epochs=1, epochs=0, batch=4), rounds=1)
+  trained, _ = heads.run()
+  _, after = nets(both)
+  assert_same_bits(
+    after['output'], jax.tree.map(np.asarray, heads.method.variables(trained, 0)['params']['net']['output'])
+  )
+  _, under_first = nets(made_with(methods.fedbabu(optax.sgd(0.1), **TURN), rounds=1))
+  assert not np.array_equal(after['layers_0']['kernel'], under_first['layers_0']['kernel'])
+
+
+def test_an_absent_client_has_the_newest_body_under_its_old_head():
+  made = made_with(methods.fedper(SGD, **TURN), participants=[[0, 1], [0, -1]])
+  first, _ = made.run(1)
+  last, report = made.run()
+  assert_same_bits(row(last.client[0], np.array([1, 2])), row(first.client[0], np.array([1, 2])))
+  net = jax.tree.map(np.asarray, made.method.variables(last, 0)['params']['net'])
+  assert alike(net['layers_0'])
+  body = sum(leaf[0].size for leaf in jax.tree.leaves(net['layers_0']))
+  assert ledger.total(report.up) == {'labels': (3, 12), 'weights': (3 * body, 12 * body)}

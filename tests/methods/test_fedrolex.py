@@ -1,0 +1,138 @@
+"""FedRolex and Federated Dropout: sub-networks that are other channels in every round."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from fedkd import methods, models, plan
+from fedkd.servers import corners, nested
+from helpers import CLASSES, assert_close, assert_same_bits, problem
+
+TURN = {'epochs': None, 'steps': 2, 'batch': 6}
+SGD = optax.sgd(0.1)
+WIDE, HALF = models.MLP((8, 6), classes=CLASSES), models.MLP((4, 3), classes=CLASSES)
+NETS, SIZES = [WIDE, HALF], [2, 2]
+
+
+def made_with(method, nets=NETS, sizes=SIZES, rounds=2, participants=None):
+  turns = plan.synchronous()(sizes, rounds) if participants is None else plan.Plan(participants)
+  return problem(method, nets, sizes, turns)
+
+
+def rolled(o):
+  return lambda n: (jnp.arange(n) + o) % n
+
+
+@functools.cache
+def rolling():
+  return made_with(methods.fedrolex(SGD, **TURN))
+
+
+def test_the_first_round_is_heterofls():
+  fixed = made_with(methods.heterofl(SGD, **TURN))
+  ours, theirs = (made.run(1)[0].server['params'][0] for made in (rolling(), fixed))
+  assert_same_bits(ours, theirs)
+  with pytest.raises(AssertionError, match='differs'):
+    assert_same_bits(rolling().run(2)[0].server['params'][0], fixed.run(2)[0].server['params'][0])
+
+
+@pytest.mark.parametrize('net', [WIDE, models.LeNet(classes=CLASSES)])
+@pytest.mark.parametrize('o', [1, 5])
+def test_a_network_rolled_as_a_whole_computes_the_same(net, o):
+  """In LeNet the inputs behind the flattening are blocks of channels."""
+  x = np.random.default_rng(0).normal(size=(4, 28, 28, 1)).astype(np.float32)
+  params = jax.jit(lambda: net.init(jax.random.key(0), x, False))()['params']
+  lenet = isinstance(net, models.LeNet)
+  # A kernel [in, out] of which both are hidden; input and class axes stay.
+  fixed = {'layers_0': (0,), 'output': (1,), 'convs_0': (0, 1, 2), 'convs_1': (0, 1)}
+  blocks = {('hidden_0', 0): 25} if lenet else {}
+
+  def turn(path, leaf):
+    layer, name = path[0].key, path[-1].key
+    for axis, n in enumerate(leaf.shape):
+      if (name == 'bias' and layer == 'output') or (name == 'kernel' and axis in fixed.get(layer, ())):
+        continue
+      count = blocks.get((layer, axis), 1) if name == 'kernel' else 1
+      folded = leaf.reshape(*leaf.shape[:axis], count, n // count, *leaf.shape[axis + 1 :])
+      leaf = jnp.roll(folded, -o, axis + 1).reshape(leaf.shape)
+    return leaf
+
+  moved = jax.tree_util.tree_map_with_path(turn, params)
+  logits = lambda params: net.apply({'params': params}, x, False)[0]
+  assert_close(logits(moved), logits(params), rtol=1e-4, atol=1e-5)
+
+
+def test_a_window_is_cut_from_the_rolled_array_and_goes_back_where_it_was():
+  whole = jnp.arange(48.0).reshape(6, 8)
+  cut = corners.Cut({}, rolled(5))
+  part = corners.corner(whole, (3, 4), cut)
+  np.testing.assert_array_equal(part, np.asarray(whole)[np.ix_([5, 0, 1], [5, 6, 7, 0])])
+  back = np.asarray(corners.padded(part, (6, 8), cut))
+  kept = np.zeros((6, 8), bool)
+  kept[np.ix_([5, 0, 1], [5, 6, 7, 0])] = True
+  np.testing.assert_array_equal(back, np.where(kept, whole, 0))
+  # Blocks: the input of a dense layer behind the flattening, 2 places of 4 channels each.
+  folded = corners.corner(jnp.arange(8.0), (4,), corners.Cut({(8, 4): 2}, rolled(3)))
+  np.testing.assert_array_equal(folded, [3, 0, 7, 4])
+
+
+def test_what_no_participant_has_keeps_its_bits():
+  """Only a narrow client takes part, in round 1, whose window begins at channel 1."""
+  nobody = np.full((2, 1), -1, np.int32)
+  made = made_with(methods.fedrolex(SGD, **TURN), participants=(nobody, np.array([[-1], [0]], np.int32)))
+  before, after = (np.asarray(s.server['params'][0]['net']['layers_1']['kernel']) for s in (made.state, made.run()[0]))
+  held = np.zeros((8, 6), bool)
+  held[np.ix_([1, 2, 3, 4], [1, 2, 3])] = True
+  assert (before[~held] == after[~held]).all()
+  assert (before[held] != after[held]).any()
+
+
+def test_every_channel_is_in_the_window_equally_often():
+  of = lambda t: np.asarray((jnp.arange(8) + t) % 8)[:4]
+  assert (np.bincount(np.concatenate([of(t) for t in range(8)])) == 4).all()
+  made = rolling()
+  state = made.run(1)[0]
+  windows = nested.sub_networks(state.server, 1, lambda t, g, n: (jnp.arange(n) + t) % n)
+  whole = np.asarray(state.server['params'][0]['net']['layers_0']['kernel'])
+  np.testing.assert_array_equal(windows[1]['net']['layers_0']['kernel'], whole[:, of(1)])
+  assert_same_bits(made.method.variables(state, 1)['params'], jax.tree.map(lambda a: a[None], windows[1]))
+
+
+@pytest.mark.parametrize('make', [methods.fedrolex, methods.federated_dropout])
+def test_with_whole_networks_alone_it_is_fedavg_without_counts(make):
+  sizes = [2]
+  ours = made_with(make(SGD, masked=False, **TURN), [WIDE], sizes)
+  parts = [np.arange(12), np.arange(12, 24)]  # of equal size
+  ours = problem(make(SGD, masked=False, **TURN), [WIDE], sizes, ours.plan, parts)
+  theirs = problem(methods.fedavg(SGD, steps=2, batch=6), [WIDE], sizes, ours.plan, parts)
+  assert_close(ours.run()[0].server['params'][0], theirs.run()[0].server['params'], rtol=1e-5)
+
+
+def test_clients_are_evaluated_with_the_whole_network_or_with_their_window():
+  whole, window = (made_with(methods.fedrolex(SGD, inference=way, **TURN), rounds=12) for way in ('network', 'window'))
+  state = whole.run()[0]
+  assert_same_bits(state.server['params'], window.run()[0].server['params'])
+  accuracy = whole.accuracy(state)
+  assert len(set(accuracy.tolist())) == 1
+  assert len(set(window.accuracy(window.run()[0]).tolist())) == 2
+
+
+def test_random_channels_are_others_in_every_round_and_group():
+  made = made_with(methods.federated_dropout(SGD, **TURN), [WIDE, HALF, HALF], [1, 1, 1])
+  method = made.method
+  sent = [
+    method.server.send(made.key, t, made.groups, made.state.server, made.plan.participants, made.data) for t in (0, 1)
+  ]
+  whole = np.asarray(made.state.server['params'][0]['net']['layers_0']['kernel'])
+  seen = []
+  for downs in sent:
+    for down in downs[1:]:
+      kernel = np.asarray(down.shared['params']['net']['layers_0']['kernel'])
+      columns = [int(np.flatnonzero((whole == column[:, None]).all(0))[0]) for column in kernel.T]
+      assert len(set(columns)) == 4
+      seen.append(tuple(columns))
+  assert len(set(seen)) == 4

@@ -1,0 +1,280 @@
+"""The report: its numbers are those of the analysis, nothing in it leads outside, and who is kept out is named."""
+
+import html.parser
+import pathlib
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from hostile import HOSTILE
+
+import fedkd
+from fedkd import analysis, config, experiment
+from fedkd.analysis import compare, results
+from fedkd.errors import ConfigError
+from fedkd.report import chosen, content, drawings, markdown, rerun, tables, themes
+
+VOID = {'meta', 'link', 'img', 'br', 'hr', 'input', 'wbr'}
+
+
+class Reader(html.parser.HTMLParser):
+  """Tags, attributes, and the cells of the tables; every tag is closed in its order."""
+
+  def __init__(self, text):
+    super().__init__()
+    self.open, self.tags, self.attributes, self.tables, self.cell = [], [], [], [], None
+    self.feed(text)
+    assert not self.open
+
+  def handle_starttag(self, tag, attrs):
+    self.tags.append(tag)
+    self.attributes += [(tag, name, value) for name, value in attrs]
+    if tag not in VOID:
+      self.open.append(tag)
+    if tag == 'table':
+      self.tables.append([])
+    if tag == 'tr':
+      self.tables[-1].append([])
+    if tag in ('td', 'th'):
+      self.cell = ''
+
+  def handle_startendtag(self, tag, attrs):
+    self.tags.append(tag)
+    self.attributes += [(tag, name, value) for name, value in attrs]
+
+  def handle_endtag(self, tag):
+    assert self.open.pop() == tag
+    if tag in ('td', 'th'):
+      self.tables[-1][-1].append(' '.join(self.cell.split()))
+      self.cell = None
+
+  def handle_data(self, data):
+    if self.cell is not None:
+      self.cell += data
+
+
+@pytest.fixture(scope='module')
+def page(finished):
+  pytest.importorskip('jinja2')
+  return fedkd.report(finished)
+
+
+@pytest.fixture(scope='module')
+def parsed(page):
+  return Reader(page)
+
+
+@pytest.fixture(scope='module')
+def found(finished):
+  return chosen.runs(finished)
+
+
+def test_the_numbers_are_those_of_the_analysis(finished, parsed):
+  paths = {name: finished / name for name in (HOSTILE, 'private')}
+  wanted = compare.table({name: results.summary(path) for name, path in paths.items()})
+  head, *lines = parsed.tables[0]
+  for line, (_, row) in zip(lines, wanted.iterrows(), strict=True):
+    shown = dict(zip(head, line, strict=True))
+    assert {name: shown[name] for name in wanted.columns} == row.to_dict()
+  table = analysis.summary(analysis.runs(f'{finished}/*')).set_index('run')
+  shown = dict(zip(head, lines[0], strict=True))
+  assert shown['p'] == f'{table.loc[HOSTILE, "p"]:.3f}'
+  assert shown['clients worse off %'] == f'{100 * table.loc[HOSTILE, "negative_share"]:.0f}'
+
+
+def test_clients_and_architectures_are_means_of_the_summary(finished, found):
+  final = 100 * np.array(results.summary(finished / 'private')['final_per_client'])  # [seeds, clients]
+  of_client = tables.clients(found).frame
+  assert list(of_client['private %']) == [analysis.spread(final[:, k]) for k in range(4)]
+  of_architecture = tables.architectures(found).frame
+  assert list(of_architecture['architecture']) == ['MLP 8', 'MLP 4']
+  assert list(of_architecture['private %']) == [analysis.spread(final[:, k : k + 2].mean(1)) for k in (0, 2)]
+
+
+def test_of_very_many_clients_the_least_accurate_are_shown(found, monkeypatch):
+  monkeypatch.setattr(tables, 'MOST_CLIENTS', 2)
+  every = found.frame.query("run == 'private' and metric == 'accuracy' and client >= 0 and round == 2")
+  worst = every.groupby('client')['value'].mean().nsmallest(2).index
+  table = tables.clients(found)
+  assert list(table.frame['client']) == [str(client) for client in sorted(worst)]
+  assert table.note.startswith('The 2 of 4 clients')
+
+
+def test_bytes_by_kind_add_up_to_those_of_the_comparison(finished, found):
+  frame = tables.ledger(found).frame.set_index('MB of all clients, by kind')[HOSTILE]
+  up = frame[frame.index.str.startswith('up: ')].astype(float).sum()
+  assert up == pytest.approx(np.mean(results.sent(results.summary(finished / HOSTILE), 'bytes')['up']) / 1e6, abs=2e-4)
+
+
+def test_configs_are_marked_where_they_differ(found):
+  table = tables.configs(found)
+  marked = set(table.frame['field'][list(table.differs)])
+  assert {'method.name', 'method.alpha'} <= marked
+  assert not {'rounds', 'data.name', 'method.batch'} & marked
+
+
+def test_the_page_needs_nothing_else(page, parsed):
+  assert len(page.encode()) < 2e6
+  leading = [(tag, name, value) for tag, name, value in parsed.attributes if name in ('src', 'href', 'action', 'data')]
+  assert all(value.startswith(('#', 'data:')) for _, _, value in leading)
+  assert 'http://' not in page
+  assert 'https://' not in page
+  assert '@import' not in page
+  assert parsed.tags.count('svg') == 5
+  ids = [value for _, name, value in parsed.attributes if name == 'id']
+  assert len(ids) == len(set(ids))
+  used = set(re.findall(r'(?:href="|url\()#([\w-]+)', page))
+  assert used <= set(ids)
+
+
+def test_the_same_runs_give_the_same_bytes(finished, page):
+  assert fedkd.report([finished / HOSTILE, finished / 'private']) == page
+
+
+def test_a_name_is_text_and_nothing_else(page, parsed):
+  assert 'img' not in parsed.tags
+  assert not [name for _, name, _ in parsed.attributes if name.startswith('on')]
+  assert parsed.tables[0][1][0] == HOSTILE
+  assert page.count('&lt;img src=x onerror=alert(1)&gt;$a_1$') > 5
+
+
+def test_a_name_in_a_figure_is_no_mathematics(found):
+  for drawing in drawings.every(found):
+    assert ('&lt;img src=x onerror=alert(1)&gt;$a_1$' in drawing.svg) == ('<text' in drawing.svg)
+
+
+def test_every_colour_is_told_from_a_dark_page():
+  for colour in ('#000000', '#00476e', '#0072b2', '#e69f00', '#7f7f7f'):
+    assert themes.contrast(themes.on_dark(colour), themes.DARK) >= 4.5
+  assert themes.on_dark('#e69f00') == '#e69f00'
+  assert themes.contrast('#ffffff', '#000000') == pytest.approx(21)
+  assert themes.contrast('#777777', '#ffffff') == pytest.approx(4.48, abs=0.005)  # the best-known pair of WCAG
+
+
+def test_figures_have_the_colours_of_the_page(found):
+  for drawing in drawings.every(found):
+    assert not re.search(r'style="[^"]*#[0-9a-f]{6}', drawing.svg)
+  assert drawings.variables('var(--c0072b2) var(--paper) var(--c0072b2)') == ['#0072b2']
+
+
+def test_figures_of_many_runs_show_the_reference_and_the_best(found):
+  names = [f'run {i}' for i in range(12)]
+  table = pd.DataFrame({'mean': np.linspace(0.1, 0.9, 12)}, names)
+  many = found._replace(paths=dict.fromkeys(names), table=table, base='run 2')
+  assert drawings.shown(many) == ['run 2', *names[5:]]
+  assert drawings.shown(found) == list(found.paths)
+
+
+def test_who_is_kept_out_is_named_with_the_reason(mixed):
+  found = chosen.runs(mixed)
+  assert list(found.paths) == [HOSTILE, 'private']
+  said = '\n'.join(found.left_out)
+  assert f'{mixed}/unfinished holds no finished run' in said
+  assert f'{mixed}/damaged: metrics.jsonl is damaged or has changed' in said
+  assert 'other is not compared with private: other data.validation' in said
+  assert set(found.frame['run']) == {HOSTILE, 'private'}
+  assert all(f'\n* {markdown._plain(line)}' in markdown.text(content.of(found)) for line in found.left_out)
+
+
+def test_runs_that_cannot_be_compared_are_refused(mixed):
+  shutil.rmtree(mixed / HOSTILE)
+  with pytest.raises(ConfigError, match=r'no run can be compared: private is not .* other data.validation; give runs'):
+    fedkd.report([mixed / 'private', mixed / 'other'], reference=mixed / 'other')
+  with pytest.raises(ConfigError, match=r'no run can be reported: .* holds no finished run'):
+    fedkd.report(mixed / 'unfinished')
+
+
+@pytest.mark.parametrize(
+  ('given', 'said'),
+  [
+    ({'runs': 'nowhere'}, 'runs=nowhere does not exist'),
+    ({'runs': '.'}, 'holds no run'),
+    ({'format': 'pdf'}, "format='pdf' is none of html, md"),
+    ({'reference': 'fedmd'}, "reference='fedmd' is 0 runs"),
+    ({'out': '.'}, r'out=\. cannot be written'),
+    ({'out': 'file/report.html'}, 'out=file cannot be made'),
+  ],
+)
+def test_what_is_refused(finished, tmp_path, monkeypatch, given, said):
+  monkeypatch.chdir(tmp_path)
+  (tmp_path / 'file').touch()
+  with pytest.raises(ConfigError, match=said):
+    fedkd.report(**{'runs': finished, **given})
+
+
+def test_without_jinja2_the_remedy_is_named(finished, monkeypatch):
+  monkeypatch.setitem(sys.modules, 'jinja2', None)
+  with pytest.raises(ConfigError, match=r"needs jinja2, which is not installed; pip install 'fedkd\[report\]'"):
+    fedkd.report(finished)
+  assert fedkd.report(finished, format='md')
+
+
+def test_a_single_run_has_no_reference(finished):
+  found = chosen.runs(finished / HOSTILE)
+  assert 'difference' not in tables.accuracies(found).frame
+  said = content.of(found)
+  assert said.question == 'How accurate is fedhe?'
+  assert said.answer[0].startswith(f'{HOSTILE}: ')
+  assert [drawing.title for drawing in drawings.every(found)] == [
+    'Accuracy over rounds', 'Accuracy against megabytes', 'Worst client',
+  ]  # fmt: skip
+
+
+def test_the_answer_names_the_difference_and_says_whether_it_is_significant(found):
+  line = found.table.loc[HOSTILE]
+  (said,) = [sentence for sentence in content.of(found).answer if 'points' in sentence]
+  assert f'{100 * line["gain"]:+.2f} points' in said
+  assert f'[{100 * line["gain_low"]:+.2f}, {100 * line["gain_high"]:+.2f}]' in said
+  assert ('not significant' in said) == (line['p'] >= 0.05)
+
+
+def test_the_config_of_the_page_is_that_of_the_run(finished, found, tmp_path):
+  for again, run in zip(rerun.of(found), found.paths, strict=True):
+    file = tmp_path / again.name
+    file.write_text(again.config)
+    made = runpy.run_path(str(file))['get_config']()
+    assert config.to_json(made) == results.comparable(config.to_json(experiment.read_config(finished / run)))
+    assert again.command == f'fedkd run {again.name} --workdir=runs/{file.stem}'
+
+
+def test_the_latex_table_is_booktabs_and_escaped(found):
+  table = tables.Table('', found.table.reset_index()[['run']].astype(str).assign(**{'a_b %': ['-1.5 ± 2', '{x}']}))
+  assert markdown.latex(table).splitlines()[1:] == [
+    r'\begin{tabular}{lr}', r'\toprule', r'run & a\_b \% \\', r'\midrule',
+    r'$<$img src=x onerror=alert(1)$>$\$a\_1\$ & $-$1.5 $\pm$ 2 \\', r'private & \{x\} \\', r'\bottomrule',
+    r'\end{tabular}',
+  ]  # fmt: skip
+
+
+def test_markdown_has_every_table_and_escapes_names(finished, tmp_path):
+  text = fedkd.report(finished, tmp_path / 'deep' / 'appendix.md', format='md', question='Does it help?')
+  assert (tmp_path / 'deep' / 'appendix.md').read_text() == text
+  assert text.startswith('# Does it help?\n')
+  assert r'| \<img src=x onerror=alert(1)\>\$a\_1\$ |' in text
+  assert [line[3:] for line in text.splitlines() if line.startswith('## ')] == [
+    'Accuracy and cost', 'Per architecture', 'Per client', 'What was sent', 'Configs', 'Environment', 'Run it again',
+  ]  # fmt: skip
+
+
+def test_the_command_writes_the_page_and_names_who_is_kept_out(mixed, tmp_path):
+  out = tmp_path / 'deep' / 'appendix.md'
+  words = [sys.executable, '-m', 'fedkd', 'report', str(mixed), f'--out={out}', '--question=Why?']
+  done = subprocess.run(words, capture_output=True, text=True, check=True, cwd=pathlib.Path(fedkd.__file__).parents[1])
+  assert out.read_text().startswith('# Why?\n')
+  lines = done.stdout.splitlines()
+  assert [line.split(':')[0] for line in lines] == ['kept out'] * 3 + [str(out)]
+  assert lines[-1].startswith(f'{out}: 2 runs, ')
+
+
+@pytest.mark.slow
+def test_a_run_from_the_config_of_the_page_ends_in_the_same_bits(finished, found, tmp_path):
+  again = rerun.of(found)[0]
+  (tmp_path / again.name).write_text(again.config)
+  made = runpy.run_path(str(tmp_path / again.name))['get_config']()
+  summary = experiment.run(made, tmp_path / 'run', show=False)
+  assert summary['state_sha256'] == results.summary(finished / HOSTILE)['state_sha256']
