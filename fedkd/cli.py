@@ -64,7 +64,8 @@ seeds, goes on from what is there.
   --search=NAME        grid; or, with Optuna, random, tpe, halving
   --points=N           how many points, of random, tpe and halving
   --jobs=N             runs at once; by default one a core, on an accelerator one
-  --launcher=NAME      local; slurm, array jobs through submitit; debug, the same without a cluster
+  --launcher=NAME      local; here, in this process; slurm, array jobs through submitit; debug, the same on this machine
+  --notraced           compile every point by itself; else points that differ in numbers share a program where they can
   --slurm=NAME=VALUE,...  parameters of submitit, such as timeout_min=60,slurm_partition=gpu
   --config.FIELD=VALUE any field of the config, at all points
 """

@@ -20,7 +20,10 @@ _TEST_SEEDS = flags.DEFINE_string('test_seeds', None, 'Other seeds, for the best
 _SEARCH = flags.DEFINE_string('search', 'grid', 'grid, random, tpe or halving.')
 _POINTS = flags.DEFINE_integer('points', None, 'How many points, of random, tpe and halving.')
 _JOBS = flags.DEFINE_integer('jobs', 0, 'Runs at once; 0: one a core, on an accelerator one.', lower_bound=0)
-_LAUNCHER = flags.DEFINE_string('launcher', 'local', 'local, slurm, or debug (slurm without a cluster).')
+_LAUNCHER = flags.DEFINE_string(
+  'launcher', 'local', 'local, here (this process), slurm, or debug (slurm without a cluster).'
+)
+_TRACED = flags.DEFINE_boolean('traced', True, 'Whether points that differ in numbers share a compiled program.')
 _SLURM = flags.DEFINE_list('slurm', [], 'PARAMETER=VALUE,... of submitit, such as timeout_min=60.')
 _CONFIG = command_line.define()
 
@@ -71,6 +74,7 @@ def main(argv: Sequence[str]) -> None:
       points=_POINTS.value,
       jobs=_JOBS.value,
       launcher=_LAUNCHER.value,
+      traced=_TRACED.value,
       slurm=slurm_parameters(_SLURM.value),
     )
     print(found.table.drop(columns=['point', 'number', 'rounds', 'failed']).to_string(index=False))

@@ -69,6 +69,9 @@ def default() -> ConfigDict:
   # 'equal': clients of one architecture start from equal weights; 'own': each from its own, drawn by its number.
   config.initial = 'equal'
   config.init_from = ''  # RUN@PHASE: warm start from the models after phase PHASE of the neighbouring run RUN
+  # Fields of method, optimizer and schedule whose numbers compiled programs take as arguments, so that runs that differ
+  # in them alone share a program; the last bits of their results may differ from those of other runs.
+  config.traced = ()
   config.seeds = (0,)  # each with its own split, initial weights and batches
   config.model_seed = config_dict.placeholder(int)  # of the initial weights of all seeds; None: each seed's own
 

@@ -27,7 +27,7 @@ class Cluster:
   def __exit__(self, *error):
     pass
 
-  def check(self, run: Run) -> str:
+  def check(self, workdir: pathlib.Path) -> str:
     """Nothing: the jobs say what is wrong, on their own machines."""
     return ''
 
@@ -38,7 +38,7 @@ class Cluster:
       ConfigError: if SLURM does not take the jobs.
     """
     submitit = _submitit()
-    orders = [{'run': str(run.workdir.absolute()), 'rounds': run.rounds, 'code': code} for run in runs]
+    orders = [run.order(code) for run in runs]
     try:
       executor = submitit.AutoExecutor(self.folder, cluster=self.cluster)
       at_once = {'slurm_array_parallelism': self.jobs} if self.jobs else {}

@@ -1,16 +1,16 @@
-"""Runs on this machine: a process for each core, each one run after the other."""
+"""Runs on this machine: in a process for each core, each one run after the other, or in this one."""
 
 import json
 import os
+import pathlib
 import queue
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
 
+from fedkd.sweep import worker as workers
 from fedkd.sweep.runs import Run
-
-Reasons = dict[Run, str]  # of those that failed
 
 
 class Local:
@@ -27,12 +27,13 @@ class Local:
     for worker in self.free:
       _end(worker)
 
-  def check(self, run: Run) -> str:
+  def check(self, workdir: pathlib.Path) -> str:
     """Why a run cannot be built, '' if it can. The first answer tells how many processes are of use: one on an
     accelerator, whose memory the first takes."""
-    worker = _start(self._threads())
-    said = _ask(worker, {'check': str(run.workdir)})
-    self.free.append(worker)
+    worker = self.free.pop() if self.free else _start(self._threads())
+    said = _ask(worker, {'check': str(workdir)})
+    if not said.get('gone'):
+      self.free.append(worker)
     self.jobs = self.jobs or (cores() if said.get('backend') == 'cpu' else 1)
     return said.get('reason', '')
 
@@ -51,7 +52,7 @@ class Local:
         except queue.Empty:
           break
         worker = worker or (self.free.pop() if self.free else _start(self._threads()))
-        said = _ask(worker, {'run': str(run.workdir), 'rounds': run.rounds, 'code': code})
+        said = _ask(worker, run.order(code))
         if worker.poll() is not None or said.get('gone'):
           worker = None
         with one_at_a_time:
@@ -68,6 +69,29 @@ class Local:
 
   def _threads(self) -> int:
     return max(1, cores() // (self.jobs or cores()))
+
+
+class Here:
+  """One run after the other in this process, for functions that it alone can import."""
+
+  def __enter__(self):
+    return self
+
+  def __exit__(self, *error):
+    pass
+
+  def check(self, workdir: pathlib.Path) -> str:
+    """Why a run cannot be built, '' if it can."""
+    return workers.answer({'check': str(workdir)}).get('reason', '')
+
+  def run(self, runs: Sequence[Run], code: str, done: Callable[[Run, dict], None]) -> None:
+    """As `Local.run`.
+
+    Raises:
+      StoppedError: on a signal.
+    """
+    for run in runs:
+      done(run, workers.answer(run.order(code), here=True))
 
 
 def cores() -> int:

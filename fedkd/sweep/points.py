@@ -27,7 +27,7 @@ def with_values(config: ConfigDict, values: Mapping[str, Any]) -> ConfigDict:
   made = copy.deepcopy(config).unlock()
   made = command_line.prepare(made, {field: str(value) for field, value in values.items()})
   for field, value in values.items():
-    if not _names_a_block(field):
+    if not names_a_block(field):
       _set(made, field, value)
   configs.check(configs.migrate(made))
   for field in BLOCKS:
@@ -51,7 +51,8 @@ def _text(value) -> str:
   return f'{value:g}' if isinstance(value, float) and float(f'{value:g}') == value else str(value)
 
 
-def _names_a_block(field) -> bool:
+def names_a_block(field: str) -> bool:
+  """Whether a field is the name of a method, plan, optimizer, ..., which decides about its other fields."""
   return field.removesuffix('.name') in BLOCKS and field.endswith('.name')
 
 

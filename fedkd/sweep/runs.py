@@ -19,6 +19,10 @@ class Run(NamedTuple):
   workdir: pathlib.Path
   rounds: int  # to train, 0: those of the config
 
+  def order(self, code: str) -> dict[str, Any]:
+    """What a worker is told; `code`: the fingerprint of the package."""
+    return {'run': str(self.workdir.absolute()), 'rounds': self.rounds, 'code': code}
+
 
 def prepare(config: ConfigDict, out: pathlib.Path, point: str, seed: int) -> Run:
   """The run of one seed of a point; its config is written, where it is not yet there.

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pathlib
+import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -13,16 +14,18 @@ from fedkd import config as configs
 from fedkd import files
 from fedkd.checks import ranges
 from fedkd.config.defaults import RANGES
+from fedkd.config.trees import at
 from fedkd.errors import ConfigError
+from fedkd.experiment.build.from_config import TRACED
 from fedkd.experiment.hosts.hosts import source_checksum
 from fedkd.experiment.storage import lock
 from fedkd.sweep import grid as grids
 from fedkd.sweep import points as named
 from fedkd.sweep import runs, searches, table
-from fedkd.sweep.local import Local
+from fedkd.sweep.local import Here, Local
 from fedkd.sweep.progress import Progress
 
-LAUNCHERS = ('local', 'slurm', 'debug')
+LAUNCHERS = ('local', 'here', 'slurm', 'debug')
 BATCH = 4  # points that TPE proposes at once, whatever the cores, so that they change no result
 
 
@@ -54,6 +57,7 @@ def sweep(
   points: int | None = None,
   jobs: int = 0,
   launcher: str = 'local',
+  traced: bool = True,
   slurm: Mapping[str, Any] | None = None,
   show: bool = True,
 ) -> Sweep:
@@ -72,7 +76,9 @@ def sweep(
     search: 'grid', or, with Optuna, 'random', 'tpe' or 'halving'.
     points: how many, where Optuna proposes them.
     jobs: runs at once; 0: one a core, on an accelerator one.
-    launcher: 'local', 'slurm' through submitit, or 'debug', submitit without a cluster.
+    launcher: 'local', 'here' (this process), 'slurm' through submitit, or 'debug', submitit without a cluster.
+    traced: whether points that differ in numbers of method, optimizer and schedule share a compiled program, where
+      these can be traced; not on a cluster.
     slurm: parameters of submitit's executor, such as {'timeout_min': 60}.
     show: whether to print progress.
 
@@ -82,7 +88,7 @@ def sweep(
   out = pathlib.Path(out)
   config = configs.migrate(config)
   axes, test_seeds = grids.parse(grid), _test_seeds(seeds, test_seeds)
-  _check(config, seeds, axes)
+  numbers = _check(config, seeds, axes)
   searches.check(search, points)
   executor = _executor(launcher, jobs, out, slurm or {})
   files.make(out, 'out')
@@ -90,6 +96,7 @@ def sweep(
     _check_same(out, config, axes, search)
     proposals = searches.make(search, axes, points, config.rounds, BATCH, out)
     with executor, Progress(show) as progress:
+      config.traced = _traceable(out, named.with_values(config, _first(axes)), numbers if traced else (), executor)
       code = f'{source_checksum(configs.to_json(config)):08x}'
       parts = _Parts(config, out, tuple(seeds), executor, code, progress, {})
       found, best = _searched(parts, proposals)
@@ -106,17 +113,40 @@ def _test_seeds(seeds, test_seeds) -> tuple:
   return tuple(test_seeds)
 
 
-def _check(config, seeds, axes):
-  """Every field at every one of its values, the others being those of the config or the first of theirs."""
+def _first(axes) -> dict:
+  return {axis.field: axis.values[0] for axis in axes}
+
+
+def _check(config, seeds, axes) -> tuple:
+  """Every field at every one of its values, the others being those of the config or the first of theirs; returns the
+  fields whose values programs may take as arguments."""
   ranges.check('seeds', tuple(seeds), RANGES['seeds'])
   if not seeds or len(set(seeds)) < len(seeds):
     raise ConfigError(f'seeds={tuple(seeds)} must be distinct, at least one; for example --seeds=0:3')
-  first = {axis.field: axis.values[0] for axis in axes}
+  numbers = []
   for axis in axes:
-    for value in axis.values:
-      made = named.with_values(config, {**first, axis.field: value})
-      if not made.data.validation:
-        raise ConfigError('data.validation=0 holds no rows out, by which points are ranked; set it above 0, as to 0.1')
+    made = [named.with_values(config, {**_first(axes), axis.field: value}) for value in axis.values]
+    if not all(one.data.validation for one in made):
+      raise ConfigError('data.validation=0 holds no rows out, by which points are ranked; set it above 0, as to 0.1')
+    if axis.field.partition('.')[0] in TRACED and all(isinstance(at(one, axis.field), float) for one in made):
+      numbers.append(axis.field)
+  return () if any(map(named.names_a_block, _first(axes))) else tuple(numbers)
+
+
+def _traceable(out, config, fields, executor) -> tuple:
+  """Those of the fields that can be traced: all of them, or each that can be alone; decided once for a directory."""
+  path = out / 'traced.json'
+  if path.exists():
+    return tuple(files.read_sealed(path)['fields'])
+
+  def fits(*some):
+    with tempfile.TemporaryDirectory() as folder:
+      files.write_sealed(pathlib.Path(folder, 'config.json'), {**configs.to_json(config), 'traced': some})
+      return not executor.check(pathlib.Path(folder))
+
+  found = fields if not fields or fits(*fields) else tuple(field for field in fields if fits(field))
+  files.write_sealed(path, {'fields': found})
+  return found
 
 
 def _check_same(out, config, axes, search):
@@ -152,6 +182,8 @@ def _executor(launcher, jobs, out, slurm):
     raise ConfigError(f'launcher={launcher!r} is unknown; choose one of {", ".join(LAUNCHERS)}')
   if launcher == 'local':
     return Local(jobs)
+  if launcher == 'here':
+    return Here()
   from fedkd.sweep.cluster import Cluster
 
   return Cluster(launcher, jobs, out / 'submitit', slurm)
@@ -204,7 +236,7 @@ def _run_all(parts, wanted) -> dict:
     parts.progress.done(run, said, None if 'reason' in said else runs.outcome(run))
 
   if waiting:
-    reason = parts.executor.check(waiting[0])
+    reason = parts.executor.check(waiting[0].workdir)
     if reason and len(waiting) == len(wanted):
       raise ConfigError(f'{waiting[0].label}: {reason}')
     parts.executor.run(waiting, parts.code, done)

@@ -32,9 +32,9 @@ def _listen(orders):
   os._exit(0)  # the run in progress continues from its newest checkpoint
 
 
-def answer(order: dict) -> dict:
+def answer(order: dict, here: bool = False) -> dict:
   """{'backend'} of a config that can run (order {'check': a run directory}), {} of one that has run ({'run', 'rounds',
-  'code'}), or {'reason'}: why it cannot, in one sentence."""
+  'code'}), or {'reason'}: why it cannot, in one sentence. `here`: in the process of the sweep, which a signal ends."""
   from absl import logging
 
   from fedkd import errors
@@ -44,6 +44,8 @@ def answer(order: dict) -> dict:
   try:
     return _check(order['check']) if 'check' in order else _run(order)
   except known as error:
+    if here and isinstance(error, errors.StoppedError):
+      raise
     return {'reason': str(error)}
   except Exception as error:  # one point's, not the sweep's
     return {'reason': f'{type(error).__name__}: {errors.reason_of(error)}'}

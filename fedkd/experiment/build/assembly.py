@@ -1,5 +1,6 @@
 """From a config to the parts of a run: the only place that reads configs."""
 
+import functools
 import pathlib
 from typing import Any, NamedTuple
 
@@ -15,7 +16,14 @@ from fedkd.data import sources
 from fedkd.errors import ConfigError
 from fedkd.experiment import offloaded_phase, phase, warm_up
 from fedkd.experiment.build.checks import check_batches, check_states, make_early_stop
-from fedkd.experiment.build.from_config import load_data, make_blocks, make_method, make_plan, make_split
+from fedkd.experiment.build.from_config import (
+  load_data,
+  make_blocks,
+  make_method,
+  make_plan,
+  make_split,
+  traced_numbers,
+)
 from fedkd.experiment.build.groups import make_groups
 from fedkd.experiment.hosts import devices, hosts
 from fedkd.experiment.programs import ExecutionOptions, Task
@@ -93,10 +101,13 @@ def build(config, beside='.', dry=False, evaluate=None) -> Experiment:
     rhythm = config.plan if p == len(config.before) else {'name': 'synchronous'}
     plan = make_plan(rhythm, sizes, block.rounds)
     keys = jnp.stack([jax.random.fold_in(jax.random.key(seed, impl=THREEFRY), 1 + p) for seed in config.seeds])
-    task = Task(configs.label(block.method), method, plan, block.rounds, keys, federation, watched, before, options)
+    numbers = traced_numbers(config, block)
+    remade = functools.partial(make_method, block, config, groups) if numbers else None
+    label = configs.label(block.method)
+    task = Task(label, method, plan, block.rounds, keys, federation, watched, before, options, numbers, remade)
     factory = configs.resolve(block.method['name'], configs.KINDS['method'].choices, 'method.name')
     blamed = [('method', factory), *(('model', class_of(g.model)) for g in groups)]
-    failed = f'method {configs.label(block.method)} does not fit its models or messages'
+    failed = f'method {label} does not fit its models or messages'
     one: Any  # `phase.Phase`
     with returned.explained(blamed, failed, hosts.is_lost_host):
       if config.client_store:
