@@ -1,6 +1,7 @@
 """A sweep from its config and grid to its table: the only place that knows all of its parts."""
 
 import contextlib
+import copy
 import os
 import pathlib
 import tempfile
@@ -14,7 +15,7 @@ from fedkd import config as configs
 from fedkd import files
 from fedkd.checks import ranges
 from fedkd.config.defaults import RANGES
-from fedkd.config.trees import at
+from fedkd.config.trees import at, put
 from fedkd.errors import ConfigError
 from fedkd.experiment.build.from_config import TRACED
 from fedkd.experiment.hosts.hosts import source_checksum
@@ -86,7 +87,7 @@ def sweep(
     ConfigError: before anything starts, for a grid or seeds that cannot be, or a directory of another sweep.
   """
   out = pathlib.Path(out)
-  config = configs.migrate(config)
+  config = configs.migrate(copy.deepcopy(config).unlock())
   axes, test_seeds = grids.parse(grid), _test_seeds(seeds, test_seeds)
   numbers = _check(config, seeds, axes)
   searches.check(search, points)
@@ -156,6 +157,8 @@ def _check_same(out, config, axes, search):
     ConfigError: that names what differs.
   """
   path, now = out / 'sweep.json', {'config': {**configs.to_json(config), 'seeds': [0]}, 'search': search}
+  for axis in axes:
+    put(now['config'], axis.field, None)
   now['fields'] = [[a.field, *([] if search == 'grid' else [a.low, a.high, list(map(str, a.values))])] for a in axes]
   if not path.exists():
     if any(out.glob('points/*')) or (out / 'config.json').exists():
@@ -268,8 +271,8 @@ def _write(out, found, best, axes) -> pd.DataFrame:
 
   frame = table.of(found)
   files.write(out / 'table.csv', frame.to_csv(index=False).encode())
-  shown = frame.drop(columns=['point', 'number'])
-  files.write(out / 'table.md', (analysis.markdown(shown) + '\n').encode())
+  shown = frame.drop(columns=['point', 'number']).astype(object)
+  files.write(out / 'table.md', (analysis.markdown(shown.where(shown.notna(), '')) + '\n').encode())
   files.write_json(out / 'best.json', best)
   of_sweep.save_all(frame, [axis.field for axis in axes], out)
   return frame
