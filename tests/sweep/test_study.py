@@ -178,7 +178,9 @@ def test_data_that_have_changed_are_refused(done):
   finally:
     runs.save_images(folder / 'images.npz')
     worker._CHECKSUMS.clear()
-  assert worker.answer({'run': str(run), 'rounds': 2, 'code': 'x'}) == {'warning': 'begun with another version of the code'}
+  assert worker.answer({'run': str(run), 'rounds': 2, 'code': 'x'}) == {
+    'warning': 'begun with another version of the code'
+  }
 
 
 PROGRAM = """
