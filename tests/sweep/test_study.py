@@ -60,7 +60,7 @@ def test_points_are_ranked_by_validation_and_the_best_is_tested_with_another_see
 
 
 def test_a_point_is_the_run_of_its_config(done, tmp_path):
-  folder, config, found = done
+  folder, config, _ = done
   assert configs.to_json(config)['traced'] == []  # of the caller, as it was
   config = copy.deepcopy(config)
   config.optimizer.learning_rate, config.method.alpha, config.seeds = 0.3, 0.9, (0,)
@@ -137,7 +137,7 @@ def test_a_directory_of_another_sweep_is_refused(done, tmp_path):
       sweep(given, folder / 'out', grid)
     assert said in str(error.value)
   (tmp_path / 'points' / 'a').mkdir(parents=True)
-  with pytest.raises(ConfigError, match='has runs but no sweep.json; choose another directory'):
+  with pytest.raises(ConfigError, match='has runs but no sweep'):
     sweep(config, tmp_path)
 
 
@@ -168,7 +168,7 @@ def test_numbers_that_cannot_be_traced_are_compiled(tmp_path, monkeypatch):
 
 
 def test_data_that_have_changed_are_refused(done):
-  folder, config, _ = done
+  folder, _, _ = done
   run = next((folder / 'out' / 'points').glob('*/seed0'))
   worker._CHECKSUMS.clear()
   runs.save_images(folder / 'images.npz', seed=7)
@@ -200,7 +200,7 @@ def test_a_sweep_that_is_killed_twice_ends_with_the_same_table(tmp_path):
     for attempt in range(kills + 1):
       process = subprocess.Popen([sys.executable, '-c', PROGRAM, str(tmp_path / name)])
       if attempt < kills:
-        done = lambda: len(list((tmp_path / name).glob('out/points/*/*/summary.json')))
+        done = lambda folder=tmp_path / name: len(list(folder.glob('out/points/*/*/summary.json')))
         wanted = 2 * attempt + 1
         while done() < wanted and process.poll() is None:
           time.sleep(0.1)
