@@ -4,6 +4,7 @@ Each line of its input is a JSON object, and so is each line that it answers. Th
 with the one that started it, however that ends: nothing goes on training beside a sweep that was started again.
 """
 
+import gc
 import json
 import os
 import pathlib
@@ -24,6 +25,15 @@ def main() -> None:
   while True:
     answers.write(json.dumps(answer(orders.get())) + '\n')
     answers.flush()
+    _forget()
+
+
+def _forget():
+  """Frees the programs of the last run, which no other run of this process finds: its functions are its own."""
+  import jax
+
+  jax.clear_caches()
+  gc.collect()
 
 
 def _listen(orders):
