@@ -64,7 +64,9 @@ def test_the_card_of_a_classifier_of_tokens_does_not_speak_of_images(run):
   one = trained(run, 1)
   one = one._replace(shape=(7,), dtype='int32', module=models.EmbeddingBag(classes=3))
   said = card.card(one, 'unknown', 'flax')
-  assert 'image-' not in said and 'An image' not in said and '`images`' not in said
+  assert 'image-' not in said
+  assert 'An image' not in said
+  assert '`images`' not in said
   assert 'int32[B, 7].\nThey are used as they are.' in said
 
 
