@@ -115,6 +115,8 @@ def default() -> ConfigDict:
   config.eval_clients = 0  # fixed sample of clients to evaluate, 0: all
   config.eval_batch = 0  # images per forward pass of an evaluation; 0: 100 on a CPU, 500 elsewhere
   config.checkpoint_every = 0  # rounds between checkpoints; 0: about ten seconds, less often where saving is slow
+  # Who is told of the run while it trains: tensorboard, wandb, mlflow, trackio, or module:function.
+  config.tracker = function('tensorboard')
   config.lowering = 'auto'  # convolutions as XLA's own (native) or matrix products (matmul)
   config.devices = 1  # how many the clients are spread over; on a CPU as many as it has cores is worth a try
   config.client_store = ''  # a directory for clients' states; only those of participants are then in memory

@@ -1,0 +1,43 @@
+"""What trackers show of an evaluation and of a summary: numbers by name."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+
+def means(row: dict) -> dict[str, float]:
+  """The mean over seeds of every metric that is one number per seed, or None in some."""
+  found = {}
+  for name, values in row.items():
+    if isinstance(values, list) and np.ndim(values) == 1:
+      known = [value for value in values if value is not None]
+      if known:
+        found[name] = float(np.mean(known))
+  return found
+
+
+def per_client(row: dict) -> dict[str, np.ndarray]:
+  """{'accuracy': float[clients]}, the mean over seeds of every metric that is a number per client."""
+  suffix = '_per_client'
+  lists = {name.removesuffix(suffix): values for name, values in row.items() if name.endswith(suffix)}
+  return {name: np.mean(values, 0) for name, values in lists.items() if _is_table(values)}
+
+
+def _is_table(values) -> bool:
+  try:
+    return np.ndim(np.asarray(values, float)) == 2
+  except (TypeError, ValueError):  # None, where a seed has no value
+    return False
+
+
+def table(row: dict, clients: Sequence[int]) -> tuple[list[str], list[list]]:
+  """(columns, lines): a line per client, with every metric of `per_client`."""
+  found = {name: values for name, values in per_client(row).items() if len(values) == len(clients)}
+  lines = [[int(client), *(float(values[i]) for values in found.values())] for i, client in enumerate(clients)]
+  return ['client', *found], lines
+
+
+def headline(summary: dict) -> dict[str, float | str]:
+  """The numbers and words of a summary, those of seeds as their mean."""
+  plain = {name: value for name, value in summary.items() if isinstance(value, int | float | str)}
+  return plain | means(summary)
