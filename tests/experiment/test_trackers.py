@@ -5,13 +5,13 @@ import sys
 
 import pytest
 
+import runs
 from fedkd import experiment, files
 from fedkd.config import to_json
 from fedkd.errors import ConfigError
 from fedkd.experiment import trackers
 from fedkd.experiment.trackers import metrics
 from fedkd.experiment.trackers.protocol import Run, Tracker
-from tests import runs
 
 ROOT = pathlib.Path(__file__).parents[2]
 KNOWN: dict = {'log': [], 'finish': [], 'runs': [], 'last': -1, 'error': None}

@@ -1,10 +1,10 @@
 """Sweeps through submitit, whose executors for this machine stand for SLURM."""
 
 import pytest
+from test_study import sweep, tiny
 
 from fedkd.errors import ConfigError
 from fedkd.sweep import cluster, runs, worker
-from tests.sweep.test_study import sweep, tiny
 
 submitit = pytest.importorskip('submitit')
 

@@ -11,11 +11,11 @@ import time
 import pandas as pd
 import pytest
 
+import runs
 from fedkd import config as configs
 from fedkd import files
 from fedkd.errors import ConfigError, StoppedError
 from fedkd.sweep import study, worker
-from tests import runs
 
 GRID = 'optimizer.learning_rate=0.01,0.3;method.alpha=0.2,0.9'
 
@@ -185,7 +185,7 @@ def test_data_that_have_changed_are_refused(done):
 
 PROGRAM = """
 import pathlib, sys
-from tests.sweep.test_study import GRID, sweep, tiny
+from test_study import sweep, tiny
 folder = pathlib.Path(sys.argv[1])
 if __name__ == '__main__':
   sweep(tiny(folder, rounds=40), folder / 'out', seeds=(0, 1), launcher='local', jobs=2)
@@ -194,11 +194,11 @@ if __name__ == '__main__':
 
 @pytest.mark.slow
 def test_a_sweep_that_is_killed_twice_ends_with_the_same_table(tmp_path):
-  tables = []
+  tables, environment = [], {**os.environ, 'PYTHONPATH': os.pathsep.join(sys.path)}
   for name, kills in (('alone', 0), ('killed', 2)):
     (tmp_path / name).mkdir()
     for attempt in range(kills + 1):
-      process = subprocess.Popen([sys.executable, '-c', PROGRAM, str(tmp_path / name)])
+      process = subprocess.Popen([sys.executable, '-c', PROGRAM, str(tmp_path / name)], env=environment)
       if attempt < kills:
         done = lambda folder=tmp_path / name: len(list(folder.glob('out/points/*/*/summary.json')))
         wanted = 2 * attempt + 1

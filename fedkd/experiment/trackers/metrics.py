@@ -19,15 +19,16 @@ def means(row: dict) -> dict[str, float]:
 def per_client(row: dict) -> dict[str, np.ndarray]:
   """{'accuracy': float[clients]}, the mean over seeds of every metric that is a number per client."""
   suffix = '_per_client'
-  lists = {name.removesuffix(suffix): values for name, values in row.items() if name.endswith(suffix)}
-  return {name: np.mean(values, 0) for name, values in lists.items() if _is_table(values)}
+  found = {name.removesuffix(suffix): _numbers(values) for name, values in row.items() if name.endswith(suffix)}
+  return {name: values.mean(0) for name, values in found.items() if values.ndim == 2 and np.isfinite(values).all()}
 
 
-def _is_table(values) -> bool:
+def _numbers(values) -> np.ndarray:
+  """float[seeds, clients], NaN where there is no value; without axes for what is no such table."""
   try:
-    return np.ndim(np.asarray(values, float)) == 2
-  except (TypeError, ValueError):  # None, where a seed has no value
-    return False
+    return np.asarray(values, float)
+  except (TypeError, ValueError):  # of another number of clients in each seed
+    return np.array(np.nan)
 
 
 def table(row: dict, clients: Sequence[int]) -> tuple[list[str], list[list]]:

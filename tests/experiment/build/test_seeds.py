@@ -4,9 +4,9 @@ import jax
 import numpy as np
 import pytest
 
+import runs
 from fedkd.errors import ConfigError
 from fedkd.experiment.build.assembly import build
-from tests import runs
 
 
 @pytest.fixture(scope='module')

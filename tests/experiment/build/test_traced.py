@@ -2,9 +2,9 @@
 
 import pytest
 
+import runs
 from fedkd.errors import ConfigError
 from fedkd.experiment.build.assembly import build
-from tests import runs
 
 
 @pytest.fixture(scope='module')
