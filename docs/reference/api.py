@@ -87,6 +87,7 @@ TASKS = (
     (
       'fedkd.config',
       'fedkd.experiment',
+      'fedkd.experiment.trackers',
       'fedkd.sweep.study',
       'fedkd.report',
       'fedkd.data.sources',

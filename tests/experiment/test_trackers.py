@@ -65,7 +65,7 @@ def test_a_tracker_that_fails_does_not_end_the_run(known, config, tmp_path, caps
   known['error'] = 2
   summary = experiment.run(config, tmp_path / 'run', show=False)
   assert [step for step, _ in known['log']] == [0, 4]
-  assert 'RuntimeError: the network is gone; the run goes on' in capsys.readouterr().err
+  assert 'RuntimeError: the network is gone; training goes on' in capsys.readouterr().err
   config.tracker = 'tensorboard'  # which may change
   assert experiment.run(config, tmp_path / 'run', show=False) == summary
   plain = experiment.run(config, tmp_path / 'plain', show=False)

@@ -89,7 +89,7 @@ def _warned(name):
   try:
     yield
   except Exception as error:
-    files.warn(f'tracker={name!r}: {type(error).__name__}: {error}; the run goes on, and has all in metrics.jsonl')
+    files.warn(f'tracker={name!r}: {type(error).__name__}: {error}; training goes on, and keeps its numbers itself')
 
 
 def run_id(workdir: pathlib.Path) -> str:

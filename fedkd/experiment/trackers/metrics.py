@@ -9,10 +9,9 @@ def means(row: dict) -> dict[str, float]:
   """The mean over seeds of every metric that is one number per seed, or None in some."""
   found = {}
   for name, values in row.items():
-    if isinstance(values, list) and np.ndim(values) == 1:
-      known = [value for value in values if value is not None]
-      if known:
-        found[name] = float(np.mean(known))
+    known = [value for value in values if value is not None] if isinstance(values, list) else []
+    if known and all(isinstance(value, int | float) for value in known):
+      found[name] = float(np.mean(known))
   return found
 
 
