@@ -69,6 +69,7 @@ TABLE = {
   'heterofl': ({**LOCAL, 'epochs': None}, ((LARGE, 2), (HALF, 3))),
   'fedrolex': ({**LOCAL, 'epochs': None}, ((LARGE, 2), (HALF, 3))),
   'federated_dropout': ({**LOCAL, 'epochs': None}, ((LARGE, 2), (HALF, 3))),
+  'fedre': (LOCAL, ALIKE),
   'fedgkt': (
     {
       **LOCAL,
@@ -194,7 +195,7 @@ def learned(made, state):
 
 @every_method
 def test_a_learning_rate_of_zero_stops_all_learning(name):
-  if name == 'fedgh':  # what clients begin with is learned on the server, at a rate of its own
+  if name in ('fedgh', 'fedre'):  # what clients begin with is learned on the server, at a rate of its own
     pytest.skip('its server has a learning rate of its own')
   made = fresh(name)
   # One round later: what somebody learned last may not have become a model yet.
@@ -226,7 +227,7 @@ def test_a_round_with_nobody_leaves_everything_as_it_was(name):
   assert_same_bits(without_keys(after), without_keys(before))
 
 
-IN_ORDER = ('velo pool', 'fedgkt', 'fedtgp', 'fedgh')  # their servers train on the uploads
+IN_ORDER = ('velo pool', 'fedgkt', 'fedtgp', 'fedgh', 'fedre')  # their servers train on the uploads
 
 
 @pytest.mark.parametrize('name', cases([name for name in TABLE if name not in (*VARIANTS, *IN_ORDER)], fast=FAMILIES))

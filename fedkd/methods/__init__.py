@@ -19,6 +19,7 @@ from fedkd.methods.fedmrl import fedmrl
 from fedkd.methods.fedper import fedper
 from fedkd.methods.fedproto import fedproto
 from fedkd.methods.fedprox import fedprox
+from fedkd.methods.fedre import fedre
 from fedkd.methods.fedrep import fedrep
 from fedkd.methods.fedrolex import fedrolex
 from fedkd.methods.fedtgp import fedtgp
@@ -56,6 +57,7 @@ __all__ = [
   'fedper',
   'fedproto',
   'fedprox',
+  'fedre',
   'fedrep',
   'fedrolex',
   'fedtgp',
