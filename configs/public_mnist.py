@@ -55,6 +55,7 @@ def method(name):
     'selective_fd': {'steps': None, 'subset': 500, 'digest_steps': 50, 'digest_batch': 50},
     'feddf': {'server_steps': 300, 'server_batch': 64},
     'fedavg': {'steps': None, 'per_group': True},
+    'fedkt': {'epochs': 75, 'student_epochs': 75, 'final_epochs': 5},  # in its single update those of 15 rounds
   }
   return base.method(name, **{**TURN, **special.get(name, {})})
 

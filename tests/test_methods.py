@@ -70,6 +70,7 @@ TABLE = {
   'fedrolex': ({**LOCAL, 'epochs': None}, ((LARGE, 2), (HALF, 3))),
   'federated_dropout': ({**LOCAL, 'epochs': None}, ((LARGE, 2), (HALF, 3))),
   'fedre': (LOCAL, ALIKE),
+  'fedkt': ({'tx': TX, 'teachers': 2, 'epochs': 20, 'student_epochs': 20, 'final_epochs': 2, 'batch': 8}, TWO),
   'fedgkt': (
     {
       **LOCAL,
@@ -94,6 +95,10 @@ every_paper = pytest.mark.parametrize('name', cases([name for name in TABLE if n
 
 def test_the_table_is_complete():
   assert set(methods.__all__) == {name.split()[0] for name in TABLE}
+
+
+# They learn from their clients in round 0 alone, and later rounds are the server's.
+ONCE = ('fedkt',)
 
 
 def method_of(name):
@@ -155,6 +160,8 @@ def test_beats_chance_by_the_margin(name):
 
 @every_method
 def test_the_loss_falls(name):
+  if name in ONCE:
+    pytest.skip('its clients learn once')
   for info in trained(name)[1].info:
     loss = np.asarray(info['loss'])[np.asarray(info['examples']).any(1)]  # [rounds, m]; FedMD begins with a report
     assert loss[-5:].mean() < 0.7 * loss[:3].mean()
@@ -169,10 +176,10 @@ def test_everything_stays_finite(name):
   for info in report.info:
     learned_from = np.asarray(info['examples']) > 0  # a mean over no examples is undefined
     assert finite((np.asarray(info['loss'])[learned_from], info['examples']))
-    assert learned_from[1:].all()
-    for name, values in info.items():  # NaN: undefined for this update
-      assert np.isfinite(values[-1]).any(), name
-      assert not np.isinf(values).any(), name
+    assert learned_from[1:].all() or name in ONCE
+    for metric, values in info.items():  # NaN: undefined for this update
+      assert np.isfinite(values[0 if name in ONCE else -1]).any(), metric
+      assert not np.isinf(values).any(), metric
   assert report.server['finite'].all()  # uploads and downloads
 
 
@@ -214,11 +221,15 @@ def test_idle_clients_do_not_change(name):
   state, report = made.run(1, before, BUSY, length=ROUNDS)
   for g, idle in enumerate([[0, *range(2, len(made.groups[0].ids))], [1]][: len(made.groups)]):
     assert_same_bits(without_keys(row(state.client[g], idle)), without_keys(row(before.client[g], idle)))
-    np.testing.assert_array_equal(report.info[g]['examples'][0] > 0, np.asarray(made.plan.participants[g][BUSY]) >= 0)
+    if name not in ONCE:
+      learned_from = report.info[g]['examples'][0] > 0
+      np.testing.assert_array_equal(learned_from, np.asarray(made.plan.participants[g][BUSY]) >= 0)
 
 
 @every_method
 def test_a_round_with_nobody_leaves_everything_as_it_was(name):
+  if name in ONCE:
+    pytest.skip('its server goes on alone')
   if name == 'velo pool':  # its server trains on what it has kept, in every so many rounds
     pytest.skip('its server trains by the number of the round')
   made = slotted(name, [], [])
@@ -289,5 +300,5 @@ def test_one_turn_with_batch_norm_dropout_and_a_stale_inbox(name):
   for old, new in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
     assert (np.asarray(old) != np.asarray(new)).any()
   examples = np.asarray(report.info[0]['examples'])
-  assert (examples[2:] > 0).all()  # after both have downloaded something that was uploaded
-  assert (examples[:2] > 0).all() == (name != 'fedmd')
+  assert (examples[2:] > 0).all() or name in ONCE  # after both have downloaded something that was uploaded
+  assert (examples[:2] > 0).all() == (name not in ('fedmd', *ONCE))

@@ -117,6 +117,7 @@ def _every_method():
     'felo': (methods.felo(SGD, epochs=1, initial=1, feature_align='group'), mixed, {}),
     'velo': (methods.velo(SGD, epochs=1, initial=1, feature_align='group', cvae_epochs=1, limits=(8, 8)), mixed, {}),
     'fedre': (methods.fedre(SGD, batch=8, head='own'), alike, {}),
+    'fedkt': (methods.fedkt(SGD, teachers=2, epochs=2, student_epochs=1, final_epochs=1, batch=8), mixed, public),
     'fedgkt': (methods.fedgkt(SGD, batch=8, server_blocks=(1,), server_width=0.1, server_epochs=1), gkt, {}),
     'heterofl': (methods.heterofl(SGD, epochs=1, batch=8), cut, {}),
     'fedrolex': (methods.fedrolex(SGD, epochs=1, batch=8), cut, {}),

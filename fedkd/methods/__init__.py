@@ -14,6 +14,7 @@ from fedkd.methods.fedgkt import fedgkt
 from fedkd.methods.fedh2l import fedh2l
 from fedkd.methods.fedhe import fedhe
 from fedkd.methods.fedkd import fedkd
+from fedkd.methods.fedkt import fedkt
 from fedkd.methods.fedmd import fedmd
 from fedkd.methods.fedmrl import fedmrl
 from fedkd.methods.fedper import fedper
@@ -52,6 +53,7 @@ __all__ = [
   'fedh2l',
   'fedhe',
   'fedkd',
+  'fedkt',
   'fedmd',
   'fedmrl',
   'fedper',

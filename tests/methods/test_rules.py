@@ -25,6 +25,7 @@ WITHOUT = {
   'private': 'nothing is sent',
   'public': 'nothing is sent',
   'fedgh': 'a head is trained on the uploads',
+  'fedkt': 'clients vote',
   'fedre': 'a head is trained on the uploads',
   'fedtgp': 'prototypes are trained on the uploads',
   'fedgkt': 'a network is trained on the uploads',

@@ -103,6 +103,7 @@ MEETING += ('fedgen', 'heterofl', 'fml', 'fedkd', 'fedmrl', 'felo', 'velo', 'fd'
 MEETING += ('fedrolex', 'federated_dropout', 'rhfl', 'fccl', 'selective_fd', 'fedh2l')
 NEVER = {
   'public': 'the first phase of FedMD, no method of its own',
+  'fedkt': 'it uploads once, so that client updates cannot be compared',
   'fedgkt': 'its clients are halves of one network, which no other method here trains',
 }
 OF_ONE_ARCHITECTURE = ('fedavg', 'fedprox', 'scaffold', 'moon', 'ditto', 'fedper', 'fedrep', 'fedbabu')
