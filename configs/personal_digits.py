@@ -38,12 +38,6 @@ once more, so that their steps are up to eleven times as long. At 0.05 that brea
 | 0.05 | 1 | 1 | 59.39 |
 | 0.01 | 10 | 10 | 59.24 |
 
-Seed 0 with zoo=homo (a LeNet for all, same CPU and test images; few clients have all classes, so heads of one's own
-cost accuracy here): private 60.67, fedavg 93.60, scaffold 94.20, moon 93.50, fedbabu 92.20 (before any fine-tuning),
-ditto 90.98, fedrep 69.94, fedper 69.43, lg_fedavg 61.15, fedre 53.99. With zoo=hetero fedre 55.71, beside private 57.67
-and fedgh 58.62. With zoo=nested (an MLP and one of half its widths): private 53.96, heterofl 84.80, fedrolex 88.20,
-federated_dropout 87.80; the last two predict with the server's whole network, HeteroFL's clients with their own sizes.
-
 With zoo=homo at 0.01: fedavg 78.30 %, fedgen 94.40 %.
 
 With zoo=homo, seeds 0 to 2, mean accuracy on all 1 000 test images (2-core CPU):

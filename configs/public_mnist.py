@@ -4,8 +4,8 @@
 
 Ten clients of equal size whose label shares are from a Dirichlet distribution (0.1), each with test rows of its own of
 the same shares: `accuracy` is over the test rows of all, `accuracy_local` over the client's own. A third of the
-training images is public. `method`: dsfl, scarlet, ktpfl, rhfl, fccl, selective_fd, fedmd, fedkt, or private, which trains
-alone for as many passes over what is not public; feddf and fedavg, whose clients also train on what they share. `zoo`:
+training images is public. `method`: dsfl, scarlet, ktpfl, rhfl, fccl, selective_fd, fedmd, fedkt, or private, which
+trains alone for as many passes over what is not public; feddf and fedavg, whose clients also train on what they share. `zoo`:
 homo, LeNet for all; hetero, LeNet and an MLP alternately. `small`: 15 000 images, 15 rounds of five passes. `smoke`: 4
 000 images, MLPs, four rounds.
 
