@@ -5,9 +5,9 @@
 Ten clients of equal size whose label shares are from a Dirichlet distribution (0.1), each with test rows of its own of
 the same shares: `accuracy` is over the test rows of all, `accuracy_local` over the client's own. A third of the
 training images is public. `method`: dsfl, scarlet, ktpfl, rhfl, fccl, selective_fd, fedmd, fedkt, or private, which
-trains alone for as many passes over what is not public; feddf and fedavg, whose clients also train on what they share. `zoo`:
-homo, LeNet for all; hetero, LeNet and an MLP alternately. `small`: 15 000 images, 15 rounds of five passes. `smoke`: 4
-000 images, MLPs, four rounds.
+trains alone for as many passes over what is not public; feddf and fedavg, whose clients also train on what they share.
+`zoo`: homo, LeNet for all; hetero, LeNet and an MLP alternately. `small`: 15 000 images, 15 rounds of five passes.
+`smoke`: 4 000 images, MLPs, four rounds.
 
 Measured with `smoke`, 15 rounds (--config.rounds=15 --config.seeds=0,1,2; 2-core CPU): means over clients on the 1 000
 test images of all, on their own 100, and differences paired with private. DS-FL and SCARLET are evaluated with the
