@@ -40,6 +40,7 @@ TABLE = {
   'fedproto': ({**LOCAL, 'epochs': None}, ALIKE),
   'lg_fedavg': ({**LOCAL, 'epochs': None}, ALIKE),
   'fml': ({**LOCAL, 'epochs': None, 'common': HALF}, TWO),
+  'fedapen': ({**LOCAL, 'epochs': None, 'common': HALF}, TWO),
   'fedmrl': ({**LOCAL, 'epochs': None, 'common': HALF}, TWO),
   'fedkd': ({**LOCAL, 'epochs': None, 'common': HALF, 'rounds': ROUNDS}, TWO),
   'fedtgp': ({**LOCAL, 'epochs': None, 'weight': 1.0, 'server_epochs': 5}, ALIKE),

@@ -90,6 +90,7 @@ def _every_method():
     'fedproto': (methods.fedproto(SGD, epochs=1, batch=8), alike, {}),
     'lg_fedavg': (methods.lg_fedavg(SGD, batch=8), alike, {}),
     'fml': (methods.fml(SGD, NARROW, epochs=1, batch=8), mixed, {}),
+    'fedapen': (methods.fedapen(SGD, NARROW, epochs=1, batch=8), mixed, {}),
     'fedmrl': (methods.fedmrl(SGD, NARROW, epochs=1, batch=8), mixed, {}),
     'fedkd': (methods.fedkd(SGD, NARROW, epochs=1, batch=8), mixed, {}),
     'fedtgp': (methods.fedtgp(SGD, batch=8, server_epochs=1), alike, {}),

@@ -4,6 +4,7 @@ from fedkd.methods.ditto import ditto
 from fedkd.methods.dsfl import dsfl
 from fedkd.methods.fccl import fccl
 from fedkd.methods.fd import fd
+from fedkd.methods.fedapen import fedapen
 from fedkd.methods.fedavg import fedavg
 from fedkd.methods.fedbabu import fedbabu
 from fedkd.methods.feddf import feddf
@@ -43,6 +44,7 @@ __all__ = [
   'dsfl',
   'fccl',
   'fd',
+  'fedapen',
   'fedavg',
   'fedbabu',
   'feddf',

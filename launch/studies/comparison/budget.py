@@ -76,7 +76,7 @@ def _fields(suite, name, method, size) -> dict:
   updates = {'steps': size.steps, 'batch': size.batch}
   if method == 'fedh2l':
     return {'batch': size.batch, 'interval': size.steps}
-  known = base.method(method, **({'common': COMMON[suite]} if method in ('fml', 'fedkd', 'fedmrl') else {}))
+  known = base.method(method, **({'common': COMMON[suite]} if method in ('fml', 'fedapen', 'fedkd', 'fedmrl') else {}))
   if 'epochs' in known:
     updates['epochs'] = None
   if method in ON_PUBLIC:

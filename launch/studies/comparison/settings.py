@@ -100,6 +100,7 @@ def rounds(setting, size) -> int:
 # Servers that combine what several clients send in one round, and remember nothing that would take its place.
 MEETING = ('fedavg', 'fedprox', 'scaffold', 'moon', 'ditto', 'fedper', 'fedrep', 'fedbabu', 'lg_fedavg', 'feddf')
 MEETING += ('fedgen', 'heterofl', 'fml', 'fedkd', 'fedmrl', 'felo', 'velo', 'fd', 'fedmd', 'dsfl', 'scarlet', 'ktpfl')
+MEETING += ('fedapen',)
 MEETING += ('fedrolex', 'federated_dropout', 'rhfl', 'fccl', 'selective_fd', 'fedh2l')
 NEVER = {
   'public': 'the first phase of FedMD, no method of its own',

@@ -50,7 +50,7 @@ def test_every_run_of_a_setting_can_be_built(name):
 @pytest.mark.slow
 @pytest.mark.skipif('cifar10' not in [e.name for e in catalogue.entries() if e.there], reason='needs CIFAR-10')
 def test_the_common_model_of_photos_fits_beside_the_clients():
-  for method in ('fml', 'fedkd', 'fedmrl'):
+  for method in ('fml', 'fedapen', 'fedkd', 'fedmrl'):
     choice = budget.grid(method)[0]
     assembly.build(budget.config_of('photos', 'smoke', 'architectures', method, choice, (0,)), dry=True)
 
