@@ -70,6 +70,7 @@ TABLE = {
   'heterofl': ({**LOCAL, 'epochs': None}, ((LARGE, 2), (HALF, 3))),
   'fedrolex': ({**LOCAL, 'epochs': None}, ((LARGE, 2), (HALF, 3))),
   'federated_dropout': ({**LOCAL, 'epochs': None}, ((LARGE, 2), (HALF, 3))),
+  'fiarse': ({**LOCAL, 'capacities': (1.0, 0.5)}, ONE),
   'fedre': (LOCAL, ALIKE),
   'fedkt': ({'tx': TX, 'teachers': 2, 'epochs': 20, 'student_epochs': 20, 'final_epochs': 2, 'batch': 8}, TWO),
   'fedgkt': (

@@ -117,6 +117,7 @@ def _every_method():
     'fedh2l': (methods.fedh2l(SGD, batch=4), mixed, shared),
     'felo': (methods.felo(SGD, epochs=1, initial=1, feature_align='group'), mixed, {}),
     'velo': (methods.velo(SGD, epochs=1, initial=1, feature_align='group', cvae_epochs=1, limits=(8, 8)), mixed, {}),
+    'fiarse': (methods.fiarse(SGD, (1.0, 0.5), **turn), one, {}),
     'fedre': (methods.fedre(SGD, batch=8, head='own'), alike, {}),
     'fedkt': (methods.fedkt(SGD, teachers=2, epochs=2, student_epochs=1, final_epochs=1, batch=8), mixed, public),
     'fedgkt': (methods.fedgkt(SGD, batch=8, server_blocks=(1,), server_width=0.1, server_epochs=1), gkt, {}),

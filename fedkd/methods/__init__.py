@@ -26,6 +26,7 @@ from fedkd.methods.fedrep import fedrep
 from fedkd.methods.fedrolex import fedrolex
 from fedkd.methods.fedtgp import fedtgp
 from fedkd.methods.felo import felo
+from fedkd.methods.fiarse import fiarse
 from fedkd.methods.fml import fml
 from fedkd.methods.heterofl import heterofl
 from fedkd.methods.ktpfl import ktpfl
@@ -66,6 +67,7 @@ __all__ = [
   'fedrolex',
   'fedtgp',
   'felo',
+  'fiarse',
   'fml',
   'heterofl',
   'ktpfl',

@@ -15,7 +15,7 @@ LINES = ('-', '--', '-.', ':', (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)))
 # Methods that learn from one another in a similar way share a colour in several shades; their lines and markers differ.
 FAMILIES = (
   ('fedhe', 'fd', 'selectivefd', 'fedgkt'),
-  ('fedmd', 'dsfl', 'feddf', 'scarlet', 'fedkt'),
+  ('fedmd', 'dsfl', 'feddf', 'scarlet', 'fedkt', 'fiarse'),
   ('fedproto', 'fedtgp', 'fedmrl', 'fedkd'),
   ('fedavg', 'fedprox', 'heterofl', 'lgfedavg', 'scaffold', 'moon'),
   ('fedh2l', 'fml', 'fedapen', 'rhfl', 'fccl'),

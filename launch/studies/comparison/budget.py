@@ -22,6 +22,7 @@ WEIGHTS = {
   'fedproto': ('weight', (0.1, 1.0)),
   'fedtgp': ('weight', (0.1, 10.0)),
   'felo': ('alpha', (0.1, 0.5)),
+  'fiarse': ('surrogate', (False, True)),
   'fml': ('alpha', (0.5, 0.9)),
   'heterofl': ('masked', (False, True)),
   'ditto': ('weight', (0.1, 1.0)),
