@@ -41,8 +41,8 @@ def fiarse(
     epochs: passes over the client's data per client update; or
     steps: mini-batches.
     batch: examples per mini-batch.
-    surrogate: whether the gradient passes through the mask, as in the paper: d mask / d |x| = 2 b / (|x| + b)^2 above the
-      threshold b; else the mask is a constant.
+    surrogate: whether the gradient passes through the mask, as in the paper: d mask / d |x| = 2 b / (|x| + b)^2 above
+      the threshold b; else the mask is a constant.
     server_rate: of the mean change.
     rule: aggregation rule of every weight by itself, over the changes of the clients that hold it.
 
