@@ -68,7 +68,7 @@ def method(name, zoo):
     'fedavg': {'keep_optimizer': True, 'per_group': zoo != 'homo'},
     'fedgh': {'batch': 32, 'server_epochs': 1, 'server_batch': 1},  # the paper's
     'fedgen': {'share': 'all' if zoo == 'homo' else 'head'},
-    **{name: {'common': COMMON} for name in ('fml', 'fedkd', 'fedmrl')},
+    **{name: {'common': COMMON} for name in ('fml', 'fedapen', 'fedkd', 'fedmrl')},
   }
   return base.method(name, **special.get(name, {}))
 

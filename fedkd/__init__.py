@@ -25,6 +25,7 @@ if TYPE_CHECKING:
   from fedkd.report import report
   from fedkd.round import Report
   from fedkd.simulation import Simulation, SimulationState, simulation
+  from fedkd.sweep.study import sweep
   from fedkd.training import train
   from fedkd.types import Client, Data, Download, Group, Masked, Method, Server
 
@@ -60,6 +61,7 @@ __all__ = [
   'schedules',
   'servers',
   'simulation',
+  'sweep',
   'train',
 ]
 
@@ -73,6 +75,7 @@ _WHERE = {
   'report': ('report',),
   'round': ('Report',),
   'simulation': ('Simulation', 'SimulationState', 'simulation'),
+  'sweep': ('sweep',),
   'training': ('train',),
   'types': ('Client', 'Data', 'Download', 'Group', 'Masked', 'Method', 'Server'),
 }

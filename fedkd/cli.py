@@ -15,6 +15,7 @@ HOME = PACKAGE / 'shipped' if (PACKAGE / 'shipped').is_dir() else PACKAGE.parent
 HELP = """fedkd: federated learning by knowledge distillation across clients whose models differ
 
   fedkd run NAME[:STRING] --workdir=DIR    run an experiment, or continue it
+  fedkd sweep NAME[:STRING] --grid=...     many runs of one config, ranked by validation, the best of them tested
   fedkd compare RUN RUN ...                a table and figures of finished runs
   fedkd report RUN RUN ... --out=FILE      one page of finished runs, for a browser or an appendix
   fedkd watch DIR                          a live view of the runs below a folder
@@ -45,6 +46,28 @@ A run that was interrupted continues when it is started again with the same argu
 
 Configs (`fedkd run NAME --help` prints the description of one, and its fields with their ranges):
 
+"""
+SWEEP = """fedkd sweep NAME[:STRING] --grid='FIELD=VALUES;...' --out=DIR [--seeds=0:3] [--config.FIELD=VALUE ...]
+
+Runs a config at every point of a grid, ranks the points by validation accuracy, and tests the best with seeds of its
+own. Every seed of a point is a run directory below DIR. A sweep that was interrupted, or is asked for more points or
+seeds, goes on from what is there.
+
+  fedkd sweep quickstart:smoke --grid='optimizer.learning_rate=log:1e-3:1e-1:3' --seeds=0:2 --out=runs/rates
+  fedkd sweep quickstart --grid='optimizer.learning_rate=log:1e-4:1e-2' --search=tpe --points=20 --out=runs/tpe
+
+  --grid=...           values (method.alpha=0.1,0.3,1), or an interval (log:LOW:HIGH or linear:LOW:HIGH, of which a
+                       grid takes three values, or COUNT with :COUNT behind it)
+  --out=DIR            the directory of the sweep
+  --seeds=0:3          seeds of every point, FIRST:END or a list
+  --test_seeds=3:6     those of the best point's test, by default as many, after the last of --seeds; none: no test
+  --search=NAME        grid; or, with Optuna, random, tpe, halving
+  --points=N           how many points, of random, tpe and halving
+  --jobs=N             runs at once; by default one a core, on an accelerator one
+  --launcher=NAME      local; here, in this process; slurm, array jobs through submitit; debug, the same on this machine
+  --notraced           compile every point by itself; else points that differ in numbers share a program where they can
+  --slurm=NAME=VALUE,...  parameters of submitit, such as timeout_min=60,slurm_partition=gpu
+  --config.FIELD=VALUE any field of the config, at all points
 """
 COMPARE = """fedkd compare RUN RUN ... [--reference=RUN] [--out=DIR] [--results=ID/PROFILE]
 
@@ -152,7 +175,7 @@ def main(words=None):
   """Starts a command; `words` are those of the command line, without the program's name."""
   words = sys.argv[1:] if words is None else list(words)
   _make_importable()
-  commands = {'run': run, 'compare': compare, 'report': report, 'watch': watch, 'reproduce': reproduce}
+  commands = {'run': run, 'sweep': sweep, 'compare': compare, 'report': report, 'watch': watch, 'reproduce': reproduce}
   commands |= {'benchmark': benchmark, 'export': export, 'predict': predict, 'data': data, 'bench': bench}
   if not words or _asks_for_help(words[0]):
     print(HELP, end='')
@@ -190,6 +213,29 @@ def run(words):
     words = [f'--config={path}{colon}{string}', *words[1:]]
   module = importlib.import_module('launch.main')
   _start(module, words, module.parse)
+
+
+def sweep(words):
+  """`fedkd sweep`."""
+  if not words or any(map(_asks_for_help, words)):
+    print(SWEEP, end='')
+    return
+  words = [_with_path(word) for word in words]
+  if not words[0].startswith('-'):
+    words = [_with_path(f'--config={words[0]}'), *words[1:]]
+  module = importlib.import_module('launch.sweep')
+  _start(module, words, module.parse)
+
+
+def _with_path(word) -> str:
+  """`--config=NAME:STRING` with the path of that shipped config."""
+  if not word.startswith('--config='):
+    return word
+  name, colon, string = word.removeprefix('--config=').partition(':')
+  path = configs().get(name) or pathlib.Path(name)
+  if not path.is_file():
+    _refuse(f'config {name!r} is unknown; choose one of {", ".join(configs())}, or give the path of a file')
+  return f'--config={path}{colon}{string}'
 
 
 def compare(words):

@@ -25,7 +25,7 @@ class History(NamedTuple):
     rows: an evaluation each: 'run', 'round', 'seeds', and metrics as lists over seeds, those of clients as lists of
       lists; names as in the `metrics.jsonl` of a run.
     clients: per run, what is known of its clients: lists of 'architecture', 'examples' and 'domain', where there are
-      domains, in their order; and 'data', a checksum of their examples.
+      domains, in their order; 'data', a checksum of their examples; and 'id', by which a tracker knows the run.
     states: per run, the last state.
     totals: per run, what the ledger has counted so far.
   """
@@ -40,7 +40,7 @@ class History(NamedTuple):
     from fedkd.analysis import tidy
 
     of = lambda run: [row for row in self.rows if row['run'] == run]
-    apart = lambda known: {name: known[name] for name in known if name != 'data'}
+    apart = lambda known: {name: known[name] for name in known if name not in ('data', 'id')}
     return tidy.concatenated(
       tidy.tidy(of(run), apart(known), run=run, method=run, data=known.get('data'))
       for run, known in self.clients.items()

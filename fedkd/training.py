@@ -5,6 +5,8 @@ The only entry point that shows anything, and whose results have files.
 
 import contextlib
 import hashlib
+import pathlib
+import secrets
 import sys
 import time
 import warnings
@@ -41,6 +43,7 @@ def train(
   every: int = 10,
   progress: bool = True,
   history: History | None = None,
+  tracker: Any = None,
 ) -> tuple[Any, History]:
   """Trains a simulation, and evaluates it every few rounds.
 
@@ -58,23 +61,31 @@ def train(
     every: rounds between evaluations; the state before the first round and that after the last are evaluated too.
     progress: show a progress bar, in a terminal or a notebook.
     history: of the training that goes on, to which evaluations are added.
+    tracker: who is told of every evaluation: 'tensorboard', 'wandb', 'mlflow', 'trackio', or run -> `Tracker`
+      (`experiment.trackers`); what is kept in files is in the folder tracked/NAME-ID. None: nobody.
 
   Returns:
     (state, history): the state after the last round, with a leading axis of seeds where there are several keys; or
     states by name.
 
   Raises:
-    ValueError: for a wrong argument, before anything is compiled.
+    ValueError: for a wrong argument, before anything is compiled; a tracker that is not installed or not logged in.
     TrainingError: that names the first client whose loss is not finite; its `state` and `history` are those before.
   """
   several = isinstance(simulation, Mapping)
   simulations = dict(simulation) if isinstance(simulation, Mapping) else {NAME: simulation}
   _check(simulations, rounds, every, test)
+  if tracker is not None:
+    from fedkd.experiment import trackers
+
+    trackers.check(tracker)
   history = history or History()
   for name, one in simulations.items():
     begun = key.get(name) if isinstance(key, Mapping) else key
     run, state, history = _begun(name, one, begun, test, history)
-    history, is_complete = _trained(run, state, rounds, every, progress, history)
+    with _tracked(tracker, run, history, rounds, every) as (history, tell):
+      history, is_complete = _trained(run, state, rounds, every, progress, history, tell.log)
+      tell.finish(_summary(history, name) if is_complete else None, ())
     if not is_complete:
       break
   return (dict(history.states) if several else history.states[NAME]), history
@@ -140,7 +151,33 @@ def _fresh(name, simulation, key, test, history) -> tuple[_Run, SimulationState,
   return run, state, _noted(history, run, state, running.start(seeds or 1))
 
 
-def _trained(run, state, rounds, every, progress, history) -> tuple[History, bool]:
+@contextlib.contextmanager
+def _tracked(tracker, run, history, rounds, every) -> Iterator:
+  """(history, `Tracker`) of one simulation; a history that is continued has the id by which its tracker knows it."""
+  from fedkd.experiment import trackers
+
+  if tracker is None:
+    yield history, trackers.SILENT
+    return
+  id = history.clients[run.name].get('id') or secrets.token_hex(8)
+  history = history._replace(clients=history.clients | {run.name: {**history.clients[run.name], 'id': id}})
+  folder = pathlib.Path('tracked') / f'{run.name}-{id}'
+  folder.mkdir(parents=True, exist_ok=True)
+  rows = [row for row in history.rows if row['run'] == run.name]
+  config = {'name': run.name, 'rounds': rows[-1]['round'] + rounds, 'every': every, 'seeds': run.seeds or 1}
+  told = trackers.Run(
+    run.name, id, config, folder, rows[-1]['round'], range(len(history.clients[run.name]['examples']))
+  )
+  with trackers.tracking(tracker, told, [(row, row['round']) for row in rows]) as tell:
+    yield history, tell
+
+
+def _summary(history, name) -> dict:
+  last = [row for row in history.rows if row['run'] == name][-1]
+  return {**last, 'rounds': last['round']}
+
+
+def _trained(run, state, rounds, every, progress, history, log) -> tuple[History, bool]:
   """The history with the evaluations of so many more rounds; and whether it has all of them."""
   end = round_of(state) + rounds
   try:
@@ -149,6 +186,7 @@ def _trained(run, state, rounds, every, progress, history) -> tuple[History, boo
         count = min(every - at % every, end - at)
         state, history = _advanced(run, state, history, at, count)
         show(count, history.rows[-1])
+        log(history.rows[-1], round_of(state))
   except KeyboardInterrupt:
     last = round_of(history.states[run.name])
     warnings.warn(f'{run.name} was interrupted, and is returned as of round {last}', stacklevel=3)

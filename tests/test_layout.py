@@ -17,7 +17,7 @@ ROOMS = (
   'errors', 'checks', 'types', 'rows', 'losses', 'schedules', 'optimizers', 'examples', 'parts', 'sharding', 'models',
   'inference', 'aggregate', 'plan', 'totals', 'ledger', 'codecs', 'local', 'distillation', 'round', 'servers',
   'methods', 'summary', 'federation', 'simulation', 'files', 'data', 'config', 'analysis', 'experiment',
-  'report', 'watch', 'history', 'training', 'cli', '__main__',
+  'sweep', 'report', 'watch', 'history', 'training', 'cli', '__main__',
 )  # fmt: skip
 ABOVE = (
   'config',
@@ -25,6 +25,7 @@ ABOVE = (
   'data',
   'analysis',
   'experiment',
+  'sweep',
   'report',
   'watch',
   'history',

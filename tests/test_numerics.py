@@ -45,7 +45,7 @@ def of(name, tx, batch, classes, **more):
     'velo': {'epochs': None, 'initial': 1, 'cvae_epochs': 1, 'limits': (8, 8), **training},
     'fedgkt': {'epochs': None, 'server_blocks': (1,), 'server_width': 0.1, 'server_epochs': 1, **training},
     **{name: {'epochs': None, **training} for name in ('heterofl', 'fedgh', 'fedproto', 'fedtgp', 'lg_fedavg')},
-    **{name: {'common': common, 'epochs': None, **training} for name in ('fedkd', 'fedmrl', 'fml')},
+    **{name: {'common': common, 'epochs': None, **training} for name in ('fedapen', 'fedkd', 'fedmrl', 'fml')},
   }
   return getattr(methods, name)(tx, **{**own.get(name, training), **more})
 

@@ -11,6 +11,7 @@ import pytest
 import fedkd
 from fedkd.analysis import tidy
 from fedkd.errors import ConfigError, DivergedError
+from fedkd.experiment.trackers import Tracker
 from helpers import CLASSES, assert_close, assert_same_bits, pool
 
 KEY = jax.random.key(0)
@@ -181,3 +182,28 @@ def test_logits_are_those_of_every_clients_model(simulation, trained):
   np.testing.assert_allclose(simulation.accuracy(trained[0], X, Y), is_right, atol=1e-6)
   with pytest.raises(ValueError, match=r'^x has shape \[120, 36\]; give examples \[T, 6, 6, 1\]'):
     simulation.logits(trained[0], X.reshape(120, 36))
+
+
+def test_a_tracker_is_told_of_every_evaluation_once_by_one_id(simulation, tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  told, runs, ended = [], [], []
+
+  def tracker(run):
+    runs.append(run)
+    log = lambda row, step: told.append((step, row['round'], row['turns']))
+    return Tracker(
+      log, lambda summary, figures: ended.append(summary and summary['rounds']), max([-1, *(t[0] for t in told)])
+    )
+
+  state, history = fedkd.train(simulation, KEY, rounds=4, every=2, tracker=tracker)
+  _, history = fedkd.train(simulation, state, rounds=2, every=2, history=history, tracker=tracker)
+  assert told == [(row['round'], row['round'], row['turns']) for row in history.rows]
+  assert [step for step, *_ in told] == [0, 2, 4, 6]
+  assert ended == [4, 6]
+  assert len({run.id for run in runs}) == 1
+  assert 'id' not in history.frame()
+
+
+def test_an_unknown_tracker_is_refused(simulation):
+  with pytest.raises(ConfigError, match="tracker='wandbb' is unknown; choose one of tensorboard, wandb"):
+    fedkd.train(simulation, KEY, rounds=2, tracker='wandbb')

@@ -84,7 +84,15 @@ TASKS = (
     'A config becomes a run directory. [All fields](config_fields.md) are on one page; '
     '[configs and runs](../running/configs.md) explains them; '
     '[reports](../guides/reports.md) shows what becomes of finished runs.',
-    ('fedkd.config', 'fedkd.experiment', 'fedkd.report', 'fedkd.data.sources', 'fedkd.data.catalogue'),
+    (
+      'fedkd.config',
+      'fedkd.experiment',
+      'fedkd.experiment.trackers',
+      'fedkd.sweep.study',
+      'fedkd.report',
+      'fedkd.data.sources',
+      'fedkd.data.catalogue',
+    ),
   ),
 )
 INTRODUCTION = (

@@ -9,9 +9,20 @@ import fedkd
 from fedkd import methods, models
 from fedkd.federation import Federation
 
-PUBLIC = {'public', 'fedmd', 'dsfl', 'feddf', 'ktpfl', 'rhfl', 'fccl', 'selective_fd', 'scarlet'}
+PUBLIC = {'public', 'fedmd', 'dsfl', 'feddf', 'ktpfl', 'rhfl', 'fccl', 'selective_fd', 'scarlet', 'fedkt'}
 SHARED = {'fedh2l'}
-ONE = ('fedavg', 'fedprox', 'scaffold', 'moon', 'ditto', 'fedper', 'fedrep', 'fedbabu', 'fedgen')  # architecture
+ONE = (
+  'fedavg',
+  'fedprox',
+  'scaffold',
+  'moon',
+  'ditto',
+  'fedper',
+  'fedrep',
+  'fedbabu',
+  'fedgen',
+  'fiarse',
+)  # architecture
 NET, OTHER, COMMON = models.MLP((32,)), models.MLP((64, 32)), models.MLP((16,))
 MODELS = {
   **dict.fromkeys(ONE, ([NET], 'All train `MLP((32,))`.')),

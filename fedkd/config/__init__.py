@@ -27,6 +27,7 @@ from fedkd.config.lookup import fields, resolve
 from fedkd.config.migrate import migrate
 from fedkd.config.stored import check_stored
 from fedkd.config.strings import finish, number, parse
+from fedkd.config.trackers import TRACKERS, check_tracker
 from fedkd.config.trees import flatten, freeze, to_json
 from fedkd.errors import ConfigError
 
@@ -34,12 +35,14 @@ __all__ = [
   'KINDS',
   'RUN_FIELDS',
   'SHARES',
+  'TRACKERS',
   'ConfigDict',
   'ConfigError',
   'build',
   'check',
   'check_known',
   'check_stored',
+  'check_tracker',
   'codec_down',
   'codec_up',
   'default',

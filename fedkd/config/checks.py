@@ -11,13 +11,14 @@ from fedkd.config.choices import BLOCKS, KINDS, block, factory
 from fedkd.config.defaults import RANGES, default
 from fedkd.config.migrate import migrate
 from fedkd.config.stored import check_stored
+from fedkd.config.trackers import check_tracker
 from fedkd.config.trees import at, flatten, put, to_json
 from fedkd.errors import ConfigError, check_known
 
 # These may change when a run is continued; they affect speed, not results.
 RUN_FIELDS = (
   *('data.dir', 'data.limit', 'data.partition_out'),
-  *('lowering', 'devices', 'chunk', 'seed_axis', 'eval_batch', 'checkpoint_every'),
+  *('lowering', 'devices', 'chunk', 'seed_axis', 'eval_batch', 'checkpoint_every', 'tracker'),
 )
 AS_ONE = {'data.normalise': ('auto', 'mean_image')}  # on images; on other data only the first ever runs
 BESIDE_A_STORE = (('devices', 1), ('before', ()), ('init_from', ''), ('initial', 'equal'))  # what client_store wants
@@ -41,6 +42,7 @@ def check(config: ConfigDict) -> None:
   _check_seeds(config)
   _check_before(config)
   _check_client_store(config)
+  check_tracker(config.tracker)
 
 
 def _check_fields(values, known, what):

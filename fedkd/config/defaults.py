@@ -16,6 +16,8 @@ RANGES = {
   'early_stop.patience': Positive,
   'early_stop.min_delta': Share,
   'seeds': tuple[Seed, ...],
+  'model_seed': Seed | None,
+  'data.seed': Seed | None,
   'data.size': Annotated[int, Range(least=0, most=4096)],
   'data.clients': Annotated[int, Range(least=1, most=10**7)],
   'data.limit': Annotated[float, Range(above=0)],
@@ -67,7 +69,11 @@ def default() -> ConfigDict:
   # 'equal': clients of one architecture start from equal weights; 'own': each from its own, drawn by its number.
   config.initial = 'equal'
   config.init_from = ''  # RUN@PHASE: warm start from the models after phase PHASE of the neighbouring run RUN
+  # Fields of method, optimizer and schedule whose numbers compiled programs take as arguments, so that runs that differ
+  # in them alone share a program; the last bits of their results may differ from those of other runs.
+  config.traced = ()
   config.seeds = (0,)  # each with its own split, initial weights and batches
+  config.model_seed = config_dict.placeholder(int)  # of the initial weights of all seeds; None: each seed's own
 
   config.data = ConfigDict()
   # Or rotated_mnist_5k, rotated_mnist, a TFDS name, npz:FILE, table:FILE, folder:DIR, domains:DIR
@@ -87,6 +93,7 @@ def default() -> ConfigDict:
   config.data.rows = 0  # training images to use, a random choice; 0: all
   config.data.public = ''  # a second data set, public to all clients
   config.data.public_rows = 0  # images of the public set to use; 0: all
+  config.data.seed = config_dict.placeholder(int)  # of the split of all seeds; None: each seed's own
   # Who owns which rows: `fedkd.config.partition(NAME, ...)` with one of `fedkd.data.splits`, or its name alone.
   config.data.partition = function('iid')
   # The file, .json or .npz, to which a run writes who owns which rows, for data.partition=stored; '{seed}' in its name
@@ -108,6 +115,8 @@ def default() -> ConfigDict:
   config.eval_clients = 0  # fixed sample of clients to evaluate, 0: all
   config.eval_batch = 0  # images per forward pass of an evaluation; 0: 100 on a CPU, 500 elsewhere
   config.checkpoint_every = 0  # rounds between checkpoints; 0: about ten seconds, less often where saving is slow
+  # Who is told of the run while it trains: tensorboard, wandb, mlflow, trackio, or module:function.
+  config.tracker = function('tensorboard')
   config.lowering = 'auto'  # convolutions as XLA's own (native) or matrix products (matmul)
   config.devices = 1  # how many the clients are spread over; on a CPU as many as it has cores is worth a try
   config.client_store = ''  # a directory for clients' states; only those of participants are then in memory

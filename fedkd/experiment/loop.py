@@ -19,6 +19,7 @@ from fedkd.experiment import early_stopping, progress, scoring, warm_up
 from fedkd.experiment.build.assembly import Experiment
 from fedkd.experiment.hosts import hosts
 from fedkd.experiment.storage import checkpoint
+from fedkd.experiment.trackers import Tracker
 from fedkd.local import Learner
 
 SEGMENT_SECONDS = 10  # of work between two looks at the signals and the clock
@@ -35,7 +36,7 @@ class Loop(NamedTuple):
   workdir: pathlib.Path
   saved: Any
   display: progress.Display
-  writer: Any
+  tracker: Tracker
   stop: list
 
   @property
@@ -198,7 +199,7 @@ def _evaluate(loop, now) -> tuple:
   if loop.number == 0 and at == _due(loop, 0):
     _warn_of_initial_statistics(loop, at, now.totals)
   written = files.append(loop.workdir / 'metrics.jsonl', row, now.totals['metrics'])
-  progress.events(loop.writer, row, loop.start + at)
+  loop.tracker.log(row, loop.start + at)
   return now._replace(totals={**now.totals, 'metrics': written}), row
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from fedkd import inference, round
 from fedkd.experiment.phase import MOST_ROUNDS
-from fedkd.experiment.programs import Inputs, Task, clients_per_vmap, correct_of, program, rows_of
+from fedkd.experiment.programs import Inputs, Task, clients_per_vmap, correct_of, method_in, program, rows_of
 from fedkd.experiment.storage import checkpoint, client_store, key_data
 from fedkd.federation import Federation
 from fedkd.plan import Plan
@@ -82,14 +82,15 @@ class Programs(NamedTuple):
 
 def _programs(task, window) -> Programs:
   """`window`: rounds of one call of `work`."""
-  method, groups, evaluated, options = task.method, task.federation.groups, task.evaluated, task.options
+  groups, evaluated, options = task.federation.groups, task.evaluated, task.options
   width = clients_per_vmap(options, task.before)
-  step = round.step(method, groups, width)
 
   def clients(inputs):
+    method = method_in(task, inputs)
     return key_data.unwrapped(first_clients(inputs.key, method, inputs.federation(groups), inputs.variables))
 
   def server(inputs):
+    method = method_in(task, inputs)
     return key_data.unwrapped(first_server(inputs.key, method, inputs.federation(groups), inputs.variables))
 
   def with_new(inputs, state):
@@ -101,12 +102,14 @@ def _programs(task, window) -> Programs:
 
   def work(inputs, state):
     data, state = inputs.federation(groups).data(), with_new(inputs, state)
+    step = round.step(method_in(task, inputs), groups, width)
     rounds = inputs.key, inputs.start, inputs.count, window
     state, report = round.run(*rounds, step, state, data, inputs.participants, inputs.start)
     return key_data.unwrapped(state), report
 
   def ready(inputs, state):
     groups_evaluated = np.unique(inference.evaluated_in(groups, evaluated)).tolist()
+    method = method_in(task, inputs)
     return calibrated(method, inputs.federation(groups), with_new(inputs, state), groups_evaluated)
 
   every = [np.arange(len(rows)) for rows in inference.evaluated_rows(groups, evaluated)]
@@ -209,7 +212,7 @@ class OffloadedPhase(NamedTuple):
     return self.programs.work.lower(self.windows.empty(), self.state)
 
   def correct(self, state, x, y):
-    return self.programs.correct(Inputs(None, None, None), state, x, y)
+    return self.programs.correct(Inputs(None, None, None, numbers=self.windows.inputs.numbers), state, x, y)
 
   def ready(self, state) -> State:
     evaluated = inference.evaluated_rows(self.groups, self.evaluated)
@@ -250,7 +253,7 @@ def make(task: Task, folder) -> OffloadedPhase:
   windows = Windows(
     plan=plan,
     federation=federation._replace(**on_host),
-    inputs=Inputs(federation.pool, task.keys, rows_of(federation), task.before),
+    inputs=Inputs(federation.pool, task.keys, rows_of(federation), task.before, numbers=task.numbers),
     rounds=window,
     places=[max(1, min(len(g.ids), window * width)) for g, width in zip(groups, slots, strict=True)],
   )

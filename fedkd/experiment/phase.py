@@ -11,7 +11,7 @@ import numpy as np
 from fedkd import inference, round, sharding
 from fedkd.experiment import early_stopping
 from fedkd.experiment.hosts import hosts
-from fedkd.experiment.programs import PER_SEED, Inputs, Task, clients_per_vmap, correct_of, program, rows_of
+from fedkd.experiment.programs import PER_SEED, Inputs, Task, clients_per_vmap, correct_of, method_in, program, rows_of
 from fedkd.experiment.storage import checkpoint, key_data
 from fedkd.local import Learner
 from fedkd.plan import Plan
@@ -131,7 +131,7 @@ class PhaseInMemory(NamedTuple):
     return self.programs.run.lower(inputs, _placed(self.state, self.shardings))
 
   def correct(self, state, x, y):
-    return self.programs.correct(Inputs(None, None, None), state, x, y)
+    return self.programs.correct(Inputs(None, None, None, numbers=self.inputs.numbers), state, x, y)
 
   def ready(self, state) -> State:
     return self.programs.ready(self.inputs, state) if self.method.calibrate else state
@@ -215,7 +215,7 @@ def make(task: Task, mesh=None, stops: bool = False) -> PhaseInMemory:
   places, replicated = sharding.placement(mesh, sizes) if mesh else (None, None)
   shardings = State(places, replicated, replicated) if mesh else None
   programs = _programs(task, length, mesh, stops, shardings, replicated)
-  inputs = Inputs(task.federation.pool, task.keys, rows_of(task.federation))
+  inputs = Inputs(task.federation.pool, task.keys, rows_of(task.federation), numbers=task.numbers)
   slots = _participants(task.plan, groups, sizes, mesh, len(task.keys), stops, length)
   # Traces a whole round: incompatible parts fail here, not after minutes of compilation.
   first = _placed(jax.eval_shape(programs.init, inputs._replace(variables=task.before)), shardings)
@@ -243,25 +243,28 @@ def _segment(inputs, participants, start, count) -> Inputs:
 
 def _programs(task, length, mesh, stops, shardings, replicated) -> Programs:
   """The programs of a phase, whose segments have at most `length` rounds."""
-  method, options, groups = task.method, task.options, task.federation.groups
+  options, groups = task.options, task.federation.groups
   on_mesh = lambda where: {'out_shardings': where} if mesh else {}
   rows = inference.evaluated_rows(groups, task.evaluated)
   # A client of several groups is evaluated in the first; the next phase needs them all.
   firsts = tuple(np.unique(inference.evaluated_in(groups, np.arange(clients(groups)))).tolist())
-  step = round.step(method, groups, clients_per_vmap(options, task.before), mesh)
+  width = clients_per_vmap(options, task.before)
 
   def init(inputs):
+    method = method_in(task, inputs)
     return initial_state(inputs.key, method, inputs.federation(groups), inputs.variables, task.plan.stale)
 
   def run(inputs, state):
+    step = round.step(method_in(task, inputs), groups, width, mesh)
     data = inputs.federation(groups).data()
     window = inputs.key, inputs.start, inputs.count, length
     return round.run(*window, step, state, data, inputs.participants, inputs.start)
 
   def calibrate(inputs, state):
-    return calibrated(method, inputs.federation(groups), state, firsts)
+    return calibrated(method_in(task, inputs), inputs.federation(groups), state, firsts)
 
   def handover(inputs, state):
+    method = method_in(task, inputs)
     return handover_variables(method, groups, calibrated(method, inputs.federation(groups), state, range(len(groups))))
 
   per_seed = (*PER_SEED, 'participants') if stops else PER_SEED

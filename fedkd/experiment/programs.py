@@ -34,6 +34,8 @@ class Task(NamedTuple):
   evaluated: np.ndarray  # int[K], the clients to evaluate
   before: PyTree  # the variables it starts from, or their shapes
   options: ExecutionOptions
+  numbers: Any = ()  # {field: value} of the config that programs take as arguments
+  remade: Callable | None = None  # numbers -> the method with them, where there are any
 
 
 class Inputs(NamedTuple):
@@ -47,6 +49,7 @@ class Inputs(NamedTuple):
   start: Any = 0  # int32[]
   count: Any = 0  # type: ignore[assignment]  # int32[]; hides tuple.count
   new: tuple = ()  # per group bool[k], clients that have never taken part and so have no state
+  numbers: Any = ()  # those of the task
 
   def federation(self, groups) -> Federation:
     """The federation of one seed, inside a program."""
@@ -83,13 +86,18 @@ def program(function: Callable, options: ExecutionOptions, per_seed=PER_SEED, **
   return jax.jit(mapped, **how)
 
 
+def method_in(task: Task, inputs: Inputs) -> Method:
+  """The method of a phase inside a program, where its numbers are traced."""
+  return task.remade(inputs.numbers) if task.remade else task.method
+
+
 def correct_of(task: Task, rows) -> Callable:
   """(Inputs, State, x, y) -> correct predictions of the clients to evaluate, by name; `rows`: theirs in each group's
   states."""
-  method, groups, batch = task.method, task.federation.groups, task.options.eval_batch
+  groups, batch = task.federation.groups, task.options.eval_batch
 
   def correct(inputs, state, x, y):
-    del inputs
+    method = method_in(task, inputs)
     models = method, groups, task.evaluated, rows, batch
     return inference.correct_of_clients(*models, state, x, y, inference.predictions(method))
 

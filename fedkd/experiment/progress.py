@@ -1,65 +1,11 @@
-"""What a run reports while it trains: TensorBoard events, and a progress bar, lines, or calls of the caller's own."""
+"""What a run shows while it trains: a progress bar, lines, or calls of the caller's own."""
 
 import contextlib
-import pathlib
-import socket
-import struct
-import sys
 import time
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-
-from fedkd import files
-
-
-def tensorboard(workdir, step) -> pathlib.Path:
-  """A new file of TensorBoard events, at whose beginning TensorBoard discards the events after `step`, in rounds since
-  the start of the run."""
-  proto = _tensorboardX().proto.event_pb2
-  path = workdir / 'tensorboard' / f'events.out.tfevents.{time.time_ns()}.{socket.gethostname()}'
-  path.parent.mkdir(exist_ok=True)
-  session = proto.SessionLog(status=proto.SessionLog.START)
-  _write(path, proto.Event(file_version='brain.Event:2'), proto.Event(step=step + 1, session_log=session))
-  return path
-
-
-def _tensorboardX():
-  """tensorboardX without PyTorch, which it imports where that is installed: which takes seconds, for tensors that we
-  never log."""
-  hide = 'torch' not in sys.modules
-  if hide:
-    sys.modules['torch'] = None
-  try:
-    import tensorboardX
-  finally:
-    if hide:
-      del sys.modules['torch']
-  return tensorboardX
-
-
-def events(path, row, step):
-  """Logs the mean over seeds of every metric that is one number per seed, or None."""
-  tensorboardX, means = _tensorboardX(), {}
-  for name, values in row.items():
-    if isinstance(values, list) and np.ndim(values) == 1:
-      known = [value for value in values if value is not None]
-      if known:
-        means[name] = float(np.mean(known))
-  summaries = [tensorboardX.summary.scalar(name, value) for name, value in means.items()]
-  _write(path, *(tensorboardX.proto.event_pb2.Event(step=step, summary=each) for each in summaries))
-
-
-def _write(path, *events):
-  """Appends events in this thread: that of tensorboardX's own writer would die of a full disk with a traceback."""
-  framed = []
-  for event in events:
-    event.wall_time = time.time()
-    data = event.SerializeToString()
-    for part, form in ((struct.pack('<Q', len(data)), '<8sI'), (data, f'<{len(data)}sI')):
-      framed.append(struct.pack(form, part, _tensorboardX().record_writer.masked_crc32c(part)))
-  files.extend(path, b''.join(framed))
 
 
 class Display(NamedTuple):

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import itertools
 import os
 import pathlib
 import signal
@@ -21,7 +22,7 @@ from fedkd.data import sources
 from fedkd.data.splits import partition
 from fedkd.data.splits.split import origins_of
 from fedkd.errors import ConfigError, StoppedError, StoreError
-from fedkd.experiment import loop, partition_files, progress
+from fedkd.experiment import loop, partition_files, progress, trackers
 from fedkd.experiment.build import checks
 from fedkd.experiment.build.assembly import build, owned
 from fedkd.experiment.hosts import devices, hosts
@@ -63,6 +64,7 @@ def run(config: ConfigDict, workdir: str | os.PathLike, show: bool = True) -> di
 def _run(config, workdir, beside, show) -> dict:
   if summary := hosts.run_on_primary(lambda: _finished(workdir, config, lambda text: None)):
     return summary
+  hosts.run_on_primary(lambda: trackers.check(config.tracker))
   use_compilation_cache()
   if config.client_store and hosts.count() > 1:
     raise ConfigError(f"client_store={config.client_store!r} is for one host; start one, or set it to ''")
@@ -107,13 +109,14 @@ def _writing(workdir):
 def _train_and_finish(parts, workdir, show) -> dict:
   largest = max(s.size * s.dtype.itemsize for s in jax.tree.leaves([phase.saved for phase in parts.phases]))
   label = configs.label(parts.config.method)
-  with (
-    checkpoint.manager(workdir / 'checkpoints', largest=largest) as saved,
-    progress.display(label, sum(p.rounds for p in parts.phases), show) as display,
-    _signals() as stop,
-  ):
-    state, totals = _train(parts, workdir, saved, display, stop)
-  summary = _finish(parts, workdir, state, totals)
+  with contextlib.ExitStack() as tracking:
+    with (
+      checkpoint.manager(workdir / 'checkpoints', largest=largest) as saved,
+      progress.display(label, sum(p.rounds for p in parts.phases), show) as display,
+      _signals() as stop,
+    ):
+      state, totals, tracker = _train(parts, workdir, saved, display, stop, tracking)
+    summary = _finish(parts, workdir, state, totals, tracker)
   if stops := loop.signals(stop):  # else a program of several runs would go on with the next
     raise StoppedError(stops[0], 'stopped by a signal in the last rounds of a run, which is finished')
   return summary
@@ -191,8 +194,8 @@ def _signals():
       signal.signal(number, handler)
 
 
-def _train(parts, workdir, saved, display, stop):
-  """All phases; returns the final (State, totals)."""
+def _train(parts, workdir, saved, display, stop, tracking):
+  """All phases; returns the final (State, totals) and the tracker, which `tracking` holds."""
   found = restore(parts, saved, workdir)
   step, state, totals = found or (0, None, running.start(len(parts.config.seeds)))
   first, start = phase_at(parts, step)
@@ -205,16 +208,35 @@ def _train(parts, workdir, saved, display, stop):
     display.say(f'continuing from round {step}')
   ended = step == start + parts.phases[first].rounds
   _compile(parts.phases[first + ended :], display, stop)
-  writer = progress.tensorboard(workdir, step)
+  tracker = tracking.enter_context(_tracker(parts, workdir, step))
   for number, phase in enumerate(parts.phases[first:], first):
     fresh = step == start
     if fresh:
       state = phase.init(_initial(parts, workdir, number, state))
     if step < start + phase.rounds:
-      this = loop.Loop(parts, number, start, workdir, saved, display, writer, stop)
+      this = loop.Loop(parts, number, start, workdir, saved, display, tracker, stop)
       state, totals = loop.rounds(this, state, totals, step - start, fresh)
     start = step = start + phase.rounds
-  return state, totals
+  return state, totals, tracker
+
+
+def _tracker(parts, workdir, step):
+  """The tracker of the run, on the primary host; as a context."""
+  config = parts.config
+  if config.tracker == 'tensorboard':
+    id, kept = '', ()
+  elif not hosts.is_primary():
+    return contextlib.nullcontext(trackers.SILENT)
+  else:
+    id, kept = trackers.run_id(workdir), _evaluations(parts, workdir)
+  told = trackers.Run(workdir.name, id, configs.to_json(config), workdir, step, parts.evaluated.tolist())
+  return trackers.tracking(config.tracker, told, kept)
+
+
+def _evaluations(parts, workdir) -> list[tuple[dict, int]]:
+  """(row, rounds since the start of the run) of the evaluations so far."""
+  starts = list(itertools.accumulate((phase.rounds for phase in parts.phases), initial=0))
+  return [(row, starts[row['phase']] + row['round']) for row in files.evaluations(workdir / 'metrics.jsonl').rows]
 
 
 def _compile(phases, display, stop):
@@ -246,8 +268,8 @@ def _initial(parts, workdir, number, state):
   return variables
 
 
-def _finish(parts, workdir, state, totals) -> dict:
-  """Writes `summary.json` and the figures."""
+def _finish(parts, workdir, state, totals, tracker) -> dict:
+  """Writes `summary.json` and the figures, and tells the tracker."""
   rows = hosts.run_on_primary(lambda: _rows(parts, workdir, totals))
   config = parts.config
   out = {
@@ -269,6 +291,7 @@ def _finish(parts, workdir, state, totals) -> dict:
   if hosts.is_primary():
     counts = partition.overview(owned(parts.splits[0]), parts.source.train_label, parts.source.classes)
     analysis.save_figures(workdir, counts, out)
+    tracker.finish(out, sorted((workdir / 'figures').glob('*.png')))
     files.write_sealed(workdir / 'summary.json', out)  # last: it marks the run as finished
   return out
 

@@ -4,6 +4,7 @@ from fedkd.methods.ditto import ditto
 from fedkd.methods.dsfl import dsfl
 from fedkd.methods.fccl import fccl
 from fedkd.methods.fd import fd
+from fedkd.methods.fedapen import fedapen
 from fedkd.methods.fedavg import fedavg
 from fedkd.methods.fedbabu import fedbabu
 from fedkd.methods.feddf import feddf
@@ -14,15 +15,18 @@ from fedkd.methods.fedgkt import fedgkt
 from fedkd.methods.fedh2l import fedh2l
 from fedkd.methods.fedhe import fedhe
 from fedkd.methods.fedkd import fedkd
+from fedkd.methods.fedkt import fedkt
 from fedkd.methods.fedmd import fedmd
 from fedkd.methods.fedmrl import fedmrl
 from fedkd.methods.fedper import fedper
 from fedkd.methods.fedproto import fedproto
 from fedkd.methods.fedprox import fedprox
+from fedkd.methods.fedre import fedre
 from fedkd.methods.fedrep import fedrep
 from fedkd.methods.fedrolex import fedrolex
 from fedkd.methods.fedtgp import fedtgp
 from fedkd.methods.felo import felo
+from fedkd.methods.fiarse import fiarse
 from fedkd.methods.fml import fml
 from fedkd.methods.heterofl import heterofl
 from fedkd.methods.ktpfl import ktpfl
@@ -41,6 +45,7 @@ __all__ = [
   'dsfl',
   'fccl',
   'fd',
+  'fedapen',
   'fedavg',
   'fedbabu',
   'feddf',
@@ -51,15 +56,18 @@ __all__ = [
   'fedh2l',
   'fedhe',
   'fedkd',
+  'fedkt',
   'fedmd',
   'fedmrl',
   'fedper',
   'fedproto',
   'fedprox',
+  'fedre',
   'fedrep',
   'fedrolex',
   'fedtgp',
   'felo',
+  'fiarse',
   'fml',
   'heterofl',
   'ktpfl',

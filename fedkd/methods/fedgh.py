@@ -59,15 +59,26 @@ def fedgh(
     means, count = inference.class_features(model, local.variables(learner), data)
     return learner, servers.class_message(means, count > 0), local.report(sums)
 
+  predict, others = ways_of_heads(head)
+  server = trained_head(local.Work(server_batch, epochs=server_epochs), server_rate)
+  own = lambda state, g: local.variables(state.client[g])
+  return Method(Client(local.starting(tx), step), server, own, predict, predictions=others)
+
+
+def ways_of_heads(head: str) -> tuple:
+  """(how to predict with a client's 'own' head or the server's 'global' one, the other way with its name)."""
+
   def by_global(model, variables, server_state, x):
     features = model.apply(of_model(variables), x, False)[1]['features']
     return layer_subset.linear(server_state.server['params'], features)
 
   ways = {'own': apply_model, 'global': by_global}
-  others = tuple((f'{name}_head', way) for name, way in ways.items() if name != head)
-  server = trained_head(local.Work(server_batch, epochs=server_epochs), server_rate)
-  own = lambda state, g: local.variables(state.client[g])
-  return Method(Client(local.starting(tx), step), server, own, ways[head], predictions=others)
+  return ways[head], tuple((f'{name}_head', way) for name, way in ways.items() if name != head)
+
+
+def head_sender(key, t, groups, state, ids, data) -> tuple[Download, ...]:
+  """The `send` of a server whose 'params' are a head."""
+  return tuple(Download(shared={'params': state['params'], 'batch_stats': {}}) for _ in ids)
 
 
 def trained_head(work: local.Work, rate: float) -> Server:
@@ -81,7 +92,4 @@ def trained_head(work: local.Work, rate: float) -> Server:
     del params, value, label, valid
     return lambda params, value, label: local.cross_entropy(layer_subset.linear(params, value), label)
 
-  def send(key, t, groups, state, ids, data):
-    return tuple(Download(shared={'params': state['params'], 'batch_stats': {}}) for _ in ids)
-
-  return layer_subset.part(layer_subset.linear_head, trained_table(first, loss, send, optax.sgd(rate), work))
+  return layer_subset.part(layer_subset.linear_head, trained_table(first, loss, head_sender, optax.sgd(rate), work))

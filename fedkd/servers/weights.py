@@ -10,6 +10,8 @@ from fedkd import aggregate, local, optimizers
 from fedkd.rows import store_rows
 from fedkd.types import Download, Group, PyTree, Server, clients
 
+PER_GROUP = 'set per_group=True (in a config method.per_group=True) to average inside each architecture'
+
 
 class GlobalModel(NamedTuple):
   """The state of one set of weights whose server optimizer, or rule, is stateful."""
@@ -52,7 +54,7 @@ def weights(
     del key, data
     if per_group:
       return tuple(map(start, variables))
-    _check_one_architecture(groups, variables)
+    check_one_architecture(groups, variables, PER_GROUP)
     return start(variables[0])
 
   def step(t, state, uploads, ids):
@@ -98,14 +100,18 @@ def with_variables(state: PyTree, variables: PyTree) -> PyTree:
   return state._replace(variables=variables) if isinstance(state, GlobalModel) else variables
 
 
-def _check_one_architecture(groups: tuple[Group, ...], variables):
+def check_one_architecture(groups: tuple[Group, ...], variables: tuple, remedy: str) -> None:
+  """Checks that the models of all groups have the same arrays.
+
+  Raises:
+    ValueError: if not; `remedy`: what else to do than giving all clients equal modules.
+  """
   shapes = [jax.tree.map(jnp.shape, v) for v in variables]
   if any(s != shapes[0] for s in shapes):
     names = ', '.join(g.name for g in groups)
     raise ValueError(
       f'groups have different architectures ({names}), so their weights cannot be averaged; '
-      'give all clients equal modules, or set per_group=True (in a config method.per_group=True) to average inside '
-      'each architecture'
+      f'give all clients equal modules, or {remedy}'
     )
 
 

@@ -13,9 +13,11 @@ import runs
 from fedkd import config as configs
 from fedkd import experiment, totals
 from fedkd.errors import ConfigError
-from fedkd.experiment import early_stopping, progress
+from fedkd.experiment import early_stopping
 from fedkd.experiment.build import assembly
 from fedkd.experiment.early_stopping import EarlyStop
+from fedkd.experiment.trackers import tensorboard
+from fedkd.experiment.trackers.protocol import Run
 from helpers import assert_same_bits, row
 from runs import metrics
 
@@ -120,8 +122,9 @@ def test_a_seed_in_which_nobody_learned_has_no_loss(tmp_path):
   sums = {**totals.start(2), 'means': {'loss': [[0.0, 3.0], [0, 2]]}}
   row = totals.row(sums)
   assert row['loss'] == [None, 1.5]
-  path = progress.tensorboard(tmp_path, 4)
-  progress.events(path, {**row, 'kl': [None, None]}, 7)
+  tracker = tensorboard.start(Run('run', '', {}, tmp_path, 4, ()))
+  tracker.log({**row, 'kl': [None, None]}, 7)
+  (path,) = (tmp_path / 'tensorboard').iterdir()
   version, session, *shown = logged(path)
   assert (version.file_version, session.session_log.status, session.step) == ('brain.Event:2', 1, 5)
   assert {event.step for event in shown} == {7}

@@ -62,7 +62,7 @@ def test_a_set_without_a_name_is_asked_for_by_the_command_alone(capsys):
 MISTAKES = [
   (
     ['fly'],
-    "fedkd: command 'fly' is unknown; choose one of run, compare, report, watch, reproduce, benchmark, export, ",
+    "fedkd: command 'fly' is unknown; choose one of run, sweep, compare, report, watch, reproduce, benchmark, ",
   ),
   (['run', 'nothing:smoke'], "fedkd: config 'nothing' is unknown; choose one of fedgen, fedh2l, "),
   (['run', 'quickstart:huge', '--workdir=runs/a'], "fedkd: config string has 'huge'; use a profile"),

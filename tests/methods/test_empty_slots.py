@@ -16,6 +16,7 @@ MADE = {
   'fedproto': methods.fedproto(SGD, **TURN),
   'lg_fedavg': methods.lg_fedavg(SGD, **TURN),
   'fml': methods.fml(SGD, NARROW, **TURN),
+  'fedapen': methods.fedapen(SGD, NARROW, **TURN),
   'fedmrl': methods.fedmrl(SGD, NARROW, **TURN),
   'fedkd': methods.fedkd(SGD, NARROW, **TURN),
   'fedtgp': methods.fedtgp(SGD, server_epochs=2, **TURN),

@@ -54,6 +54,7 @@ TABLE = {
   'felo': (methods.felo(SGD, epochs=None, initial=2, **TURN), 1, 2),
   'fedgen': (methods.fedgen(SGD, hidden=2, server_steps=1, server_batch=2, **TURN), 1, 2),
   'fml': (methods.fml(SGD, OTHER, epochs=None, **TURN), 1, 2),
+  'fedapen': (methods.fedapen(SGD, OTHER, epochs=None, **TURN), 1, 2),
   'fedmrl': (methods.fedmrl(SGD, OTHER, epochs=None, **TURN), 1, 2),
   'fedkd': (methods.fedkd(SGD, OTHER, epochs=None, **TURN), 1, 2),
   'heterofl': (methods.heterofl(SGD, epochs=None, **TURN), 1, 2),
@@ -77,5 +78,5 @@ def test_every_step_adds_the_models_own_term(name):
     for path, a in jax.tree_util.tree_leaves_with_path(learned)
     if 'counter' in str(path) and a.dtype == np.float32
   ]
-  assert len(counters) > (name in ('fml', 'fedmrl', 'fedkd'))  # of a common net, too
+  assert len(counters) > (name in ('fml', 'fedapen', 'fedmrl', 'fedkd'))  # of a common net, too
   np.testing.assert_array_equal(np.concatenate(counters), -0.5 * steps)

@@ -25,6 +25,8 @@ WITHOUT = {
   'private': 'nothing is sent',
   'public': 'nothing is sent',
   'fedgh': 'a head is trained on the uploads',
+  'fedkt': 'clients vote',
+  'fedre': 'a head is trained on the uploads',
   'fedtgp': 'prototypes are trained on the uploads',
   'fedgkt': 'a network is trained on the uploads',
   'fedh2l': 'every client averages the losses towards its teachers',
@@ -53,7 +55,7 @@ def test_the_page_has_every_method():
 
 @pytest.mark.parametrize('name', WITH)
 def test_a_config_names_the_rule(name):
-  lacking = {'common': {'model': 'MLP', 'hidden': (4,)}} if name in ('fml', 'fedmrl', 'fedkd') else {}
+  lacking = {'common': {'model': 'MLP', 'hidden': (4,)}} if name in ('fml', 'fedapen', 'fedmrl', 'fedkd') else {}
   block = choices.method(name, **lacking)
   assert block.rule == ('mean' if inspect.signature(getattr(methods, name)).parameters['rule'].default else None)
   block.rule = 'median'
@@ -104,6 +106,7 @@ every_rule = pytest.mark.parametrize(('rule', 'expected'), RULES.values(), ids=R
 SEEN = servers.class_message(jnp.zeros((CLASSES, CLASSES)), jnp.zeros(CLASSES, bool))
 OF_WEIGHTS = {
   'fml': ({'common': NARROW}, None, {}),
+  'fedapen': ({'common': NARROW}, None, {}),
   'fedmrl': ({'common': NARROW}, None, {}),
   'feddf': ({'server_steps': 0}, None, {}),
   'fedgen': ({'server_steps': 1, 'hidden': 4}, 'weights', {'label': jnp.ones(CLASSES, jnp.int32)}),

@@ -15,12 +15,12 @@ LINES = ('-', '--', '-.', ':', (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)))
 # Methods that learn from one another in a similar way share a colour in several shades; their lines and markers differ.
 FAMILIES = (
   ('fedhe', 'fd', 'selectivefd', 'fedgkt'),
-  ('fedmd', 'dsfl', 'feddf', 'scarlet'),
+  ('fedmd', 'dsfl', 'feddf', 'scarlet', 'fedkt', 'fiarse'),
   ('fedproto', 'fedtgp', 'fedmrl', 'fedkd'),
   ('fedavg', 'fedprox', 'heterofl', 'lgfedavg', 'scaffold', 'moon'),
-  ('fedh2l', 'fml', 'rhfl', 'fccl'),
+  ('fedh2l', 'fml', 'fedapen', 'rhfl', 'fccl'),
   ('felo', 'ktpfl', 'ditto', 'fedper', 'fedrep', 'fedbabu'),
-  ('velo', 'fedgh', 'fedgen', 'fedrolex', 'federateddropout'),
+  ('velo', 'fedgh', 'fedgen', 'fedrolex', 'federateddropout', 'fedre'),
 )
 BASELINES = {'private': '#000000', 'ind': '#000000', 'agg': '#7F7F7F', 'pooled': '#7F7F7F', 'public': '#B0B0B0'}
 SHADES = (1.0, 0.62, 1.45, 0.42, 1.22, 0.8)  # below 1 darker, above lighter

@@ -1,5 +1,6 @@
 """From a config to the parts of a run: the only place that reads configs."""
 
+import functools
 import pathlib
 from typing import Any, NamedTuple
 
@@ -15,7 +16,14 @@ from fedkd.data import sources
 from fedkd.errors import ConfigError
 from fedkd.experiment import offloaded_phase, phase, warm_up
 from fedkd.experiment.build.checks import check_batches, check_states, make_early_stop
-from fedkd.experiment.build.from_config import load_data, make_blocks, make_method, make_plan, make_split
+from fedkd.experiment.build.from_config import (
+  load_data,
+  make_blocks,
+  make_method,
+  make_plan,
+  make_split,
+  traced_numbers,
+)
 from fedkd.experiment.build.groups import make_groups
 from fedkd.experiment.hosts import devices, hosts
 from fedkd.experiment.programs import ExecutionOptions, Task
@@ -64,7 +72,7 @@ def build(config, beside='.', dry=False, evaluate=None) -> Experiment:
   groups = make_groups(config, source)
   made = [make_method(block, config, groups) for block in blocks]
   check_batches(blocks, source)
-  splits = [make_split(config, source, seed) for seed in config.seeds]
+  splits = _splits(config, source)
   stops = [make_early_stop(block, p == len(config.before), config, source, splits) for p, block in enumerate(blocks)]
   example = jax.ShapeDtypeStruct(source.train_image.shape[1:], source.train_image.dtype)
   # Programs that run once need not be fast, and LLVM takes seconds per architecture to optimise them.
@@ -81,7 +89,9 @@ def build(config, beside='.', dry=False, evaluate=None) -> Experiment:
   if config.init_from and not dry:
     variables = warm_start.read(config, pathlib.Path(beside), variables)
   elif not dry:
-    variables = _with_weights(configs.entries(config), initial_variables(initial, config.seeds))
+    variables = _with_weights(
+      configs.entries(config), initial_variables(initial, _fixed(config.model_seed, config.seeds))
+    )
   federation = sharding.replicate(federate(source, splits, groups, mesh), None if dry else mesh)
   watched = evaluated(config) if evaluate is None else evaluate
   options = ExecutionOptions(config.seed_axis, config.chunk, config.eval_every, config.eval_batch)
@@ -91,10 +101,13 @@ def build(config, beside='.', dry=False, evaluate=None) -> Experiment:
     rhythm = config.plan if p == len(config.before) else {'name': 'synchronous'}
     plan = make_plan(rhythm, sizes, block.rounds)
     keys = jnp.stack([jax.random.fold_in(jax.random.key(seed, impl=THREEFRY), 1 + p) for seed in config.seeds])
-    task = Task(configs.label(block.method), method, plan, block.rounds, keys, federation, watched, before, options)
+    numbers = traced_numbers(config, block)
+    remade = functools.partial(make_method, block, config, groups) if numbers else None
+    label = configs.label(block.method)
+    task = Task(label, method, plan, block.rounds, keys, federation, watched, before, options, numbers, remade)
     factory = configs.resolve(block.method['name'], configs.KINDS['method'].choices, 'method.name')
     blamed = [('method', factory), *(('model', class_of(g.model)) for g in groups)]
-    failed = f'method {configs.label(block.method)} does not fit its models or messages'
+    failed = f'method {label} does not fit its models or messages'
     one: Any  # `phase.Phase`
     with returned.explained(blamed, failed, hosts.is_lost_host):
       if config.client_store:
@@ -108,6 +121,18 @@ def build(config, beside='.', dry=False, evaluate=None) -> Experiment:
     check_states(one.saved, config.data.clients)
   learned = federation, watched, variables, tuple(phases), tuple(stops), decay
   return Experiment(config, source, splits, groups, *learned)
+
+
+def _fixed(seed, seeds) -> tuple:
+  """What draws one thing in each of the seeds: one number for all of them, or, where it is None, their own."""
+  return tuple(seeds) if seed is None else (seed,) * len(seeds)
+
+
+def _splits(config, source) -> list:
+  """The split of each of the seeds."""
+  drawn = _fixed(config.data.seed, config.seeds)
+  made = {seed: make_split(config, source, seed) for seed in dict.fromkeys(drawn)}
+  return [made[seed] for seed in drawn]
 
 
 def initialisers(groups, example, compiler_options=None, initial='equal') -> tuple:

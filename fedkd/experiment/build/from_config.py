@@ -1,6 +1,8 @@
 """From the fields of a config to data, splits, optimizers, methods and plans."""
 
-from typing import NamedTuple
+import types
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import optax
@@ -15,6 +17,7 @@ from fedkd.experiment.build.groups import OPTIMIZER_FIELDS
 from fedkd.plan import Plan
 from fedkd.types import Method
 
+TRACED = ('method', 'optimizer', 'schedule')  # blocks whose numbers programs may take as arguments
 PHASE_FIELDS = ('rounds', 'early_stop')  # of an entry of `before`; its other fields are the method's
 
 
@@ -34,6 +37,26 @@ def make_blocks(config) -> list[Block]:
     return Block(method, entry.get('rounds', 1), entry.get('early_stop') or {})
 
   return [*map(before, config.before), Block(dict(config.method), config.rounds, config.early_stop)]
+
+
+def traced_numbers(config, block: Block) -> dict[str, float]:
+  """{field: value} of `config.traced` that matter to a phase.
+
+  Raises:
+    ConfigError: for a field that is not there, or is no number of a method, an optimizer or a schedule.
+  """
+  found = {}
+  for field in config.traced:
+    of, _, key = str(field).partition('.')
+    value = config[of].get(key) if of in TRACED else None
+    if not isinstance(value, float):
+      raise ConfigError(
+        f'traced has {field!r}, which is not a number with a decimal point of {", ".join(TRACED)}; give for example '
+        "traced=('optimizer.learning_rate',)"
+      )
+    found[field] = value
+  last = block.method == dict(config.method)
+  return {field: value for field, value in found.items() if last or not field.startswith('method.')}
 
 
 def load_data(config) -> sources.Source:
@@ -145,18 +168,20 @@ def make_plan(values, sizes, rounds) -> Plan:
   return made
 
 
-def make_method(block: Block, config, groups) -> Method:
+def make_method(block: Block, config, groups, numbers: Mapping[str, Any] = types.MappingProxyType({})) -> Method:
   """The method of one phase, whose clients train with the optimizer of their group.
 
   Args:
     block: of the phase.
     config: ConfigDict, for the optimizer and its schedule.
     groups: those of `make_groups`.
+    numbers: {field: traced value} in place of those of the config (`config.traced`).
 
   Raises:
     ConfigError: for an unknown name or field, or a value that the factory refuses.
   """
-  make = lambda entry: configs.build('method', block.method, make_optimizer(config, block.rounds, entry))
+  values = {**block.method, **_of('method', numbers)}
+  make = lambda entry: configs.build('method', values, make_optimizer(config, block.rounds, entry, numbers))
   own = [{k: entry[k] for k in OPTIMIZER_FIELDS if entry.get(k) is not None} for entry in configs.entries(config)]
   method = make({})
   if any(own):
@@ -186,22 +211,30 @@ def _with_optimizers(method, groups, made) -> Method:
   return method._replace(client=method.client._replace(init=init, step=step))
 
 
-def make_optimizer(config, rounds: int, entry=None) -> optax.GradientTransformation:
+def _of(block, numbers) -> dict:
+  """Those of a block, by argument."""
+  return {field.partition('.')[2]: value for field, value in numbers.items() if field.partition('.')[0] == block}
+
+
+def make_optimizer(
+  config, rounds: int, entry=None, numbers: Mapping[str, Any] = types.MappingProxyType({})
+) -> optax.GradientTransformation:
   """The optimizer of a phase, its learning rate following the phase's rounds.
 
   Args:
     config: ConfigDict.
     rounds: of the phase.
     entry: of a group, for a `learning_rate` or an `optimizer` of its own.
+    numbers: as in `make_method`.
 
   Raises:
     ConfigError: for an unknown name or field, or a value that the factory refuses.
   """
   entry = entry or {}
-  values = dict(entry.get('optimizer', config.optimizer))
+  values = dict(entry['optimizer']) if 'optimizer' in entry else {**config.optimizer, **_of('optimizer', numbers)}
   if 'learning_rate' in entry:
     values['learning_rate'] = entry['learning_rate']
-  schedule, factors = dict(config.schedule), []
+  schedule, factors = {**config.schedule, **_of('schedule', numbers)}, []
   if schedule.get('rounds') == 0:
     schedule['rounds'] = rounds
   factor = configs.build('schedule', schedule)

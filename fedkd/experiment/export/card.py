@@ -7,15 +7,14 @@ from fedkd.experiment.export.trained import Trained
 FLAX = """import fedkd
 
 model, variables = fedkd.load_exported('.')
-logits, _ = model.apply(variables, images, False)
+logits, _ = model.apply(variables, {examples}, False)
 """
 TORCH = """from safetensors.torch import load_file
 
 network.load_state_dict(load_file('model.safetensors'))
 constants = load_file('preprocessing.safetensors')
-logits = network.eval()((images - constants['mean']) * constants['scale'])
+logits = network.eval()(({examples} - constants['mean']) * constants['scale'])
 """
-LAYOUT = {'flax': 'uint8[B, H, W, channels]', 'torch': 'float32[B, channels, H, W], with numbers of 0 to 255'}
 
 
 def card(one: Trained, licence: str, to: str) -> str:
@@ -28,8 +27,8 @@ def card(one: Trained, licence: str, to: str) -> str:
 
 # {one.facts['architecture']}, {one.facts['method']}, client {one.facts['client'].split()[0]}
 
-An image classifier that one client of a federation learned with {one.facts['method']} on {one.data}, by
-fedkd. It knows the classes {', '.join(one.class_names)}.
+{'An image' if _of_images(one) else 'A'} classifier that one client of a federation learned with {one.facts['method']}
+on {one.data}, by fedkd. It knows the classes {', '.join(one.class_names)}.
 
 | | |
 | --- | --- |
@@ -40,19 +39,35 @@ fedkd. It knows the classes {', '.join(one.class_names)}.
 The accuracy is on the test set of the run, after its last round. What the data were licensed for is not known here.
 
 ```python
-{FLAX if to == 'flax' else TORCH}```
+{_code(one, to)}```
 
-`images` are raw, {LAYOUT[to]}, each of shape {_shape(one, to)}.
-{_preprocessing(to)}
+{_layout(one, to)}
+{_preprocessing(one, to)}
 """
 
 
-def _shape(one, to) -> list[int]:
-  height_first = list(one.shape)
-  return height_first if to == 'flax' or len(height_first) != 3 else [height_first[2], *height_first[:2]]
+def _of_images(one) -> bool:
+  return len(one.shape) == 3
 
 
-def _preprocessing(to) -> str:
+def _code(one, to) -> str:
+  return (FLAX if to == 'flax' else TORCH).replace('{examples}', 'images' if _of_images(one) else 'examples')
+
+
+def _layout(one, to) -> str:
+  """What the code takes."""
+  if not _of_images(one):
+    dtype = one.dtype if to == 'flax' else 'float32'
+    return f'`examples` are as in the data set, {dtype}[B, {", ".join(map(str, one.shape))}].'
+  if to == 'flax':
+    return f'`images` are raw, {one.dtype}[B, H, W, channels], each of shape {list(one.shape)}.'
+  first = [one.shape[2], *one.shape[:2]]
+  return f'`images` are raw, float32[B, channels, H, W], with numbers of 0 to 255, each of shape {first}.'
+
+
+def _preprocessing(one, to) -> str:
+  if getattr(one.module, 'mean', None) is None:
+    return 'They are used as they are.'
   if to == 'flax':
     return 'The model subtracts the mean and scales them itself, with the constants of its training.'
   return 'The constants are those of its training.'
@@ -63,12 +78,12 @@ def _front_matter(one, licence, to) -> str:
   fields = {
     'library_name': 'fedkd' if to == 'flax' else 'pytorch',
     'license': licence,
-    'pipeline_tag': 'image-classification',
+    **({'pipeline_tag': 'image-classification'} if _of_images(one) else {}),
     'tags': ['fedkd', 'federated-learning', 'knowledge-distillation'],
   }
   if one.accuracy is not None:
     result = {
-      'task': {'type': 'image-classification'},
+      'task': {'type': 'image-classification' if _of_images(one) else 'classification'},
       'dataset': {'type': one.data, 'name': one.data},
       'metrics': [{'type': 'accuracy', 'value': one.accuracy}],
     }

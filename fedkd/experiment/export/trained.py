@@ -19,7 +19,7 @@ class Trained(NamedTuple):
 
   Attributes:
     module, variables: as from `experiment.load`.
-    shape: of a raw example.
+    shape, dtype: of a raw example.
     class_names: in the order of the logits.
     facts: what the card says, name -> text.
     accuracy: on the test set of the run, or None where this client was not evaluated.
@@ -29,6 +29,7 @@ class Trained(NamedTuple):
   module: nn.Module
   variables: dict
   shape: tuple[int, ...]
+  dtype: str
   class_names: tuple[str, ...]
   facts: dict[str, str]
   accuracy: float | None
@@ -47,7 +48,8 @@ def trained(workdir: str | os.PathLike, client: int = 0, seed: int | None = None
   accuracy = _accuracy(config, summary, client, seed)
   data = _short(config.data.name)
   facts = _facts(config, summary, client, seed) | {'data': data, 'training examples': _examples(workdir, client, seed)}
-  return Trained(module, of_model(variables), source.train_image.shape[1:], names, facts, accuracy, data)
+  raw = source.train_image
+  return Trained(module, of_model(variables), raw.shape[1:], str(raw.dtype), names, facts, accuracy, data)
 
 
 def _short(name) -> str:

@@ -22,6 +22,7 @@ WEIGHTS = {
   'fedproto': ('weight', (0.1, 1.0)),
   'fedtgp': ('weight', (0.1, 10.0)),
   'felo': ('alpha', (0.1, 0.5)),
+  'fiarse': ('surrogate', (False, True)),
   'fml': ('alpha', (0.5, 0.9)),
   'heterofl': ('masked', (False, True)),
   'ditto': ('weight', (0.1, 1.0)),
@@ -76,7 +77,7 @@ def _fields(suite, name, method, size) -> dict:
   updates = {'steps': size.steps, 'batch': size.batch}
   if method == 'fedh2l':
     return {'batch': size.batch, 'interval': size.steps}
-  known = base.method(method, **({'common': COMMON[suite]} if method in ('fml', 'fedkd', 'fedmrl') else {}))
+  known = base.method(method, **({'common': COMMON[suite]} if method in ('fml', 'fedapen', 'fedkd', 'fedmrl') else {}))
   if 'epochs' in known:
     updates['epochs'] = None
   if method in ON_PUBLIC:

@@ -100,12 +100,14 @@ def rounds(setting, size) -> int:
 # Servers that combine what several clients send in one round, and remember nothing that would take its place.
 MEETING = ('fedavg', 'fedprox', 'scaffold', 'moon', 'ditto', 'fedper', 'fedrep', 'fedbabu', 'lg_fedavg', 'feddf')
 MEETING += ('fedgen', 'heterofl', 'fml', 'fedkd', 'fedmrl', 'felo', 'velo', 'fd', 'fedmd', 'dsfl', 'scarlet', 'ktpfl')
+MEETING += ('fedapen', 'fiarse')
 MEETING += ('fedrolex', 'federated_dropout', 'rhfl', 'fccl', 'selective_fd', 'fedh2l')
 NEVER = {
   'public': 'the first phase of FedMD, no method of its own',
+  'fedkt': 'it uploads once, so that client updates cannot be compared',
   'fedgkt': 'its clients are halves of one network, which no other method here trains',
 }
-OF_ONE_ARCHITECTURE = ('fedavg', 'fedprox', 'scaffold', 'moon', 'ditto', 'fedper', 'fedrep', 'fedbabu')
+OF_ONE_ARCHITECTURE = ('fedavg', 'fedprox', 'scaffold', 'moon', 'ditto', 'fedper', 'fedrep', 'fedbabu', 'fiarse')
 BY_SETTING = {
   'architectures': {
     **dict.fromkeys(OF_ONE_ARCHITECTURE, 'weights of different architectures have no mean'),

@@ -10,8 +10,10 @@ import pytest
 from PIL import Image
 
 import fedkd
-from fedkd import cli, experiment
+from fedkd import cli, experiment, models
 from fedkd.errors import ConfigError
+from fedkd.experiment.export import card
+from fedkd.experiment.export.trained import trained
 from fedkd.experiment.predict import predict
 
 STORED = pathlib.Path(__file__).parents[2] / 'fixtures' / 'run_88492e2'
@@ -56,6 +58,16 @@ def test_the_card_says_what_was_measured(exported, test_set):
   assert f'| test accuracy | {accuracy:.4f} |' in body
   assert '| method | fedhe |' in body
   assert str(STORED) not in text  # folders of this machine
+
+
+def test_the_card_of_a_classifier_of_tokens_does_not_speak_of_images(run):
+  one = trained(run, 1)
+  one = one._replace(shape=(7,), dtype='int32', module=models.EmbeddingBag(classes=3))
+  said = card.card(one, 'unknown', 'flax')
+  assert 'image-' not in said
+  assert 'An image' not in said
+  assert '`images`' not in said
+  assert 'int32[B, 7].\nThey are used as they are.' in said
 
 
 def save_image(path, image):

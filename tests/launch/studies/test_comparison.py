@@ -16,7 +16,7 @@ from fedkd.experiment.build.from_config import make_plan
 from fedkd.plan import client_updates
 from launch.studies import stale
 from launch.studies.comparison import budget, cells, page, ranks, suite
-from launch.studies.comparison.settings import PROFILES, SIZES, SUITES, applying, reason, settings
+from launch.studies.comparison.settings import NEVER, PROFILES, SIZES, SUITES, applying, reason, settings
 
 EVERY = [
   pytest.param(suite, profile, marks=[pytest.mark.slow] * ((suite, profile) != ('digits', 'small')))
@@ -50,7 +50,7 @@ def test_every_run_of_a_setting_can_be_built(name):
 @pytest.mark.slow
 @pytest.mark.skipif('cifar10' not in [e.name for e in catalogue.entries() if e.there], reason='needs CIFAR-10')
 def test_the_common_model_of_photos_fits_beside_the_clients():
-  for method in ('fml', 'fedkd', 'fedmrl'):
+  for method in ('fml', 'fedapen', 'fedkd', 'fedmrl'):
     choice = budget.grid(method)[0]
     assembly.build(budget.config_of('photos', 'smoke', 'architectures', method, choice, (0,)), dry=True)
 
@@ -83,7 +83,7 @@ def test_budgets_are_equal(suite, profile):
     assert set(public.values()) <= {size.subset * size.public_passes}
 
 
-@pytest.mark.parametrize('method', [m for m in methods.__all__ if m not in ('public', 'fedgkt')])
+@pytest.mark.parametrize('method', [m for m in methods.__all__ if m not in NEVER])
 def test_every_method_may_choose_among_as_many_runs(method):
   grid = budget.grid(method)
   assert len(grid) == budget.BUDGET == 4

@@ -1,0 +1,97 @@
+"""Figures of a sweep's table: two fields against each other, all fields at once, and the best so far."""
+
+import pathlib
+
+import matplotlib
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from fedkd.analysis.figures.panels import blank, panel, save, whole_numbers
+
+SCORE = 'validation %'
+
+
+def save_all(frame: pd.DataFrame, fields: list[str], folder: pathlib.Path) -> None:
+  """Writes budget.png, and with two fields or more heat.png of the first two and parallel.png.
+
+  Args:
+    frame: a row for each point, with its `fields`, 'validation %' and 'number'.
+    fields: that vary.
+    folder: to write to.
+  """
+  frame = frame[frame[SCORE].notna()]
+  if not len(frame):
+    return
+  save(budget(frame), folder / 'budget.png')
+  if len(fields) > 1:
+    save(heat_map(frame, fields[0], fields[1]), folder / 'heat.png')
+    save(parallel(frame, fields), folder / 'parallel.png')
+
+
+def heat_map(frame: pd.DataFrame, below: str, beside: str, axes: Axes | None = None) -> Axes:
+  """The best validation accuracy at each pair of values of two fields, over all others."""
+  best = frame.pivot_table(SCORE, beside, below, 'max')
+  axes = panel(axes or blank(1.6 + 0.9 * max(3, best.shape[1]), 1.4 + 0.5 * max(3, best.shape[0])))
+  axes.grid(False)
+  image = axes.imshow(best.to_numpy(), cmap='viridis', aspect='auto', origin='lower')
+  middle = np.nanmean(best.to_numpy())
+  for (y, x), value in np.ndenumerate(best.to_numpy()):
+    if np.isfinite(value):
+      axes.text(x, y, f'{value:.1f}', ha='center', va='center', color='white' if value < middle else 'black')
+  axes.set_xticks(range(best.shape[1]), list(map(_short, best.columns)))
+  axes.set_yticks(range(best.shape[0]), list(map(_short, best.index)))
+  axes.set(xlabel=below, ylabel=beside)
+  axes.figure.colorbar(image, ax=axes, label='validation accuracy (%)')
+  return axes
+
+
+def parallel(frame: pd.DataFrame, fields: list[str], axes: Axes | None = None) -> Axes:
+  """A line for each point through its values, each field from its least to its greatest, coloured by validation."""
+  axes = panel(axes or blank(2 + 1.6 * (len(fields) + 1), 4))
+  places = np.stack([_place(frame[field]) for field in [*fields, SCORE]], 1)
+  score = frame[SCORE].to_numpy()
+  norm = matplotlib.colors.Normalize(score.min(), max(score.max(), score.min() + 1e-9))
+  colour = matplotlib.colormaps['viridis']
+  for line, value in sorted(zip(places.tolist(), score.tolist(), strict=True), key=lambda pair: pair[1]):
+    axes.plot(line, color=colour(norm(value)), alpha=0.8)
+  for x, field in enumerate([*fields, SCORE]):
+    known = frame[field].drop_duplicates()
+    ends = known if len(known) <= 6 and field != SCORE else known[known.isin([known.min(), known.max()])]
+    for value, place in zip(frame[field], _place(frame[field]), strict=True):
+      if value in set(ends):
+        ends = ends[ends != value]
+        axes.annotate(_short(value), (x, place), xytext=(4, 2), textcoords='offset points', fontsize=8)
+  axes.set_xticks(range(len(fields) + 1), [field.rpartition('.')[2] for field in fields] + ['validation'])
+  axes.set_yticks([])
+  axes.spines['left'].set_visible(False)
+  axes.figure.colorbar(matplotlib.cm.ScalarMappable(norm, colour), ax=axes, label='validation accuracy (%)')
+  return axes
+
+
+def budget(frame: pd.DataFrame, axes: Axes | None = None) -> Axes:
+  """The validation accuracy of every point in the order in which they were proposed, and the best so far."""
+  frame = frame.sort_values('number')
+  number, score = frame['number'].to_numpy() + 1, frame[SCORE].to_numpy()
+  axes = panel(axes, xlabel='points tried', ylabel='validation accuracy (%)')
+  axes.plot(number, score, 'o', color='0.6', markersize=4, label='point')
+  axes.plot(number, np.maximum.accumulate(score), drawstyle='steps-post', label='best so far')
+  whole_numbers(axes.xaxis)
+  axes.legend(frameon=False)
+  return axes
+
+
+def _place(values) -> np.ndarray:
+  """Where values stand between 0 and 1: numbers on the scale on which they are the more even, others by their order."""
+  if pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values):
+    at = values.to_numpy(float)
+    if at.min() > 0 and at.max() >= 20 * at.min():
+      at = np.log(at)
+  else:
+    at = pd.Categorical(values.astype(str)).codes.astype(float)
+  span = at.max() - at.min()
+  return (at - at.min()) / span if span else np.full(len(at), 0.5)
+
+
+def _short(value) -> str:
+  return f'{value:.4g}' if isinstance(value, float) else str(value)

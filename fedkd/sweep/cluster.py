@@ -1,0 +1,70 @@
+"""Runs as array jobs of SLURM, through submitit; 'debug' runs them in this process, without a cluster."""
+
+import pathlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from fedkd.errors import ConfigError
+from fedkd.sweep import worker
+from fedkd.sweep.runs import Run
+
+USUAL = {'timeout_min': 24 * 60}
+POLL = 2  # seconds between two looks at the jobs
+
+
+class Cluster:
+  """One array of jobs for each rung of a search; a job that was killed is one that failed, and is run again when the
+  sweep is."""
+
+  def __init__(self, cluster: str, jobs: int, folder: pathlib.Path, parameters: Mapping[str, Any]):
+    self.cluster, self.jobs, self.folder, self.parameters = cluster, jobs, folder, parameters
+    _submitit()
+
+  def __enter__(self):
+    return self
+
+  def __exit__(self, *error):
+    pass
+
+  def check(self, workdir: pathlib.Path) -> str:
+    """Nothing: the jobs say what is wrong, on their own machines."""
+    return ''
+
+  def run(self, runs: Sequence[Run], code: str, done: Callable[[Run, dict], None]) -> None:
+    """All runs; `done` is told of each with {'reason'}, {'warning'} or {}.
+
+    Raises:
+      ConfigError: if SLURM does not take the jobs.
+    """
+    submitit = _submitit()
+    orders = [run.order(code) for run in runs]
+    try:
+      executor = submitit.AutoExecutor(self.folder, cluster=self.cluster)
+      at_once = {'slurm_array_parallelism': self.jobs} if self.jobs else {}
+      executor.update_parameters(name='fedkd', **{**USUAL, **at_once, **self.parameters})
+      jobs = dict(zip(runs, executor.map_array(worker.answer, orders), strict=True))
+    except (RuntimeError, TypeError, NameError, submitit.core.utils.UncompletedJobError) as error:
+      raise ConfigError(
+        f'launcher={self.cluster}: {str(error).splitlines()[0]}; start where sbatch is, and check the parameters'
+      ) from error
+    while jobs:
+      for run in [run for run, job in jobs.items() if job.done()]:
+        done(run, _said(jobs.pop(run)))
+      if jobs:
+        time.sleep(POLL)
+
+
+def _said(job) -> dict:
+  try:
+    return job.result()
+  except Exception as error:  # of SLURM, or a job that was killed
+    return {'reason': f'job {job.job_id} ended without a result ({str(error).splitlines()[0]}); see {job.paths.stderr}'}
+
+
+def _submitit() -> Any:
+  try:
+    import submitit
+  except ImportError as error:
+    raise ConfigError("launcher=slurm needs submitit; pip install 'fedkd[sweep]'") from error
+  return submitit

@@ -1,0 +1,115 @@
+"""What a sweep varies: `method.alpha=0.1,0.3,1;optimizer.learning_rate=log:1e-4:1e-2:4`."""
+
+import ast
+import itertools
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from fedkd.config import command_line
+from fedkd.errors import ConfigError
+
+COUNT = 3  # values of an interval that says no number of its own
+EXAMPLE = 'write for example method.alpha=0.1,0.3,1;optimizer.learning_rate=log:1e-4:1e-2'
+
+
+class Axis(NamedTuple):
+  """One field: its `values`, or an interval from `low` to `high`, of which a grid takes `values`."""
+
+  field: str
+  values: tuple
+  low: float | None = None
+  high: float | None = None
+  logarithmic: bool = False
+
+
+def parse(grid: str | Mapping[str, Any]) -> tuple[Axis, ...]:
+  """The axes of a grid as text, or as {field: values, or the text of an interval}.
+
+  Raises:
+    ConfigError: for a grid that says nothing, a field given twice, or an interval that is none.
+  """
+  pairs = _pairs(grid) if isinstance(grid, str) else list(grid.items())
+  axes = tuple(_axis(_whole_name(field), values) for field, values in pairs)
+  fields = [axis.field for axis in axes]
+  if not axes:
+    raise ConfigError(f'grid is empty; {EXAMPLE}')
+  if twice := [field for field in fields if fields.count(field) > 1]:
+    raise ConfigError(f'grid has {twice[0]} twice; give all its values at once')
+  if 'seeds' in fields:
+    raise ConfigError('grid has the field seeds; give --seeds, as in --seeds=0:3')
+  return axes
+
+
+def points(axes: Sequence[Axis]) -> list[dict[str, Any]]:
+  """Every combination of the values, the last field varying fastest."""
+  return [
+    dict(zip([a.field for a in axes], values, strict=True)) for values in itertools.product(*(a.values for a in axes))
+  ]
+
+
+def numbers(text: str, name: str) -> tuple[int, ...]:
+  """Seeds as text: `0:3` for 0, 1, 2, or `0,1,2`.
+
+  Raises:
+    ConfigError: for other text, or no seed at all.
+  """
+  found: tuple[int, ...] = ()
+  if match := re.fullmatch(r'(\d+):(\d+)', text):
+    found = tuple(range(int(match[1]), min(int(match[2]), int(match[1]) + 10_000)))
+  elif re.fullmatch(r'\d+(,\d+)*,?', text):
+    found = tuple(int(part) for part in text.split(',') if part)
+  if not found or len(set(found)) < len(found):
+    raise ConfigError(f'{name}={text!r} is no list of distinct seeds; write {name}=0:3 or {name}=0,1,2')
+  return found
+
+
+def _pairs(text) -> list:
+  pairs = [part.partition('=') for part in text.split(';') if part.strip()]
+  for field, equals, values in pairs:
+    if not (field.strip() and equals and values.strip()):
+      raise ConfigError(f'grid has {field + equals + values!r}, which is not FIELD=VALUES; {EXAMPLE}')
+  return [(field.strip(), values.strip()) for field, _, values in pairs]
+
+
+def _whole_name(field) -> str:
+  """`data.ways` as `data.partition.ways`, as on the command line."""
+  return command_line.written_out(f'--config.{field}=')[len('--config.') : -1]
+
+
+def _axis(field, values) -> Axis:
+  if isinstance(values, str):
+    if match := re.fullmatch(r'(log|linear):(.*)', values):
+      return _interval(field, values, match[1] == 'log', match[2].split(':'))
+    values = [_value(part) for part in re.split(r',(?![^(\[{]*[)\]}])', values) if part.strip()]
+  values = tuple(values)
+  if not values or len(set(map(repr, values))) < len(values):
+    raise ConfigError(f'grid: {field} has {"a value twice" if values else "no values"}; {EXAMPLE}')
+  return Axis(field, values)
+
+
+def _value(text) -> Any:
+  try:
+    return ast.literal_eval(text.strip())
+  except (ValueError, SyntaxError):
+    return text.strip()
+
+
+def _interval(field, text, logarithmic, parts) -> Axis:
+  try:
+    low, high = (ast.literal_eval(part) for part in parts[:2])
+    count = int(parts[2]) if len(parts) > 2 else COUNT
+    fits = low < high and math.isfinite(low) and math.isfinite(high) and (low > 0 or not logarithmic)
+    if not (fits and count > 1 and len(parts) < 4):
+      raise ValueError
+  except (ValueError, TypeError, SyntaxError) as error:
+    raise ConfigError(
+      f'grid: {field}={text} is no interval; write {field}=log:LOW:HIGH or linear:LOW:HIGH with LOW below HIGH '
+      '(log: both above 0), and :COUNT for the number of values in a grid'
+    ) from error
+  kind = int if isinstance(low, int) and isinstance(high, int) else float
+  steps = [i / (count - 1) for i in range(count)]
+  between = lambda s: low * (high / low) ** s if logarithmic else low + (high - low) * s
+  values = tuple(dict.fromkeys(round(v) if kind is int else float(f'{v:.6g}') for v in map(between, steps)))
+  return Axis(field, values, low, high, logarithmic)

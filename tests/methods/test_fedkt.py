@@ -1,0 +1,93 @@
+"""FedKT: votes of teachers, votes of students, and one upload in all."""
+
+import importlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from fedkd import examples, ledger, local, methods
+from helpers import assert_same_bits
+from small_nets import made_with
+
+fedkt = importlib.import_module('fedkd.methods.fedkt')  # the module, not the factory
+SGD = optax.sgd(0.1)
+SHORT = {'teachers': 2, 'epochs': 1, 'student_epochs': 1, 'final_epochs': 1, 'batch': 4}
+one_hot = lambda *choices: np.eye(4, dtype=np.float32)[np.array(choices)]
+
+
+def test_consistent_votes_are_counted_by_hand():
+  """Parties with two students each, one public row: (1, 1), (2, 3), (3, 3)."""
+  choices = jnp.asarray(one_hot([1, 1], [2, 3], [3, 3])[:, :, None])
+  present = jnp.array([True, True, True])
+  win = lambda consistent, here: int(fedkt.winners(None, fedkt.votes_of(choices, here, consistent), None)[0])
+  np.testing.assert_array_equal(fedkt.votes_of(choices, present, True), [[0, 2, 0, 2]])
+  np.testing.assert_array_equal(fedkt.votes_of(choices, present, False), [[0, 2, 1, 3]])
+  assert (win(True, present), win(False, present)) == (1, 3)  # a tie goes to the lowest class
+  assert win(True, jnp.array([False, True, True])) == 3
+  turned = fedkt.votes_of(choices[::-1, ::-1], present, True)
+  np.testing.assert_array_equal(turned, fedkt.votes_of(choices, present, True))
+
+
+def test_noise_hides_a_vote_only_where_it_is_large():
+  counts = jnp.array([[0.0, 6.0, 0.0, 0.0]] * 4000)
+  key = jax.random.key(0)
+  assert (fedkt.winners(key, counts, 20.0) == 1).all()
+  drawn = np.bincount(np.asarray(fedkt.winners(key, counts, 1e-6)), minlength=4)
+  assert ((drawn - 1000) ** 2 / 1000).sum() < 11.34  # chi-squared, 3 degrees of freedom, 1 %
+
+
+@pytest.mark.parametrize(('size', 'parts'), [(11, 3), (12, 4), (2, 5)])
+def test_teachers_share_the_rows_of_a_party(size, parts):
+  rows = jnp.arange(100, 113)
+  found = [fedkt.part_of(rows, jnp.int32(size), jnp.int32(j), parts) for j in range(parts)]
+  of_each = [np.asarray(some[: int(count)]) for some, count in found]
+  np.testing.assert_array_equal(np.sort(np.concatenate(of_each)), np.arange(100, 100 + size))
+  assert max(map(len, of_each)) - min(map(len, of_each)) <= 1
+
+
+def test_one_upload_in_all_and_absent_clients_never_vote():
+  made = made_with(methods.fedkt(SGD, partitions=2, **SHORT), rounds=3)
+  _, report = made.run()
+  every = 36 * 5 + 5 + 5 * 3 + 3
+  assert ledger.total(report.up) == {'weights': (3 * 2 * every, 4 * 3 * 2 * every)}
+  assert ledger.total(report.down) == {}
+  trained = np.asarray(report.info[0]['examples'])
+  assert (trained[0] > 0).all()
+  assert not trained[1:].any()
+  late = made_with(methods.fedkt(SGD, partitions=1, **SHORT), participants=[[-1, -1, -1], [0, 1, 2]])
+  nobody, _ = late.run()
+  assert not bool(nobody.server.voted)
+  assert_same_bits(nobody.server.learners, late.state.server.learners)
+
+
+def test_the_final_model_learns_the_winners_in_every_round():
+  """Of one student of one teacher: its argmax; trained by `local.fit` on them, bit for bit."""
+  made = made_with(methods.fedkt(SGD, partitions=1, consistent=True, **{**SHORT, 'teachers': 1}), clients=1, rounds=2)
+  first, _ = made.run(1, length=2)
+  again, _ = made.run(1, first, 1, length=2)
+  np.testing.assert_array_equal(first.server.label, again.server.label)
+  leaf = lambda state: np.asarray(jax.tree.leaves(state.server.learners)[1])
+  assert (leaf(first) != leaf(again)).any()
+  group, data = made.groups[0], made.data[0]
+  public, label = examples.public(data), first.server.label
+  pool = data.pool._replace(label=data.pool.label.at[public.index].set(label))
+
+  def fit(loss_fn, rows):
+    learner = first.server.learners[0]
+    work = local.Work(4, epochs=1)
+    return jax.jit(lambda: local.fit(jax.random.key(1), learner, SGD, loss_fn, (rows, public.size), work)[0])()
+
+  taught = fit(fedkt.taught(group.model, data.pool), (public.index, label))
+  assert_same_bits(taught, fit(local.supervised(group.model, pool), public.index))
+
+
+def test_what_does_not_fit_is_refused():
+  with pytest.raises(ValueError, match="noise=0 is noise of infinite scale at level='server'; set it above 0"):
+    methods.fedkt(SGD, level='server', noise=0)
+  made = made_with(methods.fedkt(SGD, **SHORT))
+  data = tuple(d._replace(public=None) for d in made.data)
+  with pytest.raises(ValueError, match=r'there are no public rows; give fedkd\.federation public='):
+    made.method.server.init(made.key, made.groups, (), data)
