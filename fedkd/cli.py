@@ -116,7 +116,7 @@ object is there count as done.
   --out=DIR          where the JSON objects go, by default results
   --workdir=DIR      where the runs go, by default runs/reproduce
   --check            build every row and count its messages, without training
-  --report           write RESULTS.md from the objects in --out
+  --report           write RESULTS.md and docs/results/ from the objects in --out
 """
 BENCHMARK = """fedkd benchmark --suite=digits|photos [--profile=small] [--settings=NAME,...] [--methods=NAME,...]
 fedkd benchmark --suite=digits|photos --list

@@ -4,7 +4,7 @@
   python -m launch.reproduce --id=ID --profile=small --seeds=0,1,2     # every row of a table, resumed where it stopped
   python -m launch.reproduce --id=ID --out=DIR                         # also those whose results are in results/
   python -m launch.reproduce --id=ID --check                           # builds every row and counts its messages
-  python -m launch.reproduce --report                                  # RESULTS.md from results/
+  python -m launch.reproduce --report                                  # RESULTS.md and docs/results/
 
 Each row of a table is a run in --workdir/ID/PROFILE/ROW and ends as one JSON object in --out/ID/PROFILE/ROW.json.
 """
@@ -28,7 +28,7 @@ def define_flags() -> None:
   flags.DEFINE_string('workdir', 'runs/reproduce', 'Where the runs go.')
   flags.DEFINE_bool('check', False, 'Build the rows, evaluate a round in shapes, count its messages; no training.')
   flags.DEFINE_bool('list', False, 'List the ids.')
-  flags.DEFINE_bool('report', False, 'Write RESULTS.md.')
+  flags.DEFINE_bool('report', False, 'Write RESULTS.md and docs/results/.')
 
 
 def main(argv: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""Pages that are made from the code, from RESULTS.md and from the notebooks, each time the documentation is built."""
+"""Pages that are made from the code, docs/results/ and the notebooks, each time the documentation is built."""
 
 import pathlib
 
@@ -8,7 +8,7 @@ from reference import api, cheat_sheet, config_fields, method, notebooks
 
 def write(docs: pathlib.Path) -> None:
   """Writes docs/methods/, docs/api/ and docs/notebooks/, which are not committed."""
-  results = (docs.parent / 'RESULTS.md').read_text()
+  results = '\n'.join(path.read_text() for path in sorted((docs / 'results').glob('*.md')))
   shown = notebooks.copied(docs.parent / 'notebooks', docs / 'notebooks')
   _folder(docs / 'methods', {name: method.page(name, results, shown) for name in methods.__all__} | {
     'index': method.index(), 'deviations': method.deviations()})  # fmt: skip

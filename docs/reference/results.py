@@ -1,22 +1,22 @@
-"""The rows of RESULTS.md that belong to a method."""
+"""The rows of docs/results/ that belong to a method."""
 
 import re
 
 ALONE = {'private', 'ind', 'agg', 'pooled'}  # reference rows, shown with every method
-NAMES = {'private': {'private', 'ind'}, 'agg': {'agg', 'pooled'}}  # in RESULTS.md, where they differ
+NAMES = {'private': {'private', 'ind'}, 'agg': {'agg', 'pooled'}}  # in the results, where they differ
 
 
 def of_method(name: str, text: str) -> str:
-  """What RESULTS.md, whose text is given, says about a method: its rows of all tables, and their units."""
+  """What the results, whose text is given, say about a method: its rows of all tables, and their units."""
   names = NAMES.get(name, {name})
   found = [_rows(table, names) for known, table in _tables(text) if names & set(known)]
   if not found:
-    return 'No table of RESULTS.md has a row of it yet.'
+    return 'No table of [the results](../results.md) has a row of it yet.'
   return '\n\n'.join([*_units(text), *found])
 
 
 def _units(text) -> list[str]:
-  """What RESULTS.md says about its numbers and profiles, and about the columns of its tables."""
+  """What the results say about its numbers and profiles, and about the columns of its tables."""
   paragraphs = text.split('\n\n')
   start = next(i for i, paragraph in enumerate(paragraphs) if 'Accuracies are percent' in paragraph)
   columns = paragraphs[paragraphs.index('## Tables') + 1]

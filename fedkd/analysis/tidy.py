@@ -254,10 +254,10 @@ def _compared(run, values, base, apart) -> dict:
   each = gain.to_numpy().ravel()
   line['negative_share'] = np.mean(each < 0) if each.size else np.nan
   line['negative_mean'] = each[each < 0].mean() if (each < 0).any() else 0.0
-  return {**line, 'p': _p(gain.mean(axis=1).to_numpy())}
+  return {**line, 'p': p_value(gain.mean(axis=1).to_numpy())}
 
 
-def _p(gain) -> float:
+def p_value(gain: np.ndarray) -> float:
   """Of a two-sided t test that the mean of paired differences [seeds] is 0; NaN below two seeds or without spread."""
   if len(gain) < 2 or not gain.std(ddof=1):
     return np.nan

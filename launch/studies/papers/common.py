@@ -49,6 +49,8 @@ class Claim(NamedTuple):
   why: str = ''  # what experiments and settings say about it; braces as in `values.filled`
   margin: float = 0  # points by which the first may be lower
   paper: str = ''
+  equal: tuple = ()  # (more, less) with equal numbers of examples, where the published budgets differ
+  readings: tuple = ()  # (what, more, less), ... by other readings of what the paper leaves open
 
 
 class Question(NamedTuple):

@@ -60,7 +60,10 @@ def claims() -> list:
     of = lambda row, ways=ways: f'fp-mnist-{ways}/{row}'
     for other, called in (('private', 'Local'), ('fedavg', 'FedAvg'), ('fedprox', 'FedProx')):
       text = f'FedProto beats {called}, MNIST, {ways} classes a client'
-      out.append(Claim(text, of('fedproto'), of(other), 'final_local', WHY))
+      shorter = {'private': ('Local of three rounds', 'private_3'), 'fedavg': ('FedAvg of twenty', 'fedavg_20')}
+      what, row = shorter.get(other, ('', '')) if ways == 3 else ('', '')
+      more = {'readings': ((what, of('fedproto'), f'why-fedproto-length/{row}'),)} if row else {}
+      out.append(Claim(text, of('fedproto'), of(other), 'final_local', WHY, **more))
     text = f'FedProto with three architectures beats Local, MNIST, {ways} classes a client'
     out.append(Claim(text, of('fedproto_mh'), of('private'), 'final_local', WHY))
     text = f'FedAvg beats Local, MNIST, {ways} classes a client'

@@ -154,7 +154,9 @@ def claims() -> list:
           out.append(Claim(f'{ours} is steadier than {row}, {where}', *steadier))
     for row in ('felo', 'velo'):
       homo = of(row, 'homo-'), of('fedavg', 'homo-')
-      out.append(Claim(f'{row} beats fedavg, {where}, ResNet18 everywhere', *homo, half, WHY['felo fedavg']))
+      loaded = ('averaged weights loaded from the start', f'why-felo-start/{row}_loaded', homo[1])
+      more = {'readings': (loaded,)} if (data, split) == ('cifar10', 'dir0.5') else {}
+      out.append(Claim(f'{row} beats fedavg, {where}, ResNet18 everywhere', *homo, half, WHY['felo fedavg'], **more))
       for other in ('fedhe', 'fedgkt'):
         extreme = of(row, 'extreme-'), of(other, 'extreme-')
         out.append(Claim(f'{row} beats {other}, {where}, ResNet10 to 50', *extreme, half, WHY.get(f'felo {other}', '')))

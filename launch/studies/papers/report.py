@@ -1,128 +1,169 @@
-"""RESULTS.md from the JSON objects in results/: claims, what experiments decide, printed numbers beside ours, what is
-sent."""
+"""RESULTS.md on one page, and a page for each paper under docs/results/, from the JSON objects in results/."""
 
-import itertools
 import pathlib
+import re
 
 import pandas as pd
 
 from fedkd import analysis
 from launch.studies import papers
-from launch.studies.papers import messages, plots, robustness, sections, values, verdicts
+from launch.studies.papers import judging, paper_pages, plots, values, verdicts
 
+PAGES = 'docs/results'
 HEAD = """# Results
 
 Written by `python -m launch.reproduce --report` from the JSON objects in `results/`: all numbers of our runs are read
-from them, those in the reasons too. Accuracies are percent. Ours is the mean over seeds ± a 95 % Student t interval
-(below three seeds the range); what is printed stands in brackets. Differences between our rows are paired over seeds.
-
-`paper` is the published setting; `medium` has the published length with narrow nets; `light` has full nets and rounds,
-but Adam and batches of 64; `small` is for machines without an accelerator, and its accuracies are not to be compared
-with printed ones. Minutes are wall-clock time of training, on cores that were shared with other work. A row is stale
-where its method has changed since it was run, as is said below its table.
+from them, those in the reasons too.
 """
-CLAIMS = """## Claims of the papers
+HEADLINES = (
+  'FedMD beats as many passes alone (our comparison), cifar-iid',
+  'FedHe beats Private, mnist, hetero',
+  'FedHe beats Private, cifar10, homo',
+  'FedHe beats FedMD, cifar10, homo',
+  'FedH2L beats IND in average ACC, alpha = 10 %',
+  'FedH2L beats FedMD in average ACC, alpha = 10 %',
+  'FedH2L beats FedAvg in average ACC, alpha = 10 %',
+  'Felo beats fedhe, cifar10, iid',
+  'FedProto beats Local, MNIST, 3 classes a client',
+  'FedGen beats FedAvg, MNIST, Dirichlet 0.1',
+)
+HOW = """## What the words mean
 
-A claim is an inequality between two rows, judged by the longest profile that has both. It is *reproduced* where the
-whole interval of the difference is above 0 and *contradicted* where it is below. Otherwise it is *smaller than printed*
-where the printed difference lies above the interval, and else *not decided*, as are all claims with fewer than three
-seeds. A claim that allows for some points less (how many is our choice) is judged in the same way against minus that
-many. Claims of one table depend on each other: ACC is a mean of BWT and FWT, and FedProx stands beside FedAvg.
-Steadiness is how far an evaluation lies from the line between its neighbours.
+The difference of two rows is judged by its 95 % interval over seeds, at equal numbers of examples where that was run.
 
-Claims with six seeds were first judged with three. Seeds were added where three had left a claim, or one about the same
-rows, undecided; the first three are among the six, so that these intervals cover somewhat less often than 95 %.
 """
-DECISIONS = """## What experiments say
+HEAD_TABLE = """## Ten claims
 
-Each experiment changes one thing in a row of a table. Points are how far the run is above the row against which it is
-judged; `python -m launch.reproduce --id=ID --rows=ROW --profile=PROFILE` makes a run called ID/ROW.
+The first claim that each paper is cited for. Differences in points; *as published* is shown where budgets differ, and
+*ours* then has as many examples on both sides; p after Holm over all claims of the paper.
 """
-TABLES = """## Tables
+STAND = """## Disagreements that we stand by
 
-ACC: test rows of all nodes, BWT: the node's own, FWT: the others', each at the node's best validation round. Second
-half, last quarter: means over the evaluations after half and three quarters of the rounds. Training above test: how
-far the last accuracy on training rows is above that on test rows. Numbers up / down are those of one client update.
+Claims that are *incompatible* in the published setting, or that *an open choice decides*; numbers and experiments are
+on the papers' pages.
 """
-TRUST = {
-  'crash': (
-    'Measured by `python -m launch.crash`: what happens to a run, and how it ends when it is started again.',
-    robustness.table,
-  ),
-  'fuzz': (
-    'Measured by `python -m launch.fuzz`: random changes of what others write and type.',
-    robustness.fuzzed,
-  ),
-}
 MEDIUM = ('he-mnist-hetero', 'he-cifar10-hetero', 'md-cifar-iid', 'fv-cifar10-iid')  # published length, narrow nets
 MOST_NAMED = 10  # claims in a sentence
+DECIDING = """## What would decide most
+
+Reruns, with hours on two cores as estimated from the rows that are there:
+
+* Velo and Felo, iid, six new seeds from one commit (0.4); FedProto and Local at 3, 5 and 10 passes, six seeds (0.5).
+* FedGKT and HeteroFL with ImageNet's stem (0.5); Felo, Velo and FedAvg with a Dirichlet split, six more seeds, averaged
+  weights loaded from the start (1).
+* FedHe and Private on MNIST, different nets, with FedMD's examples (1 to 2); FedMD with KL at paper length, last and
+  best round (3).
+* FedAvg and FedProx with the LeNet of 431,080 weights at 7 and 14 rounds, three alphas, six seeds (4).
+* FedHe and Private on CIFAR-10, one architecture, 50,000 turns (6).
+"""
 NOT_RUN = """## Not run
 
-By the command `python -m launch.reproduce --id=ID --profile=PROFILE`:
+What would settle the rest, by the command `python -m launch.reproduce --id=ID --profile=PROFILE`:
 """
 
 
 def write(out: str | pathlib.Path, path: str | pathlib.Path, draw: bool = True) -> None:
-  """Writes the report, and unless `draw` is False the figures into `out`/figures."""
+  """Writes the report and the papers' pages beside it, and unless `draw` is False the figures into `out`/figures."""
   everything = values.found(out)
   if draw:
     plots.draw(out, everything)
-  pathlib.Path(path).write_text('\n'.join(_lines(out, everything)).rstrip('\n') + '\n')
-
-
-def _lines(out, everything) -> list:
   judged, decided = verdicts.claims(everything), verdicts.decisions(everything)
-  lines = [HEAD, CLAIMS, analysis.markdown(_counts(judged)), '']
-  for paper, own in judged[judged['verdict'] != 'not run'].groupby('paper', sort=False):
-    lines += _judged(paper, own)
-  lines += [DECISIONS] if decided else []
-  for text, table in decided.items():
-    lines += [f'**{text}**', '', analysis.markdown(table), '']
-  lines += [TABLES]
-  for _, entries in itertools.groupby(papers.registry().items(), lambda item: item[1].together or item[0]):
-    lines += _tables(out, everything, dict(entries))
-  return [*lines, *messages.section(), *_survived(out), *_not_run(everything, judged)]
+  path = pathlib.Path(path)
+  path.write_text('\n'.join(_lines(everything, judged)).rstrip('\n') + '\n')
+  folder = path.parent / PAGES
+  folder.mkdir(parents=True, exist_ok=True)
+  for name, text in paper_pages.pages(out, everything, judged, decided).items():
+    (folder / f'{name}.md').write_text(text)
+
+
+def _lines(everything, judged) -> list:
+  words = [f'* *{word}*: {meaning}.' for word, meaning in judging.WORDS.items()]
+  counted = judged[~judged['repeats']]
+  return [
+    HEAD,
+    *_sentences(counted),
+    '## Papers and verdicts',
+    '',
+    analysis.markdown(_counts(counted)),
+    '',
+    f'[What is sent, and what runs survive]({PAGES}/common.md).',
+    '',
+    HOW + '\n'.join(words),
+    '',
+    HEAD_TABLE,
+    analysis.markdown(_headlines(judged)),
+    '',
+    STAND,
+    *_disagreements(counted),
+    '',
+    DECIDING,
+    *_not_run(everything, judged),
+  ]
+
+
+def _sentences(judged) -> list:
+  """Three sentences: what holds, what does not, what is open."""
+  many = lambda *words: int(judged['verdict'].isin(words).sum())
+  run, at_scale = judged[judged['verdict'] != judging.NOT_RUN], judged[judged['profile'] == judging.PUBLISHED]
+  smaller = many(judging.SMALLER)
+  holds, agrees, opposed = many(*judging.HOLDS), many(judging.AGREES), many(judging.INCOMPATIBLE)
+  return [
+    f'Of the {len(judged)} claims of {len(papers.PAPERS)} papers {len(run)} could be judged, {len(at_scale)} of them',
+    f'in the published setting: {holds} hold, {agrees} with a difference that agrees with the printed one and',
+    f'{smaller} with a smaller one.',
+    f'{opposed} are incompatible with our runs in the published setting, {many(judging.SCALE)} do not hold in a',
+    f'smaller one, which says nothing about the published one, and {many(judging.OPEN)} hold by one reading of what',
+    'the paper leaves open and not by another.',
+    f'{many(judging.UNDECIDED)} are undecided and {many(judging.NOT_RUN)} have no runs; what that would take is listed '
+    'below.',
+    '',
+  ]
+
+
+def _linked(paper) -> str:
+  return f'[{paper}]({PAGES}/{paper_pages.name_of(paper)}.md)'
 
 
 def _counts(judged) -> pd.DataFrame:
-  """How many claims of each paper have which verdict, and how many are judged in `small`."""
+  """How many claims of each paper have which verdict, and how many are judged in the published setting."""
   counts = pd.crosstab(judged['paper'], judged['verdict']).reindex(papers.PAPERS, fill_value=0)
-  counts = counts.reindex(columns=verdicts.VERDICTS, fill_value=0)
-  counts['judged in `small`'] = (judged['profile'] == 'small').groupby(judged['paper']).sum()
+  counts = counts.reindex(columns=list(judging.WORDS), fill_value=0)
+  counts['judged in `paper`'] = (judged['profile'] == judging.PUBLISHED).groupby(judged['paper']).sum()
   counts.loc['all'] = counts.sum()
-  return counts.reset_index()
+  counts.index = [_linked(paper) if paper in papers.PAPERS else paper for paper in counts.index]
+  return counts.reset_index(names='paper')
 
 
-def _judged(paper, own) -> list:
-  """The table of a paper's claims, and the reasons that it refers to by number."""
-  reasons = {why: number for number, why in enumerate(dict.fromkeys(filter(None, own['why'])), 1)}
-  shown = own.drop(columns=['paper', 'id', 'why'])
-  shown['remark'] = [str(reasons.get(why, '')) for why in own['why']]
-  listed = [f'{number}. {why}' for why, number in reasons.items()]
-  return [f'### {paper}', '', analysis.markdown(shown), '', *listed, *[''] * bool(listed)]
+def _headlines(judged) -> pd.DataFrame:
+  own = judged.set_index('claim').loc[list(HEADLINES)].reset_index()
+  shown = own[['paper', 'claim', 'printed', 'ours', 'as published']].assign(p=list(map(paper_pages.p_text, own['p'])))
+  shown['verdict'] = [f'{v} ({p})' for v, p in zip(own['verdict'], own['profile'], strict=True)]
+  shown['what decides'] = own['open']
+  return shown.assign(paper=list(map(_linked, own['paper'])))
 
 
-def _tables(out, everything, entries) -> list:
-  """The tables of an id, or one for several that are shown together, for every profile; the figures below the first
-  that they are drawn from."""
+def _disagreements(judged) -> list:
+  """A line for each reason: how many claims it concerns, between what they lie, and its first sentence."""
+  own = judged[judged['verdict'].isin((judging.INCOMPATIBLE, judging.OPEN))]
   lines = []
-  for profile in values.PROFILES:
-    done = {id: everything[id, profile] for id in entries if (id, profile) in everything}
-    if done:
-      lines += sections.section({id: entries[id] for id in done}, profile, done)
-    for id in done:
-      drawn = plots.of(out, id, everything) if plots.profile_of(id, everything) == profile else ()
-      pictures = ', '.join(f'[{name}](results/figures/{name}.png)' for name in drawn)
-      lines += [f'Figures: {pictures}.', ''] if pictures else []
+  for (paper, why), same in own.groupby(['paper', 'why'], sort=False):
+    ours, printed = (_range(same[name]) for name in ('ours', 'printed'))
+    what = f'{len(same)} claims, such as "{same["claim"].iloc[0]}"' if len(same) > 1 else f'"{same["claim"].iloc[0]}"'
+    opened = '; '.join(f'{line.claim}: {line.open}' for line in same.itertuples() if line.open)
+    opened = f' By another reading: {opened}.' if opened else ''
+    lines.append(f'* {_linked(paper)}: {what}: ours {ours}, printed {printed}. {_first_sentence(why)}{opened}')
   return lines
 
 
-def _survived(out) -> list:
-  lines = []
-  for name, (text, table) in TRUST.items():
-    path = pathlib.Path(out) / f'{name}.json'
-    lines += [text, '', table(path)] if path.exists() else []
-  return ['## What runs survive', '', *lines] if lines else []
+def _range(texts) -> str:
+  """From the smallest to the largest of the numbers with which texts begin."""
+  numbers = sorted(float(text.split()[0]) for text in texts)
+  ends = dict.fromkeys(f'{number:+.2f}' for number in (numbers[0], numbers[-1]))
+  return ' to '.join(ends)
+
+
+def _first_sentence(text) -> str:
+  return re.split(r'(?<=[a-z%])\. ', text)[0].rstrip('.') + '.' if text else ''
 
 
 def _not_run(everything, judged) -> list:
@@ -143,7 +184,7 @@ def _not_run(everything, judged) -> list:
   longer = [id for id in MEDIUM if not done(id, ('medium', 'paper'))]
   lines += [f'* Not in `medium`, whose rows take hours on a core: {", ".join(longer)}.'] if longer else []
   lines += [f'* Not at full size, which for most takes an accelerator: {", ".join(full)}.'] if full else []
-  without = judged[judged['verdict'] == 'not run']
+  without = judged[judged['verdict'] == judging.NOT_RUN]
   for name in ('', *sorted(set(missing.values()))):
     texts = [line.claim for line in without.itertuples() if missing.get(line.id, '') == name]
     about = f'that need {name}' if name else 'that the available images could judge'

@@ -95,6 +95,7 @@ def _common(entry, result) -> dict:
     'numbers up / down': numbers,
     'seeds': len(result['seeds']),
     'minutes': f'{result["seconds"] / 60:.0f}',
+    'made': _code(result).removeprefix('commit ') + (', changed files' if result.get('dirty') else ''),
   }
 
 

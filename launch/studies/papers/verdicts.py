@@ -1,49 +1,82 @@
 """The papers' claims, judged by our runs, and what experiments say about those that we do not reproduce."""
 
+import numpy as np
 import pandas as pd
 
 from fedkd import analysis
 from launch.studies import papers, stale
-from launch.studies.papers import values
-
-VERDICTS = ('reproduced', 'smaller than printed', 'not decided', 'contradicted', 'not run')
+from launch.studies.papers import judging, values
+from launch.studies.papers.common import Claim
 
 
 def claims(everything: dict) -> pd.DataFrame:
-  """One line per claim, judged by the longest profile that has both rows."""
-  return pd.DataFrame([_line(everything, claim) for claim in papers.claims()])
+  """One line per claim, judged by the longest profile that has both rows.
+
+  'ours' is the difference with equal numbers of examples where that was run, 'as published' then that of the
+  published budgets. 'p' is Holm's over the claims of a paper, of which those that repeat an earlier one's run are
+  none: 'repeats'.
+  """
+  lines, seen = [], set()
+  for claim in papers.claims():
+    line = _line(everything, claim)
+    sides = line.pop('runs')
+    line['repeats'] = any(is_copy and key in seen for key, is_copy in sides)
+    seen |= {key for key, _ in sides}
+    lines.append(line)
+  out = pd.DataFrame(lines)
+  alone = out['p'].where(~out['repeats'])
+  out['p'] = alone.groupby(out['paper'], sort=False).transform(lambda p: analysis.holm(p.to_numpy()))
+  return out
 
 
 def _line(everything, claim) -> dict:
   about = {'paper': claim.paper, 'claim': claim.text, 'id': claim.more.split('/')[0]}
   for profile in values.PROFILES:
-    difference = values.difference(everything, profile, claim.more, claim.less, claim.metric)
-    if difference is not None:
-      printed = _printed(claim, profile)
-      verdict = _verdict(difference, claim.margin, printed)
-      line = {**about, 'printed': _signed(printed), 'ours': analysis.spread(difference), 'verdict': verdict}
-      why = [values.filled(everything, claim.why), _stale(everything, profile, claim.more, claim.less)]
-      return {**line, 'profile': profile, 'seeds': len(difference), 'why': ' '.join(filter(None, why))}
-  line = {**about, 'printed': _signed(_printed(claim, 'paper')), 'ours': '-', 'verdict': 'not run'}
-  return {**line, 'profile': '-', 'seeds': 0, 'why': ''}
+    published = values.difference(everything, profile, claim.more, claim.less, claim.metric)
+    if published is not None:
+      return about | _judged(everything, claim, profile, published)
+  nothing = {'printed': _signed(_printed(claim, 'paper')), 'ours': '-', 'as published': '', 'p': np.nan, 'runs': ()}
+  return about | nothing | {'verdict': judging.NOT_RUN, 'profile': '-', 'seeds': 0, 'why': '', 'open': ''}
+
+
+def _judged(everything, claim, profile, published) -> dict:
+  """A line's verdict and what it rests on: equal numbers of examples, where they were run, before published budgets."""
+  of = lambda sides: values.difference(everything, profile, *sides, claim.metric) if sides else None
+  equal, printed = of(claim.equal), _printed(claim, profile)
+  sides, difference = (claim.equal, equal) if equal is not None else ((claim.more, claim.less), published)
+  readings = [(reading, of(reading[1:])) for reading in claim.readings]
+  other = next(((reading, found) for reading, found in readings if found is not None), (('',), None))
+  verdict = judging.word(difference, printed, profile, claim.margin, other[1])
+  why = [values.filled(everything, claim.why), _stale(everything, profile, *sides)]
+  return {
+    'printed': _signed(printed),
+    'ours': analysis.spread(difference),
+    'as published': '' if equal is None else analysis.spread(published),
+    'verdict': verdict,
+    'open': f'{other[0][0]}: {analysis.spread(other[1])}' if verdict == judging.OPEN else '',
+    'p': judging.p_value(difference, claim.margin),
+    'profile': profile,
+    'seeds': len(difference),
+    'runs': _runs(everything, profile, sides, claim),
+    'why': ' '.join(filter(None, why)),
+  }
+
+
+def _runs(everything, profile, sides, claim: Claim) -> list:
+  """For each side (what it is compared as: its run, by its first name in the tables, beside which method; whether it is
+  a copy of that run)."""
+  out = []
+  for side, beside in (sides, sides[::-1]):
+    for name, result in values.named(everything, profile, side).items():
+      run, metric = result.get('same_run', name.partition(':')[0]), name.partition(':')[2] or claim.metric
+      out.append(((profile, metric, run, beside.rpartition('/')[2]), 'same_run' in result))
+  return out
 
 
 def _stale(everything, profile, *expressions) -> str:
   """Which rows of a difference are stale; '' where none is."""
   each = [item for expression in expressions for item in values.named(everything, profile, expression).items()]
   return stale.note({name.partition(':')[0].split('/')[1]: result for name, result in each if stale.changes(result)})
-
-
-def _verdict(difference, margin, printed) -> str:
-  """What the interval says; fewer than three seeds decide nothing."""
-  if len(difference) < 3:
-    return 'not decided'
-  _, low, high = analysis.interval(difference)
-  if low > -margin:
-    return 'reproduced'
-  if high < -margin:
-    return 'contradicted'
-  return 'smaller than printed' if printed is not None and high < printed else 'not decided'
 
 
 def _signed(points) -> str:
