@@ -41,7 +41,7 @@ class Problem(NamedTuple):
   image_bytes: int  # of one raw image
 
 
-@functools.lru_cache(2)
+@functools.lru_cache(6)
 def _source(suite, profile, name):
   """The data set of a setting, normalised once and outside the programs: a mean in them would be another program for
   every data set. Also how many bytes a raw image has."""

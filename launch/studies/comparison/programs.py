@@ -117,4 +117,3 @@ def clear() -> None:
   """Forgets all programs: hundreds of them would fill the memory."""
   _COMPILED.clear()
   jax.clear_caches()
-

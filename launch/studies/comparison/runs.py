@@ -40,8 +40,8 @@ def run(place: Place, method: str, choice: dict, seed: int, tuning: bool = False
     what had been sent and trained on by then; `validation`, the mean over clients and over own and all validation
     rows; `seconds` of the processor without `compiling`; `diverged`, whether a loss was not finite.
   """
-  clock, size = programs.Clock(), settings.SIZES[place.profile]
-  world = problem.make(place.astuple(), seed)
+  world, size = problem.make(place.astuple(), seed), settings.SIZES[place.profile]
+  clock = programs.Clock()  # without loading the data
   alone, rounds = budget.lengths(place.suite, place.profile, place.setting, method)
   values, constants = budget.split_choice(choice)
   totals, variables = running.start(1), world.variables
