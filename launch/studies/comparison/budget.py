@@ -6,7 +6,7 @@ from fedkd import config as base
 from fedkd.config import choices
 from launch.studies.comparison.settings import SIZES, networks, rounds, settings
 
-RATES = (3e-4, 1e-3, 3e-3, 1e-2)  # of Adam, for every method
+RATES = (1e-3, 3e-3, 1e-2, 3e-2)  # of Adam, for every method
 DECAYS = (1.0, 0.1)  # factor on the rate in the last third of the rounds, where there is nothing else to choose
 BUDGET = 2 * len(RATES)  # runs to choose from
 # One more hyperparameter with two values: those of the papers or their codes, or around them.
