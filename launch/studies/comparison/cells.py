@@ -85,9 +85,10 @@ def read(cell: Cell, out) -> dict:
   Raises:
     ConfigError: for a file that was made with other settings.
   """
-  path, wanted = path_of(cell, out), described(cell)
+  path = path_of(cell, out)
   if not path.exists():
-    return {**wanted, 'tuning': [], 'runs': []}
+    return {'grid': budget.grid(cell.method), 'tuning': [], 'runs': []}
+  wanted = described(cell)
   try:
     found = json.loads(path.read_text())
     changed = [field for field, value in wanted.items() if found.get(field) != value]
@@ -118,7 +119,7 @@ def left(found: dict, seeds) -> list:
 
 def add(cell: Cell, out, one: dict, tuning: bool) -> None:
   """Appends a run to a cell's file, unless another process has done so meanwhile."""
-  found = read(cell, out)
+  found = {**described(cell), **read(cell, out)}
   runs = found['tuning' if tuning else 'runs']
   same = lambda other: (other['choice'], other['seed']) == (one['choice'], one['seed'])
   if not any(map(same, runs)):

@@ -39,8 +39,8 @@ HOW = """## How it is measured
   clients have trained alone for the first sixth of the rounds.
 * **Equal tuning.** BUDGET runs of full length for every method: four rates of Adam (RATES)
   with two values of its one decisive hyperparameter, or where it has none with the rate constant or a tenth in the last
-  third of the rounds. Seed TUNED decides, by validation rows (the mean of the accuracies on a client's own and on all), and is no test seed.
-  "Edge" marks a rate at the end of the grid, beyond which there may be a better one.
+  third of the rounds. Seed TUNED, which is no test seed, decides by validation rows: the mean of the accuracies on a
+  client's own and on all. "Edge" marks a rate at the end of the grid, beyond which there may be a better one.
 * **Scores.** *Own rows*: test rows with the client's own label distribution or domain, up to OWN per client. *All
   rows*: those of all clients together. Differences from `private` are paired over seeds; intervals in the tables of
   settings are 95 % Student t, and p values of paired t tests are adjusted by Holm within a setting. Over settings, the
