@@ -1,5 +1,7 @@
 """What the results say to somebody who has to choose: sentences and a table of decisions, made from numbers alone."""
 
+import textwrap
+
 from launch.studies.comparison import tables
 from launch.studies.comparison.budget import ON_PUBLIC, PUBLIC_CLIENTS, PUBLIC_SERVER
 from launch.studies.comparison.settings import SIZES, SUITES, TITLES, settings
@@ -34,7 +36,7 @@ def sentences(rows: list, different: dict) -> list:
   """Three sentences as paragraphs: without public images, with them, and how sure that is."""
   fits = {'Without public images': _no_public, 'With public images': lambda row: row['method'] in _WITH}
   said = [_sentence(when, best(rows, which)) for when, which in fits.items()]
-  return [' '.join([*(s for s in said if s), _basis(different)]), '']
+  return [textwrap.fill(' '.join([*said, _basis(different)]), 120, break_on_hyphens=False)]
 
 
 _WITH = (*ON_PUBLIC, *PUBLIC_SERVER)
@@ -60,8 +62,11 @@ def _basis(different) -> str:
   names = ', '.join(dict.fromkeys(TITLES[suite] for suite, _ in different))
   seeds = [len(pair[1]['runs']) for here in different.values() for pair in here.values()]
   finished = len(SIZES['whole'].seeds)
-  said = f'This rests on {len(different)} of {planned} settings ({names}) and on {min(seeds)} to {max(seeds)} of '
-  said += f'{finished} seeds, which is all that has been run'
+  count = f'{min(seeds)}' if min(seeds) == max(seeds) else f'{min(seeds)} to {max(seeds)}'
+  said = (
+    f'This rests on {len(different)} of {planned} settings ({names}) and on {count} of {finished} seeds, which is all '
+  )
+  said += 'that has been run'
   few = len(different) < 3
   return said + ('; it says nothing about other data yet.' if few else ', and the intervals below are of these.')
 

@@ -43,9 +43,9 @@ HOW = """## How it is measured
   client's own and on all. "Edge" marks a rate at the end of the grid, beyond which there may be a better one.
 * **Scores.** *Own rows*: test rows with the client's own label distribution or domain, up to OWN per client. *All
   rows*: those of all clients together. Differences from `private` are paired over seeds; intervals in the tables of
-  settings are 95 % Student t, and p values of paired t tests are adjusted by Holm within a setting. Over settings, the
-  intervals are of a bootstrap of settings and of seeds within them, and the probabilities of the Bayesian signed-rank
-  test with a region of practical equivalence of one point.
+  settings are 95 % Student t, and p values of paired t tests are adjusted by Holm within a setting. Over several
+  settings, the intervals are of a bootstrap of settings and of seeds within them, and the probabilities of the Bayesian
+  signed-rank test with a region of practical equivalence of one point.
 * **Bytes** are those of all clients and rounds, counted from the messages as float32. *With public images* adds the
   raw images, which clients give away once; a fifth of every client's rows is public. Where clients learn from them,
   each receives those of all others; FedDF's server keeps them. `agg` is a reference that pools all data.

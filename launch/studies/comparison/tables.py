@@ -136,9 +136,9 @@ def overview(everything: dict) -> list:
         'method': method,
         'settings': len(pairs),
         'seeds': min(map(len, own)),
-        'gain': evidence.bootstrap(own),
-        'gain_all': evidence.bootstrap(rest),
-        'gain_equal': evidence.bootstrap(equal) if equal else None,
+        'gain': _over_settings(own),
+        'gain_all': _over_settings(rest),
+        'gain_equal': _over_settings(equal) if equal else None,
         'wins': evidence.wins(means),
         'better': evidence.signed_rank(means) if len(means) >= 3 else None,
         'below': float(np.mean(lost > 0)),
@@ -147,6 +147,11 @@ def overview(everything: dict) -> list:
       }
     )
   return sorted(out, key=lambda row: row['gain'][0], reverse=True)
+
+
+def _over_settings(differences) -> tuple[float, float, float]:
+  """(mean, low, high); within a single setting Student's t, since so few seeds are too few to be drawn from."""
+  return evidence.bootstrap(differences) if len(differences) > 1 else analysis.interval(differences[0])
 
 
 def interval(three) -> str:
