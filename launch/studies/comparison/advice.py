@@ -49,12 +49,19 @@ def _sentence(when, row) -> str:
   if is_sure(row):
     return (
       f'{when}, clients of ten different architectures gain most by `{row["method"]}`: {gain} points of accuracy on '
-      f'their own rows over training alone, for {cost} in all.'
+      f'their own rows over training alone, for {cost} in all{_equal(row)}.'
     )
   return (
     f'{when}, no method is better than training alone beyond its interval; the first is `{row["method"]}` with {gain} '
     f'points on own rows, for {cost} in all.'
   )
+
+
+def _equal(row) -> str:
+  """The gain at equal examples, where it is another."""
+  if row['gain_equal'] is None or row['gain_equal'] == row['gain']:
+    return ''
+  return f'; stopped where it has seen as many examples, public ones counted, {tables.interval(row["gain_equal"])}'
 
 
 def _basis(different) -> str:
@@ -72,7 +79,7 @@ def _basis(different) -> str:
 
 
 def decisions(rows: list) -> list:
-  """Lines of a table: situation, method, gain, megabytes, how sure."""
+  """Lines of a table: situation, method, gain, gain at equal examples, megabytes, how sure."""
   lines = [_decision(situation, best(rows, fits)) for situation, fits in SITUATIONS.items()]
   gaining = [row for row in rows if row['method'] != 'agg' and is_sure(row)]
   safest = min(gaining, key=lambda row: row['below'], default=None)
@@ -84,9 +91,10 @@ def decisions(rows: list) -> list:
 
 def _decision(situation, row) -> str:
   if row is None:
-    return f'| {situation} | not run yet | | | |'
+    return f'| {situation} | not run yet | | | | |'
   method = f'`{row["method"]}`' if is_sure(row) else f'train alone (`{row["method"]}` is the first)'
   sure = f'{row["wins"][0]} of {row["wins"][1]} settings, {row["seeds"]} seeds'
+  equal = tables.interval(row['gain_equal'])
   if row['better']:
     sure += f'; P(> 1 point) {row["better"][2]:.2f}'
-  return f'| {situation} | {method} | {tables.interval(row["gain"])} | {row["megabytes"]:.2f} | {sure} |'
+  return f'| {situation} | {method} | {tables.interval(row["gain"])} | {equal} | {row["megabytes"]:.2f} | {sure} |'

@@ -49,6 +49,7 @@ HOW = """## How it is measured
 * **Bytes** are those of all clients and rounds, counted from the messages as float32. *With public images* adds the
   raw images, which clients give away once; a fifth of every client's rows is public. Where clients learn from them,
   each receives those of all others; FedDF's server keeps them. `agg` is a reference that pools all data.
+  *Within 5 MB* stops a method at its last evaluation at which no more has been sent, those images included.
 * **Predictions.** Every method is judged by its client's own model with its own head; what a server's model (DS-FL,
   SCARLET) or prototypes (FedProto, FedTGP) predict is in the results.
 * Processor seconds are those of one run with its evaluations, on all cores together, without compilation.
@@ -110,8 +111,8 @@ def _answer(different, path) -> list:
     '',
     f'![Gain over Private on own rows against megabytes, clients of different architectures]({name})',
     '',
-    '| your situation | method | what it gains on own rows | MB | how sure |',
-    '| --- | --- | --- | --- | --- |',
+    '| your situation | method | what it gains on own rows | at equal examples | MB | how sure |',
+    '| --- | --- | --- | --- | --- | --- |',
     *advice.decisions(rows),
     '',
   ]

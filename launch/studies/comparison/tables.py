@@ -12,6 +12,7 @@ from launch.studies.comparison import cells, evidence, scores
 from launch.studies.comparison.settings import SIZES, applying
 
 REFERENCES = ('private', 'agg')
+WITHIN = 5.0  # megabytes of all clients, for the view at equal bytes
 
 
 def found(out, suite: str, profile: str, tier: str, setting: str, more=()) -> dict:
@@ -127,6 +128,7 @@ def overview(everything: dict) -> list:
     pairs = [(here[method][1], here['private'][1]) for here in everything.values() if method in here]
     own, rest = ([list(scores.gain(*pair, rows).values()) for pair in pairs] for rows in scores.ROWS)
     equal = [list(g.values()) for pair in pairs if (g := scores.gain_at_examples(*pair))]
+    within = [list(g.values()) for pair in pairs if (g := scores.gain_at_bytes(*pair, 1e6 * WITHIN))]
     if not all(map(len, own)):
       continue  # without a common seed
     means, lost = [np.mean(g) for g in own], np.concatenate([scores.losses(*pair) for pair in pairs])
@@ -138,6 +140,7 @@ def overview(everything: dict) -> list:
         'seeds': min(map(len, own)),
         'gain': _over_settings(own),
         'gain_all': _over_settings(rest),
+        'gain_within': _over_settings(within) if within else None,
         'gain_equal': _over_settings(equal) if equal else None,
         'wins': evidence.wins(means),
         'better': evidence.signed_rank(means) if len(means) >= 3 else None,
@@ -165,6 +168,7 @@ def of_tier(rows: list) -> str:
     'method': row['method'],
     'gain on own rows': interval(row['gain']),
     'at equal examples': interval(row['gain_equal']),
+    f'within {WITHIN:g} MB': interval(row['gain_within']),
     'gain on all rows': interval(row['gain_all']),
     'better than private': f'{row["wins"][0]} of {row["wins"][1]}',
     'P(> 1 point better), P(> 1 point worse)': _probability(row['better']),
