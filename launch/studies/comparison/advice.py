@@ -4,7 +4,7 @@ import textwrap
 
 from launch.studies.comparison import tables
 from launch.studies.comparison.budget import ON_PUBLIC, PUBLIC_CLIENTS, PUBLIC_SERVER
-from launch.studies.comparison.settings import SIZES, SUITES, TITLES, settings
+from launch.studies.comparison.settings import SIZES, SUITES, TITLES, applying, settings
 
 FEW_BYTES = 1.0  # megabytes of all clients and rounds
 
@@ -70,10 +70,12 @@ def _basis(different) -> str:
   seeds = [len(pair[1]['runs']) for here in different.values() for pair in here.values()]
   finished = len(SIZES['whole'].seeds)
   count = f'{min(seeds)}' if min(seeds) == max(seeds) else f'{min(seeds)} to {max(seeds)}'
+  there = {method for here in different.values() for method in here}
+  could = {method for suite, name in different for method in applying(suite, 'different', name)}
   said = (
-    f'This rests on {len(different)} of {planned} settings ({names}) and on {count} of {finished} seeds, which is all '
+    f'This rests on {len(different)} of {planned} settings ({names}), {len(there)} of {len(could)} methods and {count} '
+    f'of {finished} seeds, which is all that has been run'
   )
-  said += 'that has been run'
   few = len(different) < 3
   return said + ('; it says nothing about other data yet.' if few else ', and the intervals below are of these.')
 
