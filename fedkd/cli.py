@@ -118,22 +118,24 @@ object is there count as done.
   --check            build every row and count its messages, without training
   --report           write RESULTS.md and docs/results/ from the objects in --out
 """
-BENCHMARK = """fedkd benchmark --suite=digits|photos [--profile=small] [--settings=NAME,...] [--methods=NAME,...]
-fedkd benchmark --suite=digits|photos --list
+BENCHMARK = """fedkd benchmark --suite=digits|letters|cifar10|cifar100|pacs [--tiers=NAME,...] [--settings=NAME,...]
+fedkd benchmark --suite=digits --add=my_method:factory
+fedkd benchmark --suite=digits --list
 fedkd benchmark --report [--out=DIR] [--page=FILE]
 
-Every method in every setting where it applies: hyperparameters chosen on validation rows with equal numbers of runs,
-then the test accuracy of the chosen ones over three seeds. After an interruption it continues where it stopped.
+Every method in every setting where it applies, for clients of different architectures, of pairs of them, or of one:
+hyperparameters chosen on validation rows of a seed of their own by eight runs, then the test accuracy of the chosen
+ones over six seeds. Every run is written as it ends; after an interruption it continues where it stopped.
 
   fedkd benchmark --suite=digits --list
-  fedkd benchmark --suite=digits --profile=smoke --settings=skew-1 --methods=private,fedavg --out=my_results
+  fedkd benchmark --suite=digits --profile=smoke --tiers=one --settings=few --methods=private,fedavg --out=my_results
 
-  --profile=PROFILE  paper (a GPU), small (two cores; the default), smoke (says nothing)
-  --settings, --methods  only these; several processes may share the settings
+  --profile=PROFILE  whole (the default), smoke (says nothing)
+  --tiers, --settings, --methods, --seeds  only these; several processes may share the methods
+  --add=MODULE:FACTORY  a method of yours in all settings, or those named, and its row beside ours
   --out=DIR          where the JSON objects go, by default results/benchmark
-  --workdir=DIR      where the runs go until their result is written, by default runs/benchmark
   --list             what is done, and which methods do not apply where
-  --report           write the tables, the ranks and the figure of accuracy over bytes to --page, docs/benchmark.md
+  --report           write the answer, its figure, the tables and what is missing to --page, docs/benchmark.md
 """
 EXPORT = """fedkd export RUN --client=3 --out=DIR [--to=flax|torch] [--licence=NAME]
 

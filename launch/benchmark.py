@@ -1,11 +1,13 @@
 """All methods on the same splits, nets and budgets; also the command `fedkd benchmark`.
 
-  python -m launch.benchmark --suite=digits --profile=small                  # all settings and methods, resumed
-  python -m launch.benchmark --suite=digits --settings=skew-0.1 --methods=private,fedavg
-  python -m launch.benchmark --list                                          # what is done, and what does not apply
-  python -m launch.benchmark --report                                        # docs/benchmark.md from the results
+  python -m launch.benchmark --suite=digits                           # all tiers, settings and methods, resumed
+  python -m launch.benchmark --suite=digits --tiers=different --settings=skew-0.5 --methods=private,fedhe --seeds=0,1,2
+  python -m launch.benchmark --suite=digits --add=my_method:factory   # your method in all settings, beside ours
+  python -m launch.benchmark --suite=digits --list                    # what is done, and what does not apply
+  python -m launch.benchmark --report                                 # docs/benchmark.md from the results
 
-Several processes may share the work, each with its own --settings: a run directory belongs to one at a time.
+Every run is added to the file of its cell as it ends; what is there is never run again or overwritten. Several
+processes may share the work.
 """
 
 from collections.abc import Sequence
@@ -15,17 +17,19 @@ from absl import app, flags, logging
 from fedkd.errors import ConfigError, DivergedError
 from launch import exits
 from launch.studies.comparison import cells, suite
-from launch.studies.comparison.settings import PROFILES, SUITES
+from launch.studies.comparison.settings import PROFILES, SIZES, SUITES, TIERS
 
 
 def define_flags() -> None:
   """The command line. Called only if this is the main program: others have flags of the same names."""
   flags.DEFINE_enum('suite', None, SUITES, 'Data and nets.')
-  flags.DEFINE_enum('profile', 'small', PROFILES, 'Sizes.')
+  flags.DEFINE_enum('profile', 'whole', PROFILES, 'Sizes.')
+  flags.DEFINE_list('tiers', None, f'Only these of {", ".join(TIERS)}.')
   flags.DEFINE_list('settings', None, 'Only these settings.')
-  flags.DEFINE_list('methods', None, 'Only these methods.')
+  flags.DEFINE_list('methods', None, 'Only these methods, in this order.')
+  flags.DEFINE_list('seeds', None, 'Only these seeds of the tests.')
+  flags.DEFINE_string('add', '', 'A method of yours, module:function, in all settings.')
   flags.DEFINE_string('out', 'results/benchmark', 'Where the JSON objects go.')
-  flags.DEFINE_string('workdir', 'runs/benchmark', 'Where the runs go, until their result is written.')
   flags.DEFINE_string('page', 'docs/benchmark.md', 'What --report writes.')
   flags.DEFINE_bool('list', False, 'List the settings.')
   flags.DEFINE_bool('report', False, 'Write the page and its figures.')
@@ -43,13 +47,38 @@ def main(argv: Sequence[str]) -> None:
 
       page.write(given.out, given.page)
     elif given.suite is None:
-      raise ConfigError('give --suite=digits or --suite=photos')
+      raise ConfigError(f'give --suite={"|".join(SUITES)}')
     elif given.list:
       suite.listing(given.suite, given.profile, given.out)
     else:
-      chosen = cells.cells(given.suite, given.profile, given.settings, given.methods)
-      if diverged := suite.run(chosen, given.out, given.workdir):
-        raise DivergedError(f'{len(diverged)} of {len(chosen)} diverged; all others are done')
+      _run(given)
+
+
+def _run(given) -> None:
+  if given.add and ':' not in given.add:
+    raise ConfigError(f'add={given.add!r} is not a path; give module:function, with the module on the Python path')
+  only = [given.add] if given.add else given.methods
+  chosen = cells.cells(given.suite, given.profile, given.tiers, given.settings, only)
+  hopeless = suite.run(chosen, given.out, _seeds(given))
+  if given.add:
+    from launch.studies.comparison import tables
+
+    print(tables.beside(chosen, given.out))
+  if hopeless:
+    raise DivergedError(f'every choice diverged in {len(hopeless)} of {len(chosen)} cells; all others are done')
+
+
+def _seeds(given) -> list | None:
+  known = SIZES[given.profile].seeds
+  if given.seeds is None:
+    return None
+  try:
+    seeds = [int(seed) for seed in given.seeds]
+  except ValueError:
+    seeds = []
+  if not seeds or not set(seeds) <= set(known):
+    raise ConfigError(f'seeds={",".join(given.seeds)!r} must be some of {", ".join(map(str, known))}')
+  return seeds
 
 
 if __name__ == '__main__':

@@ -78,7 +78,7 @@ MISTAKES = [
   (['report', 'runs/none', '--out=a.html'], 'fedkd: runs=runs/none does not exist'),
   (['watch', 'runs/none'], 'fedkd: watch=runs/none is no folder'),
   (['reproduce', '--id=h2l'], "fedkd: id='h2l' is unknown; choose one of md-femnist-first, "),
-  (['benchmark', '--profile=small'], 'fedkd: give --suite=digits or --suite=photos'),
+  (['benchmark', '--profile=smoke'], 'fedkd: give --suite=digits|letters|cifar10|cifar100|pacs'),
   (['export', 'runs/none', '--client=3'], 'fedkd: give one run and --out, as in runs/first --client=3 --out=exported'),
   (['export', 'runs/none', '--client=x', '--out=a'], 'fedkd: flag --client=x: '),
   (['export', 'runs/none', '--out=a'], 'fedkd: workdir=runs/none holds no run (no config.json)'),

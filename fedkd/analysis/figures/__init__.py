@@ -12,12 +12,11 @@ from fedkd.analysis.figures.of_run import save_figures
 from fedkd.analysis.figures.over_rounds import curves, violations
 from fedkd.analysis.figures.panels import save
 from fedkd.analysis.figures.per_client import clients, worst
-from fedkd.analysis.figures.stored import against_megabytes, bars, collaboration, components, lines
+from fedkd.analysis.figures.stored import bars, collaboration, components, gain_against_megabytes, lines
 from fedkd.analysis.figures.style import colours
 from fedkd.analysis.figures.timelines import timeline
 
 __all__ = [
-  'against_megabytes',
   'bars',
   'class_accuracy',
   'class_knowledge',
@@ -28,6 +27,7 @@ __all__ = [
   'curves',
   'feature_map',
   'gain',
+  'gain_against_megabytes',
   'label_bars',
   'labels',
   'lines',

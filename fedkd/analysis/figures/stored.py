@@ -6,7 +6,7 @@ import matplotlib.figure
 import numpy as np
 from matplotlib.axes import Axes
 
-from fedkd.analysis.figures.ends import MOST, End, name_runs
+from fedkd.analysis.figures.ends import MOST, End, name_points, name_runs
 from fedkd.analysis.figures.features import feature_map
 from fedkd.analysis.figures.panels import logarithmic, panel, within_per_cent
 from fedkd.analysis.figures.style import COLOURS, MARKERS, styles
@@ -50,35 +50,26 @@ def bars(values: Mapping, title: str, y_label: str = 'accuracy (%)', axes: Axes 
   return axes
 
 
-def against_megabytes(panels: Mapping) -> matplotlib.figure.Figure:
-  """Accuracy over all megabytes sent and received, a panel per setting; methods that send nothing as a dashed level.
+def gain_against_megabytes(points: Mapping, reference: str = 'private', axes: Axes | None = None) -> Axes:
+  """Gains over a reference against megabytes, a point per method with its interval; the reference is the level 0.
 
   Args:
-    panels: {title: {label: (megabytes [seeds], accuracy [seeds])}}; a label looks the same in all of them.
+    points: {label: (megabytes, mean, low, high)}, gains in points of accuracy.
+    reference: its name.
+    axes: to draw in; None: new ones.
   """
-  style = styles(dict.fromkeys(label for points in panels.values() for label in points))
-  columns = min(3, len(panels))
-  rows = -(-len(panels) // columns)
-  figure = matplotlib.figure.Figure(figsize=(4 * columns + 1, 3.2 * rows + 1), layout='constrained')
-  drawn = {}
-  for place, (title, points) in enumerate(panels.items()):
-    axes = panel(figure.add_subplot(rows, columns, place + 1), title=title, xlabel='megabytes', ylabel='accuracy (%)')
-    axes.title.set_fontsize(9)
-    for label, (sent, accuracy) in points.items():
-      drawn[label] = _point(axes, style[label], sent.mean(), accuracy)
+  axes = panel(
+    axes, xlabel='megabytes of all clients, public images included', ylabel=f'gain over {reference} (points)'
+  )
+  style = styles(points)
+  for label, (sent, mean, low, high) in points.items():
+    look = style[label].look(linestyle='none', capsize=2)
+    axes.errorbar(sent, mean, yerr=[[mean - low], [high - mean]], label=label, **look)
+  axes.axhline(0, color='0.4', linestyle='--')
+  if any(sent > 0 for sent, *_ in points.values()):
     logarithmic(axes)
-    within_per_cent(axes)
-  figure.legend(drawn.values(), drawn, loc='outside lower center', ncols=7, frameon=False, fontsize=8)
-  return figure
-
-
-def _point(axes, style, x, values):
-  """The mean of [seeds] and their interval at x, or at 0 as a level."""
-  mean, low, high = interval(values)
-  if x == 0:
-    return axes.axhline(mean, color=style.color, linestyle='--')
-  look = style.look(linestyle='none', capsize=2)
-  return axes.errorbar(x, mean, yerr=[[mean - low], [high - mean]], **look)
+  name_points(axes, list(points))
+  return axes
 
 
 def collaboration(result: dict, bounds: Mapping, axes: Axes | None = None) -> Axes:

@@ -1,13 +1,14 @@
-"""What every method may spend: the same client updates, and the same number of runs to choose its hyperparameters."""
+"""What every method may spend: the same client updates, and the same eight runs to choose its hyperparameters."""
 
 import itertools
 
 from fedkd import config as base
-from launch.studies.comparison.settings import COMMON, SIZES, rounds, settings
+from fedkd.config import choices
+from launch.studies.comparison.settings import SIZES, networks, rounds, settings
 
-RATES = (3e-4, 1e-3, 3e-3, 1e-2)  # of Adam: all four where there is nothing else to choose, else the middle two
-BUDGET = len(RATES)  # runs to choose from, of every method in every setting
-TUNED_ON = (0,)  # the seed whose validation rows decide
+RATES = (1e-3, 3e-3, 1e-2, 3e-2)  # of Adam, for every method
+DECAYS = (1.0, 0.1)  # factor on the rate in the last third of the rounds, where there is nothing else to choose
+BUDGET = 2 * len(RATES)  # runs to choose from
 # One more hyperparameter with two values: those of the papers or their codes, or around them.
 WEIGHTS = {
   'dsfl': ('temperature', (0.1, 0.5)),
@@ -22,9 +23,8 @@ WEIGHTS = {
   'fedproto': ('weight', (0.1, 1.0)),
   'fedtgp': ('weight', (0.1, 10.0)),
   'felo': ('alpha', (0.1, 0.5)),
-  'fiarse': ('surrogate', (False, True)),
+  'fiarse': ('server_rate', (0.5, 1.0)),
   'fml': ('alpha', (0.5, 0.9)),
-  'heterofl': ('masked', (False, True)),
   'ditto': ('weight', (0.1, 1.0)),
   'ktpfl': ('rho', (0.1, 0.7)),
   'moon': ('mu', (1.0, 5.0)),
@@ -33,71 +33,72 @@ WEIGHTS = {
   'selective_fd': ('ambiguity', (1.0, 2.0)),
   'velo': ('alpha', (0.1, 0.5)),
 }
-ON_PUBLIC = ('dsfl', 'fccl', 'fedmd', 'ktpfl', 'rhfl', 'scarlet', 'selective_fd')  # clients learn from public rows
+# Constants of a program: a word, a number that Python looks at. All others are its arguments.
+STATIC = ('digest_loss',)
+# Who holds the raw public images: each client, which learns from those of all others, or the server alone.
+ON_PUBLIC = ('dsfl', 'fccl', 'fedmd', 'ktpfl', 'rhfl', 'scarlet', 'selective_fd')
+PUBLIC_CLIENTS = (*ON_PUBLIC, 'fedh2l')
+PUBLIC_SERVER = ('feddf',)
+# FedMD, FCCL and RHFL start from models that their clients have trained alone: a sixth of the rounds.
+BEFORE = {'fedmd': 1 / 6, 'fccl': 1 / 6, 'rhfl': 1 / 6}
+COMMON = {'model': 'MLP', 'hidden': (32,)}
+COMMON_PHOTOS = {'model': 'ResNet10', 'width': 0.0625}
 
 
-def grid(method) -> list:
-  """The hyperparameters to choose from: `BUDGET` dicts of fields of the method, and `learning_rate`."""
-  if method not in WEIGHTS:
-    return [{'learning_rate': rate} for rate in RATES]
-  field, values = WEIGHTS[method]
-  return [{'learning_rate': rate, field: value} for rate, value in itertools.product(RATES[1:3], values)]
+def grid(method: str) -> list:
+  """The hyperparameters to choose from: `BUDGET` dicts of `learning_rate` and one more."""
+  field, values = WEIGHTS.get(method, ('decay', DECAYS))
+  return [{'learning_rate': rate, field: value} for rate, value in itertools.product(RATES, values)]
 
 
-def config_of(suite, profile, name, method, choice, seeds=None):
-  """The config of a run.
-
-  Args:
-    suite, profile: see `settings`.
-    name: of the setting.
-    method: of `fedkd.methods`.
-    choice: an entry of `grid`.
-    seeds: None for those of the profile.
-  """
-  setting, size = settings(suite, profile)[name], SIZES[profile]
-  config = base.default()
-  config.name = f'benchmark_{suite}_{name}'
-  config.data.update(setting.data)
-  config.groups, config.plan = setting.groups, base.plan(**setting.plan)
-  config.seeds = tuple(seeds or size.seeds)
-  config.rounds = rounds(setting, size)
-  fields = {**_fields(suite, name, method, size), **choice}
-  config.optimizer = base.optimizer('adam', learning_rate=fields.pop('learning_rate'))
-  if method == 'fedkd':
-    fields['rounds'] = config.rounds
-  if method == 'fedh2l':  # a round of it is one local step; in the first nobody has heard anything
-    config.rounds = config.rounds * size.steps + 1
-  config.method = base.method(method, **fields)
-  config.eval_every, config.eval_rows = max(1, -(-config.rounds // 4)), 1000
-  return config
+def split_choice(choice: dict) -> tuple[dict, dict]:
+  """(what the program takes as arguments, what is constant in it)."""
+  traced = {key: value for key, value in choice.items() if key not in STATIC}
+  return {'decay': 1.0, **traced}, {key: value for key, value in choice.items() if key in STATIC}
 
 
-def _fields(suite, name, method, size) -> dict:
-  """What a method is given: mini-batches of every client update, and of what is learned in addition."""
-  updates = {'steps': size.steps, 'batch': size.batch}
+def lengths(suite: str, profile: str, setting: str, method: str) -> tuple[int, int]:
+  """(rounds that clients train alone, rounds of the method); a round of FedH2L is one local step, and in its first
+  nobody has heard anything."""
+  size = SIZES[profile]
+  total = rounds(settings(suite, profile)[setting], size)
+  alone = round(total * BEFORE.get(method, 0))
+  return alone, total * size.steps + 1 if method == 'fedh2l' else total - alone
+
+
+def fields(suite: str, profile: str, tier: str, setting: str, method: str) -> dict:
+  """What a method is given in a setting, besides its choice: mini-batches of every client update, and of what is
+  learned in addition."""
+  size = SIZES[profile]
   if method == 'fedh2l':
     return {'batch': size.batch, 'interval': size.steps}
-  known = base.method(method, **({'common': COMMON[suite]} if method in ('fml', 'fedapen', 'fedkd', 'fedmrl') else {}))
-  if 'epochs' in known:
-    updates['epochs'] = None
+  _, known = choices.factory(base.KINDS['method'], method)
+  out = {'steps': size.steps, 'batch': size.batch, 'epochs': None}
   if method in ON_PUBLIC:
-    updates |= {'subset': size.subset, 'digest_batch': size.batch}
-    public = {'digest_epochs': size.public_passes}
-    updates |= {'digest_steps': size.subset * size.public_passes // size.batch} if method == 'selective_fd' else public
-  return {**{k: v for k, v in known.items() if k == 'common'}, **updates, **_special(name, method, size)}
+    passes = {'digest_steps': size.subset * size.public_passes // size.batch, 'digest_epochs': size.public_passes}
+    out |= {'subset': size.subset, 'digest_batch': size.batch, **passes}
+  if 'common' in known:
+    out['common'] = COMMON_PHOTOS if suite == 'pacs' else COMMON
+  out = {key: value for key, value in out.items() if key in known}
+  return {**out, **_special(suite, profile, tier, setting, size).get(method, {})}
 
 
-def _special(name, method, size) -> dict:
-  """What is of a method alone, and of a setting."""
+def _special(suite, profile, tier, setting, size) -> dict:
+  """{method: what is of it alone}."""
+  several = len(networks(suite, tier)) > 1
+  total = rounds(settings(suite, profile)[setting], size)
   return {
+    'dsfl': {'inference': 'own'},  # the client's model, as of the others; that of the server is in the results too
+    'scarlet': {'duration': 5, 'inference': 'own'},
+    'fedavg': {'per_group': several},
+    'fedprox': {'per_group': several},
     'fedmd': {'rows': 'unshared'},  # as the others that learn from predictions of public rows
     'fedhe': {'count_offset': 0.0},  # as the authors' code
     'feddf': {'server_steps': 5 * size.steps, 'server_batch': 2 * size.batch},
-    'fedgen': {'share': 'head' if name == 'architectures' else 'all', 'generated': size.batch},
+    'fedgen': {'share': 'head' if several else 'all', 'generated': size.batch},
     'fedgh': {'server_epochs': 1, 'server_batch': 1},  # as in the paper
-    'fccl': {'intra': 0.0},  # no phase comes before
-    'fedproto': {'memory': 'latest' if name in ('partial', 'asynchronous') else 'round', 'inference': 'prototypes'},
-    'fedtgp': {'server_epochs': 20, 'inference': 'prototypes'},
+    'fedkd': {'rounds': total},
+    'fedproto': {'memory': 'latest' if setting == 'partial' else 'round'},
+    'fedtgp': {'server_epochs': 20},
     'ktpfl': {'temperature': 1.0, 'reduction': 'batchmean'},
-    'scarlet': {'duration': 5},
-  }.get(method, {})
+  }

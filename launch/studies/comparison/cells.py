@@ -1,118 +1,137 @@
-"""A method in a setting: its runs, its result, and what is there already."""
+"""A method in a setting of a tier: its file, which grows by one run after the other and loses none."""
 
+import json
 import pathlib
-import shutil
 from typing import NamedTuple
 
 from fedkd import config as base
-from fedkd import files
-from fedkd.analysis import results
-from fedkd.errors import ConfigError, DivergedError, check_known
+from fedkd import files, methods
+from fedkd.errors import ConfigError, check_known
 from launch.studies.comparison import budget
-from launch.studies.comparison.settings import applying, reason, settings
+from launch.studies.comparison.runs import Place
+from launch.studies.comparison.settings import SIZES, TIERS, TUNED_ON, applying, config_of, reason, settings
 
 
 class Cell(NamedTuple):
-  """A method in a setting."""
+  """A method where it meets the others."""
 
-  suite: str
-  profile: str
-  setting: str
+  place: Place
   method: str
 
+  def __str__(self):
+    return f'{self.place.suite} {self.place.tier} {self.place.setting} {self.method}'
 
-def cells(suite, profile, names=None, methods=None) -> list:
-  """The cells that apply, setting by setting.
+
+def cells(suite: str, profile: str, tiers=None, names=None, only=None) -> list:
+  """The cells that apply, tier by tier, in these method by method, so that settings share programs.
+
+  Args:
+    tiers, names, only: these tiers, settings and methods; None for all. A method may be module:function.
 
   Raises:
-    ConfigError: for an unknown setting or method, or one that applies in none of the settings.
+    ConfigError: for an unknown tier, setting or method, or a method that applies nowhere among them.
   """
   known = settings(suite, profile)
   check_known(names or (), known, 'settings')
-  chosen = {name: applying(name) for name in names or known}
-  for method in methods or ():
-    if not any(method in each for each in chosen.values()):
-      first = next(iter(chosen))
-      why = reason(method, first) or 'it is unknown'
-      raise ConfigError(f'methods={method!r} has no place in {first} ({why}); it has {", ".join(chosen[first])}')
-  return [Cell(suite, profile, s, m) for s, each in chosen.items() for m in each if not methods or m in methods]
+  check_known(tiers or (), TIERS, 'tiers')
+  places = [(t, s) for t in tiers or TIERS for s in names or known if t in known[s].tiers]
+  found = []
+  for tier in dict.fromkeys(t for t, _ in places):
+    of_tier = [s for t, s in places if t == tier]
+    order = dict.fromkeys(m for s in of_tier for m in applying(suite, tier, s))
+    for method in only or order:
+      own = ':' in method  # somebody else's, which applies everywhere
+      where = [s for s in of_tier if own or method in applying(suite, tier, s)]
+      found += [Cell(Place(suite, profile, tier, s), method) for s in where]
+  for method in only or ():
+    if not any(cell.method == method for cell in found):
+      tier, name = places[0]
+      why = reason(method, tier, name, suite) if method in methods.__all__ else 'it is unknown'
+      raise ConfigError(f'methods={method!r} has no place in {tier}, {name} ({why})')
+  return found
 
 
-def path_of(cell, out) -> pathlib.Path:
-  """The file of a cell's result."""
-  return pathlib.Path(out) / f'{cell.suite}-{cell.profile}' / cell.setting / f'{cell.method}.json'
+def path_of(cell: Cell, out) -> pathlib.Path:
+  """The file of a cell's results."""
+  suite, profile, tier, setting = cell.place.astuple()
+  folder = suite if profile == 'whole' else f'{suite}-{profile}'
+  return pathlib.Path(out) / folder / tier / setting / f'{cell.method.replace(":", ".")}.json'
 
 
-def is_done(cell, out) -> bool:
-  """Whether the result of a cell is there.
+def described(cell: Cell) -> dict:
+  """What all runs of a cell have in common, as JSON: what may not change while the file grows."""
+  suite, profile, tier, setting = cell.place.astuple()
+  config = base.to_json(config_of(suite, profile, tier, setting))
+  kept = {name: config[name] for name in ('data', 'groups', 'plan', 'rounds')}
+  fields = budget.fields(suite, profile, tier, setting, cell.method)
+  plain = {
+    'suite': suite,
+    'profile': profile,
+    'tier': tier,
+    'setting': setting,
+    'method': cell.method,
+    'config': {**kept, 'data': {**kept['data'], 'dir': ''}},
+    'fields': base.to_json(fields),
+    'rounds': list(budget.lengths(suite, profile, setting, cell.method)),
+    'grid': budget.grid(cell.method),
+    'size': {**SIZES[profile]._asdict(), 'seeds': None},  # more of them may follow
+  }
+  return json.loads(json.dumps(plain))
+
+
+def read(cell: Cell, out) -> dict:
+  """What is there of a cell: {..., 'tuning': [...], 'runs': [...]}.
 
   Raises:
-    ConfigError: if it was made with another config or other choices.
+    ConfigError: for a file that was made with other settings.
   """
   path = path_of(cell, out)
   if not path.exists():
-    return False
-  found = results.read(path)
-  if [one['choice'] for one in found.get('tuning', ())] != budget.grid(cell.method):
-    raise ConfigError(f'{path} was made with other choices of hyperparameters; move it away to run it again')
-  results.check_config(path, found, base.to_json(budget.config_of(*cell, found['chosen'])), 'it')
-  return True
-
-
-def run(cell, out, workdir) -> None:
-  """Chooses hyperparameters on validation rows, runs the choice, writes its result and deletes the runs.
-
-  What was begun in `workdir` goes on from its last checkpoint.
-
-  Raises:
-    DivergedError: if no choice has a finite loss, or the best one has none with other seeds.
-  """
-  from fedkd import experiment
-
-  folder = pathlib.Path(workdir) / f'{cell.suite}-{cell.profile}' / cell.setting / cell.method
-  tuning = [tried(cell, choice, folder / f'choice-{i}') for i, choice in enumerate(budget.grid(cell.method))]
-  best = chosen(tuning)
-  experiment.run(budget.config_of(*cell, best), folder / 'test', show=False)
-  id = f'benchmark/{cell.suite}/{cell.setting}'
-  result = results.of_run(folder / 'test', id, cell.profile, cell.method)
-  path = path_of(cell, out)
-  files.make(path.parent)
-  files.write_json(path, {**result, 'chosen': best, 'tuning': tuning})
-  shutil.rmtree(folder)
-
-
-def tried(cell, choice, folder) -> dict:
-  """{'choice', 'validation', 'turns', 'seconds'} of a run on one seed; no validation accuracy where it diverged."""
-  from fedkd import experiment
-
-  config = budget.config_of(*cell, choice, budget.TUNED_ON)
-  config.eval_every = config.rounds  # it is judged at its end
+    return {'grid': budget.grid(cell.method), 'tuning': [], 'runs': []}
+  wanted = described(cell)
   try:
-    experiment.run(config, folder, show=False)
-  except DivergedError:
-    return {'choice': choice, 'validation': None, 'turns': 0, 'seconds': 0.0}
-  made = results.of_run(folder, '', cell.profile)
-  validation = made['curve'][-1]['validation_accuracy'][0]
-  return {'choice': choice, 'validation': validation, 'turns': made['turns'], 'seconds': made['seconds']}
+    found = json.loads(path.read_text())
+    changed = [field for field, value in wanted.items() if found.get(field) != value]
+  except (ValueError, AttributeError) as error:
+    raise ConfigError(f'{path} is not a result of this program ({error}); move it away') from error
+  if changed:
+    raise ConfigError(f'{path} was made with another {changed[0]}; move it away to run it again')
+  return found
 
 
-def chosen(tuning) -> dict:
-  """The choice with the best validation accuracy, the first of equals.
-
-  Raises:
-    DivergedError: if all have diverged.
-  """
-  finite = [one for one in tuning if one['validation'] is not None]
-  if not finite:
-    raise DivergedError('every choice of hyperparameters diverged; lower the learning rates of the benchmark')
-  return max(finite, key=lambda one: one['validation'])['choice']
+def chosen(found: dict) -> dict | None:
+  """The choice with the best validation accuracy, the first of equals; None where all diverged or some are missing."""
+  if len(found['tuning']) < len(found['grid']):
+    return None
+  finite = [one for one in found['tuning'] if one['validation'] is not None]
+  return max(finite, key=lambda one: one['validation'])['choice'] if finite else None
 
 
-def found(out, suite, profile) -> dict:
-  """{setting: {method: result}} of all results of cells that apply."""
-  everything = {}
-  for cell in cells(suite, profile):
+def left(found: dict, seeds) -> list:
+  """The next runs of a cell: (choice, seed, whether it is for tuning); those of `seeds` once the choice is known."""
+  done = len(found['tuning'])
+  if done < len(found['grid']):
+    return [(choice, TUNED_ON, True) for choice in found['grid'][done:]]
+  there = {one['seed'] for one in found['runs']}
+  best = chosen(found)
+  return [(best, seed, False) for seed in seeds if seed not in there] if best else []
+
+
+def add(cell: Cell, out, one: dict, tuning: bool) -> None:
+  """Appends a run to a cell's file, unless another process has done so meanwhile."""
+  found = {**described(cell), **read(cell, out)}
+  runs = found['tuning' if tuning else 'runs']
+  same = lambda other: (other['choice'], other['seed']) == (one['choice'], one['seed'])
+  if not any(map(same, runs)):
+    runs.append(one)
     path = path_of(cell, out)
-    if path.exists():
-      everything.setdefault(cell.setting, {})[cell.method] = results.read(path)
-  return everything
+    files.make(path.parent)
+    files.write(path, text(found).encode())
+
+
+def text(found: dict) -> str:
+  """A cell as JSON, a run on each line."""
+  line = lambda key, value: f'{json.dumps(key)}: {json.dumps(value)}'
+  listed = lambda runs: '[' + ','.join(f'\n  {json.dumps(one)}' for one in runs) + '\n ]'
+  plain = [line(key, value) for key, value in found.items() if key not in ('tuning', 'runs')]
+  return '{\n ' + ',\n '.join([*plain, *(f'"{key}": {listed(found[key])}' for key in ('tuning', 'runs'))]) + '\n}\n'

@@ -1,42 +1,65 @@
-"""Runs the cells of a suite one after the other, and lists them."""
+"""Runs the cells of a suite one after the other, in one process, and lists them."""
 
 import gc
+import itertools
 from collections.abc import Sequence
 
-import jax
-
 from fedkd import methods
-from fedkd.errors import DivergedError
-from launch.studies.comparison import cells
-from launch.studies.comparison.settings import reason, settings
+from fedkd.experiment.provenance import environment, use_compilation_cache
+from launch.studies.comparison import cells, programs, runs
+from launch.studies.comparison.settings import SIZES, TIERS, reason, settings
 
 
-def run(chosen: Sequence[cells.Cell], out: str, workdir: str) -> list:
-  """Runs the cells whose result is not there; returns those that diverged.
+def run(chosen: Sequence[cells.Cell], out: str, seeds: Sequence[int] | None = None) -> list:
+  """Makes the runs that are missing and writes each as it ends; returns the cells of which every choice diverged.
+
+  Args:
+    chosen: the cells, those of one method behind one another, so that they share programs.
+    out: the folder of results.
+    seeds: of the tests; None: all of the profile.
 
   Raises:
-    ConfigError: for a result of another config, before anything is run.
+    ConfigError: for a result of another configuration, before anything is run.
   """
-  left, diverged = [cell for cell in chosen if not cells.is_done(cell, out)], []
-  print(f'{len(chosen) - len(left)} of {len(chosen)} are there', flush=True)
-  for i, cell in enumerate(left, 1):
-    print(f'{i}/{len(left)} {cell.setting} {cell.method}', flush=True)
-    try:
-      cells.run(cell, out, workdir)
-    except DivergedError as error:
-      print(f'{cell.setting} {cell.method}: {error}', flush=True)
-      diverged.append(cell)
-    jax.clear_caches()  # hundreds of programs would fill the memory
+  for cell in chosen:
+    cells.read(cell, out)
+  use_compilation_cache()
+  made_by, hopeless = environment(), []  # of this process: its code does not change while it runs
+  for _, of_method in itertools.groupby(chosen, lambda cell: (cell.place.tier, cell.method)):
+    for cell in of_method:
+      if not _finish(cell, out, seeds or SIZES[cell.place.profile].seeds, made_by):
+        hopeless.append(cell)
+    programs.clear()
     gc.collect()
-  return diverged
+  return hopeless
+
+
+def _finish(cell, out, seeds, made_by) -> bool:
+  """All runs of a cell that are missing; whether one of its choices has not diverged."""
+  while todo := cells.left(cells.read(cell, out), seeds):
+    choice, seed, tuning = todo[0]
+    one = runs.run(cell.place, cell.method, choice, seed, tuning)
+    told = one['validation'] if tuning else one['curve'][-1]
+    print(f'{cell} seed {seed} {choice} {one["seconds"]} + {one["compiling"]} s: {_short(told)}', flush=True)
+    cells.add(cell, out, {**one, **{k: made_by[k] for k in ('commit', 'dirty', 'device')}}, tuning)
+  return cells.chosen(cells.read(cell, out)) is not None
+
+
+def _short(told) -> str:
+  if not isinstance(told, dict):
+    return f'validation {told}'
+  mean = lambda name: sum(told[name]) / len(told[name])
+  return f'own rows {mean("own"):.4f}, all rows {mean("all"):.4f}'
 
 
 def listing(suite: str, profile: str, out: str) -> None:
-  """Prints how much of every setting is there, and what does not apply."""
-  for name, setting in settings(suite, profile).items():
-    every = cells.cells(suite, profile, [name])
-    done = sum(cells.path_of(cell, out).exists() for cell in every)
-    print(f'{name:14s} {done} of {len(every)} methods done  {setting.title}')
+  """Prints how much of every setting and tier is there, and what does not apply."""
+  known = settings(suite, profile)
+  for tier, name in ((t, s) for t in TIERS for s in known if t in known[s].tiers):
+    every = cells.cells(suite, profile, [tier], [name])
+    seeds = SIZES[profile].seeds
+    done = sum(not cells.left(found, seeds) and bool(found['runs']) for found in (cells.read(c, out) for c in every))
+    print(f'{tier:10s}{name:10s} {done} of {len(every)} methods done  {known[name].title}')
     for method in methods.__all__:
-      if why := reason(method, name):
+      if why := reason(method, tier, name, suite):
         print(f'  not {method}: {why}')

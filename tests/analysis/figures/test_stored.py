@@ -26,9 +26,11 @@ def test_bars_and_panels_have_the_colours_of_curves(frame):
   colours = {run: to_hex(colour) for run, colour in figures.colours(frame).items()}
   drawn = figures.bars({name: np.ones(2) for name in colours}, 'title')
   assert [to_hex(bar.get_facecolor()) for bar in drawn.patches] == list(colours.values())
-  points = {name: (np.array([1.0]), np.array([50.0, 60.0])) for name in colours}
-  for axes in figures.against_megabytes({'one': points, 'two': points}).axes:
-    assert [to_hex(bar.lines[0].get_color()) for bar in axes.containers] == list(colours.values())
+  points = {name: (1.0, 2.0, 1.5, 3.0) for name in colours}
+  axes = figures.gain_against_megabytes(points)
+  assert [to_hex(bar.lines[0].get_color()) for bar in axes.containers] == list(colours.values())
+  low, high = axes.containers[0].lines[2][0].get_segments()[0][:, 1]
+  np.testing.assert_allclose((low, high), (1.5, 3.0))
 
 
 def test_models_start_at_a_level_and_pass_the_bounds():

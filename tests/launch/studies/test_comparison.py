@@ -1,253 +1,324 @@
-"""The benchmark of all methods: what applies, equal budgets, ranks, and results that are not made twice."""
+"""The benchmark of all methods: what applies, equal budgets, evidence, and results that only grow."""
 
-import itertools
 import json
 
 import numpy as np
 import pytest
 
 from fedkd import config as base
-from fedkd import methods, optimizers
-from fedkd.analysis import results
-from fedkd.data import catalogue
-from fedkd.errors import ConfigError, DivergedError
-from fedkd.experiment.build import assembly
+from fedkd import methods
+from fedkd.config import choices
+from fedkd.errors import ConfigError
 from fedkd.experiment.build.from_config import make_plan
 from fedkd.plan import client_updates
+from launch import benchmark
 from launch.studies import stale
-from launch.studies.comparison import budget, cells, page, ranks, suite
-from launch.studies.comparison.settings import NEVER, PROFILES, SIZES, SUITES, applying, reason, settings
+from launch.studies.comparison import (
+  budget,
+  cells,
+  evidence,
+  page,
+  problem,
+  programs,
+  runs,
+  scores,
+  settings,
+  suite,
+  tables,
+)
 
-EVERY = [
-  pytest.param(suite, profile, marks=[pytest.mark.slow] * ((suite, profile) != ('digits', 'small')))
-  for suite, profile in itertools.product(SUITES, PROFILES)
+PLACES = [
+  (of, tier, name)
+  for of in settings.SUITES
+  for name, one in settings.settings(of, 'whole').items()
+  for tier in one.tiers
 ]
-CELL = cells.Cell('digits', 'smoke', 'skew-1', 'fedhe')
+CELL = cells.Cell(runs.Place('digits', 'smoke', 'different', 'skew-0.5'), 'fedhe')
 
 
-@pytest.mark.parametrize(('suite', 'profile'), EVERY)
-def test_a_method_has_a_valid_config_or_a_reason(suite, profile):
-  for name in settings(suite, profile):
-    applies = applying(name)
+def test_a_method_applies_or_has_a_reason_and_takes_its_fields():
+  for of, tier, name in PLACES:
+    applies = settings.applying(of, tier, name)
     for method in methods.__all__:
-      why = reason(method, name)
+      why = settings.reason(method, tier, name, of)
       assert (method in applies) == (not why)
-      assert not why or why.split()[0] in ('it', 'its', 'the', 'weights')  # the end of a sentence
-      for choice in () if why else budget.grid(method)[: None if name == 'skew-0.1' else 1]:
-        config = budget.config_of(suite, profile, name, method, choice)
-        base.check(config)
-        base.build('method', config.method, optimizers.scheduled(base.build('optimizer', config.optimizer)))
+      if not why:
+        _, known = choices.factory(base.KINDS['method'], method)
+        given = budget.fields(of, 'whole', tier, name, method)
+        assert set(given) <= set(known), method
+        assert set(budget.grid(method)[0]) - {'learning_rate', 'decay'} <= set(known), method
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize('name', list(settings('digits', 'smoke')))
-def test_every_run_of_a_setting_can_be_built(name):
-  """In shapes: what depends on data, nets and clients is refused here, if anything is."""
-  for method in applying(name):
-    assembly.build(budget.config_of('digits', 'smoke', name, method, budget.grid(method)[-1], (0,)), dry=True)
+def test_what_averages_weights_is_not_among_clients_that_all_differ():
+  different = settings.applying('digits', 'different', 'skew-0.5')
+  assert not {'fedavg', 'scaffold', 'ditto', 'heterofl'} & set(different)
+  assert 'fedavg' in settings.applying('digits', 'pairs', 'skew-0.5')
+  assert budget.fields('digits', 'whole', 'pairs', 'skew-0.5', 'fedavg')['per_group']
+  assert 'heterofl' not in settings.applying('digits', 'one', 'skew-0.5')  # FedAvg, where all have the whole network
+  assert set(settings.REDUCES['different']) >= {'felo', 'velo', 'feddf', 'fedgen'}
 
 
-@pytest.mark.slow
-@pytest.mark.skipif('cifar10' not in [e.name for e in catalogue.entries() if e.there], reason='needs CIFAR-10')
-def test_the_common_model_of_photos_fits_beside_the_clients():
-  for method in ('fml', 'fedapen', 'fedkd', 'fedmrl'):
-    choice = budget.grid(method)[0]
-    assembly.build(budget.config_of('photos', 'smoke', 'architectures', method, choice, (0,)), dry=True)
+def test_ten_clients_have_ten_architectures_or_five_or_one():
+  for tier, count in (('different', 10), ('pairs', 5), ('one', 1)):
+    entries = settings.config_of('digits', 'whole', tier, 'skew-0.5').groups
+    assert len({json.dumps(base.to_json(dict(entry))) for entry in entries}) == count
+    assert sum(entry['clients'] for entry in entries) == settings.CLIENTS
 
 
-def local_examples(config) -> int:
-  """Rows of their own that all clients together are trained on, one by one."""
-  own = config.method
-  groups = [entry['clients'] for entry in base.entries(config)]
-  updates = int(client_updates(make_plan(config.plan, groups, config.rounds)).sum())
-  if own.name == 'fedh2l':  # the first round only asks for something to send
-    return (updates - config.data.clients) * own.batch
-  assert own.get('epochs') is None
-  return updates * own.steps * own.batch
+@pytest.mark.parametrize('name', ['skew-0.5', 'partial'])
+def test_budgets_are_equal(name):
+  """Of local examples, of public ones, and of runs to choose from."""
+  size, config = settings.SIZES['whole'], settings.config_of('digits', 'whole', 'one', name)
+  wanted, updates = size.rounds * settings.CLIENTS * size.steps * size.batch, {}
+  for method in settings.applying('digits', 'one', name):
+    given = budget.fields('digits', 'whole', 'one', name, method)
+    rounds = sum(budget.lengths('digits', 'whole', name, method))
+    if rounds not in updates:
+      updates[rounds] = int(client_updates(make_plan(config.plan, [settings.CLIENTS], rounds)).sum())
+    if method == 'fedh2l':  # a round of it is a step, and the first only asks for something to send
+      assert (updates[rounds] - settings.CLIENTS) * given['batch'] == wanted
+      continue
+    assert updates[rounds] * given['steps'] * given['batch'] == wanted, method
+    assert given.get('epochs') is None
+    assert method not in budget.ON_PUBLIC or given['subset'] == size.subset
 
 
-@pytest.mark.parametrize(('suite', 'profile'), EVERY)
-def test_budgets_are_equal(suite, profile):
-  """Of local examples, over all settings with as many clients; of public ones; and of runs to choose from."""
-  size = SIZES[profile]
-  for name, setting in settings(suite, profile).items():
-    wanted = size.rounds * setting.length * setting.data['clients'] * size.steps * size.batch
-    seen, public = {}, {}
-    for method in applying(name):
-      config = budget.config_of(suite, profile, name, method, budget.grid(method)[0])
-      seen[method], own = local_examples(config), config.method
-      if method in budget.ON_PUBLIC:
-        passes = own.get('digest_epochs', 0) * own.subset
-        public[method] = passes or own.digest_steps * own.digest_batch
-    assert seen == dict.fromkeys(seen, wanted), name
-    assert set(public.values()) <= {size.subset * size.public_passes}
-
-
-@pytest.mark.parametrize('method', [m for m in methods.__all__ if m not in NEVER])
-def test_every_method_may_choose_among_as_many_runs(method):
+@pytest.mark.parametrize('method', [*methods.__all__, 'my_method:factory'])
+def test_every_method_may_choose_among_eight_runs_with_the_same_rates(method):
   grid = budget.grid(method)
-  assert len(grid) == budget.BUDGET == 4
-  assert len({json.dumps(choice, sort_keys=True) for choice in grid}) == 4
-  configs = [budget.config_of('digits', 'small', 'skew-1', method, choice, (0,)) for choice in grid]
-  assert len({json.dumps(base.to_json(config), sort_keys=True) for config in configs}) == 4  # every choice arrives
-  assert {config.rounds for config in configs} == {configs[0].rounds}
-
-
-def test_methods_of_a_setting_have_the_same_data_and_nets():
-  for name in settings('digits', 'small'):
-    made = [budget.config_of('digits', 'small', name, m, budget.grid(m)[0]) for m in applying(name)]
-    same = lambda config: base.to_json({field: config[field] for field in ('data', 'groups', 'plan', 'seeds')})
-    assert all(same(config) == same(made[0]) for config in made)
-
-
-def test_ranks_and_their_critical_difference():
-  """Two equal in the second setting. Demsar (2006, section 3.2.2): 2.569 sqrt(4 * 5 / (6 * 14)) = 1.25."""
-  accuracy = {'a': np.array([0.5, 0.7, 0.2]), 'b': np.array([0.9, 0.7, 0.6]), 'c': np.array([0.6, 0.1, 0.4])}
-  average = ranks.average_ranks(accuracy)
-  assert list(average) == ['b', 'c', 'a']
-  np.testing.assert_allclose(list(average.values()), [(1 + 1.5 + 1) / 3, (2 + 3 + 2) / 3, (3 + 1.5 + 3) / 3])
-  np.testing.assert_allclose(ranks.critical_difference(4, 14), 2.569 * np.sqrt(20 / 84), rtol=1e-3)
-  np.testing.assert_allclose(ranks.critical_difference(2, 6), 1.960 * np.sqrt(6 / 36), rtol=1e-3)
-
-
-def made(cell, choice, accuracy=(0.5, 0.6, 0.7), sent=0, seeds=None, validation=0.5):
-  """A result as if a run had been made."""
-  config = budget.config_of(*cell, choice, seeds)
-  seeds = list(config.seeds)
-  final = list(accuracy)[: len(seeds)]
-  nothing = {'knowledge': {'numbers': [sent] * len(seeds), 'bytes': [4 * sent] * len(seeds)}}
-  return {
-    'id': 'benchmark', 'profile': cell.profile, 'method': cell.method, 'seeds': seeds, 'seconds': 60.0, 'turns': 20,
-    'config': results.comparable(base.to_json(config)), 'config_sha256': '', 'device': 'one', 'versions': {},
-    'commit': '', 'dirty': False, 'curve': [{'validation_accuracy': [validation] * len(seeds)}],
-    'per_seed': {'final': final, 'worst_client': [a / 2 for a in final], 'final_local': [a + 0.1 for a in final]},
-    'ledger': {'up': nothing, 'down': {}},
-  }  # fmt: skip
+  assert len({json.dumps(choice, sort_keys=True) for choice in grid}) == budget.BUDGET == 8
+  assert {choice['learning_rate'] for choice in grid} == set(budget.RATES)
+  assert settings.TUNED_ON not in settings.SIZES['whole'].seeds
 
 
 @pytest.fixture
-def runs(monkeypatch):
-  """Runs that take no time: their configs by folder. The third choice of four is the best; the first diverges."""
-  ran = {}
-
-  def run(config, folder, show):
-    del show
-    if folder in ran:
-      return
-    if folder.name == 'choice-0':
-      raise DivergedError('loss is nan')
-    folder.mkdir(parents=True)
-    ran[folder] = config
-
-  def of_run(folder, id, profile, name=None):
-    del id, name
-    score = {'choice-1': 0.3, 'choice-2': 0.8, 'choice-3': 0.8}.get(folder.name, 0.5)
-    number = 2 if folder.name == 'test' else int(folder.name[-1])
-    cell = CELL._replace(profile=profile)
-    return made(cell, budget.grid(CELL.method)[number], seeds=ran[folder].seeds, validation=score)
-
-  monkeypatch.setattr('fedkd.experiment.run', run)
-  monkeypatch.setattr(results, 'of_run', of_run)
-  return ran
+def tiny(monkeypatch):
+  """Ten perceptrons on digits that come with a dependency; nothing of it is kept."""
+  caches = problem._source, problem.groups_of, problem._initialisers
+  monkeypatch.setitem(settings.SOURCES, 'digits', {'name': 'mnist_5k'})
+  monkeypatch.setattr(settings, 'networks', lambda of, tier: ({'model': 'MLP', 'hidden': (4,)},))
+  for cache in caches:
+    cache.cache_clear()
+  yield CELL.place
+  for cache in caches:
+    cache.cache_clear()
+  programs.clear()
 
 
-def test_the_choice_is_made_on_validation_rows_and_published(runs, tmp_path):
-  suite.run([CELL], tmp_path / 'out', tmp_path / 'runs')
-  found = results.read(cells.path_of(CELL, tmp_path / 'out'))
-  assert found['chosen'] == budget.grid('fedhe')[2]  # of equals the first
-  assert [one['validation'] for one in found['tuning']] == [None, 0.3, 0.8, 0.8]
-  assert [one['choice'] for one in found['tuning']] == budget.grid('fedhe')
-  configs = {folder.name: config for folder, config in runs.items()}
-  assert [tuple(configs[f'choice-{i}'].seeds) for i in (1, 2, 3)] == [budget.TUNED_ON] * 3
-  assert configs['choice-1'].eval_every == configs['choice-1'].rounds > configs['test'].eval_every
-  assert tuple(configs['test'].seeds) == (0, 1, 2)
-  assert configs['test'].method.alpha == found['chosen']['alpha']
-  assert configs['test'].optimizer.learning_rate == found['chosen']['learning_rate']
+def test_one_program_serves_all_rates_seeds_and_settings(tiny):
+  """Without a learning rate the models stay as they are; with one they learn, by the same programs."""
+  still = runs.run(tiny, 'private', {'learning_rate': 0.0, 'decay': 1.0}, 0)
+  assert still['compiling'] > 0
+  for point in still['curve'][:-1]:
+    assert point['own'] == still['curve'][0]['own']
+  learned = runs.run(tiny, 'private', {'learning_rate': 0.01, 'decay': 0.1}, 1)
+  few = runs.Place('digits', 'smoke', 'different', 'few')
+  elsewhere = runs.run(few, 'private', budget.grid('private')[0], 1)
+  assert learned['compiling'] == elsewhere['compiling'] == 0
+  assert np.mean(learned['curve'][-1]['own']) > np.mean(still['curve'][-1]['own'])
+  size = settings.SIZES['smoke']
+  assert learned['examples'] == size.rounds * settings.CLIENTS * size.steps * size.batch
+  assert [point['round'] for point in learned['curve']] == [1, 2, 3, 4, 5, 6]
 
 
-def test_what_is_there_is_not_run_again_and_what_was_killed_goes_on(runs, tmp_path, monkeypatch):
-  start = lambda: suite.run([CELL], tmp_path / 'out', tmp_path / 'runs')
-  whole = budget.config_of
-  stop = lambda *args: pytest.fail('killed') if len(args) == 5 else whole(*args)  # before the last run
-  with monkeypatch.context() as patched:
-    patched.setattr(budget, 'config_of', stop)
-    with pytest.raises(pytest.fail.Exception):
-      start()
-  assert len(runs) == 3
-  before = dict(runs)
-  start()
-  assert {folder: config for folder, config in runs.items() if folder in before} == before
-  assert len(runs) == 4  # only the test of the choice was left
-  assert not list((tmp_path / 'runs').rglob('choice-*'))
-  monkeypatch.setattr('fedkd.experiment.run', lambda *args, **more: pytest.fail('trained again'))
-  start()
+@pytest.mark.slow
+@pytest.mark.parametrize('method', settings.applying('digits', 'one', 'skew-0.5'))
+def test_every_method_learns_with_traced_hyperparameters(tiny, method):
+  """A program of every method, and its numbers: those of examples and rounds."""
+  made = runs.run(tiny, method, budget.grid(method)[0], 0)
+  assert not made['diverged']
+  assert made['curve'][-1]['round'] == sum(budget.lengths('digits', 'smoke', 'skew-0.5', method))
+  assert made['curve'][-1]['bytes_up'] > 0 or method in ('private', 'agg')
 
 
-@pytest.mark.parametrize(
-  ('field', 'match'), [('rounds', r'another config \(rounds: 1 -> 2\)'), ('tuning', 'other choices of hyperparameters')]
-)
-def test_a_result_of_another_config_is_refused(runs, tmp_path, field, match):
-  suite.run([CELL], tmp_path, tmp_path / 'runs')
+def test_raw_public_images_are_counted_once_up_and_for_all_others_down(tiny):
+  world = problem.make(tiny.astuple(), 0)
+  public = int(world.arrays[4].size)
+  assert world.image_bytes == 28 * 28
+  assert runs.public_bytes('fedmd', world) == {'up': public * 784, 'down': 9 * public * 784}
+  assert runs.public_bytes('feddf', world) == {'up': public * 784, 'down': 0}
+  assert runs.public_bytes('fedhe', world) == {'up': 0, 'down': 0}
+
+
+def test_holm_adjusts_within_a_setting():
+  """0.01 * 3, then 0.02 * 2, then 0.03 * 1 but not less than before; what cannot be tested does not count."""
+  p = evidence.holm({'c': 0.03, 'a': 0.01, 'nan': float('nan'), 'b': 0.02})
+  np.testing.assert_allclose([p['a'], p['b'], p['c']], [0.03, 0.04, 0.04])
+  assert np.isnan(p['nan'])
+  np.testing.assert_allclose(evidence.p_value([1.0, 2.0, 3.0]), 0.0741799, rtol=1e-5)  # t = 3.4641 with 2 degrees
+
+
+def test_the_bootstrap_of_settings_is_wider_than_that_of_seeds():
+  alike = evidence.bootstrap([[1.0, 2.0, 3.0]] * 3)
+  apart = evidence.bootstrap([[-3.0, -2.0, -1.0], [1.0, 2.0, 3.0], [5.0, 6.0, 7.0]])
+  assert alike[0] == apart[0] == 2.0
+  assert apart[2] - apart[1] > 3 * (alike[2] - alike[1])
+  assert evidence.bootstrap([[4.0, 4.0], [4.0, 4.0]]) == (4.0, 4.0, 4.0)
+
+
+def test_the_signed_rank_test_knows_worse_equal_and_better():
+  worse, equal, better = evidence.signed_rank([5.0] * 10)
+  assert better > 0.99
+  np.testing.assert_allclose(evidence.signed_rank([-5.0] * 10), (better, equal, worse), atol=0.01)
+  assert evidence.signed_rank([0.4, -0.3, 0.2, 0.1])[1] > 0.99
+  assert max(evidence.signed_rank([5.0, -5.0, 4.0, -4.0])) < 0.7
+
+
+def one_run(seed, own, everything=None, sent=0, examples=100.0, choice=None):
+  """A test run of ten clients as if it had been made."""
+  point = {'round': 6, 'examples': examples, 'bytes_up': sent, 'bytes_down': 2 * sent}
+  point |= {'own': own, 'all': everything or own}
+  half = {**point, 'round': 3, 'examples': examples / 2, 'own': [a / 2 for a in own], 'bytes_up': sent / 2}
+  return {
+    'seed': seed, 'choice': choice or budget.grid('fedhe')[2], 'diverged': False, 'examples': examples,
+    'seconds': 2.0, 'compiling': 1.0, 'public_bytes': {'up': 10, 'down': 90}, 'curve': [half, point],
+    'commit': 'abc', 'dirty': False, 'device': 'one',
+  }  # fmt: skip
+
+
+def test_scores():
+  private = {'runs': [one_run(s, [0.5] * 10) for s in (0, 1)], 'tuning': [], 'grid': budget.grid('private')}
+  own = [0.4] * 2 + [0.7] * 8
+  found = {'runs': [one_run(s, own, sent=1000, examples=200.0) for s in (1, 2)], 'tuning': [], 'grid': []}
+  np.testing.assert_allclose(scores.gain(found, private)[1], 14.0)  # 64 - 50, of the only common seed
+  np.testing.assert_allclose(scores.gain_at_examples(found, private)[1], 32.0 - 50.0)  # at half of its examples
+  lost = scores.losses(found, private)
+  np.testing.assert_allclose(lost, [10.0] * 2 + [0.0] * 8)
+  np.testing.assert_allclose(scores.worst_client(found)[2], 40.0)
+  assert scores.megabytes(found) == {'up': 0.001, 'down': 0.002}
+  assert scores.megabytes(found, public=True) == {'up': 0.00101, 'down': 0.00209}
+  assert scores.gain_at_bytes(found, private, 2700)[1] == pytest.approx(32.0 - 50.0)  # 500 + 2000 + 100
+  assert scores.gain_at_bytes(found, private, 100) == {}
+
+
+@pytest.fixture
+def made(monkeypatch):
+  """Runs that take no time, in the order in which they were asked for. The third choice of eight is the best."""
+  asked = []
+
+  def run(place, method, choice, seed, tuning=False):
+    asked.append((method, choice, seed, tuning))
+    if tuning:
+      score = {0: None, 2: 0.8, 3: 0.8}.get(budget.grid(method).index(choice), 0.3)
+      spent = {'seconds': 1.0, 'compiling': 0.0, 'diverged': score is None, 'examples': 1.0}
+      return {'seed': seed, 'choice': choice, 'validation': score, **spent}
+    own = [0.5 + 0.01 * seed + (0.1 if method == 'fedhe' else 0.0)] * 10
+    return one_run(seed, own, sent=1000 * (method != 'private'), choice=choice)
+
+  monkeypatch.setattr(runs, 'run', run)
+  monkeypatch.setattr(suite, 'environment', lambda: {'commit': 'abc', 'dirty': False, 'device': 'one'})
+  return asked
+
+
+def test_the_choice_is_made_on_another_seed_and_results_only_grow(made, tmp_path):
+  suite.run([CELL], tmp_path, seeds=(0,))
+  grid = budget.grid('fedhe')
+  assert made[:8] == [('fedhe', choice, 100, True) for choice in grid]
+  assert made[8:] == [('fedhe', grid[2], 0, False)]  # of equals the first
+  before = json.loads(cells.path_of(CELL, tmp_path).read_text())
+  suite.run([CELL], tmp_path)
+  assert made[9:] == [('fedhe', grid[2], 1, False)]  # what is there is not run again
+  after = cells.read(CELL, tmp_path)
+  assert after['tuning'] == before['tuning']
+  assert after['runs'][:1] == before['runs']
+  cells.add(CELL, tmp_path, {**after['runs'][0], 'seconds': 9.0}, tuning=False)  # by another process, meanwhile
+  assert cells.read(CELL, tmp_path) == after
+  suite.run([CELL], tmp_path)
+  assert len(made) == 10
+
+
+def test_what_was_stopped_goes_on(made, tmp_path, monkeypatch):
+  whole = runs.run
+  monkeypatch.setattr(runs, 'run', lambda *a, **k: pytest.fail('stopped') if len(made) == 3 else whole(*a, **k))
+  with pytest.raises(pytest.fail.Exception):
+    suite.run([CELL], tmp_path)
+  monkeypatch.setattr(runs, 'run', whole)
+  suite.run([CELL], tmp_path)
+  assert len(made) == 8 + 2
+
+
+def test_a_result_of_another_configuration_is_refused_before_anything_runs(made, tmp_path):
+  suite.run([CELL], tmp_path)
   path = cells.path_of(CELL, tmp_path)
-  found = results.read(path)
-  if field == 'rounds':
-    found['config']['rounds'] = 1
-  else:
-    found['tuning'].pop()
-  path.write_text(json.dumps(found))
-  with pytest.raises(ConfigError, match=match):
-    suite.run([CELL], tmp_path, tmp_path / 'runs')
+  path.write_text(path.read_text().replace('"steps": 1', '"steps": 7', 1))
+  with pytest.raises(ConfigError, match=r'fedhe.json was made with another fields; move it away'):
+    suite.run([CELL], tmp_path)
+  path.write_text('[]')
+  with pytest.raises(ConfigError, match='is not a result of this program'):
+    suite.run([CELL], tmp_path)
+  assert len(made) == 10
 
 
 @pytest.mark.parametrize(
-  ('names', 'chosen', 'match'),
+  ('tiers', 'names', 'only', 'match'),
   [
-    (['skew'], None, "settings has no field 'skew'|skew"),
-    (['architectures'], ['fedavg'], 'weights of different architectures have no mean'),
-    (None, ['fedbest'], "methods='fedbest' has no place in skew-0.1"),
+    (['several'], None, None, 'several'),
+    (None, ['skew'], None, 'skew'),
+    (['different'], None, ['fedavg'], 'weights of different architectures have no mean'),
+    (None, None, ['fedbest'], "methods='fedbest' has no place in different, skew-0.1"),
   ],
 )
-def test_unknown_settings_and_methods_are_refused(names, chosen, match):
+def test_unknown_tiers_settings_and_methods_are_refused(tiers, names, only, match):
   with pytest.raises(ConfigError, match=match):
-    cells.cells('digits', 'smoke', names, chosen)
+    cells.cells('digits', 'smoke', tiers, names, only)
 
 
-def test_the_page_has_ranks_pairs_choices_and_reasons(tmp_path, monkeypatch):
-  """fedavg is 10 points above private in all settings, fedhe 5 below: ranks 1, 2, 3."""
-  better = {'private': 0.0, 'fedavg': 0.1, 'fedhe': -0.05}
+def test_somebody_elses_method_is_in_all_settings_and_beside_ours(made, tmp_path, monkeypatch):
+  monkeypatch.syspath_prepend('docs/examples')
+  theirs = cells.cells('digits', 'smoke', only=['fedproto:fedproto'])
+  assert {(cell.place.tier, cell.place.setting) for cell in theirs} == {(t, s) for of, t, s in PLACES if of == 'digits'}
+  given = budget.fields('digits', 'smoke', 'different', 'skew-0.5', 'fedproto:fedproto')
+  assert given == {'steps': 1, 'batch': 8, 'epochs': None}
+  mine = [cell for cell in theirs if cell.place == CELL.place]
+  suite.run([*mine, CELL, CELL._replace(method='private')], tmp_path)
+  assert cells.path_of(mine[0], tmp_path).name == 'fedproto.fedproto.json'
+  text = tables.beside(mine, tmp_path)
+  rows = [line.split(' | ')[0] for line in text.splitlines() if line.startswith('| ')]
+  assert rows == ['| method', '| ---', '| fedhe', '| private', '| fedproto:fedproto']  # the best first
 
-  def put(setting, method):
-    cell = cells.Cell('digits', 'small', setting, method)
-    choice = budget.grid(method)[0]
-    accuracy = [value + better[method] for value in (0.5, 0.6, 0.7)]
-    one = made(cell, choice, accuracy, sent=250_000 * (method != 'private'))
-    path = cells.path_of(cell, tmp_path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({**one, 'chosen': choice, 'tuning': []}))
 
-  for setting, method in itertools.product(('skew-1', 'few'), better):
-    put(setting, method)
-  page.write(tmp_path, tmp_path / 'page.md')
-  assert '2 settings are too few for ranks of 3 methods' in (tmp_path / 'page.md').read_text()
-  for method in better:
-    put('domains', method)
-  page.write(tmp_path, tmp_path / 'page.md')
+def test_the_page_answers_first_and_links_every_row(made, tmp_path, monkeypatch):
+  """FedHe is ten points above Private with both seeds; FedMD is not run."""
+  place = CELL.place.__class__('digits', 'whole', 'different', 'skew-0.5')
+  suite.run([cells.Cell(place, method) for method in ('private', 'fedhe')], tmp_path / 'out', seeds=(0, 1, 2))
+  page.write(tmp_path / 'out', tmp_path / 'page.md')
   text = (tmp_path / 'page.md').read_text()
-  assert f'at 5 % is {3.314 / np.sqrt(2) * np.sqrt(12 / 18):.2f}' in text  # of three methods in three settings
-  assert '| fedavg | 1.00 | yes |' in text
-  assert '| private | 2.00 | yes |' in text
-  assert '| fedhe | 3.00 | no |' in text
-  assert (
-    '| fedavg | 70.00 ± 24.84 | +10.00 ± 0.00 | 80.00 ± 24.84 | 35.00 ± 12.42 | 1.000 | 0.000 | rate 0.0003 |' in text
-  )
-  assert 'two architectures by turns: weights of different architectures have no mean: `ditto`, `fedavg`, ' in text
-  assert text.index('| fedavg | 70') < text.index('| private | 60') < text.index('| fedhe | 55')
-  assert (tmp_path / 'page-digits-small.png').stat().st_size > 10_000
-  assert '(stale)' not in text
-  change = stale.Change('fedhe', 'it learns more', ('',), (('alpha', budget.grid('fedhe')[0]['alpha']),))
+  joined = text.replace('\n', ' ')
+  answer = 'Without public images, clients of ten different architectures gain most by `fedhe`: +10.00 [+10.00, +10.00]'
+  assert joined.index(answer) < joined.index('## How it is measured') < joined.index('### MNIST, label skew')
+  assert 'With public images, nothing has been run yet.' in joined
+  assert 'This rests on 1 of 22 settings (MNIST), 2 of 23 methods and 3 of 6 seeds' in joined
+  ten = '+10.00 [+10.00, +10.00]'
+  assert f'| no public images, at most 1 MB in all | `fedhe` | {ten} | {ten} | 0.00 | 1 of 1 settings' in text
+  assert '| [fedhe](out/digits/different/skew-0.5/fedhe.json) (3 of 6 seeds) | 61.00 ± ' in text
+  assert (tmp_path / 'out/digits/different/skew-0.5/fedhe.json').exists()
+  assert '| MNIST | different | 6 | 0 of ' in text
+  assert (tmp_path / 'page.png').stat().st_size > 10_000
+  assert 'stale' not in text
+  change = stale.Change('fedhe', 'it learns more', ('abc',))
   monkeypatch.setattr(stale, 'CHANGES', (change,))
-  page.write(tmp_path, tmp_path / 'page.md')
-  text = (tmp_path / 'page.md').read_text()
-  assert '| fedhe (stale) | 3.00 | no |' in text
-  assert text.count('| fedhe (stale) | 55.00 ±') == text.count('again: fedhe: since then it learns more.') == 3
-  assert '| fedavg | 70.00' in text
+  page.write(tmp_path / 'out', tmp_path / 'page.md')
+  assert '(3 of 6 seeds, stale)' in (tmp_path / 'page.md').read_text()
+
+
+def test_a_cell_in_which_every_choice_diverges_is_told(made, tmp_path, monkeypatch):
+  whole = runs.run
+  monkeypatch.setattr(runs, 'run', lambda *a: {**whole(*a), 'validation': None})
+  assert suite.run([CELL], tmp_path) == [CELL]
+  assert len(made) == 8
+
+
+def test_seeds_are_those_of_the_profile():
+  given = type('Given', (), {'profile': 'smoke', 'seeds': ['0', '7']})
+  with pytest.raises(ConfigError, match="seeds='0,7' must be some of 0, 1"):
+    benchmark._seeds(given)
+
+
+def test_every_choice_reaches_its_method():
+  for method, (field, values) in budget.WEIGHTS.items():
+    fields = budget.fields('digits', 'smoke', 'pairs', 'skew-0.5', method)
+    for choice in budget.grid(method)[:2]:
+      values_given, constants = budget.split_choice(choice)
+      merged = {**fields, **constants, **values_given}
+      assert merged[field] == choice[field]
+      assert choice[field] in values
