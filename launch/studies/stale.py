@@ -15,18 +15,7 @@ class Change(NamedTuple):
   settings: tuple = ()  # ((field, value), ...) of the method that the stale results have in common; () for all
 
 
-OWN_OPTIMIZER = 'every public batch has an optimizer of its own'
-CHANGES = (
-  Change('fccl', OWN_OPTIMIZER, ('b6134f2', 'f9974b8', 'c0783bc', '82a9e39')),
-  Change('rhfl', OWN_OPTIMIZER, ('f9974b8', 'c0783bc', '82a9e39')),
-  Change(
-    'fedkd',
-    "its losses are those of the authors' code, with gradients into all of them and means over classes",
-    ('c0783bc', '55a00d6', '4da4de8', '2b2bd01'),
-  ),
-  Change('fedmrl', 'all projections start equal', ('f9974b8', 'c0783bc')),
-  Change('selective_fd', 'it is evaluated after its distillation', ('f9974b8', 'c0783bc')),
-)
+CHANGES: tuple[Change, ...] = ()
 
 
 def changes(result: dict) -> list:

@@ -88,11 +88,12 @@ def read(cell: Cell, out) -> dict:
   path = path_of(cell, out)
   if not path.exists():
     return {'grid': budget.grid(cell.method), 'tuning': [], 'runs': []}
-  wanted = described(cell)
+  wanted, usual = described(cell), base.to_json(base.default())
   try:
     found = json.loads(path.read_text())
-    changed = [field for field, value in wanted.items() if found.get(field) != value]
-  except (ValueError, AttributeError) as error:
+    changed = [field for field, value in wanted.items() if field != 'config' and found.get(field) != value]
+    changed += base.differences({**usual, **found['config']}, {**usual, **wanted['config']})
+  except (ValueError, AttributeError, KeyError, TypeError) as error:
     raise ConfigError(f'{path} is not a result of this program ({error}); move it away') from error
   if changed:
     raise ConfigError(f'{path} was made with another {changed[0]}; move it away to run it again')

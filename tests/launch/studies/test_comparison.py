@@ -287,7 +287,7 @@ def test_the_page_answers_first_and_links_every_row(made, tmp_path, monkeypatch)
   answer = 'Without public images, clients of ten different architectures gain most by `fedhe`: +10.00 [+10.00, +10.00]'
   assert joined.index(answer) < joined.index('## How it is measured') < joined.index('### MNIST, label skew')
   assert 'With public images, nothing has been run yet.' in joined
-  assert 'This rests on 1 of 22 settings (MNIST), 2 of 23 methods and 3 of 6 seeds' in joined
+  assert 'This rests on 1 of 22 settings (MNIST), 2 of 25 methods and 3 of 6 seeds' in joined
   ten = '+10.00 [+10.00, +10.00]'
   assert f'| no public images, at most 1 MB in all | `fedhe` | {ten} | {ten} | 0.00 | 1 of 1 settings' in text
   assert '| [fedhe](out/digits/different/skew-0.5/fedhe.json) (3 of 6 seeds) | 61.00 ± ' in text
