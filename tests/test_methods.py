@@ -25,6 +25,8 @@ ONE, TWO, ALIKE = ((LARGE, 5),), ((LARGE, 2), (SMALL, 3)), ((LARGE, 2), (DEEP, 3
 TX = optimizers.scheduled(optax.adam(1e-2), schedules.milestones((ROUNDS,), 0.0))
 LOCAL = {'tx': TX, 'steps': 2, 'batch': 8}
 PEERS = {'tx': TX, 'batch': 8}
+ALONE = {'tx': TX, 'epochs': 20, 'batch': 8, 'generator_steps': 10, 'latent': 8, 'width': 4, 'server_batch': 16}
+ALONE |= {'server_rounds': ROUNDS + STILL, 'server_tx': TX, 'temperature': 3.0, 'flip': False}
 FELO = {**LOCAL, 'epochs': None, 'initial': 2}
 
 # name (and variant) -> arguments of the factory, (architecture, clients) per group
@@ -73,6 +75,8 @@ TABLE = {
   'fiarse': ({**LOCAL, 'capacities': (1.0, 0.5)}, ONE),
   'fedre': (LOCAL, ALIKE),
   'fedkt': ({'tx': TX, 'teachers': 2, 'epochs': 20, 'student_epochs': 20, 'final_epochs': 2, 'batch': 8}, TWO),
+  'dense': ({**ALONE, 'bn': 0, 'generator_crop': 0}, TWO),
+  'coboosting': (ALONE, TWO),
   'fedgkt': (
     {
       **LOCAL,
@@ -100,7 +104,7 @@ def test_the_table_is_complete():
 
 
 # They learn from their clients in round 0 alone, and later rounds are the server's.
-ONCE = ('fedkt',)
+ONCE = ('fedkt', 'dense', 'coboosting')
 
 
 def method_of(name):

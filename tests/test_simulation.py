@@ -120,6 +120,8 @@ def _every_method():
     'fiarse': (methods.fiarse(SGD, (1.0, 0.5), **turn), one, {}),
     'fedre': (methods.fedre(SGD, batch=8, head='own'), alike, {}),
     'fedkt': (methods.fedkt(SGD, teachers=2, epochs=2, student_epochs=1, final_epochs=1, batch=8), mixed, public),
+    'dense': (methods.dense(SGD, 2, 8, generator_steps=2, latent=4, width=2, server_batch=4), mixed, {}),
+    'coboosting': (methods.coboosting(SGD, 2, 8, generator_steps=2, latent=4, width=2, server_batch=4), mixed, {}),
     'fedgkt': (methods.fedgkt(SGD, batch=8, server_blocks=(1,), server_width=0.1, server_epochs=1), gkt, {}),
     'heterofl': (methods.heterofl(SGD, epochs=1, batch=8), cut, {}),
     'fedrolex': (methods.fedrolex(SGD, epochs=1, batch=8), cut, {}),

@@ -1,5 +1,7 @@
 """Federated methods. One file is one paper; a method is a factory that closes over its hyperparameters."""
 
+from fedkd.methods.coboosting import coboosting
+from fedkd.methods.dense import dense
 from fedkd.methods.ditto import ditto
 from fedkd.methods.dsfl import dsfl
 from fedkd.methods.fccl import fccl
@@ -41,6 +43,8 @@ from fedkd.methods.velo import velo
 
 __all__ = [
   'agg',
+  'coboosting',
+  'dense',
   'ditto',
   'dsfl',
   'fccl',

@@ -15,7 +15,7 @@ from fedkd import aggregate, servers
 from fedkd.checks.ranges import Count, Positive, Share, checked
 from fedkd.methods.heterofl import heterofl
 from fedkd.servers import nested
-from fedkd.servers.static import Static
+from fedkd.servers.static import Network, Static
 from fedkd.types import Method, apply_model
 
 
@@ -81,7 +81,7 @@ def _network(model, variables, server_state, g):
   """The widest network, with what a client has of it as 'window'."""
   at = nested.widest(server_state['params'])
   whole = {name: server_state[name][at] for name in ('params', 'batch_stats')}
-  return server_state['network'].value.module, {**whole, 'window': (Static(nested.Network(model)), variables)}
+  return server_state['network'].value.module, {**whole, 'window': (Static(Network(model)), variables)}
 
 
 def _by_window(model, variables, server_state, x):

@@ -2,8 +2,11 @@
 
 import dataclasses
 from collections.abc import Hashable
+from typing import Any
 
 import jax
+
+from fedkd.models.identity import identity
 
 
 @jax.tree_util.register_static
@@ -13,3 +16,16 @@ class Static:
   compute again."""
 
   value: Hashable
+
+
+class Network:
+  """A module that is equal to others by the value of its fields."""
+
+  def __init__(self, module: Any):
+    self.module, self.identity = module, identity(module)
+
+  def __eq__(self, other):
+    return isinstance(other, Network) and self.identity == other.identity
+
+  def __hash__(self):
+    return hash(self.identity)

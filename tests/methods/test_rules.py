@@ -26,6 +26,8 @@ WITHOUT = {
   'public': 'nothing is sent',
   'fedgh': 'a head is trained on the uploads',
   'fedkt': 'clients vote',
+  'dense': 'outputs are averaged',
+  'coboosting': 'outputs are averaged',
   'fedre': 'a head is trained on the uploads',
   'fedtgp': 'prototypes are trained on the uploads',
   'fedgkt': 'a network is trained on the uploads',

@@ -16,9 +16,9 @@ LINES = ('-', '--', '-.', ':', (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)))
 FAMILIES = (
   ('fedhe', 'fd', 'selectivefd', 'fedgkt'),
   ('fedmd', 'dsfl', 'feddf', 'scarlet', 'fedkt', 'fiarse'),
-  ('fedproto', 'fedtgp', 'fedmrl', 'fedkd'),
+  ('fedproto', 'fedtgp', 'fedmrl', 'fedkd', 'dense'),
   ('fedavg', 'fedprox', 'heterofl', 'lgfedavg', 'scaffold', 'moon'),
-  ('fedh2l', 'fml', 'fedapen', 'rhfl', 'fccl'),
+  ('fedh2l', 'fml', 'fedapen', 'rhfl', 'fccl', 'coboosting'),
   ('felo', 'ktpfl', 'ditto', 'fedper', 'fedrep', 'fedbabu'),
   ('velo', 'fedgh', 'fedgen', 'fedrolex', 'federateddropout', 'fedre'),
 )

@@ -116,7 +116,9 @@ LEADING = ('private', 'fedhe', 'fedmd', 'fedproto', 'feddf', 'felo', 'fml', 'fed
 ON_PACS = ('private', 'agg', 'fedhe', 'fedmd', 'fedproto', 'feddf', 'felo', 'fml')
 NEVER = {
   'public': 'the first phase of FedMD, no method of its own',
-  'fedkt': 'it uploads once, so that budgets of client updates do not compare',
+  **dict.fromkeys(
+    ('fedkt', 'dense', 'coboosting'), 'it uploads once, so that budgets of client updates do not compare'
+  ),
   'fedgkt': 'its clients are halves of one network, which no other method here trains',
 }
 MEANS = ('fedavg', 'fedprox', 'scaffold', 'moon', 'ditto', 'fedper', 'fedrep', 'fedbabu', 'fiarse')

@@ -1,0 +1,90 @@
+"""Co-Boosting: hard images, weights of the ensemble that are learned, and images that are moved."""
+
+import importlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from fedkd import local, methods
+from helpers import assert_close
+from small_nets import made_with
+
+coboosting = importlib.import_module('fedkd.methods.coboosting')  # the module, not the factory
+SGD = optax.sgd(0.1)
+SHORT = {'epochs': 2, 'batch': 4, 'server_rounds': 3, 'generator_steps': 3, 'latent': 4, 'width': 2, 'server_batch': 8}
+ALIKE = {'adversarial': 0, 'temperature': 4.0, 'flip': False, 'server_tx': optax.sgd(0.05, momentum=0.9)}
+
+
+def test_without_its_three_parts_it_is_dense():
+  """Also without the divergence from the student, of which DENSE counts only images of other classes."""
+  off = {'hardness': 0, 'weight_step': 0, 'perturbation': 0}
+  one, _ = made_with(methods.coboosting(SGD, **off, **ALIKE, **SHORT)).run()
+  other, _ = made_with(methods.dense(SGD, bn=0, generator_crop=0, **ALIKE, **SHORT)).run()
+  assert_close(one.server.learners, other.server.learners, 1e-5)
+  assert (np.asarray(one.server.image) == np.asarray(other.server.image)).mean() > 0.99
+  moving, _ = made_with(methods.coboosting(SGD, **ALIKE, **SHORT)).run(3, length=3)
+  weight = np.asarray(moving.server.teachers.weight[0])
+  first, second = 0.01 * 0.99, 0.01 * 0.99**2  # one batch of earlier images in round 1, two in round 2
+  reached = {1 / 3 + a * first + b * second for a in (-1, 1) for b in (-2, 0, 2)}
+  assert all(min(abs(w - r) for r in reached) < 1e-6 for w in weight)
+
+
+def test_weights_by_hand():
+  """A client that is right gains in every batch until 1, one that is wrong loses until 0, and can come back; one whose
+  logits are 0 stays; equal clients move alike."""
+  label = jnp.array([0, 1])
+  right = 5 * jax.nn.one_hot(label, 3)
+  outputs = jnp.stack([right, -right, 0 * right, right])
+  logits_of = lambda weight: jnp.einsum('k,kbc->bc', weight[0], outputs)
+  move = lambda weight, by: coboosting.reweighed((jnp.array(weight),), logits_of, label, by)[0]
+  np.testing.assert_allclose(move([0.25] * 4, 0.01), [0.26, 0.24, 0.25, 0.26], rtol=1e-6)
+  np.testing.assert_allclose(move([0.995, 0.005, 0.0, 0.995], 0.01), [1, 0, 0, 1], rtol=1e-6)
+  again = coboosting.reweighed(
+    (jnp.array([0.0, 0.5]),), lambda w: jnp.einsum('k,kbc->bc', w[0], outputs[:2]), label, 0.01
+  )
+  np.testing.assert_allclose(again[0], [0.01, 0.49], rtol=1e-6)
+
+
+def test_hard_images_count_more_by_hand():
+  logits = jnp.log(jnp.array([[0.5, 0.25, 0.25], [0.1, 0.8, 0.1]]))
+  label = jnp.array([0, 1])
+  by_hand = lambda h: np.mean([0.5**h * -np.log(0.5), 0.2**h * -np.log(0.8)])
+  for hardness in (0.0, 1.0, 2.0):
+    assert coboosting.hard_cross_entropy(logits, label, hardness) == pytest.approx(by_hand(hardness), rel=1e-4)
+  slope = jax.grad(coboosting.hard_cross_entropy)(logits, label, 1.0)
+  plain = jax.grad(
+    lambda one: jnp.mean(jnp.array([0.5, 0.2]) * optax.softmax_cross_entropy_with_integer_labels(one, label))
+  )
+  assert_close(slope, plain(logits), 1e-5)
+  certain = jax.value_and_grad(coboosting.hard_cross_entropy)(jnp.array([[200.0, 0, 0]]), label[:1], 1.0)
+  assert all(np.isfinite(a).all() for a in certain)
+
+
+def test_images_are_moved_by_signs_along_the_gradient():
+  """Of a linear ensemble, whose gradient is known; numbers that it does not look at stay."""
+  kernel = jnp.array([[1.0, -2, 0.5], [0, 1, 1], [0, 0, 0]])
+  x = jax.random.uniform(jax.random.key(0), (5, 3))
+  teach = lambda x: x @ kernel
+  sign = coboosting.direction(jax.random.key(1), x, teach)
+  assert set(np.unique(sign)) <= {-1, 0, 1}
+  np.testing.assert_array_equal(sign[:, 2], 0)
+  mix = jax.random.uniform(jax.random.key(1), (5, 3), minval=-1, maxval=1)
+  p = jax.nn.softmax(teach(x) / 4)
+  by_hand = jnp.sign((p * (mix - jnp.sum(p * mix, -1, keepdims=True))) @ kernel.T)
+  np.testing.assert_array_equal(sign, by_hand)
+
+
+def test_only_the_generators_gradient_is_clipped():
+  tx = coboosting.clipped_adam(0.1)
+  params = {'net': jnp.zeros(4), 'noise': jnp.zeros(4)}
+  inner = optax.masked(optax.clip_by_global_norm(coboosting.CLIP), {'net': True, 'noise': False})
+  clipped, _ = inner.update({'net': jnp.full(4, 10.0), 'noise': jnp.full(4, 10.0)}, inner.init(params))
+  np.testing.assert_allclose(clipped['net'], 5)
+  np.testing.assert_allclose(clipped['noise'], 10)
+  learner = local.update(
+    local.start({'params': params, 'batch_stats': {}}, tx), tx, {'net': jnp.ones(4), 'noise': jnp.ones(4)}, {}
+  )
+  assert_close(learner.params, {'net': jnp.full(4, -0.1), 'noise': jnp.full(4, -0.1)}, 1e-4)
