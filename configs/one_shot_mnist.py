@@ -3,7 +3,7 @@
   python -m launch.main --config=configs/one_shot_mnist.py:method=dense --workdir=runs/dense
 
 Five clients of one small CNN with BatchNorm whose labels follow a Dirichlet distribution (0.5). `method`: dense,
-coboosting; fedavg and feddf, which average the weights of as many passes once (`--config.rounds=1`); private, and agg.
+coboosting; fedavg, which averages the weights of as many passes once, private and agg (all with `--config.rounds=1`).
 `small`: 10 000 images, 30 passes of the clients, 20 rounds of the server, a generator a quarter as wide as the paper's.
 `smoke`: seconds.
 """
@@ -16,11 +16,7 @@ SERVER = {'server_rounds': 20, 'width': 16, 'server_batch': 128}
 
 def method(name, epochs):
   """The settings of a method: all clients train for as many passes in the first round."""
-  special = {
-    'dense': SERVER,
-    'coboosting': SERVER,
-    'feddf': {'server_steps': 300, 'server_batch': 64},
-  }
+  special = {'dense': SERVER, 'coboosting': SERVER}
   return base.method(name, epochs=epochs, batch=64, **special.get(name, {}))
 
 

@@ -20,6 +20,7 @@ CONFIGS = {
   **dict.fromkeys(sorted(example.PUBLIC), 'public_mnist:smoke'),
   **dict.fromkeys(('felo', 'velo', 'fedgkt', 'heterofl', 'fedrolex', 'federated_dropout'), 'felo:smoke'),
   **dict.fromkeys(example.ONE, 'personal_digits:smoke,zoo=homo'),
+  **dict.fromkeys(('dense', 'coboosting'), 'one_shot_mnist:smoke'),
 }
 LEARNED_ON_PUBLIC = (
   "Every client trains on the labelled public rows: a phase that comes before others, as in FedMD's config, "
