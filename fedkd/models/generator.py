@@ -38,7 +38,7 @@ class ImageGenerator(nn.Module):
   width: channels of the last but one convolution; the first has twice as many.
   """
 
-  shape: tuple[int, int, int]
+  shape: tuple[int, ...]
   width: int = 64
 
   @nn.compact

@@ -42,7 +42,7 @@ class SynthesisState(NamedTuple):
   label: jax.Array  # int32[N]
   size: jax.Array  # int32[]
   learners: tuple[local.Learner, ...]  # a student of every architecture
-  networks: tuple[Static, ...]  # of every group, for the ensemble's predictions
+  networks: tuple[Any, ...]  # `Static`, the `Network` of every group, for the ensemble's predictions
 
 
 class Making(NamedTuple):

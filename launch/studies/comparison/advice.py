@@ -23,8 +23,19 @@ SITUATIONS = {
 
 
 def best(rows: list, fits) -> dict | None:
-  """The row with the largest gain on own rows among those that fit; `rows` are of `tables.overview`."""
-  return next((row for row in rows if fits(row)), None)
+  """The row with the largest gain on own rows among those that fit, of those whose gain is sure if there are any.
+
+  Only methods count that were run in the most settings: gains over different settings do not compare. `rows` are of
+  `tables.overview`, the largest gain first.
+  """
+  there = _everywhere([row for row in rows if fits(row)])
+  return next((row for row in there if is_sure(row)), there[0] if there else None)
+
+
+def _everywhere(rows) -> list:
+  """The rows of as many settings as any of them has."""
+  most = max((row['wins'][1] for row in rows), default=0)
+  return [row for row in rows if row['wins'][1] == most]
 
 
 def is_sure(row: dict) -> bool:
@@ -59,9 +70,9 @@ def _sentence(when, row) -> str:
 
 def _equal(row) -> str:
   """The gain at equal examples, where it is another."""
-  if row['gain_equal'] is None or row['gain_equal'] == row['gain']:
+  if row['gain_equal'] is None or (equal := tables.interval(row['gain_equal'])) == tables.interval(row['gain']):
     return ''
-  return f'; stopped where it has seen as many examples, public ones counted, {tables.interval(row["gain_equal"])}'
+  return f'; stopped where it has seen as many examples, public ones counted, {equal}'
 
 
 def _basis(different) -> str:
@@ -83,7 +94,7 @@ def _basis(different) -> str:
 def decisions(rows: list) -> list:
   """Lines of a table: situation, method, gain, gain at equal examples, megabytes, how sure."""
   lines = [_decision(situation, best(rows, fits)) for situation, fits in SITUATIONS.items()]
-  gaining = [row for row in rows if row['method'] != 'agg' and is_sure(row)]
+  gaining = [row for row in _everywhere(rows) if row['method'] != 'agg' and is_sure(row)]
   safest = min(gaining, key=lambda row: row['below'], default=None)
   if safest:
     share = f'no client may lose (fewest below training alone: {100 * safest["below"]:.0f} %)'

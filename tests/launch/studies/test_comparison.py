@@ -14,6 +14,7 @@ from fedkd.plan import client_updates
 from launch import benchmark
 from launch.studies import stale
 from launch.studies.comparison import (
+  advice,
   budget,
   cells,
   evidence,
@@ -275,6 +276,17 @@ def test_somebody_elses_method_is_in_all_settings_and_beside_ours(made, tmp_path
   text = tables.beside(mine, tmp_path)
   rows = [line.split(' | ')[0] for line in text.splitlines() if line.startswith('| ')]
   assert rows == ['| method', '| ---', '| fedhe', '| private', '| fedproto:fedproto']  # the best first
+
+
+def test_advice_prefers_a_sure_gain_among_methods_with_the_same_settings():
+  row = lambda method, gain, low, count: {'method': method, 'gain': (gain, low, 9.0), 'wins': (1, count)}
+  rows = [row('few', 3.0, 2.0, 2), row('unsure', 2.0, -0.1, 5), row('sure', 1.0, 0.1, 5), row('less', 0.5, 0.2, 5)]
+  every = lambda _: True
+  assert advice.best(rows, every)['method'] == 'sure'
+  assert advice.best(rows, lambda r: r['method'] != 'sure')['method'] == 'less'
+  assert advice.best(rows[:2], every)['method'] == 'unsure'
+  assert advice.best(rows, lambda r: r['method'] == 'few')['method'] == 'few'
+  assert advice.best(rows, lambda r: False) is None
 
 
 def test_the_page_answers_first_and_links_every_row(made, tmp_path, monkeypatch):
