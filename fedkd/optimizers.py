@@ -12,7 +12,7 @@ import optax
 from fedkd.checks import blame, returned
 from fedkd.checks.kinds import what_is
 from fedkd.checks.ranges import Scale, Share, Weight, checked
-from fedkd.errors import ConfigError
+from fedkd.errors import ConfigError, in_a_sentence
 from fedkd.schedules import Schedule
 from fedkd.types import PyTree
 
@@ -134,13 +134,9 @@ def update(
     ConfigError: for an error in it, such as an argument that local training does not have (a loss, a function), for
       updates that are not like the parameters, or for another state than before.
   """
-  try:
+  remedy = lambda error: f'; {EXTRA}' if isinstance(error, TypeError | AttributeError) else ''
+  with in_a_sentence(lambda error: blame.raised('tx', tx.update, error) + remedy(error), through=(ConfigError,)):
     pair = optax.with_extra_args_support(tx).update(grads, state, params, round=t)
-  except ConfigError:
-    raise
-  except Exception as error:
-    remedy = f'; {EXTRA}' if isinstance(error, TypeError | AttributeError) else ''
-    raise ConfigError(blame.raised('tx', tx.update, error) + remedy) from error
   who = f'tx {blame.named(tx.update)} returned'
   if not isinstance(pair, tuple) or len(pair) != 2:
     raise ConfigError(f'{who} {what_is(pair)}; let it return (updates, state)')

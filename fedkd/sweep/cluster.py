@@ -58,7 +58,7 @@ class Cluster:
 def _said(job) -> dict:
   try:
     return job.result()
-  except Exception as error:  # of SLURM, or a job that was killed
+  except RuntimeError as error:  # submitit's, of SLURM or of a job that was killed
     return {'reason': f'job {job.job_id} ended without a result ({str(error).splitlines()[0]}); see {job.paths.stderr}'}
 
 

@@ -18,7 +18,7 @@ import jax
 import numpy as np
 
 from fedkd import files
-from fedkd.errors import ConfigError, StoreError
+from fedkd.errors import ConfigError, StoreError, in_a_sentence
 from fedkd.experiment.storage import key_data
 
 KEPT = 3  # checkpoints of a run
@@ -61,15 +61,13 @@ def manager(directory, keep=KEPT, largest=0, tidy=True):
   gigabytes = {'save_concurrent_gb': 1 + largest // 10**9} if largest else {}
   handlers['state'] = ocp.StandardCheckpointHandler(multiprocessing_options=_alone(), **gigabytes)
   directory.mkdir(parents=True, exist_ok=True)  # as Orbax asks of a process that is alone
-  try:  # Orbax reads what it wrote about every step
+  damaged = lambda error: (
+    f'{directory}: what a _CHECKPOINT_METADATA says is damaged ({cause(error)}); delete those files there, without '
+    'which the checkpoints can be read and are checked as before'
+  )
+  with in_a_sentence(damaged, through=(OSError,)):  # a full or read-only disk, too many open files: nothing is damaged
+    # Orbax reads what it wrote about every step.
     opened = ocp.CheckpointManager(directory.absolute(), options=options, item_handlers=handlers)
-  except OSError:  # a full or read-only disk, too many open files: nothing is damaged
-    raise
-  except Exception as error:  # damage raises many types
-    raise ConfigError(
-      f'{directory}: what a _CHECKPOINT_METADATA says is damaged ({cause(error)}); delete those files there, without '
-      'which the checkpoints can be read and are checked as before'
-    ) from error
   with opened:
     yield opened
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from fedkd.checks import npz
-from fedkd.errors import ConfigError
+from fedkd.errors import ConfigError, in_a_sentence, reason_of
 from fedkd.experiment.storage import checkpoint
 
 NAME = 'data_sha256'
@@ -21,9 +21,10 @@ def check(workdir, source, now: str) -> None:
     ConfigError: if they have changed.
   """
   try:
-    arrays, _ = npz.read(workdir / 'split.npz', 1e10, [NAME], members=10**6)
-    then = np.asarray(arrays[NAME]).item()
-  except Exception:  # not there, damaged or of an older run: it is written again
+    with in_a_sentence(reason_of):
+      arrays, _ = npz.read(workdir / 'split.npz', 1e10, [NAME], members=10**6)
+      then = np.asarray(arrays[NAME]).item()
+  except ConfigError:  # not there, damaged or of an older run: it is written again
     return
   if then != now:
     raise ConfigError(

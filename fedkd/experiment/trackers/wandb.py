@@ -29,7 +29,7 @@ def check() -> None:
 def _is_logged_in(wandb) -> bool:
   try:
     return bool(wandb.login(prompt=False, verify=False))
-  except Exception:  # a key of another form
+  except (ValueError, wandb.Error):  # a key of another form
     return False
 
 
