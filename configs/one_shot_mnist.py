@@ -16,7 +16,7 @@ SERVER = {'server_rounds': 20, 'width': 16, 'server_batch': 128}
 
 def method(name, epochs):
   """The settings of a method: all clients train for as many passes in the first round."""
-  special = {'dense': SERVER, 'coboosting': SERVER, **dict.fromkeys(('private', 'agg', 'fedavg'), {'steps': None})}
+  special = {'dense': SERVER, 'coboosting': SERVER, **{key: {'steps': None} for key in ('private', 'agg', 'fedavg')}}
   return base.method(name, epochs=epochs, batch=64, **special.get(name, {}))
 
 
