@@ -34,15 +34,6 @@ COLUMNS: tuple[str, ...] = (
 COLUMNS += ('metric', 'value')
 ALL = -1  # the client of a metric of all clients together
 APART = ('run', 'method', 'seeds', 'clients', 'phase', 'round', 'time', 'test_rows')  # of a row, no metrics
-  'run',
-  'method',
-  'seeds',
-  'clients',
-  'phase',
-  'round',
-  'time',
-  'test_rows',
-)  # of a row of `metrics.jsonl`, no metrics
 OF_RUN = ('method', 'data', 'finished')
 UNLIKE = ('seeds', 'name', 'data.dir')  # fields of a config that say nothing about a run
 
