@@ -6,7 +6,7 @@ import re
 from fedkd import methods
 from fedkd.config.meanings import paragraphs
 from reference import deviations as stated
-from reference import example, messages, results
+from reference import drawing, example, messages, results
 from reference.markdown import flow, markdown, table
 from reference.notebooks import Notebook, links
 from reference.signature import signature
@@ -65,6 +65,7 @@ def page(name: str, text_of_results: str, notebooks: list[Notebook]) -> str:
     '## Messages',
     f'What client 0 sends and receives in a round, by the ledger. {example.described(name)} Where only valid entries '
     'are sent, such as classes that were seen, ≤ stands before the most.',
+    *([drawing.drawing(name)] if drawing.arrows(name) else []),
     messages.table(name),
     '## Arguments',
     signature(f'fedkd.methods.{name}', function),
