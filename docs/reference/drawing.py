@@ -11,7 +11,7 @@ from typing import NamedTuple
 from reference import messages
 
 WIDTH, LEFT, RIGHT = 360, 48, 312  # of the drawing, and where the lines of client and server are: a phone's pixels
-TOP, STEP = 48, 36  # below the names, and from one arrow to the next
+TOP, STEP = 34, 36  # below the names, and from one arrow to the next
 HEAD = 7  # of an arrow
 WHOLE = ('params', 'batch_stats', 'net')  # say nothing beside a name above them
 STYLE = 'width: 100%; max-width: 30rem; font-family: inherit'

@@ -8,8 +8,17 @@ from fedkd import experiment
 from fedkd.errors import ConfigError
 
 
-def test_a_config_names_an_nnx_class_and_its_run_is_loaded_again(images, tmp_path):
-  config = runs.config(images, 'fedproto', rounds=2, steps=0, epochs=1)
+METHODS = {
+  'fedhe': {},
+  'fedproto': {'steps': 0, 'epochs': 1},
+  'fedmd': {'epochs': 0, 'subset': 20, 'digest_batch': 10},
+}
+
+
+@pytest.mark.parametrize('method', METHODS)
+def test_a_config_names_an_nnx_class_and_its_run_is_loaded_again(images, tmp_path, method):
+  config = runs.config(images, method, rounds=2, **METHODS[method])
+  config.data.public = f'npz:{images}' if method == 'fedmd' else ''
   config.groups = ({'model': 'nnx_nets:Net', 'inputs': 144, 'clients': 4},)
   experiment.run(config, tmp_path, show=False)
   module, variables = experiment.load(tmp_path, client=2, trust=True)
