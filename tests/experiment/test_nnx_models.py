@@ -7,7 +7,6 @@ import runs
 from fedkd import experiment
 from fedkd.errors import ConfigError
 
-
 METHODS = {
   'fedhe': {},
   'fedproto': {'steps': 0, 'epochs': 1},
