@@ -13,9 +13,9 @@ def timed(work: Callable[[], Any]) -> tuple[Any, float]:
   """(what `work` returns, the seconds that it took without compilation)."""
   spans: list[tuple[float, float]] = []
 
-  def note(event, begin, end, **about):
+  def note(event: str, start_time: float, end_time: float, **about: str | int) -> None:
     if event.startswith(COMPILING):
-      spans.append((begin, end))
+      spans.append((start_time, end_time))
 
   monitoring.register_event_time_span_listener(note)
   begun = time.monotonic()
