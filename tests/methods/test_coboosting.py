@@ -100,3 +100,14 @@ def test_only_the_generators_gradient_is_clipped():
     local.start({'params': params, 'batch_stats': {}}, tx), tx, {'net': jnp.ones(4), 'noise': jnp.ones(4)}, {}
   )
   assert_close(learner.params, {'net': jnp.full(4, -0.1), 'noise': jnp.full(4, -0.1)}, 1e-4)
+
+
+def test_the_loss_of_images_by_hand(monkeypatch):
+  made = []
+  monkeypatch.setattr(coboosting, 'synthesis', lambda making, *others: made.append(making))
+  methods.coboosting(SGD, onehot=2.0, adversarial=3.0, hardness=0.5, **SHORT)
+  teacher, students = jnp.array([[2.0, 0.0, 0.0]]), [jnp.array([[0.0, 1.0, 0.0]]), jnp.array([[0.0, 0.0, 4.0]])]
+  label = jnp.array([1])
+  wrong = np.mean([coboosting.softened(one, teacher) for one in students])
+  by_hand = 2 * coboosting.hard_cross_entropy(teacher, label, 0.5) - 3 * wrong
+  assert made[0].loss(teacher, students, label, jnp.float32(7)) == pytest.approx(by_hand, rel=1e-5)
