@@ -102,12 +102,17 @@ def test_only_the_generators_gradient_is_clipped():
   assert_close(learner.params, {'net': jnp.full(4, -0.1), 'noise': jnp.full(4, -0.1)}, 1e-4)
 
 
-def test_the_loss_of_images_by_hand(monkeypatch):
+def test_what_the_server_is_given_by_hand(monkeypatch):
+  """The loss of the images that are made, and by how much they are moved before they are learned from."""
   made = []
-  monkeypatch.setattr(coboosting, 'synthesis', lambda making, *others: made.append(making))
-  methods.coboosting(SGD, onehot=2.0, adversarial=3.0, hardness=0.5, **SHORT)
+  monkeypatch.setattr(coboosting, 'synthesis', lambda *given: made.extend(given))
+  methods.coboosting(SGD, onehot=2.0, adversarial=3.0, hardness=0.5, perturbation=0.25, **SHORT)
   teacher, students = jnp.array([[2.0, 0.0, 0.0]]), [jnp.array([[0.0, 1.0, 0.0]]), jnp.array([[0.0, 0.0, 4.0]])]
   label = jnp.array([1])
   wrong = np.mean([coboosting.softened(one, teacher) for one in students])
   by_hand = 2 * coboosting.hard_cross_entropy(teacher, label, 0.5) - 3 * wrong
   assert float(made[0].loss(teacher, students, label, jnp.float32(7))) == pytest.approx(float(by_hand), rel=1e-5)
+  x, teach = jnp.ones((2, 3)), lambda x: x @ jnp.array([[1.0, -2, 0.5], [0, 1, 1], [0, 0, 0]])
+  moved = made[1].moved(jax.random.key(1), x, teach)
+  np.testing.assert_allclose(moved, x + 0.25 * coboosting.direction(jax.random.key(1), x, teach))
+  assert (np.abs(moved - x)[:, :2] == 0.25).all()
