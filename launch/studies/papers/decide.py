@@ -6,6 +6,7 @@ from launch.studies.papers.common import Experiment, Row
 from launch.studies.papers.fedh2l import H2L, nodes_of
 from launch.studies.papers.fedhe import FINAL
 from launch.studies.papers.fedproto import METRICS as FEDPROTO
+from launch.studies.papers.fedproto import WAYS
 from launch.studies.papers.felo import LIGHT, SECOND_HALF
 
 RMNIST, FIVE = 'method={},setting=rmnist,alpha=10', 'method={},setting=rmnist,alpha=5'
@@ -18,7 +19,8 @@ BACK = {'data.angles': (0, -20, -40, -60)}
 FOUR = {'method.steps': 4}  # batches a round: FedH2L's own, and those of its three peers
 SAMPLES = {'method.upload': 'per_sample'}
 LONG = {'rounds': 3501, 'seeds': (0, 1)}  # of FedMD at paper length; two of its three seeds have fallen by then
-SHORT = {'private': 3, 'fedavg': 20}  # rounds of one pass
+SHORT = {'private': (3, 5, 10), 'fedproto': (3, 5, 10, 20), 'fedavg': (20,)}  # rounds of one pass
+SIX = tuple(range(6))
 # FedHe's clients with nets of twice the width that they have in `small`, a quarter of the published one.
 QUARTER = {'groups': fedhe_mnist.zoo('hetero', 10, 2 * fedhe_mnist.WIDTHS['small'], **fedhe_mnist.momentum('small'))}
 # Data, architectures, and turns in which Private sees as many examples as FedMD in all its phases.
@@ -155,12 +157,19 @@ CHANGES = {
     'method={},stem=cifar',
     {'felo': ('felo', {}), 'private': ('private', {})},
   ),
-  'why-fedproto-length': (
-    'how long Local and FedAvg train beside FedProto, MNIST, about 3 classes a client',
-    'fedproto',
-    'method={},ways=3',
-    {f'{method}_{rounds}': (method, {'rounds': rounds, 'eval_every': 1}) for method, rounds in SHORT.items()},
-  ),
+  **{
+    f'why-fedproto-length-{ways}': (
+      f'how long Local, FedAvg and FedProto train, MNIST, about {ways} classes a client',
+      'fedproto',
+      f'method={{}},ways={ways}',
+      {
+        f'{method}_{rounds}': (method, {'rounds': rounds, 'eval_every': 1, 'seeds': SIX})
+        for method, each in SHORT.items()
+        for rounds in each
+      },
+    )
+    for ways in WAYS
+  },
 }
 
 
