@@ -27,8 +27,8 @@ METRICS = {
 LENGTH = 'why-fedproto-length-{}/{}'
 WHY = (
   'Local and FedAvg are above their printed values after so many passes, so that little is left to gain. Local after 3 '
-  'of 100 passes has {why-fedproto-length-3/private_3; final_local; paper} % (94.05 is printed), FedAvg after 20 of 150 '
-  '{why-fedproto-length-3/fedavg_20; final_local; paper} (95.04). FedProto after as many passes is '
+  'of 100 passes has {why-fedproto-length-3/private_3; final_local; paper} % (94.05 is printed), FedAvg after 20 of '
+  '150 {why-fedproto-length-3/fedavg_20; final_local; paper} (95.04). FedProto after as many passes is '
   '{why-fedproto-length-3/fedproto_3 - why-fedproto-length-3/private_3; final_local; paper} and '
   '{why-fedproto-length-3/fedproto_20 - why-fedproto-length-3/fedavg_20; final_local; paper} points above these (3 '
   'classes a client).'
