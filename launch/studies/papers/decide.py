@@ -1,6 +1,6 @@
 """Experiments that name the cause of a disagreement with a paper: one thing is changed beside a row of its tables."""
 
-from configs import fedhe_mnist
+from configs import fedhe_mnist, felo
 from launch.studies.papers import fedh2l_tables as tables
 from launch.studies.papers.common import Experiment, Row
 from launch.studies.papers.fedh2l import H2L, nodes_of
@@ -34,6 +34,12 @@ LESS_STEEP = {
   'squared error': 'fedmd_mse',
   'a tenth of the learning rate after 1,500 rounds': 'fedmd_decay',
 }
+
+
+def _with_stem(method) -> tuple:
+  return tuple({**group, 'stem': 'imagenet'} for group in felo.get_config(f'small,method={method}').groups)
+
+
 # id: (title, config, its string, {row: (method, what is changed)})
 CHANGES = {
   'why-fedhe-weight': (
@@ -156,6 +162,18 @@ CHANGES = {
     'felo',
     'method={},stem=cifar',
     {'felo': ('felo', {}), 'private': ('private', {})},
+  ),
+  'why-felo-maps': (
+    "maps as small as the ResNets' for FedGKT and HeteroFL: ImageNet's stem for all",
+    'felo',
+    'method={}',
+    {name: (name, {'groups': _with_stem(name)}) for name in ('fedgkt', 'heterofl')},
+  ),
+  'why-velo-iid': (
+    'six more seeds of Velo and Felo, iid, from one commit',
+    'felo',
+    'method={}',
+    {name: (name, {'seeds': tuple(range(3, 9))}) for name in ('velo', 'felo')},
   ),
   **{
     f'why-fedproto-length-{ways}': (

@@ -25,6 +25,7 @@ def questions() -> list:
     *_velos_generator(),
     *_lengths_of_fedproto(),
     *_larger_maps(),
+    *_six_more_seeds(),
   ]
 
 
@@ -133,4 +134,14 @@ def _lengths_of_fedproto():
 
 def _larger_maps():
   row, beside = 'why-felo-stem/felo', 'fv-cifar10-iid/felo'
-  yield Question('FedGKT and HeteroFL above Felo', 'Felo on larger maps', row, beside, HALF)
+  text = 'FedGKT and HeteroFL above Felo'
+  yield Question(text, 'Felo on larger maps', row, beside, HALF)
+  for other in ('fedgkt', 'heterofl'):
+    row, name = f'why-felo-maps/{other}', {'fedgkt': 'FedGKT', 'heterofl': 'HeteroFL'}[other]
+    yield Question(text, f'{name} on smaller maps', row, f'fv-cifar10-iid/{other}', HALF)
+    yield Question(text, f'{name} on smaller maps, against Felo', row, beside, HALF)
+
+
+def _six_more_seeds():
+  row, beside = 'why-velo-iid/velo', 'why-velo-iid/felo'
+  yield Question('Velo no better than Felo, iid', 'six more seeds, one commit', row, beside, HALF)
