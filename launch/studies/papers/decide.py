@@ -181,7 +181,7 @@ CHANGES = {
       'fedproto',
       f'method={{}},ways={ways}',
       {
-        f'{method}_{rounds}': (method, {'rounds': rounds, 'eval_every': 1, 'seeds': SIX})
+        f'{method}_{rounds}': (method, {'rounds': rounds, 'eval_every': rounds, 'seeds': SIX})
         for method, each in SHORT.items()
         for rounds in each
       },
