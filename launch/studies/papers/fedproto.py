@@ -31,7 +31,7 @@ WHY = (
   '150 {why-fedproto-length-3/fedavg_20; final_local; paper} (95.04). FedProto after as many passes is '
   '{why-fedproto-length-3/fedproto_3 - why-fedproto-length-3/private_3; final_local; paper} and '
   '{why-fedproto-length-3/fedproto_20 - why-fedproto-length-3/fedavg_20; final_local; paper} points above these (3 '
-  'classes a client).'
+  'classes a client); its head after 3 passes has {why-fedproto-length-3/fedproto_3; final_head_local; paper}.'
 )
 # Which rounds of a row the paper prints is not said: those after which the other side has its printed value.
 SHORTER = {'private': ('both after three passes', 3), 'fedavg': ('both after twenty passes', 20)}
