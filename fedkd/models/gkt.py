@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from fedkd.checks.ranges import Positive, Scale, check
 from fedkd.models.base import Classifier
-from fedkd.models.torch_layers import TorchDense, norm, run_stages, scaled, square_conv, stage
+from fedkd.models.torch_layers import STEMS, TorchDense, max_pool_3x3, norm, run_stages, scaled, square_conv, stage
 
 # Blocks per stage, and the channels of the first; each further stage doubles them.
 SERVERS = {'resnet55': ((6, 6, 6), 16), 'resnet50': ((3, 4, 6, 3), 64)}
@@ -23,21 +23,25 @@ class GKTClient(Classifier):
   channels: of the map and inside the blocks, which end in four times as many; 16 as published, 64 before a server
     'resnet50'.
   width: factor on them.
+  stem: 'cifar', as published, or 'imagenet' (7x7 of stride 2, max pool), so that maps are as small as a ResNet's.
   """
 
   channels: Positive = 16
   width: Scale = 1.0
+  stem: str = 'cifar'
   classes: int = 10
   lowering: str = 'auto'
 
   def setup(self):
+    check('stem', self.stem, Literal['imagenet', 'cifar'])
     channels = scaled(self.channels, self.width)
-    self.conv1, self.bn1 = square_conv(channels, lowering=self.lowering), norm()
+    self.conv1, self.bn1 = square_conv(channels, *STEMS[self.stem], lowering=self.lowering), norm()
     self.layer1 = stage(channels, 2, 1, True, lowering=self.lowering)
     self.fc = TorchDense(self.classes)
 
   def features(self, x, train):
-    return jax.nn.relu(self.bn1(self.conv1(x), train))
+    x = self.bn1(self.conv1(x), train)
+    return jax.nn.relu(max_pool_3x3(x, 1) if self.stem == 'imagenet' else x)
 
   def head(self, f, train=False):
     for block in self.layer1:

@@ -1,14 +1,24 @@
 """HeteroFL's network and its sub-networks (Diao et al., 2021): a ResNet of pre-activation blocks, cut by a rate."""
 
 import math
+from typing import Literal
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from fedkd.checks.ranges import Positive, Ratio, Scale
+from fedkd.checks.ranges import Positive, Ratio, Scale, check
 from fedkd.models.base import Classifier
-from fedkd.models.torch_layers import TorchDense, norm, run_stages, scaled, square_conv, torch_kernel
+from fedkd.models.torch_layers import (
+  STEMS,
+  TorchDense,
+  max_pool_3x3,
+  norm,
+  run_stages,
+  scaled,
+  square_conv,
+  torch_kernel,
+)
 
 
 class _Norm(nn.Module):
@@ -49,17 +59,19 @@ class _Block(nn.Module):
 class PreActResNet(Classifier):
   """HeteroFL's "ResNet26": 17 442 890 weights for ten classes; features are the pooled vector.
 
-  3x3 stem without pool or norm, stages of 64, 128, 256, 512 channels, norm, ReLU, global average pool, linear layer.
+  Stem without norm, stages of 64, 128, 256, 512 channels, norm, ReLU, global average pool, linear layer.
   PyTorch's default initialisers.
 
   blocks: per stage.
   width: factor on all channels; 1.0 is the published network.
+  stem: 'cifar' (3x3 of stride 1, no pool), as published, or 'imagenet' (7x7 of stride 2, max pool).
   rate: in (0, 1], the part of the network that this one is: the first ceil(rate * n) of every n channels. Its
     parameters are the leading corners of those at rate 1, in a tree of the same structure.
   """
 
   blocks: tuple[Positive, ...] = (3, 3, 3, 3)
   width: Scale = 1.0
+  stem: str = 'cifar'
   rate: Ratio = 1.0
   classes: int = 10
   lowering: str = 'auto'
@@ -68,7 +80,8 @@ class PreActResNet(Classifier):
     if not 0 < self.rate <= 1:
       raise ValueError(f'rate={self.rate} must be above 0 and at most 1; 1.0 is the whole network')
     channels = [math.ceil(self.rate * scaled(64 * 2**i, self.width)) for i in range(len(self.blocks))]
-    self.conv1 = square_conv(channels[0], kernel_init=torch_kernel, lowering=self.lowering)
+    check('stem', self.stem, Literal['imagenet', 'cifar'])
+    self.conv1 = square_conv(channels[0], *STEMS[self.stem], kernel_init=torch_kernel, lowering=self.lowering)
     for i, count in enumerate(self.blocks):
       strides = [2 if i and not j else 1 for j in range(count)]
       blocks = [_Block(channels[i], stride, self.rate, self.lowering) for stride in strides]
@@ -77,7 +90,8 @@ class PreActResNet(Classifier):
     self.linear = TorchDense(self.classes)
 
   def features(self, x, train):
-    x = run_stages(self, len(self.blocks), self.conv1(x), train)
+    x = self.conv1(x)
+    x = run_stages(self, len(self.blocks), max_pool_3x3(x, 1) if self.stem == 'imagenet' else x, train)
     return jnp.mean(self.n4(x, train), (1, 2))
 
   def head(self, f):

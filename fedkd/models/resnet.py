@@ -14,6 +14,7 @@ from fedkd.checks.ranges import Count, Positive, Scale, check
 from fedkd.models.base import Classifier
 from fedkd.models.torch_layers import (
   NORMS,
+  STEMS,
   TorchDense,
   max_pool_3x3,
   run_stages,
@@ -51,8 +52,7 @@ class ResNet(Classifier):
     check('stem', self.stem, Literal['imagenet', 'cifar'])
     check('norm', self.norm, Literal['batch', 'group'])
     check('dtype', self.dtype, Literal['float32', 'bfloat16'])
-    kernel, stride = (7, 2) if self.stem == 'imagenet' else (3, 1)
-    self.conv1 = square_conv(scaled(64, self.width), kernel, stride, lowering=self.lowering)
+    self.conv1 = square_conv(scaled(64, self.width), *STEMS[self.stem], lowering=self.lowering)
     self.bn1 = NORMS[self.norm]()
     for i, count in enumerate(self.blocks):
       channels, stride = scaled(64 * 2**i, self.width), 2 if i else 1

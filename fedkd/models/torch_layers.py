@@ -32,6 +32,7 @@ class TorchDense(nn.Module):
 kaiming = nn.initializers.variance_scaling(2.0, 'fan_out', 'normal')
 norm = functools.partial(BatchNorm, momentum=0.9, epsilon=1e-5, unbiased=True)  # PyTorch's defaults in Flax's terms
 NORMS = {'batch': norm, 'group': GroupNorm}
+STEMS = {'imagenet': (7, 2), 'cifar': (3, 1)}  # kernel and stride of the first convolution; a pool follows the former
 
 
 def scaled(channels, width):

@@ -150,6 +150,21 @@ def test_heterofl(rate, weights):
   assert counts(models.PreActResNet(rate=rate, lowering='native'), CIFAR)[0] == weights
 
 
+@pytest.mark.parametrize('net', [models.GKTClient, models.PreActResNet])
+def test_stems(net):
+  first = 16 if net is models.GKTClient else 64
+  maps = {'cifar': 32, 'imagenet': 8}
+  shape = lambda stem: jax.eval_shape(
+    lambda: net(lowering='native', stem=stem).init_with_output(
+      jax.random.key(0), jnp.zeros((1, *CIFAR)), False, method='features'
+    )
+  )[0].shape
+  weights = [counts(net(lowering='native', stem=stem), CIFAR)[0] for stem in maps]
+  assert weights[1] - weights[0] == (7 * 7 - 3 * 3) * 3 * first
+  if net is models.GKTClient:
+    assert [shape(stem) for stem in maps] == [(1, side, side, 16) for side in maps.values()]
+
+
 def test_fedgkt():
   # Of k x k from a channels to b, with BatchNorm; then the blocks of resnet8_56, the first with a shortcut.
   conv = lambda k, a, b: k * k * a * b + 2 * b

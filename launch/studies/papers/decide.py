@@ -1,11 +1,12 @@
 """Experiments that name the cause of a disagreement with a paper: one thing is changed beside a row of its tables."""
 
-from configs import fedhe_mnist
+from configs import fedhe_mnist, felo
 from launch.studies.papers import fedh2l_tables as tables
 from launch.studies.papers.common import Experiment, Row
 from launch.studies.papers.fedh2l import H2L, nodes_of
 from launch.studies.papers.fedhe import FINAL
 from launch.studies.papers.fedproto import METRICS as FEDPROTO
+from launch.studies.papers.fedproto import WAYS
 from launch.studies.papers.felo import LIGHT, SECOND_HALF
 
 RMNIST, FIVE = 'method={},setting=rmnist,alpha=10', 'method={},setting=rmnist,alpha=5'
@@ -18,7 +19,8 @@ BACK = {'data.angles': (0, -20, -40, -60)}
 FOUR = {'method.steps': 4}  # batches a round: FedH2L's own, and those of its three peers
 SAMPLES = {'method.upload': 'per_sample'}
 LONG = {'rounds': 3501, 'seeds': (0, 1)}  # of FedMD at paper length; two of its three seeds have fallen by then
-SHORT = {'private': 3, 'fedavg': 20}  # rounds of one pass
+SHORT = {'private': (3, 5, 10), 'fedproto': (3, 5, 10, 20), 'fedavg': (20,)}  # rounds of one pass
+SIX = tuple(range(6))
 # FedHe's clients with nets of twice the width that they have in `small`, a quarter of the published one.
 QUARTER = {'groups': fedhe_mnist.zoo('hetero', 10, 2 * fedhe_mnist.WIDTHS['small'], **fedhe_mnist.momentum('small'))}
 # Data, architectures, and turns in which Private sees as many examples as FedMD in all its phases.
@@ -32,6 +34,12 @@ LESS_STEEP = {
   'squared error': 'fedmd_mse',
   'a tenth of the learning rate after 1,500 rounds': 'fedmd_decay',
 }
+
+
+def _with_stem(method) -> tuple:
+  return tuple({**group, 'stem': 'imagenet'} for group in felo.get_config(f'small,method={method}').groups)
+
+
 # id: (title, config, its string, {row: (method, what is changed)})
 CHANGES = {
   'why-fedhe-weight': (
@@ -155,12 +163,31 @@ CHANGES = {
     'method={},stem=cifar',
     {'felo': ('felo', {}), 'private': ('private', {})},
   ),
-  'why-fedproto-length': (
-    'how long Local and FedAvg train beside FedProto, MNIST, about 3 classes a client',
-    'fedproto',
-    'method={},ways=3',
-    {f'{method}_{rounds}': (method, {'rounds': rounds, 'eval_every': 1}) for method, rounds in SHORT.items()},
+  'why-felo-maps': (
+    "maps as small as the ResNets' for FedGKT and HeteroFL: ImageNet's stem for all",
+    'felo',
+    'method={}',
+    {name: (name, {'groups': _with_stem(name)}) for name in ('fedgkt', 'heterofl')},
   ),
+  'why-velo-iid': (
+    'six more seeds of Velo and Felo, iid, from one commit',
+    'felo',
+    'method={}',
+    {name: (name, {'seeds': tuple(range(3, 9))}) for name in ('velo', 'felo')},
+  ),
+  **{
+    f'why-fedproto-length-{ways}': (
+      f'how long Local, FedAvg and FedProto train, MNIST, about {ways} classes a client',
+      'fedproto',
+      f'method={{}},ways={ways}',
+      {
+        f'{method}_{rounds}': (method, {'rounds': rounds, 'eval_every': rounds, 'seeds': SIX})
+        for method, each in SHORT.items()
+        for rounds in each
+      },
+    )
+    for ways in WAYS
+  },
 }
 
 

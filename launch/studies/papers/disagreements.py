@@ -1,9 +1,10 @@
 """What the experiments of `decide` are to explain: a row with one change, and the row against which it is judged."""
 
 from launch.studies.papers.common import Question
-from launch.studies.papers.decide import AS_FEDMD, FEWER, LESS_STEEP, SHORT
+from launch.studies.papers.decide import AS_FEDMD, FEWER, LESS_STEEP
 from launch.studies.papers.fedh2l import H2L, NAMES
 from launch.studies.papers.fedproto import METRICS as FEDPROTO
+from launch.studies.papers.fedproto import WAYS
 from launch.studies.papers.felo import SECOND_HALF
 
 ACC, HALF = H2L['ACC'], SECOND_HALF['second half']
@@ -24,6 +25,7 @@ def questions() -> list:
     *_velos_generator(),
     *_lengths_of_fedproto(),
     *_larger_maps(),
+    *_six_more_seeds(),
   ]
 
 
@@ -117,11 +119,29 @@ def _velos_generator():
 
 def _lengths_of_fedproto():
   text, metric = "Local and FedAvg above FedProto's printed values", FEDPROTO['own classes']
-  for row, rounds in SHORT.items():
-    change, long = f'{row}, {rounds} passes over the rows', f'fp-mnist-3/{row}'
-    yield Question(text, change, f'why-fedproto-length/{row}_{rounds}', long, metric, 'paper')
+  for ways in WAYS:
+    of = f'why-fedproto-length-{ways}/{{}}'.format
+    for row, rounds in (('private', 3), ('fedavg', 20)):
+      change, long = f'{row}, {rounds} passes over the rows, {ways} classes', f'fp-mnist-{ways}/{row}'
+      yield Question(text, change, of(f'{row}_{rounds}'), long, metric, 'paper')
+  text = 'FedProto no better than Local and FedAvg after as many passes'
+  for ways in WAYS:
+    of = f'why-fedproto-length-{ways}/{{}}'.format
+    for row, rounds in (('private', 3), ('private', 5), ('private', 10), ('fedavg', 20)):
+      change = f'FedProto and {row} after {rounds} passes, {ways} classes'
+      yield Question(text, change, of(f'fedproto_{rounds}'), of(f'{row}_{rounds}'), metric, 'paper')
 
 
 def _larger_maps():
   row, beside = 'why-felo-stem/felo', 'fv-cifar10-iid/felo'
-  yield Question('FedGKT and HeteroFL above Felo', 'Felo on larger maps', row, beside, HALF)
+  text = 'FedGKT and HeteroFL above Felo'
+  yield Question(text, 'Felo on larger maps', row, beside, HALF)
+  for other in ('fedgkt', 'heterofl'):
+    row, name = f'why-felo-maps/{other}', {'fedgkt': 'FedGKT', 'heterofl': 'HeteroFL'}[other]
+    yield Question(text, f'{name} on smaller maps', row, f'fv-cifar10-iid/{other}', HALF)
+    yield Question(text, f'{name} on smaller maps, against Felo', row, beside, HALF)
+
+
+def _six_more_seeds():
+  row, beside = 'why-velo-iid/velo', 'why-velo-iid/felo'
+  yield Question('Velo no better than Felo, iid', 'six more seeds, one commit', row, beside, HALF)

@@ -24,13 +24,17 @@ METRICS = {
   'all classes': 'final',
 }
 
+LENGTH = 'why-fedproto-length-{}/{}'
 WHY = (
   'Local and FedAvg are above their printed values after so many passes, so that little is left to gain. Local after 3 '
-  'of 100 passes has {why-fedproto-length/private_3; final_local; paper} % (94.05 is printed), FedAvg after 20 of 150 '
-  '{why-fedproto-length/fedavg_20; final_local; paper} (95.04); FedProto is {fp-mnist-3/fedproto - '
-  'why-fedproto-length/private_3; final_local; paper} and {fp-mnist-3/fedproto - why-fedproto-length/fedavg_20; '
-  'final_local; paper} points above these (3 classes a client).'
+  'of 100 passes has {why-fedproto-length-3/private_3; final_local; paper} % (94.05 is printed), FedAvg after 20 of '
+  '150 {why-fedproto-length-3/fedavg_20; final_local; paper} (95.04). FedProto after as many passes is '
+  '{why-fedproto-length-3/fedproto_3 - why-fedproto-length-3/private_3; final_local; paper} and '
+  '{why-fedproto-length-3/fedproto_20 - why-fedproto-length-3/fedavg_20; final_local; paper} points above these (3 '
+  'classes a client); its head after 3 passes has {why-fedproto-length-3/fedproto_3; final_head_local; paper}.'
 )
+# Which rounds of a row the paper prints is not said: those after which the other side has its printed value.
+SHORTER = {'private': ('both after three passes', 3), 'fedavg': ('both after twenty passes', 20)}
 
 
 def registry() -> dict:
@@ -60,9 +64,9 @@ def claims() -> list:
     of = lambda row, ways=ways: f'fp-mnist-{ways}/{row}'
     for other, called in (('private', 'Local'), ('fedavg', 'FedAvg'), ('fedprox', 'FedProx')):
       text = f'FedProto beats {called}, MNIST, {ways} classes a client'
-      shorter = {'private': ('Local of three rounds', 'private_3'), 'fedavg': ('FedAvg of twenty', 'fedavg_20')}
-      what, row = shorter.get(other, ('', '')) if ways == 3 else ('', '')
-      more = {'readings': ((what, of('fedproto'), f'why-fedproto-length/{row}'),)} if row else {}
+      what, rounds = SHORTER.get(other, ('', 0))
+      pair = tuple(LENGTH.format(ways, f'{row}_{rounds}') for row in ('fedproto', other))
+      more = {'readings': ((what, *pair),)} if rounds else {}
       out.append(Claim(text, of('fedproto'), of(other), 'final_local', WHY, **more))
     text = f'FedProto with three architectures beats Local, MNIST, {ways} classes a client'
     out.append(Claim(text, of('fedproto_mh'), of('private'), 'final_local', WHY))

@@ -46,12 +46,15 @@ MAPS = (
   'sees maps of 32 by 32 pixels where the first stage of the ResNets sees 8 by 8. With a 3x3 stem and no pool Felo '
   'gains {why-felo-stem/felo - fv-cifar10-iid/felo; second_half_mean; small} (iid, ResNet10 to 26), where FedGKT minus '
   'Felo is {fv-cifar10-iid/fedgkt - fv-cifar10-iid/felo; second_half_mean; small} and HeteroFL minus Felo '
-  '{fv-cifar10-iid/heterofl - fv-cifar10-iid/felo; second_half_mean; small}.'
+  '{fv-cifar10-iid/heterofl - fv-cifar10-iid/felo; second_half_mean; small}; where these two have the stem of the '
+  'ResNets, {why-felo-maps/fedgkt - fv-cifar10-iid/felo; second_half_mean; small} and {why-felo-maps/heterofl - '
+  'fv-cifar10-iid/felo; second_half_mean; small}.'
 )
 WHY = {  # what experiments say about claims; differences are of points
   'velo felo': (
     'What is printed differs by 0.1 to 0.3 points. In the iid split a second run of Velo of equal config, by another '
-    'version of the code, minus Felo is {fv-interval-1/velo_iid - fv-cifar10-iid/felo; second_half_mean; small}.'
+    'version of the code, minus Felo is {fv-interval-1/velo_iid - fv-cifar10-iid/felo; second_half_mean; small}; with '
+    'six more seeds of both it is {why-velo-iid/velo - why-velo-iid/felo; second_half_mean; small}.'
   ),
   'felo heterofl': "HeteroFL's net, of at most a quarter of the weights in `small`, " + MAPS,
   'felo fedgkt': (
