@@ -32,16 +32,16 @@ METRICS = {
 }
 COIN = 40  # points that a coin toss between two classes is below Standalone, at least
 REMARKS = (
-  'Ours: five nets of 33,094 to 223,398 weights (LeNet, two CNNs, two MLPs), since those of the paper are in its '
-  'appendix, which was not available; test rows are official ones in the shares of a client, 14 % of its rows and not '
-  '20; rounds, passes and batches, which the paper searched for each method, are one choice for all. What is printed '
-  'after ± near 100 is larger than the distance to 100, so that it is no deviation of accuracies. `fml_alpha_0` is FML '
-  'whose own models learn from the common one alone; `blank` is Standalone on images without content, which learns how '
-  'frequent its two classes are.'
+  'Ours: five nets of 33,094 to 223,398 weights (a LeNet, two CNNs, two MLPs), since those of the paper are in its '
+  'appendix, which we did not have; official test rows in the shares of a client, where the paper cuts 20 % of its '
+  'rows; one choice of rounds, passes and batches, which the paper searched for each method. Some printed ± are larger '
+  'than the distance to 100, so that they are no deviations of accuracies. `fml_alpha_0` is FML whose own models learn '
+  'from the common one alone; `blank` is Standalone on images without content, which learns how frequent its two classes '
+  'are.'
 )
 WHY = (
-  'A client that answers its more frequent class has {pe-mnist-hetero/blank; final_local; small} %, which is what is '
-  'printed (53.20 to 55.36): such a net has seen its labels and no image. The common model has '
+  'A client that always answers its more frequent class has {pe-mnist-hetero/blank; final_local; small} %, close to what '
+  'is printed (53.20 to 55.36): as if these nets had seen labels and no image. The common model alone has '
   '{pe-mnist-hetero/fml; final_common_local; small} % of the own classes, FML whose own models see no label '
   '{pe-mnist-hetero/fml_alpha_0; final_local; small}.'
 )
