@@ -36,12 +36,12 @@ REMARKS = (
   'appendix, which we did not have; official test rows in the shares of a client, where the paper cuts 20 % of its '
   'rows; one choice of rounds, passes and batches, which the paper searched for each method. Some printed ± are larger '
   'than the distance to 100, so that they are no deviations of accuracies. `fml_alpha_0` is FML whose own models learn '
-  'from the common one alone; `blank` is Standalone on images without content, which learns how frequent its two classes '
-  'are.'
+  'from the common one alone; `blank` is Standalone on images without content, which learns how frequent its two '
+  'classes are.'
 )
 WHY = (
-  'A client that always answers its more frequent class has {pe-mnist-hetero/blank; final_local; small} %, close to what '
-  'is printed (53.20 to 55.36): as if these nets had seen labels and no image. The common model alone has '
+  'A client that always answers its more frequent class has {pe-mnist-hetero/blank; final_local; small} %, close to '
+  'what is printed (53.20 to 55.36): as if these nets had seen labels and no image. The common model alone has '
   '{pe-mnist-hetero/fml; final_common_local; small} % of the own classes, FML whose own models see no label '
   '{pe-mnist-hetero/fml_alpha_0; final_local; small}.'
 )
