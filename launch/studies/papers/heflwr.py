@@ -27,8 +27,8 @@ REMARKS = (
   f'{ERROR} `fedrolex_misplaced` and `federated_dropout_misplaced` have this error. In its Federated Dropout the '
   'number of channels is random too, where ours are exactly the share. The homepage says neither which round it shows '
   'nor how many runs; ours are last rounds. Not run: MFL; FjORD, whose clients distil; and the selective client, of '
-  'which it is not said which clients are selected. Our maps are flattened channels last and cut in blocks, which gives '
-  'the same sub-networks as channels first; test images are normalised as training images are.'
+  'which it is not said which clients are selected. Our maps are flattened channels last and cut in blocks: '
+  'the same sub-networks as channels first. Test images are normalised as training images are.'
 )
 
 
