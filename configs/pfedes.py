@@ -10,7 +10,24 @@ common model. `method`: private (the paper's Standalone), agg, fml, fedkd, fedap
 another that needs no public data.
 
 `paper`: 100 rounds of one pass, batches of 512, of what the paper searched. `small`: a third of the images, ten rounds
-with batches of 64. `smoke`: seconds, on the embedded images. Results: RESULTS.md.
+with batches of 64. `smoke`: seconds, on the embedded images. Results: docs/results/pfedes.md.
+
+Measured with `small`, zoo=hetero (2-core CPU, seeds 0, 1, 2), per cent: on a client's own classes, the same by the
+common model alone, and on all classes; printed in brackets, of their own classes.
+
+| method | own classes | common model | all classes |
+| --- | --- | --- | --- |
+| private | 98.39 ± 0.30 (99.94) | | 19.69 ± 0.05 |
+| agg | 80.00 ± 7.96 | | 81.41 ± 2.57 |
+| fml | 97.66 ± 0.34 (53.20) | 69.88 ± 13.71 | 19.54 ± 0.08 |
+| fedkd | 97.98 ± 0.54 (55.36) | 67.38 ± 13.01 | 19.61 ± 0.13 |
+| fedapen | 98.51 ± 0.54 (53.54) | 79.74 ± 11.72 | 19.90 ± 0.37 |
+| fml, alpha = 0 | 92.70 ± 5.82 | 66.19 ± 13.38 | 18.53 ± 1.23 |
+| private without images | 52.18 ± 0.46 | | 10.14 ± 0.06 |
+
+The values printed for FML and FedAPEN are about what a client scores that always answers its more frequent class: over
+twenty splits of all images this class has 52.86 % of its test rows (deviation of the mean over clients 0.66), and with
+fifty clients 53.58 (0.37), for which 53.21 and 53.92 are printed. FedKD's (55.36, 54.94) are above.
 """
 
 import numpy as np

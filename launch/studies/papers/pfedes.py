@@ -40,10 +40,10 @@ REMARKS = (
   'classes are.'
 )
 WHY = (
-  'A client that always answers its more frequent class has {pe-mnist-hetero/blank; final_local; small} %, close to '
-  'what is printed (53.20 to 55.36): as if these nets had seen labels and no image. The common model alone has '
-  '{pe-mnist-hetero/fml; final_common_local; small} % of the own classes, FML whose own models see no label '
-  '{pe-mnist-hetero/fml_alpha_0; final_local; small}.'
+  'A client that always answers its more frequent class has {pe-mnist-hetero/blank; final_local; small} %, about what '
+  'is printed for FML (53.20) and FedAPEN (53.54): as if these nets had seen labels and no image. FML whose own models '
+  'see no label has {pe-mnist-hetero/fml_alpha_0; final_local; small} %, the common model alone '
+  '{pe-mnist-hetero/fml; final_common_local; small}.'
 )
 
 
