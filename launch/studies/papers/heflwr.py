@@ -46,7 +46,7 @@ def _table(split, column) -> Experiment:
     return Row(name, 'heflwr', f'method={name},split={split}', printed)
 
   kinds = tuple((name, (2 * i, 2 * i + 1)) for i, name in enumerate(WIDTHS))
-  about = f'HeFlwr, MNIST, {SPLITS[split]}', "the table of HeFlwr's homepage", tuple(map(row, TABLE))
+  about = f'HeFlwr, MNIST, {SPLITS[split]}', "The table of HeFlwr's homepage", tuple(map(row, TABLE))
   return Experiment(*about, METRICS, '25 minutes', kinds=kinds, remarks=REMARKS)
 
 
