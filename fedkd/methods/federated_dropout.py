@@ -1,14 +1,12 @@
 """Federated Dropout: Caldas, Konecny, McMahan, Talwalkar, "Expanding the Reach of Federated Learning by Reducing Client
 Resource Requirements", 2018, and as FedRolex compares with it."""
 
-from typing import Literal
-
 import jax
 import optax
 
 from fedkd import aggregate
 from fedkd.checks.ranges import Count, Positive, Seed, checked
-from fedkd.methods.fedrolex import moving
+from fedkd.methods.fedrolex import Inference, moving
 from fedkd.methods.heterofl import heterofl
 from fedkd.types import Method
 
@@ -22,7 +20,8 @@ def federated_dropout(
   masked: bool = True,
   rule: aggregate.AnyRule | None = None,
   seed: Seed = 0,
-  inference: Literal['network', 'window'] = 'network',
+  inference: Inference = 'network',
+  weighted: bool = False,
 ) -> Method:
   """HeteroFL whose sub-networks are random channels, drawn anew in every round.
 
@@ -31,7 +30,7 @@ def federated_dropout(
   same ones, so that shortcuts add up what belongs together; in FedRolex's code each convolution draws its own.
 
   Args:
-    tx, epochs, steps, batch, masked, rule, inference: as in `fedrolex`.
+    tx, epochs, steps, batch, masked, rule, inference, weighted: as in `fedrolex`.
     seed: of the draws.
 
   Raises:
@@ -42,4 +41,4 @@ def federated_dropout(
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), t), g)
     return jax.random.permutation(jax.random.fold_in(key, n), n)
 
-  return moving(heterofl(tx, epochs, steps, batch, masked), rule, drawn, inference)
+  return moving(heterofl(tx, epochs, steps, batch, masked, weighted=weighted), rule, drawn, inference)

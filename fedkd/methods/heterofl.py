@@ -25,12 +25,13 @@ def heterofl(
   masked: bool | None = None,
   rule: aggregate.AnyRule | None = None,
   ordered: tuple[Ratio, ...] = (),
+  weighted: bool | None = None,
 ) -> Method:
   """Sub-networks of one network, averaged where they overlap.
 
   Learned: the parameters of the widest network, on the server. Sent: the corner of them that a client trains, both
-  ways, and its class numbers (with `ordered` n_k) up. Averaged: every parameter over the clients that hold it, in the
-  head only over those that also have the class; with `ordered` over all that hold it, weighted by n_k. BatchNorm
+  ways, and its class numbers (with `weighted` n_k) up. Averaged: every parameter over the clients that hold it, in the
+  head only over those that also have the class; with `weighted` over all that hold it, by n_k. BatchNorm
   statistics are not: before an evaluation they are recomputed from all training images ("static BatchNorm").
 
   A group's models must have parameters that are leading corners of those of the widest group; behind the flattening of
@@ -45,19 +46,22 @@ def heterofl(
     masked: whether a client's loss ignores classes of which it has no example: their logits are set to 0. None: as the
       authors of each, HeteroFL does, FjORD (`ordered`) does not.
     rule: None for the paper's mean; an aggregation rule instead reduces every number by itself (rows [m], with weight
-      1, or n_k with `ordered`, for the clients that hold it), since different numbers may have different holders. A
+      1, or n_k with `weighted`, for the clients that hold it), since different numbers may have different holders. A
       rule that takes the norm of whole uploads, such as `aggregate.centred_clipping`, therefore takes it of single
       numbers here; and it needs all uploads at the size of the widest network at once.
     ordered: rates of sub-networks for FjORD's ordered dropout: every step trains the client's own network or one of
       those below its `rate`, with equal probability. The loss and the mean are then those of Flower's FjORD: plain
       cross-entropy, and the mean by n_k over all clients that hold a number, whatever their classes. FjORD keeps
       BatchNorm statistics per rate; here they are HeteroFL's, and its self-distillation is missing.
+    weighted: whether means are by n_k over all clients that hold a number, whatever their classes. None: as the authors
+      of each, HeteroFL does not, FjORD does.
 
   Raises:
     ValueError: at init, for groups that are not sub-networks of the widest; in the first round, for `ordered` with
       models that have no `rate`, or whose smaller ones are not sub-networks.
   """
   masked = not ordered if masked is None else masked
+  weighted = bool(ordered) if weighted is None else weighted
   work = local.Work(batch, steps, epochs)
 
   def step(key, t, model, state, down, data):
@@ -76,7 +80,7 @@ def heterofl(
     loss_fn = _ordered_dropout(model, ordered, pool, loss_fn_of) if ordered else loss_fn_of(model)
     learner, sums = local.fit(key, learner, tx, loss_fn, private, work, t)
     label = Masked(jnp.arange(model.classes, dtype=jnp.int32), present)
-    weight = {'count': private.size} if ordered else {'label': label}
+    weight = {'count': private.size} if weighted else {'label': label}
     return state, {'params': learner.params, **weight}, local.report(sums)
 
   def variables(state, g):

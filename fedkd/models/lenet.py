@@ -1,29 +1,42 @@
 """LeNet-5 as FedH2L uses it on Rotated MNIST (Li et al., 2021): 61 706 weights for ten classes.
 
 The variant (ReLU, max pooling, 28 pixels zero-padded to 32) and PyTorch's default initialiser are our completion;
-the paper names only LeNet.
+the paper names only LeNet. HeFlwr's LeNet has eight filters in the first convolution, and sub-networks.
 """
+
+import math
 
 import jax
 import jax.numpy as jnp
 
+from fedkd.checks.ranges import Positive, Ratio
 from fedkd.models.base import Classifier
 from fedkd.models.layers import Conv, check_images, flatten, max_pool
 from fedkd.models.torch_layers import TorchDense, torch_bias, torch_kernel
 
+HIDDEN = (120, 84)
+
 
 class LeNet(Classifier):
-  """Two 5x5 convolutions (6, 16) with max pooling, dense 120, 84, `classes`; features are the 84-vector."""
+  """Two 5x5 convolutions (6, 16) with max pooling, dense 120, 84, `classes`; features are the 84-vector.
 
+  filters: of the convolutions.
+  rate: in (0, 1], the part of the network that this one is: the first ceil(rate * n) of every n channels and units, as
+    in `PreActResNet`. Behind the flattening these are the first of every block of channels (`servers.corners`).
+  """
+
+  filters: tuple[Positive, Positive] = (6, 16)
+  rate: Ratio = 1.0
   classes: int = 10
   lowering: str = 'auto'
 
   def setup(self):
+    part = lambda n: math.ceil(self.rate * n)
     conv = lambda filters: Conv(
-      filters, (5, 5), padding='VALID', lowering=self.lowering, kernel_init=torch_kernel, bias_init=torch_bias
+      part(filters), (5, 5), padding='VALID', lowering=self.lowering, kernel_init=torch_kernel, bias_init=torch_bias
     )
-    self.convs = [conv(6), conv(16)]
-    self.hidden = [TorchDense(120), TorchDense(84)]
+    self.convs = [conv(filters) for filters in self.filters]
+    self.hidden = [TorchDense(part(units)) for units in HIDDEN]
     self.output = TorchDense(self.classes)
 
   def features(self, x, train):

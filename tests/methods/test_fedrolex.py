@@ -136,3 +136,23 @@ def test_random_channels_are_others_in_every_round_and_group():
       assert len(set(columns)) == 4
       seen.append(tuple(columns))
   assert len(set(seen)) == 4
+
+
+def test_the_window_that_was_trained_last_is_that_of_the_round_before():
+  """After two rounds window 1; before the first round window 0, as no other has been trained."""
+  made = made_with(methods.fedrolex(SGD, inference='trained', **TURN))
+  after = made.run(2)[0]
+  for state, o in ((made.state, 0), (after, 1)):
+    whole = np.asarray(state.server['params'][0]['net']['layers_0']['kernel'])
+    window = made.method.variables(state, 1)['params']['net']['layers_0']['kernel'][0]
+    np.testing.assert_array_equal(window, whole[:, o : o + 4])
+
+
+@pytest.mark.parametrize('make', [methods.heterofl, methods.fedrolex])
+def test_weighted_means_are_by_examples_over_all_holders(make):
+  """With whole networks alone, and clients of unequal size and different classes, FedAvg's."""
+  parts = [np.arange(8), np.arange(8, 24)]
+  turns = plan.synchronous()([2], 2)
+  ours = problem(make(SGD, masked=False, weighted=True, **TURN), [WIDE], [2], turns, parts)
+  theirs = problem(methods.fedavg(SGD, steps=2, batch=6), [WIDE], [2], turns, parts)
+  assert_close(ours.run()[0].server['params'][0], theirs.run()[0].server['params'], rtol=1e-5)

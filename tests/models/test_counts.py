@@ -187,3 +187,9 @@ def test_cvae():
 )
 def test_photo_networks(net, classes, weights, statistics):
   assert counts(net(classes=classes, lowering='native'), PHOTO) == (weights, statistics)
+
+
+# HeFlwr's four widths, on MNIST at 32 pixels.
+@pytest.mark.parametrize(('rate', 'weights'), [(1 / 4, 4_157), (1 / 2, 15_964), (3 / 4, 35_431), (1, 62_558)])
+def test_lenets_parts(rate, weights):
+  assert counts(models.LeNet((8, 16), rate), (32, 32, 1)) == (weights, 0)

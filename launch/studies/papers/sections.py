@@ -51,7 +51,7 @@ def notes(id: str, entry: Experiment, done: dict) -> list:
     _gain(done) if id.startswith('md-') and 'fedmd' in done else '',
     nets(done) if id.startswith('fv-') else '',
   ]
-  return [*special, stale.note(done), _same(done), _leaks(done), _images(done), _missing(entry, done)]
+  return [*special, stale.note(done), _same(done), _leaks(done), _images(done), _missing(entry, done), entry.remarks]
 
 
 def _made(done) -> str:

@@ -14,6 +14,7 @@ from fedkd import config as configs
 from fedkd import methods, models
 from fedkd.analysis import results
 from fedkd.errors import ConfigError
+from fedkd.models import base
 from launch.studies import papers, reproduction, stale
 from launch.studies.papers import fedh2l, fedh2l_tables, judging, messages, plots, report, sections, values, verdicts
 
@@ -374,6 +375,54 @@ def test_fedgens_rows_are_those_of_its_paper():
   assert [heads[name].share for name in ('fedgen', 'fedavg', 'feddistill_plus')] == ['head'] * 3
   with pytest.raises(ConfigError, match="method='fd' does not share heads alone; choose one of agg, fedavg"):
     reproduction.config_of(papers.Row('', 'fedgen', 'method=fd,share=head', {}), 'small')
+
+
+def test_pfedes_rows_have_one_split_and_the_smallest_net_in_common():
+  entry = REGISTRY['pe-mnist-hetero']
+  rows = {row.name: reproduction.config_of(row, 'paper') for row in entry.rows}
+  split = lambda config: json.dumps({**configs.to_json(config.data), 'normalise': ''}, sort_keys=True)
+  assert len({split(config) for config in rows.values()}) == 1
+  assert rows['fml'].data.partition.name == 'uneven_classes'
+  assert rows['fml'].data.partition.ways == 2
+  image = jax.ShapeDtypeStruct((1, 28, 28, 1), jnp.float32)
+  net = lambda entry: getattr(models, entry['model'])(**{k: v for k, v in entry.items() if k != 'model'})
+  size = lambda net: optax.tree.size(jax.eval_shape(lambda x: net.init(jax.random.key(0), x, False), image))
+  sizes = [size(net(configs.freeze(dict(group)))) for group in rows['fml'].groups]
+  for name in ('fml', 'fedkd', 'fedapen'):
+    assert size(net(configs.freeze(dict(rows[name].method.common)))) == min(sizes) == 33_094
+  # As many batches as a pass over a tenth of the images takes.
+  assert (rows['agg'].method.steps, rows['agg'].method.batch) == (12, 512)
+  assert (rows['fml_alpha_0'].method.alpha, rows['fml'].method.alpha) == (0, 0.5)
+
+
+def test_a_net_that_sees_no_image_answers_one_class():
+  row = next(row for row in REGISTRY['pe-mnist-hetero'].rows if row.name == 'blank')
+  config = reproduction.config_of(row, 'small')
+  images = np.random.default_rng(0).integers(0, 255, (6, 28, 28, 1)).astype(np.uint8)
+  mean, scale = configs.build('data.normalise', {'name': config.data.normalise}, images, name='')
+  logits, _ = jax.jit(
+    lambda: base.Preprocessed(NET, mean, scale).init_with_output(jax.random.key(0), images, False)[0]
+  )()
+  assert len({tuple(row) for row in np.asarray(logits).tolist()}) == 1
+
+
+def test_heflwrs_clients_have_four_widths():
+  rows = {row.name: reproduction.config_of(row, 'paper') for row in REGISTRY['hw-mnist-dirichlet'].rows}
+  split = lambda config: json.dumps(configs.to_json(config.data), sort_keys=True)
+  assert len({split(config) for config in rows.values()}) == 1
+  assert {(c.rounds, c.data.clients, c.data.size, c.data.rows) for c in rows.values()} == {(50, 8, 32, 0)}
+  assert {(c.optimizer.name, c.optimizer.learning_rate, c.method.batch) for c in rows.values()} == {('adam', 1e-3, 64)}
+  widths = lambda name: [group.get('rate', 1) for group in rows[name].groups for _ in range(group.get('clients', 8))]
+  assert widths('heterofl') == widths('fedrolex') == widths('federated_dropout')
+  assert widths('heterofl') == [0.25, 0.25, 0.5, 0.5, 0.75, 0.75, 1, 1]
+  assert list(rows['federated_dropout_misplaced'].method.rates) == widths('heterofl')
+  assert widths('fedavg') == [1] * 8
+  assert {(rows[name].method.masked, rows[name].method.weighted) for name in ('heterofl', 'fedrolex')} == {
+    (False, True)
+  }
+  assert (rows['fedrolex'].method.stride, rows['fedrolex'].method.inference) == (0.25, 'trained')
+  mean, scale = configs.build('data.normalise', {'name': rows['agg'].data.normalise}, np.zeros((1, 2, 2, 1)), name='')
+  np.testing.assert_allclose([(0 - mean) * scale, (255 - mean) * scale], [[-0.42421296], [2.8214867]], rtol=1e-6)
 
 
 def test_communication_is_that_of_the_papers():
