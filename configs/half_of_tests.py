@@ -13,12 +13,12 @@ HALF = 7  # of the draw, beside the seed
 
 def use(config, concentration: float) -> None:
   """Sets partition and protocol of a config."""
-  config.data.partition = base.partition('configs.half_of_tests:tested', concentration=concentration)
+  config.data.partition = base.partition('configs.half_of_tests:skewed', concentration=concentration)
   config.data.protocol = 'configs.half_of_tests:public'
 
 
-def tested(
-  labels: np.ndarray, clients: int, seed: int, test_labels: np.ndarray, concentration: float = 0.5
+def skewed(
+  labels: np.ndarray, clients: int, seed: int, test_labels: np.ndarray, concentration: float
 ) -> tuple[list, list]:
   """(training rows, test rows) per client: `dirichlet`, and an equal part of the tested half, whose numbers follow on
   those of the training rows."""

@@ -29,8 +29,10 @@ STEPS = {'paper': 10_000, 'small': 2000, 'smoke': 20}  # of FedDF's server
 def method(name, profile, rows):
   """The settings of a method: all clients train for as many passes in the first round."""
   _, epochs, rounds, server = SIZES[profile]
+  synthetic = {**server, 'server_rounds': rounds}
   special = {
-    **dict.fromkeys(SYNTHETIC, {**server, 'server_rounds': rounds}),
+    'dense': synthetic,
+    'coboosting': synthetic,
     'agg': {'epochs': None, 'steps': round(epochs * rows / CLIENTS / BATCH)},  # whose clients have all rows
     'feddf': {'server_steps': STEPS[profile]},
   }
