@@ -11,13 +11,18 @@ fedavg, fedprox, feddf. With one upload SCAFFOLD is FedAvg, since its variates a
 `smoke`: seconds, on the embedded images. Results: RESULTS.md.
 """
 
-from configs import half_of_tests
+import numpy as np
+
 from fedkd import config as base
+from fedkd.data.sources import Source
+from fedkd.data.splits.partition import dirichlet
+from fedkd.data.splits.split import Split
 
 PASSES = {'paper': 100, 'small': 20, 'smoke': 2}
 ROUNDS = {'paper': 10, 'small': 10, 'smoke': 2}  # over which the final model's passes are spread
 CLIENTS, BATCH, PLAIN = 10, 32, 'fedkt_plain'
 STEPS = {'paper': 10_000, 'small': 2000, 'smoke': 20}  # of FedDF's server
+HALF = 7  # of the draw of the public half, beside the seed
 
 
 def method(name, profile, rows):
@@ -43,10 +48,39 @@ def get_config(arg=''):
   config.optimizer = base.ConfigDict({'name': 'fedkd.optimizers:adam', 'learning_rate': 1e-3, 'weight_decay': 1e-5})
   config.plan = base.plan('synchronous')
   config.data.update({'name': 'mnist', 'clients': CLIENTS, 'validation': 0.0})
-  half_of_tests.use(config, 0.5)
+  halve_tests(config, 0.5)
   config.groups = ({'model': 'MLP', 'hidden': (100, 100)},)
   config.rounds = ROUNDS[choice.profile] if choice.method.startswith('fedkt') else 1
   config.seeds, config.eval_every, config.eval_rows = (0, 1, 2), 1, 0
   if choice.profile == 'smoke':
     config.data.name, config.seeds = 'mnist_5k', (0,)
   return base.finish(config, choice)
+
+
+def halve_tests(config, concentration: float) -> None:
+  """Sets partition and protocol of a config."""
+  config.data.partition = base.partition('configs.fedkt:skewed', concentration=concentration)
+  config.data.protocol = 'configs.fedkt:public'
+
+
+def skewed(
+  labels: np.ndarray, clients: int, seed: int, test_labels: np.ndarray, concentration: float
+) -> tuple[list, list]:
+  """(training rows, test rows) per client: `dirichlet`, and an equal part of the tested half, whose numbers follow on
+  those of the training rows."""
+  first, _ = _halves(len(test_labels), seed)
+  tests = np.array_split(first + len(labels), clients)
+  return dirichlet(labels, clients, seed, concentration), [np.sort(rows) for rows in tests]
+
+
+def public(source: Source, parts: list, seed: int, *shares: float) -> Split:
+  """All rows of a client are private, the other half of the official test rows is public."""
+  del shares  # nothing is held out or shared
+  nothing = [part[:0] for part in parts]
+  _, second = _halves(source.tested, seed)
+  return Split(parts, nothing, nothing, nothing, np.sort(second + len(source.train_label) - source.tested))
+
+
+def _halves(count, seed):
+  order = np.random.default_rng([seed, HALF]).permutation(count)
+  return order[: count // 2], order[count // 2 :]

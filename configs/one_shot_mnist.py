@@ -11,7 +11,7 @@ half of the official test images is the test set, the other half are the images,
 of the server, a generator a quarter as wide as the paper's. `smoke`: seconds.
 """
 
-from configs import half_of_tests
+from configs import fedkt
 from fedkd import config as base
 
 NET = {'model': 'FedGenCNN', 'channels': (16, 32)}
@@ -50,7 +50,7 @@ def get_config(arg=''):
   config.optimizer = base.optimizer('sgd', learning_rate=0.01, momentum=0.9)
   config.plan = base.plan('synchronous')
   config.data.update({'name': 'mnist', 'rows': rows, 'clients': CLIENTS, 'validation': 0.0})
-  half_of_tests.use(config, base.number('alpha', choice.alpha))
+  fedkt.halve_tests(config, base.number('alpha', choice.alpha))
   config.groups = (NET,)
   config.seeds, config.eval_every, config.eval_rows = (0, 1, 2), 5, 0
   config.rounds = rounds if choice.method in SYNTHETIC else 1

@@ -14,6 +14,7 @@ ROWS = [(name, row) for name, entry in papers.registry().items() for row in entr
 # The first of each config file. Those of two take seconds to trace; they are built where every row is.
 FIRST = {row.config: (name, row) for name, row in reversed(ROWS) if row.config not in ('fedmd', 'felo')}.values()
 SEEN = set()
+ONE_SHOT = ('fedkt', 'dense', 'coboosting')  # which upload once and download nothing
 
 
 def assert_builds(row):
@@ -23,7 +24,7 @@ def assert_builds(row):
   up, down = (ledger.capacity(message) for message in dry_run.messages(parts, 0))
   silent = config.method.name in ('private', 'agg')
   assert bool(up) != silent
-  assert bool(down) != silent
+  assert bool(down) != (silent or config.method.name in ONE_SHOT)
   if row.name.startswith('fedh2l'):
     classes = parts.groups[0].model.classes
     assert up == {'knowledge': (32 * classes + 1, 4 * (32 * classes + 1)), 'indices': (32, 128)}

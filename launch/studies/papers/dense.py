@@ -22,7 +22,7 @@ REMARKS = (
 )
 WHY = (
   "DENSE's model is at its 20th of 200 rounds here; at Dirichlet 0.5 it has {dn-mnist-0.5/dense; final; small} %, its "
-  "ensemble {dn-mnist-0.5/dense:final_ensemble; final; small}, and Co-Boosting's model "
+  "ensemble {dn-mnist-0.5/dense; final_ensemble; small}, and Co-Boosting's model "
   '{dn-mnist-0.5/coboosting; final; small}.'
 )
 
