@@ -63,7 +63,7 @@ def test_every_row_has_a_valid_config(profile):
 @pytest.mark.parametrize('id', ['kt-mnist', 'dn-mnist-0.1'])
 def test_one_shot_tables_test_on_one_half_of_the_test_set_and_publish_the_other(id):
   halves = set()
-  for row in REGISTRY[id].rows:
+  for row in papers.registry()[id].rows:
     config = reproduction.config_of(row, 'smoke')
     source = from_config.load_data(config)
     split = from_config.make_split(config, source, 0)
