@@ -13,7 +13,7 @@ The entry points: clients from arrays, a method on them, rounds.
 
 import importlib
 import sys
-import types
+from types import ModuleType  # `types` will be fedkd's own here
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -82,11 +82,11 @@ _WHERE = {
 _MODULE_OF = {name: module for module, names in _WHERE.items() for name in names}
 
 
-class _Door(types.ModuleType):
+class _Door(ModuleType):
   """Importing the file `fedkd.simulation` would bind its name here, which is that of the function inside."""
 
   def __setattr__(self, name, value):
-    if not (name in _MODULE_OF and isinstance(value, types.ModuleType)):
+    if not (name in _MODULE_OF and isinstance(value, ModuleType)):
       super().__setattr__(name, value)
 
 

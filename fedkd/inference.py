@@ -150,6 +150,13 @@ def of_models(
   return tuple(of_group(g, group) for g, group in enumerate(groups))
 
 
+def evaluated_of(clients: int, count: int, seed: int) -> np.ndarray:
+  """The numbers int[K] of the clients that are evaluated, in their order: all, or a fixed sample of `count` above 0."""
+  if not 0 < count < clients:
+    return np.arange(clients)
+  return np.sort(np.random.default_rng(seed).choice(clients, count, replace=False))
+
+
 def evaluated_in(groups: Sequence[Group], clients: np.ndarray) -> np.ndarray:
   """The group int[K] in which each of `clients` is evaluated: the first that holds it."""
   return np.argmax([np.isin(clients, g.ids) for g in groups], 0)

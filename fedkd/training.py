@@ -8,7 +8,6 @@ import hashlib
 import pathlib
 import secrets
 import sys
-import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedkd import clock
 from fedkd import totals as running
 from fedkd.checks import kinds
 from fedkd.errors import DivergedError
@@ -196,11 +196,11 @@ def _trained(run, state, rounds, every, progress, history, log) -> tuple[History
 
 def _advanced(run, state, history, at, count) -> tuple[SimulationState, History]:
   """(state, history with its evaluation) after `count` more rounds."""
-  before = time.monotonic()
-  state, report = jax.block_until_ready(lifted(lambda s: run.simulation.run(s, count), run.seeds)(state))
+  more = lifted(lambda s: run.simulation.run(s, count), run.seeds)
+  (state, report), seconds = clock.timed(lambda: jax.block_until_ready(more(state)))
   report = jax.tree.map(lambda a: np.asarray(a) if run.seeds else np.asarray(a)[None], report)
   _check_losses(run, report, history, at, count)
-  totals = running.add(history.totals[run.name], report, count, time.monotonic() - before)
+  totals = running.add(history.totals[run.name], report, count, seconds)
   return state, _noted(history, run, state, totals)
 
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The documentation: runs the code of its pages and of the first notebook, builds it in docs/_build, and checks its links.
-# With arguments, pytest runs the notebooks instead: `-m slow` the longer ones.
+# The documentation: runs the code of its pages and of the notebooks, builds it in docs/_build, and checks its links.
+# With arguments, pytest runs the notebooks instead: `-k 03` one of them.
 source "$(dirname "$0")/setup.sh" "[docs]"
 if [ $# -gt 0 ]; then
-  exec .venv/bin/python -m pytest --nbmake notebooks "$@"
+  exec .venv/bin/python -m pytest --nbmake -m documentation notebooks "$@"
 fi
 .venv/bin/python -m pytest -n "$(nproc)" --nbmake -m documentation tests/test_docs.py notebooks
 .venv/bin/sphinx-build -q -W -b html docs docs/_build

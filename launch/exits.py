@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import gc
 import os
 import re
 import sys
@@ -17,6 +18,7 @@ def refuse(error: Exception | str, code: int = 2) -> NoReturn:
   print(f'fedkd: {text}', file=sys.stderr, flush=True)
   if 'jax' in sys.modules and sys.modules['jax'].distributed.is_initialized():
     os._exit(code)  # JAX would wait for the other hosts to shut down
+  gc.freeze()  # Python's last collection would go through all that was imported: a fifth of the time of a refusal
   sys.exit(code)
 
 

@@ -26,6 +26,7 @@ def parse(argv: Sequence[str]) -> list:
   """Flags, or exit 2 with one sentence."""
   try:
     check_known(argv)
+    collect_less_garbage()
     from fedkd.config import command_line  # with JAX and Flax, a second or more
 
     if 'config' not in flags.FLAGS:
@@ -60,8 +61,8 @@ def check_known(argv: Sequence[str]) -> None:
 
 
 def collect_less_garbage() -> None:
-  """Tracing creates millions of long-lived objects, which Python's garbage collector would scan repeatedly: a twentieth
-  of the processor time of a short run."""
+  """Imports and tracing create millions of long-lived objects, which Python's garbage collector would scan repeatedly:
+  an eighth of the processor time of a refusal, a twentieth of that of a short run."""
   gc.freeze()
   gc.set_threshold(100_000, 50, 100)
 

@@ -27,7 +27,12 @@ print('jax' in sys.modules)
 
 
 def test_a_function_keeps_its_name_where_its_file_was_imported_first():
-  program = 'import fedkd.simulation, fedkd.federation\nprint(callable(fedkd.simulation), callable(fedkd.federation))'
+  program = """
+import warnings
+warnings.simplefilter('error', ImportWarning)
+import fedkd.types, fedkd.simulation, fedkd.federation
+print(callable(fedkd.simulation), callable(fedkd.federation))
+"""
   assert fresh(program) == 'True True\n'
 
 

@@ -17,7 +17,7 @@ ROOMS = (
   'errors', 'checks', 'types', 'rows', 'losses', 'schedules', 'optimizers', 'examples', 'parts', 'sharding', 'models',
   'inference', 'aggregate', 'plan', 'totals', 'ledger', 'codecs', 'local', 'distillation', 'round', 'servers',
   'methods', 'summary', 'federation', 'simulation', 'files', 'data', 'config', 'analysis', 'experiment',
-  'sweep', 'report', 'watch', 'history', 'training', 'cli', '__main__',
+  'sweep', 'report', 'watch', 'clock', 'history', 'training', 'cli', '__main__',
 )  # fmt: skip
 ABOVE = (
   'config',
@@ -28,6 +28,7 @@ ABOVE = (
   'sweep',
   'report',
   'watch',
+  'clock',
   'history',
   'training',
   'cli',

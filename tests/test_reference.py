@@ -6,6 +6,7 @@ import inspect
 import json
 import pathlib
 import re
+from xml.etree import ElementTree
 
 import jax
 import pytest
@@ -15,7 +16,7 @@ import links
 from fedkd import analysis, ledger, methods, types
 from fedkd.config import choices, defaults
 from fedkd.config.trees import flatten, to_json
-from reference import api, cheat_sheet, config_fields, example, messages, method, notebooks
+from reference import api, cheat_sheet, config_fields, drawing, example, messages, method, notebooks
 from reference.signature import signature
 
 PIXEL = base64.b64encode(b'a picture').decode()
@@ -38,6 +39,21 @@ def test_the_table_of_messages_is_the_ledgers(name):
       before = found.get(kind.strip(), (0, 0))
       found[kind.strip()] = before[0] + _number(numbers), before[1] + _number(size)
     assert found == {kind: counts for kind, counts in ledger.capacity(message).items() if counts[0]}
+
+
+@pytest.mark.parametrize('name', methods.__all__)
+def test_the_arrows_of_the_drawing_carry_what_the_table_says(name):
+  """By direction, of which an arrow has the sign: its head is at the server, on the right, where it goes up."""
+  made = drawing.drawing(name)
+  root = ElementTree.fromstring(made).find('svg')
+  labels = [text.text for text in root.iter('text')][3:]  # what is before: client 0, server, trains
+  heads = [re.match(r'M(\d+) \d+l', path.get('d')) for path in root.iter('path')]
+  at = [int(head[1]) for head in heads if head]
+  assert len(at) == len(labels)
+  for message, x in zip(messages.of_client_0(name), (drawing.RIGHT, drawing.LEFT), strict=True):
+    drawn = sum(_number(label.split(':')[1]) for label, end in zip(labels, at, strict=True) if end == x)
+    assert drawn == sum(size for _, size in ledger.capacity(message).values())
+  assert ('<figure>' in method.page(name, '', [])) == bool(labels)
 
 
 def test_a_round_sends_what_the_table_says():

@@ -169,6 +169,17 @@ def test_every_method_may_be_coded(name):
   assert [(a.shape, a.dtype) for a in jax.tree.leaves(before)] == [(a.shape, a.dtype) for a in jax.tree.leaves(after)]
 
 
+@pytest.mark.parametrize('name', cases(methods.__all__, fast=('fedh2l', 'dense')))
+def test_every_method_lowers_for_gpus_and_tpus(name):
+  """A round of any number, those of the server alone too; export refuses operations that only one platform has."""
+  method, nets, given = _every_method()[name]
+  simulation = fedkd.simulation(method, fedkd.federation(*images(), PARTS, nets, **given))
+  begun = jax.eval_shape(simulation.init, KEY)
+  exported = jax.export.export(jax.jit(lambda state: simulation.round(state)[0]), platforms=('cuda', 'tpu'))(begun)
+  assert exported.platforms == ('cuda', 'tpu')
+  assert [(a.shape, a.dtype) for a in exported.out_avals] == [(a.shape, a.dtype) for a in jax.tree.leaves(begun)]
+
+
 @pytest.mark.parametrize('initial', cases(['equal', 'own'], fast=['own']))
 def test_a_notebook_and_a_run_directory_end_alike(tmp_path, initial):
   """With the split of a run the entry points give that run: to rounding, as the runner compiles weights apart."""

@@ -166,7 +166,7 @@ def test_wrong_arguments_are_refused(federation, simulation, trained, tmp_path):
     (lambda: fedkd.train(simulation, trained[0], history=fedkd.train(simulation, KEY, rounds=1)[1]), 'ends at round 1'),
     (lambda: fedkd.train(simulation, KEY, history=trained[1]), "history has 'run' already"),
     (lambda: fedkd.restore(tmp_path / 'nothing', simulation), "holds no 'run'"),
-    (lambda: fedkd.restore(tmp_path, other), 'a state of another simulation'),
+    (lambda: fedkd.restore(tmp_path, other), "holds a state of another simulation than 'run'; make that one$"),
   ):
     with pytest.raises((ValueError, ConfigError), match=said):
       call()

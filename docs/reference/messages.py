@@ -86,17 +86,17 @@ def table(name: str) -> str:
   rows = []
   for message, root in zip(of_client_0(name), ('upload', 'download'), strict=True):
     entries = parts(message, root)
-    rows += [(f'`{one.where}`', *_sizes([one]), one.what, one.kind) for one in entries]
-    rows += [(f'all of the {root}', *_sizes(entries), '', '')] if len(entries) > 1 else []
+    rows += [(f'`{one.where}`', *sizes([one]), one.what, one.kind) for one in entries]
+    rows += [(f'all of the {root}', *sizes(entries), '', '')] if len(entries) > 1 else []
   return markdown.table(('entry', 'bytes', 'numbers', 'array', 'kind'), rows) if rows else 'Nothing is sent.'
 
 
 def totals(name: str) -> tuple[str, ...]:
   """Bytes of the upload and of the download."""
-  return tuple(_sizes(parts(message, ''))[0] for message in of_client_0(name))
+  return tuple(sizes(parts(message, ''))[0] for message in of_client_0(name))
 
 
-def _sizes(entries) -> tuple[str, str]:
+def sizes(entries: list[Part]) -> tuple[str, str]:
   """Bytes and numbers, with a space that does not break behind the sign."""
   most = '≤\u00a0' if any(one.at_most for one in entries) else ''
   return f'{most}{sum(one.bytes for one in entries):,}', f'{most}{sum(one.numbers for one in entries):,}'

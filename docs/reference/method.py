@@ -6,7 +6,7 @@ import re
 from fedkd import methods
 from fedkd.config.meanings import paragraphs
 from reference import deviations as stated
-from reference import example, messages, results
+from reference import drawing, example, messages, results
 from reference.markdown import flow, markdown, table
 from reference.notebooks import Notebook, links
 from reference.signature import signature
@@ -65,6 +65,7 @@ def page(name: str, text_of_results: str, notebooks: list[Notebook]) -> str:
     '## Messages',
     f'What client 0 sends and receives in a round, by the ledger. {example.described(name)} Where only valid entries '
     'are sent, such as classes that were seen, ≤ stands before the most.',
+    *_drawn(name),
     messages.table(name),
     '## Arguments',
     signature(f'fedkd.methods.{name}', function),
@@ -78,6 +79,16 @@ def page(name: str, text_of_results: str, notebooks: list[Notebook]) -> str:
     'How these were measured, and the other methods: [Results](../results.md).',
   ]
   return '\n\n'.join(parts) + '\n'
+
+
+def _drawn(name) -> list[str]:
+  """The drawing of a method that sends something."""
+  found = drawing.arrows(name)
+  legend = ['In the drawing, what is called own is made for this client alone.']
+  return [
+    *(legend if any(arrow.name.startswith('own') for arrow in found) else []),
+    *([drawing.drawing(name)] * bool(found)),
+  ]
 
 
 def command(name: str) -> str:

@@ -3,6 +3,7 @@
 import glob
 import hashlib
 import os
+import pathlib
 import warnings
 from collections.abc import Iterable
 from typing import Any
@@ -16,6 +17,7 @@ from fedkd.analysis import statistics
 from fedkd.analysis.compare import labelled
 from fedkd.config.trees import flatten
 from fedkd.errors import ConfigError
+from fedkd.inference import evaluated_of
 
 COLUMNS: tuple[str, ...] = (
   'run',
@@ -31,7 +33,7 @@ COLUMNS: tuple[str, ...] = (
 )
 COLUMNS += ('metric', 'value')
 ALL = -1  # the client of a metric of all clients together
-APART = ('run', 'method', 'seeds', 'phase', 'round', 'time', 'test_rows')  # of a row of `metrics.jsonl`, no metrics
+APART = ('run', 'method', 'seeds', 'clients', 'phase', 'round', 'time', 'test_rows')  # of a row, no metrics
 OF_RUN = ('method', 'data', 'finished')
 UNLIKE = ('seeds', 'name', 'data.dir')  # fields of a config that say nothing about a run
 
@@ -40,8 +42,9 @@ def tidy(rows: Iterable[dict], clients: dict[str, Any], **constant: Any) -> pd.D
   """Evaluations as one line per seed, evaluation, client and metric, with the columns `COLUMNS`.
 
   Args:
-    rows: of `metrics.jsonl`, with their 'seeds': metrics are lists over seeds, of lists over clients in those that end
-      in _per_client, or a number of all seeds together, such as seconds; others are left out.
+    rows: of `metrics.jsonl`, with their 'seeds', and 'clients', the numbers of those evaluated where that is a sample:
+      metrics are lists over seeds, of lists over clients in those that end in _per_client, or a number of all seeds
+      together, such as seconds; others are left out.
     clients: what is known of the clients, [clients] or [seeds, clients].
     constant: further columns, such as run and method.
 
@@ -79,7 +82,7 @@ def _lines(row, field, value) -> dict | None:
     'phase': fill(row.get('phase', 0)),
     'round': fill(row['round']),
     'test_rows': fill(row.get('test_rows', 0)),
-    'client': np.tile(np.arange(array.shape[1]) if per_client else ALL, len(seeds)),
+    'client': np.tile(row.get('clients', np.arange(array.shape[1])) if per_client else ALL, len(seeds)),
     'metric': fill(field.removesuffix('_per_client') if per_client else field),
     'value': array.reshape(-1),
   }
@@ -130,7 +133,7 @@ def _run(path) -> tuple[dict | None, str]:
   """(what is read of a run, or None; what is to be told about it)."""
   try:
     config = files.read_sealed(path / 'config.json')
-    rows = [{**row, 'seeds': config['seeds']} for row in files.read(path / 'metrics.jsonl')]
+    rows = evaluations(path, config)
     finished = (path / 'summary.json').exists()
     groups = files.read_sealed(path / 'summary.json')['groups'] if finished else config['groups']
     clients = {'architecture': architectures(groups, config), **_of_split(path, config['seeds'])}
@@ -143,6 +146,14 @@ def _run(path) -> tuple[dict | None, str]:
   data = hashlib.sha256(repr(sorted(told.items())).encode()).hexdigest()[:8]
   run = {'config': config, 'rows': rows, 'clients': clients, 'method': method, 'finished': finished, 'data': data}
   return run, '' if finished else f'not finished, read up to round {rows[-1]["round"]}'
+
+
+def evaluations(path: pathlib.Path, config: dict) -> list[dict]:
+  """The rows of a run's `metrics.jsonl`, for `tidy`; `config`: its config as JSON."""
+  known = {'seeds': config['seeds']}
+  if count := config.get('eval_clients'):  # of earlier versions, which evaluated everybody, without this field
+    known['clients'] = evaluated_of(config['data']['clients'], count, config['plan']['seed'])
+  return [{**row, **known} for row in files.read(path / 'metrics.jsonl')]
 
 
 def architectures(groups: list, config: dict) -> list:

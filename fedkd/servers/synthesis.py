@@ -3,6 +3,7 @@
 DENSE (Zhang et al., 2022) and Co-Boosting (Dai et al., 2024): nobody has data for it, and every client uploads once.
 """
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -105,6 +106,12 @@ def synthesis(making: Making, lesson: Lesson, capacity: int, reweigh: Reweigh | 
     if making.statistics:
       for group, first in zip(groups, variables, strict=True):
         _check_statistics(group, first, example)
+      if not jax.tree.leaves([first['batch_stats'] for first in variables]):
+        warnings.warn(
+          'no model has a BatchNorm, so images are held to no statistics of training rows; choose models with one, or '
+          'set bn=0',
+          stacklevel=2,
+        )
     stacked = lambda v, n: jax.tree.map(lambda a: jnp.broadcast_to(a, (n, *a.shape)), v)
     counts = [len(g.ids) for g in groups]
     kept = tuple(stacked(of_model(v), n) for v, n in zip(variables, counts, strict=True))

@@ -10,7 +10,7 @@ from fedkd import aggregate, local, optimizers
 from fedkd.rows import store_rows
 from fedkd.types import Download, Group, PyTree, Server, clients
 
-PER_GROUP = 'set per_group=True (in a config method.per_group=True) to average inside each architecture'
+PER_GROUP = 'take fedavg or fedprox with per_group=True (in a config method.per_group=True) for a mean of each'
 
 
 class GlobalModel(NamedTuple):

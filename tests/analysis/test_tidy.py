@@ -52,6 +52,18 @@ def test_a_client_has_its_architecture_and_examples(folder, frame):
   assert set(frame['test_rows']) == {90}
 
 
+def test_clients_of_a_sample_have_their_own_numbers(folder, frame, tmp_path):
+  """The sample evaluated is not the first clients, and every value is that of the run that evaluates everybody."""
+  config = runs.config(folder.parent / '0.npz', 'private', rounds=2, seeds=(3, 4))
+  config.eval_rows, config.eval_clients = 0, 2
+  experiment.run(config, tmp_path / 'some', show=False)
+  index = ['seed', 'round', 'client', 'architecture', 'examples']
+  accuracy = lambda frame: frame[(frame['metric'] == 'accuracy') & (frame['client'] >= 0)].set_index(index)['value']
+  some = accuracy(analysis.runs(tmp_path / 'some'))
+  assert sorted(set(some.index.get_level_values('client'))) == [2, 3]
+  pd.testing.assert_series_equal(some, accuracy(frame[frame['run'] == 'one'])[some.index])
+
+
 def test_fields_in_which_configs_differ_are_columns(frame):
   by_run = frame.drop_duplicates('run').set_index('run')
   assert by_run['method.name'].to_dict() == {'one': 'private', 'three': 'private', 'two': 'fedhe'}

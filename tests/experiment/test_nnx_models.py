@@ -7,15 +7,23 @@ import runs
 from fedkd import experiment
 from fedkd.errors import ConfigError
 
+METHODS = {
+  'fedhe': {},
+  'fedproto': {'steps': 0, 'epochs': 1},
+  'fedmd': {'epochs': 0, 'subset': 20, 'digest_batch': 10},
+}
 
-def test_a_config_names_an_nnx_class_and_its_run_is_loaded_again(images, tmp_path):
-  config = runs.config(images, 'fedproto', rounds=2, steps=0, epochs=1)
+
+@pytest.mark.parametrize('method', METHODS)
+def test_a_config_names_an_nnx_class_and_its_run_is_loaded_again(images, tmp_path, method):
+  config = runs.config(images, method, rounds=2, **METHODS[method])
+  config.data.public = f'npz:{images}' if method == 'fedmd' else ''
   config.groups = ({'model': 'nnx_nets:Net', 'inputs': 144, 'clients': 4},)
   experiment.run(config, tmp_path, show=False)
   module, variables = experiment.load(tmp_path, client=2, trust=True)
   x = np.load(images)['x_test'][:9]
   logits, out = module.apply(variables, x, False)
-  assert logits.shape == (9, 3)
+  assert logits.shape == (9, 6 if config.data.public else 3)  # those of public images are classes of their own
   np.testing.assert_array_equal(module.apply(variables, out['features'], method='head'), logits)
   np.testing.assert_allclose(experiment.logits(tmp_path, x, trust=True)[2], logits, rtol=1e-5, atol=1e-5)
   moved = variables['batch_stats']['net']['net']['norm']['mean']

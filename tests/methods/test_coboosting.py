@@ -63,6 +63,18 @@ def test_hard_images_count_more_by_hand():
   assert all(np.isfinite(a).all() for a in certain)
 
 
+def test_images_move_away_from_the_student_by_hand():
+  """Nine times KL(teacher || student) at the temperature 3, with the gradients of both: 3 (q - p) of the student, and
+  of the teacher that of its entropy too."""
+  student, teacher = jnp.array([[0.0, 3.0, -3.0], [1.0, 1.0, 1.0]]), jnp.array([[3.0, 0.0, 0.0], [0.0, 6.0, 0.0]])
+  q, p = (np.exp(a / 3) / np.exp(a / 3).sum(-1, keepdims=True) for a in map(np.asarray, (student, teacher)))
+  apart = (p * np.log(p / q)).sum(-1, keepdims=True)
+  value, slopes = jax.value_and_grad(coboosting.softened, (0, 1))(student, teacher)
+  assert value == pytest.approx(9 * apart.mean(), rel=1e-5)
+  np.testing.assert_allclose(slopes[0], 3 * (q - p) / 2, atol=1e-5)
+  np.testing.assert_allclose(slopes[1], 3 * p * (np.log(p / q) - apart) / 2, atol=1e-5)
+
+
 def test_images_are_moved_by_signs_along_the_gradient():
   """Of a linear ensemble, whose gradient is known; numbers that it does not look at stay."""
   kernel = jnp.array([[1.0, -2, 0.5], [0, 1, 1], [0, 0, 0]])

@@ -1,6 +1,7 @@
 """DENSE: images that are made for the ensemble of models that were uploaded once, and what learns from them."""
 
 import importlib
+import warnings
 
 import flax.linen as nn
 import jax
@@ -227,3 +228,12 @@ def test_what_does_not_fit_is_refused():
   flat = made.data[0]._replace(pool=made.data[0].pool._replace(example=jnp.zeros((9, 4))))
   with pytest.raises(ValueError, match=r'makes images \[H, W, channels\], but examples have the shape \(4,\)'):
     made.method.server.init(made.key, made.groups, (), (flat,))
+
+
+def test_models_without_statistics_are_told():
+  with pytest.warns(UserWarning, match=r'no model has a BatchNorm, .*; choose models with one, or set bn=0'):
+    made_with(methods.dense(SGD, **SHORT), net=NET)
+  with warnings.catch_warnings():
+    warnings.simplefilter('error')
+    made_with(methods.dense(SGD, bn=0, **SHORT), net=NET)
+    made_with(methods.dense(SGD, **SHORT), net=Normed())

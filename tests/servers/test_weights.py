@@ -55,7 +55,7 @@ def test_server_pools_all_groups_and_keeps_the_old_without_uploads(name):
 def test_server_refuses_different_architectures(other):
   with pytest.raises(
     ValueError,
-    match=r'different architectures \(g0, g1\).*equal modules, or set per_group=True \(in a config method.per_group=',
+    match=r'different architectures \(g0, g1\).*equal modules, or take fedavg or fedprox with per_group=True \(in',
   ):
     servers.weights(aggregate.mean).init(KEY, groups_of(1, 1), (weights([1.0]), other), ())
 

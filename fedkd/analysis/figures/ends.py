@@ -1,4 +1,4 @@
-"""Names at the ends of lines, instead of a legend that is too long to be read."""
+"""Names at the ends of lines, or of points, instead of a legend that is too long to be read."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -74,9 +74,12 @@ def name_runs(axes: Axes, ends: Sequence[End]) -> None:
     axes.set_title(ends[0].name)
 
 
-def name_points(axes: Axes, runs: Sequence[str]) -> None:
-  """A legend beside the axes; the title names a single run."""
-  if len(runs) > 1:
+def name_points(axes: Axes, runs: Sequence[str], points: Sequence[End] = ()) -> None:
+  """A legend beside the axes, or the names of more than `MOST` runs of one point each, beside their `points`; the title
+  names a single run."""
+  if len(points) > MOST:
+    label_ends(axes, points)
+  elif len(runs) > 1:
     axes.legend(frameon=False, fontsize='small', loc='center left', bbox_to_anchor=(1, 0.5))
   elif not axes.get_title():
     axes.set_title(runs[0])

@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from fedkd.analysis.figures import values
-from fedkd.analysis.figures.ends import name_points
+from fedkd.analysis.figures.ends import End, name_points
 from fedkd.analysis.figures.panels import logarithmic, panel
 from fedkd.analysis.figures.style import styles
 
@@ -54,7 +54,8 @@ def pareto(
   if (cost > 0).any() and max(cost) > 20 * min(cost[cost > 0]):
     logarithmic(axes)
   axes.set_xlabel(values.below(values.X['megabytes'], values.note(frame), 'filled: Pareto front'))
-  name_points(axes, list(style))
+  ends = [End(run, cost[i] or np.inf, mean[i], style[run].color) for i, run in enumerate(style)]
+  name_points(axes, list(style), ends)
   return axes
 
 

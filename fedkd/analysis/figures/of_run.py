@@ -35,6 +35,5 @@ def save_figures(workdir: str | os.PathLike, counts: ArrayLike, summary: dict[st
 def _frame(workdir, summary):
   """The run as a tidy frame, with the architectures of its summary."""
   config = files.read_sealed(workdir / 'config.json')
-  rows = [{**row, 'seeds': config['seeds']} for row in files.read(workdir / 'metrics.jsonl')]
   architecture = {'architecture': tidy.architectures(summary['groups'], config)}
-  return tidy.tidy(rows, architecture, run=summary['method'], method=summary['method'])
+  return tidy.tidy(tidy.evaluations(workdir, config), architecture, run=summary['method'], method=summary['method'])

@@ -29,7 +29,8 @@ def curves(
 
   Args:
     frame: tidy, of `runs` or of a history.
-    x: 'round', 'updates' (of clients), 'examples', 'megabytes' or 'seconds'.
+    x: 'round', 'updates' (of clients), 'examples', 'megabytes' or 'seconds' (of training, of all seeds together,
+      without evaluations and compilation).
     metric: of all clients together; accuracies are shown in per cent.
     colours: of `colours`, to keep those of a larger frame.
     axes: to draw in; None: new ones.

@@ -68,7 +68,8 @@ def gain_against_megabytes(points: Mapping, reference: str = 'private', axes: Ax
   axes.axhline(0, color='0.4', linestyle='--')
   if any(sent > 0 for sent, *_ in points.values()):
     logarithmic(axes)
-  name_points(axes, list(points))
+  ends = [End(label, sent, mean, style[label].color) for label, (sent, mean, *_) in points.items()]
+  name_points(axes, list(points), ends)
   return axes
 
 

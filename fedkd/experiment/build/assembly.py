@@ -29,6 +29,7 @@ from fedkd.experiment.hosts import devices, hosts
 from fedkd.experiment.programs import ExecutionOptions, Task
 from fedkd.experiment.storage import warm_start
 from fedkd.federation import Federation, everybodys, table
+from fedkd.inference import evaluated_of
 from fedkd.models import pretrained
 from fedkd.models.base import class_of
 from fedkd.models.initial import group_variables
@@ -200,10 +201,7 @@ def _check_lone_examples(groups, variables, splits):
 
 def evaluated(config) -> np.ndarray:
   """The clients to evaluate: all, or a sample fixed by the plan's seed."""
-  count = config.data.clients
-  if not 0 < config.eval_clients < count:
-    return np.arange(count)
-  return np.sort(np.random.default_rng(config.plan.seed).choice(count, config.eval_clients, replace=False))
+  return evaluated_of(config.data.clients, config.eval_clients, config.plan.seed)
 
 
 def owned(one) -> list:

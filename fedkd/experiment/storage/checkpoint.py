@@ -252,6 +252,10 @@ def replace(directory, state, notes):
     save(opened, (opened.latest_step() or 0) + 1, state, notes)
 
 
+class _UnlikeError(Exception):
+  """Around what `like` raises, which an older state would not mend."""
+
+
 def only(directory, like):
   """(state, notes) that `replace` has written; `like`: notes -> pytree of ShapeDtypeStructs.
 
@@ -262,10 +266,16 @@ def only(directory, like):
 
   def likewise(step):
     digest = opened.restore(step, args=ocp.args.Composite(digest=ocp.args.JsonRestore())).digest
-    return like(digest['notes'])
+    try:
+      return like(digest['notes'])
+    except ConfigError as error:
+      raise _UnlikeError(error) from None
 
-  with manager(directory, keep=1, tidy=False) as opened:
-    found = restore(opened, likewise, files.warn, tidy=False)
+  try:
+    with manager(directory, keep=1, tidy=False) as opened:
+      found = restore(opened, likewise, files.warn, tidy=False)
+  except _UnlikeError as error:
+    raise error.args[0] from None
   if found is None:
     raise ConfigError(f'{directory} holds no state; give a directory that History.save has written')
   return found[1:]

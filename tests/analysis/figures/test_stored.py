@@ -42,3 +42,13 @@ def test_models_start_at_a_level_and_pass_the_bounds():
   np.testing.assert_allclose(lines['1 B'], [30, 60])
   assert lines['mean at the start'][0] == pytest.approx(20)
   assert lines['pooled, mean'][0] == pytest.approx(85)
+
+
+def test_more_than_eight_points_are_named_beside_the_axes():
+  points = {f'm{i}': (1.0 + i, float(i), i - 1.0, i + 1.0) for i in range(9)}
+  axes = figures.gain_against_megabytes(points)
+  assert axes.get_legend() is None
+  assert {text.get_text(): text.xy for text in axes.texts} == {name: (x, y) for name, (x, y, *_) in points.items()}
+  few = figures.gain_against_megabytes(dict(list(points.items())[:8]))
+  assert len(few.get_legend().get_texts()) == 8
+  assert not few.texts
