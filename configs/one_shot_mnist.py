@@ -1,40 +1,59 @@
-"""One upload in all: DENSE and Co-Boosting, which make their own images, on five clients with MNIST images.
+"""One upload in all: DENSE and Co-Boosting, which make their own images, on five clients with MNIST images (Zhang et
+al., DENSE, 2022, Table 1).
 
-  python -m launch.main --config=configs/one_shot_mnist.py:method=dense --workdir=runs/dense
+  python -m launch.main --config=configs/one_shot_mnist.py:method=dense,alpha=0.1 --workdir=runs/dense
 
-Five clients of one small CNN with BatchNorm whose labels follow a Dirichlet distribution (0.5). `method`: dense,
-coboosting; fedavg, which averages the weights of as many passes once, private and agg (all with `--config.rounds=1`).
-`small`: 10 000 images, 30 passes of the clients, 20 rounds of the server, a generator a quarter as wide as the paper's.
-`smoke`: seconds.
+Five clients of one small CNN with BatchNorm whose labels follow a Dirichlet distribution of concentration `alpha`.
+`method`: dense, coboosting; fedavg and feddf, which average the weights of as many passes once; private, agg. A random
+half of the official test images is the test set, the other half are the images, without labels, that feddf learns from.
+
+`paper`: all images, 400 passes, 200 rounds of the server. `small`: 10 000 images, 30 passes of the clients, 20 rounds
+of the server, a generator a quarter as wide as the paper's. `smoke`: seconds.
 """
 
+from configs import fedkt
 from fedkd import config as base
 
 NET = {'model': 'FedGenCNN', 'channels': (16, 32)}
-SERVER = {'server_rounds': 20, 'width': 16, 'server_batch': 128}
+SYNTHETIC = ('dense', 'coboosting')
+CLIENTS, BATCH = 5, 64
+# Training images, 0: all; passes of a client; rounds of the server; what else its training takes.
+SIZES = {
+  'paper': (0, 400, 200, {}),
+  'small': (10_000, 30, 20, {'width': 16, 'server_batch': 128}),
+  'smoke': (0, 2, 2, {'width': 4, 'server_batch': 128, 'generator_steps': 3}),
+}
+STEPS = {'paper': 10_000, 'small': 2000, 'smoke': 20}  # of FedDF's server
 
 
-def method(name, epochs):
+def method(name, profile, rows):
   """The settings of a method: all clients train for as many passes in the first round."""
-  special = SERVER if name in ('dense', 'coboosting') else {'steps': None}
-  return base.method(name, epochs=epochs, batch=64, **special)
+  _, epochs, rounds, server = SIZES[profile]
+  synthetic = {**server, 'server_rounds': rounds}
+  special = {
+    'dense': synthetic,
+    'coboosting': synthetic,
+    'agg': {'epochs': None, 'steps': round(epochs * rows / CLIENTS / BATCH)},  # whose clients have all rows
+    'feddf': {'server_steps': STEPS[profile]},
+  }
+  known = base.method(name)
+  fields = {'steps': None, 'epochs': epochs, 'batch': BATCH, **special.get(name, {})}
+  return base.method(name, **{field: value for field, value in fields.items() if field in known})
 
 
 def get_config(arg=''):
-  choice = base.parse(arg, ('small', 'smoke'), method='dense')
+  choice = base.parse(arg, ('small', 'paper', 'smoke'), method='dense', alpha='0.5')
+  rows, _, rounds, _ = SIZES[choice.profile]
   config = base.default()
-  config.name = 'one_shot_mnist'
-  config.method = method(choice.method, 30)
+  config.name = f'one_shot_mnist_{choice.alpha}'
+  config.method = method(choice.method, choice.profile, 4000 if choice.profile == 'smoke' else rows or 60_000)
   config.optimizer = base.optimizer('sgd', learning_rate=0.01, momentum=0.9)
   config.plan = base.plan('synchronous')
-  config.data.partition = base.partition('dirichlet', concentration=0.5)
-  config.data.update({'name': 'mnist', 'rows': 10_000, 'clients': 5})
+  config.data.update({'name': 'mnist', 'rows': rows, 'clients': CLIENTS, 'validation': 0.0})
+  fedkt.halve_tests(config, base.number('alpha', choice.alpha))
   config.groups = (NET,)
-  config.seeds, config.rounds, config.eval_every, config.eval_rows = (0, 1, 2), 20, 5, 0
+  config.seeds, config.eval_every, config.eval_rows = (0, 1, 2), 5, 0
+  config.rounds = rounds if choice.method in SYNTHETIC else 1
   if choice.profile == 'smoke':
-    config.data.update({'name': 'mnist_5k', 'rows': 0})
-    config.seeds, config.rounds, config.eval_every = (0,), 2, 1
-    config.method.epochs = 2
-    if choice.method in ('dense', 'coboosting'):
-      config.method.update({'generator_steps': 3, 'server_rounds': 2, 'width': 4})
+    config.data.name, config.seeds, config.eval_every = 'mnist_5k', (0,), 1
   return base.finish(config, choice)

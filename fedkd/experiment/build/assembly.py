@@ -242,5 +242,5 @@ def federate(source, splits, groups, mesh=None) -> Federation:
     tuple(_tables(own, g.ids, mesh) for g in groups),
     _everybodys([np.concatenate(rows) for rows in own]),
     tuple(_tables(shared, g.ids, mesh) for g in groups) if some else None,
-    _everybodys([s.public for s in splits]) if some or source.public else None,
+    _everybodys([s.public for s in splits]) if any(len(s.public) for s in splits) else None,
   )
