@@ -124,7 +124,7 @@ def _lengths_of_fedproto():
     for row, rounds in (('private', 3), ('fedavg', 20)):
       change, long = f'{row}, {rounds} passes over the rows, {ways} classes', f'fp-mnist-{ways}/{row}'
       yield Question(text, change, of(f'{row}_{rounds}'), long, metric, 'paper')
-  text = 'FedProto no better than Local and FedAvg after as many passes'
+  text = 'FedProto beside Local and FedAvg after as many passes'
   for ways in WAYS:
     of = f'why-fedproto-length-{ways}/{{}}'.format
     for row, rounds in (('private', 3), ('private', 5), ('private', 10), ('fedavg', 20)):
