@@ -454,7 +454,7 @@ WRONG = {
   ),
   'a module for images': (
     lambda: federation([models.LeNet(classes=CLASSES)]),
-    r'models: LeNet cannot take examples float32\[6\]',
+    r'models: LeNet 6-16 cannot take examples float32\[6\]',
   ),
   'shared and public': (
     lambda: federation(shared=[part[:1] for part in PARTS], public=HELD),

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from fedkd.checks.ranges import Positive, Scale, check
 from fedkd.models.base import Classifier
+from fedkd.models.identity import added
 from fedkd.models.torch_layers import STEMS, TorchDense, max_pool_3x3, norm, run_stages, scaled, square_conv, stage
 
 # Blocks per stage, and the channels of the first; each further stage doubles them.
@@ -28,7 +29,7 @@ class GKTClient(Classifier):
 
   channels: Positive = 16
   width: Scale = 1.0
-  stem: str = 'cifar'
+  stem: str = added('cifar')
   classes: int = 10
   lowering: str = 'auto'
 

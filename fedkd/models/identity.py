@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+ADDED = 'added'  # in the metadata of a field
 SHOWN = 1000  # most numbers of an array that NumPy writes out
 # NumPy's defaults: the text of a module must not depend on how its user likes to see numbers.
 PRINT_OPTIONS = {'edgeitems': 3, 'threshold': SHOWN, 'floatmode': 'maxprec', 'precision': 8, 'suppress': False}
@@ -134,12 +135,23 @@ def _of_object(value):
   return value if by_value else Itself(value)
 
 
+def added(default: Any) -> Any:
+  """The default of a field that a model got after runs were stored: with it the model draws the initial weights of
+  before, which `name_of` decides."""
+  return dataclasses.field(default=default, metadata={ADDED: True})
+
+
 def name_of(model: Any) -> str:
   """The identity of an architecture as text, equal in all processes: without the lowering of convolutions and the
-  addresses of functions; arrays too long to be written out with the checksums of their bytes."""
+  addresses of functions; arrays too long to be written out with the checksums of their bytes. Fields that are `added`
+  are left out while all of them have their defaults."""
   net = model.net.clone(lowering='auto') if hasattr(model.net, 'lowering') else model.net
   with np.printoptions(**PRINT_OPTIONS):  # type: ignore[arg-type]
     text = re.sub(r' at 0x[0-9a-f]+', '', repr(net))
+  new = [field for field in dataclasses.fields(net) if ADDED in field.metadata]
+  if all(getattr(net, field.name) == field.default for field in new):
+    for field in new:
+      text = text.replace(f'    {field.name} = {field.default!r}\n', '', 1)
   return text + ''.join(f'\n{checksum(array)}' for array in _arrays(net) if array.size > SHOWN)
 
 

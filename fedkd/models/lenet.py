@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from fedkd.checks.ranges import Positive, Ratio
 from fedkd.models.base import Classifier
+from fedkd.models.identity import added
 from fedkd.models.layers import Conv, check_images, flatten, max_pool
 from fedkd.models.torch_layers import TorchDense, torch_bias, torch_kernel
 
@@ -25,8 +26,8 @@ class LeNet(Classifier):
     in `PreActResNet`. Behind the flattening these are the first of every block of channels (`servers.corners`).
   """
 
-  filters: tuple[Positive, Positive] = (6, 16)
-  rate: Ratio = 1.0
+  filters: tuple[Positive, Positive] = added((6, 16))
+  rate: Ratio = added(1.0)
   classes: int = 10
   lowering: str = 'auto'
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from fedkd.checks.ranges import Positive, Ratio, Scale, check
 from fedkd.models.base import Classifier
+from fedkd.models.identity import added
 from fedkd.models.torch_layers import (
   STEMS,
   TorchDense,
@@ -71,7 +72,7 @@ class PreActResNet(Classifier):
 
   blocks: tuple[Positive, ...] = (3, 3, 3, 3)
   width: Scale = 1.0
-  stem: str = 'cifar'
+  stem: str = added('cifar')
   rate: Ratio = 1.0
   classes: int = 10
   lowering: str = 'auto'

@@ -154,11 +154,13 @@ def test_heterofl(rate, weights):
 def test_stems(net):
   first = 16 if net is models.GKTClient else 64
   maps = {'cifar': 32, 'imagenet': 8}
-  shape = lambda stem: jax.eval_shape(
-    lambda: net(lowering='native', stem=stem).init_with_output(
-      jax.random.key(0), jnp.zeros((1, *CIFAR)), False, method='features'
-    )
-  )[0].shape
+  shape = lambda stem: (
+    jax.eval_shape(
+      lambda: net(lowering='native', stem=stem).init_with_output(
+        jax.random.key(0), jnp.zeros((1, *CIFAR)), False, method='features'
+      )
+    )[0].shape
+  )
   weights = [counts(net(lowering='native', stem=stem), CIFAR)[0] for stem in maps]
   assert weights[1] - weights[0] == (7 * 7 - 3 * 3) * 3 * first
   if net is models.GKTClient:

@@ -216,6 +216,7 @@ NAMES = {  # zlib.crc32 of names that stored runs drew their initial weights by
   461903542: models.VGG11(),
   1045564503: models.MobileNetV2(),
   1450599056: models.GKTClient(),
+  332455751: models.PreActResNet(),
 }
 
 
@@ -223,7 +224,13 @@ NAMES = {  # zlib.crc32 of names that stored runs drew their initial weights by
 def test_names_of_the_models_are_those_of_before(lowering):
   for name, net in NAMES.items():
     model = base.Preprocessed(net.clone(lowering=lowering), np.ones((2, 2, 3), np.float32), np.ones(3, np.float32))
-    assert zlib.crc32(name_of(model).encode()) == name
+    assert zlib.crc32(name_of(model).encode()) == name, type(net).__name__
+
+
+@pytest.mark.parametrize('net', [models.LeNet((8, 16)), models.LeNet(rate=0.5), models.GKTClient(stem='imagenet')])
+def test_the_name_tells_an_added_field_of_another_value(net):
+  assert name_of(base.Preprocessed(net)) not in map(name_of, map(base.Preprocessed, NAMES.values()))
+  assert repr(net) == name_of(base.Preprocessed(net))
 
 
 def test_the_name_of_a_large_array_tells_its_middle():

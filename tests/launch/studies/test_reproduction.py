@@ -1,5 +1,6 @@
 """The registry of tables: every row builds, a row runs and is resumed, the report reads what was written."""
 
+import importlib
 import json
 import pathlib
 import re
@@ -579,4 +580,6 @@ def test_smoke_of_everything_else(name, tmp_path):
 def test_method_names_of_the_registry_exist():
   for entry in REGISTRY.values():
     for row in entry.rows:
-      assert reproduction.config_of(row, 'paper').method.name in methods.__all__
+      name = reproduction.config_of(row, 'paper').method.name
+      module, _, function = name.partition(':')
+      assert callable(getattr(importlib.import_module(module), function)) if function else name in methods.__all__
