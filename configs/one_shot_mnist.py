@@ -16,34 +16,34 @@ from fedkd import config as base
 
 NET = {'model': 'FedGenCNN', 'channels': (16, 32)}
 SYNTHETIC = ('dense', 'coboosting')
-CLIENTS, BATCH = 5, 64
-# Training images, 0: all; passes of a client; rounds of the server; what else its training takes.
+CLIENTS = 5
+# Training images, 0: all; passes of a client and its batch; rounds of the server; what else its training takes.
 SIZES = {
-  'paper': (0, 400, 200, {}),
-  'small': (10_000, 30, 20, {'width': 16, 'server_batch': 128}),
-  'smoke': (0, 2, 2, {'width': 4, 'server_batch': 128, 'generator_steps': 3}),
+  'paper': (0, 400, 128, 200, {}),
+  'small': (10_000, 30, 64, 20, {'width': 16, 'server_batch': 128}),
+  'smoke': (0, 2, 64, 2, {'width': 4, 'server_batch': 128, 'generator_steps': 3}),
 }
 STEPS = {'paper': 10_000, 'small': 2000, 'smoke': 20}  # of FedDF's server
 
 
 def method(name, profile, rows):
   """The settings of a method: all clients train for as many passes in the first round."""
-  _, epochs, rounds, server = SIZES[profile]
+  _, epochs, batch, rounds, server = SIZES[profile]
   synthetic = {**server, 'server_rounds': rounds}
   special = {
     'dense': synthetic,
     'coboosting': synthetic,
-    'agg': {'epochs': None, 'steps': round(epochs * rows / CLIENTS / BATCH)},  # whose clients have all rows
+    'agg': {'epochs': None, 'steps': round(epochs * rows / CLIENTS / batch)},  # whose clients have all rows
     'feddf': {'server_steps': STEPS[profile]},
   }
   known = base.method(name)
-  fields = {'steps': None, 'epochs': epochs, 'batch': BATCH, **special.get(name, {})}
+  fields = {'steps': None, 'epochs': epochs, 'batch': batch, **special.get(name, {})}
   return base.method(name, **{field: value for field, value in fields.items() if field in known})
 
 
 def get_config(arg=''):
   choice = base.parse(arg, ('small', 'paper', 'smoke'), method='dense', alpha='0.5')
-  rows, _, rounds, _ = SIZES[choice.profile]
+  rows, _, _, rounds, _ = SIZES[choice.profile]
   config = base.default()
   config.name = f'one_shot_mnist_{choice.alpha}'
   config.method = method(choice.method, choice.profile, 4000 if choice.profile == 'smoke' else rows or 60_000)
