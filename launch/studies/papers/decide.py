@@ -3,6 +3,7 @@
 from configs import fedhe_mnist, felo
 from launch.studies.papers import fedh2l_tables as tables
 from launch.studies.papers.common import Experiment, Row
+from launch.studies.papers.dense import METRICS as DENSE
 from launch.studies.papers.fedh2l import H2L, nodes_of
 from launch.studies.papers.fedhe import FINAL
 from launch.studies.papers.fedproto import METRICS as FEDPROTO
@@ -21,6 +22,8 @@ SAMPLES = {'method.upload': 'per_sample'}
 LONG = {'rounds': 3501, 'seeds': (0, 1)}  # of FedMD at paper length; two of its three seeds have fallen by then
 SHORT = {'private': (3, 5, 10), 'fedproto': (3, 5, 10, 20), 'fedavg': (20,)}  # rounds of one pass
 SIX = tuple(range(6))
+# As many rounds of the server as DENSE's paper has, on clients trained as in `small`.
+FULL = {'rounds': 200, 'method.server_rounds': 200, 'eval_every': 20}
 # FedHe's clients with nets of twice the width that they have in `small`, a quarter of the published one.
 QUARTER = {'groups': fedhe_mnist.zoo('hetero', 10, 2 * fedhe_mnist.WIDTHS['small'], **fedhe_mnist.momentum('small'))}
 # Data, architectures, and turns in which Private sees as many examples as FedMD in all its phases.
@@ -175,6 +178,12 @@ CHANGES = {
     'method={}',
     {name: (name, {'seeds': tuple(range(3, 9))}) for name in ('velo', 'felo')},
   ),
+  'why-dense-rounds': (
+    '200 rounds of the servers of DENSE and Co-Boosting, MNIST, Dirichlet 0.1',
+    'one_shot_mnist',
+    'method={},alpha=0.1',
+    {f'{method}_200': (method, FULL) for method in ('dense', 'coboosting')},
+  ),
   **{
     f'why-fedproto-length-{ways}': (
       f'how long Local, FedAvg and FedProto train, MNIST, about {ways} classes a client',
@@ -211,6 +220,7 @@ def _experiment(lines, title, config, arg, changes) -> Experiment:
     'fedhe_mnist': (FINAL, '10 minutes a row'),
     'felo': (SECOND_HALF, '7 minutes a row', LIGHT),
     'fedproto': (FEDPROTO, '3 minutes a row'),
+    'one_shot_mnist': (DENSE, '2 hours a row'),
   }[config]
   about = f'What decides: {title}', 'ours', tuple(row(name, *of) for name, of in changes.items()), *how
   return Experiment(*about, parts=nodes_of('rmnist') if lines else ())

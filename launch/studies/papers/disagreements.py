@@ -26,6 +26,7 @@ def questions() -> list:
     *_lengths_of_fedproto(),
     *_larger_maps(),
     *_six_more_seeds(),
+    *_rounds_of_one_upload(),
   ]
 
 
@@ -145,3 +146,11 @@ def _larger_maps():
 def _six_more_seeds():
   row, beside = 'why-velo-iid/velo', 'why-velo-iid/felo'
   yield Question('Velo no better than Felo, iid', 'six more seeds, one commit', row, beside, HALF)
+
+
+def _rounds_of_one_upload():
+  text, table = "DENSE's model below its ensemble", 'dn-mnist-0.1'
+  for row, called in (('dense', 'DENSE'), ('coboosting', 'Co-Boosting')):
+    for beside, against in ((row, '20 rounds'), ('feddf', 'FedDF'), ('fedavg', 'FedAvg')):
+      change = f'200 rounds of the server, {called} against {against}'
+      yield Question(text, change, f'why-dense-rounds/{row}_200', f'{table}/{beside}', 'final')
