@@ -22,9 +22,9 @@ REMARKS = (
   'from its end. Not run: Fed-DAFL and Fed-ADI.'
 )
 WHY = (
-  "in `small` DENSE's model is at its 20th of 200 rounds: at Dirichlet ALPHA it has {dn-mnist-ALPHA/dense; final; small} "
-  "%, its ensemble {dn-mnist-ALPHA/dense; final_ensemble; small}, and Co-Boosting's model "
-  '{dn-mnist-ALPHA/coboosting; final; small}.'
+  "in `small` DENSE's model is at its 20th of 200 rounds: at Dirichlet ALPHA it has "
+  '{dn-mnist-ALPHA/dense; final; small} %, its ensemble {dn-mnist-ALPHA/dense; final_ensemble; small}, and '
+  "Co-Boosting's model {dn-mnist-ALPHA/coboosting; final; small}."
 )
 
 
