@@ -16,17 +16,16 @@ are evaluated with the parts that were trained in the last round. FjORD with its
 Measured with split=iid (2-core CPU shared with other work, seeds 0, 1, 2), per cent; by a client's own sub-network, and
 by the whole:
 
-| method | printed | `paper` | `small` | `small`, whole network |
-| --- | --- | --- | --- | --- |
-| fedavg | 99.30 | | 98.33 ± 0.29 | |
-| heterofl | 98.44 | 98.06 ± 0.36 | 94.81 ± 1.47 | |
-| fedrolex | 97.55 | | 92.75 ± 2.62 | 97.27 ± 0.62 |
-| fedrolex_misplaced | 97.55 | | 93.33 ± 0.80 | 96.22 ± 0.82 |
-| federated_dropout | 26.32 | | 78.50 ± 1.72 | 96.90 ± 0.51 |
-| federated_dropout_misplaced | 26.32 | | 12.46 ± 1.78 | 13.16 ± 3.91 |
-
-The error of HeFlwr's server explains why Federated Dropout fails there. private, agg and split=dirichlet have not been
-run. A row of three seeds takes about four minutes in `small` and twenty in `paper`.
+| method | printed | `paper` | whole network | `small` | whole network |
+| --- | --- | --- | --- | --- | --- |
+| fedavg | 99.30 | 99.16 ± 0.16 | | 98.33 ± 0.29 | |
+| heterofl | 98.44 | 98.06 ± 0.36 | | 94.81 ± 1.47 | |
+| fedrolex | 97.55 | 96.83 ± 1.82 | 98.74 ± 0.22 | 92.75 ± 2.62 | 97.27 ± 0.62 |
+| fedrolex_misplaced | 97.55 | 97.27 ± 0.85 | 98.35 ± 0.41 | 93.33 ± 0.80 | 96.22 ± 0.82 |
+| federated_dropout | 26.32 | 83.23 ± 4.34 | 98.84 ± 0.14 | 78.50 ± 1.72 | 96.90 ± 0.51 |
+| federated_dropout_misplaced | 26.32 | 19.27 ± 14.26 | 29.57 ± 26.73 | 12.46 ± 1.78 | 13.16 ± 3.91 |
+| private | | | | 94.74 ± 0.19 | |
+| agg | | | | 97.27 ± 0.47 | |
 """
 
 import numpy as np

@@ -23,8 +23,8 @@ ERROR = (
   'Federated Dropout many.'
 )
 WITH_ERROR = (
-  ' With this error ours has {hw-mnist-iid/federated_dropout_misplaced; final; small} %, without it '
-  '{hw-mnist-iid/federated_dropout; final; small} (iid, 10,000 images).'
+  ' With this error ours has {hw-mnist-iid/federated_dropout_misplaced; final; paper} %, without it '
+  '{hw-mnist-iid/federated_dropout; final; paper} (iid).'
 )
 REMARKS = (
   f'{ERROR} `fedrolex_misplaced` and `federated_dropout_misplaced` have this error. In its Federated Dropout the '
