@@ -16,8 +16,10 @@ import re
 import tomllib
 
 project = tomllib.load(open('pyproject.toml', 'rb'))['project']
-for package in [*project['dependencies'], *project['optional-dependencies']['test']]:
-  print(re.sub(r',<[\d.]+', '', package) if re.match('jax|flax', package) else package)
+extras = project['optional-dependencies']
+for package in [*project['dependencies'], *extras['test'], *extras['report']]:
+  if not package.startswith('fedkd['):  # itself, with an extra that is named here
+    print(re.sub(r',<[\d.]+', '', package) if re.match('jax|flax', package) else package)
 EOF
 )
 "$FOLDER/bin/pip" install --quiet --disable-pip-version-check --upgrade "${packages[@]}"
