@@ -27,8 +27,8 @@ by the whole:
 | private | | | | 94.74 ± 0.19 | |
 | agg | | | | 97.27 ± 0.47 | |
 
-With the error of HeFlwr's server Federated Dropout fails as it does there. A row of three seeds takes about four minutes
-in `small` and six to twenty in `paper`.
+With the error of HeFlwr's server Federated Dropout fails as it does there. A row of three seeds takes about four
+minutes in `small` and six to twenty in `paper`.
 """
 
 import numpy as np

@@ -5,13 +5,27 @@ One file a paper; an id's rows run on the same splits and seeds.
 
 import functools
 
-from launch.studies.papers import decide, dense, fedgen, fedh2l, fedhe, fedkt, fedmd, fedproto, felo, heflwr, pfedes
+from launch.studies.papers import (
+  decide,
+  dense,
+  fedgen,
+  fedh2l,
+  fedhe,
+  fedkt,
+  fedmd,
+  fedproto,
+  fedre,
+  felo,
+  heflwr,
+  pfedes,
+)
 from launch.studies.papers.common import PROFILES, Claim, Experiment, Question, Row
 from launch.studies.papers.disagreements import questions
 
 PAPERS = {
   **{'FedMD': fedmd, 'FedHe': fedhe, 'FedH2L': fedh2l, 'Felo and Velo': felo},
   **{'FedProto': fedproto, 'FedGen': fedgen, 'FedKT': fedkt, 'DENSE': dense, 'pFedES': pfedes, 'HeFlwr': heflwr},
+  'FedRE': fedre,
 }
 
 __all__ = ['PROFILES', 'Claim', 'Experiment', 'Question', 'Row', 'claims', 'questions', 'registry']
