@@ -446,7 +446,7 @@ WRONG = {
     lambda: fedkd.simulation(FEDHE, federation(), initial='each'),
     r"initial='each' is unknown; choose one of equal, own",
   ),
-  'a class': (lambda: federation([Logits] * 4), r'models\[0\] is the class Logits, not a Flax module'),
+  'a class': (lambda: federation([Logits] * 4), r'models\[0\] is the class Logits, not called; give a Flax module'),
   'too few modules': (lambda: federation([NET] * 3), r'models has 3 entries for 4 clients'),
   'other heads': (
     lambda: federation([NET, NET, NET, models.MLP((4,), classes=5)]),

@@ -68,27 +68,25 @@ def _as_pair(output, net) -> tuple:
   )
 
 
-def class_of(net: nn.Module) -> type:
-  """The class that somebody wrote, without what surrounds a module here."""
+def _inner(net):
+  """A module without what surrounds it here."""
   while isinstance(net, Preprocessed | Adapted):
     net = net.net
-  return _target(net)
+  return net
+
+
+def class_of(net: nn.Module) -> type:
+  """The class that somebody wrote, without what surrounds a module here."""
+  return _target(_inner(net))
 
 
 def _target(net):
   return getattr(net, 'nnx_class', type(net))  # what `nnx.bridge.to_linen` wraps
 
 
-def is_linen(model: Any) -> bool:
-  """Whether this is an instance of a Flax linen module."""
-  return isinstance(model, nn.Module)
-
-
 def is_nnx(net: nn.Module) -> bool:
   """Whether a module is one of NNX inside, without what surrounds it here."""
-  while isinstance(net, Preprocessed | Adapted):
-    net = net.net
-  return flags.is_nnx(net)
+  return flags.is_nnx(_inner(net))
 
 
 def has_features(net: Any) -> bool:
@@ -102,11 +100,9 @@ def check_features(net: Any) -> None:
   Raises:
     ValueError: for a module that returns logits alone, with the two methods to add.
   """
-  net = net.net if isinstance(net, Preprocessed) else net
-  net = net.net if isinstance(net, Adapted) else net
-  if not has_features(net):
+  if not has_features(_inner(net)):
     raise ValueError(
-      f'models: {_target(net).__name__} returns logits alone, but this method needs the features and the head of '
+      f'models: {class_of(net).__name__} returns logits alone, but this method needs the features and the head of '
       'a network apart; add the methods `features(self, x, train)`, all layers but the last, and `head(self, f)`, the '
       'last one'
     )

@@ -7,6 +7,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from fedkd.checks.ranges import Scale, check
 from fedkd.models.layers import BatchNorm, Conv, GroupNorm, check_map_size, materialize
 
 # PyTorch's default initialisers of dense and convolution layers: U(-1/sqrt(fan_in), 1/sqrt(fan_in)) for both.
@@ -39,10 +40,9 @@ def scaled(channels, width):
   """`channels` times the width factor, rounded, at least 1.
 
   Raises:
-    ValueError: for a factor that is not positive.
+    ConfigError: for a factor that is not positive.
   """
-  if width <= 0:
-    raise ValueError(f'width={width} must be positive; 1.0 is the published width')
+  check('width', width, Scale)
   return max(1, round(channels * width))
 
 
