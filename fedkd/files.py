@@ -223,6 +223,19 @@ def runs_below(folder) -> list:
   return found
 
 
+@contextlib.contextmanager
+def writing(what):
+  """Around what writes to a place before training; `what`: the field of the config that names it, and its value.
+
+  Raises:
+    ConfigError: for what the system refuses.
+  """
+  try:
+    yield
+  except OSError as error:
+    raise ConfigError(f'{what} cannot be written ({error.strerror}); choose another') from error
+
+
 def make(folder, field='workdir'):
   """Makes a directory, that of a run or another.
 

@@ -157,10 +157,8 @@ def _prepare(workdir, parts):
   """
   now = same_data.checksum(parts.source)
   same_data.check(workdir, parts.source, now)
-  try:
+  with files.writing(f'workdir={workdir}'):
     _write_start(workdir, parts, now)
-  except OSError as error:
-    raise ConfigError(f'workdir={workdir} cannot be written ({error.strerror}); choose another') from error
 
 
 def _write_start(workdir, parts, data_checksum):

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
+from fedkd.analysis.figures.maps import draw_map
 from fedkd.analysis.figures.panels import blank, panel, save, whole_numbers
 
 SCORE = 'validation %'
@@ -32,17 +33,11 @@ def save_all(frame: pd.DataFrame, fields: list[str], folder: pathlib.Path) -> No
 def heat_map(frame: pd.DataFrame, below: str, beside: str, axes: Axes | None = None) -> Axes:
   """The best validation accuracy at each pair of values of two fields, over all others."""
   best = frame.pivot_table(SCORE, beside, below, 'max')
-  axes = panel(axes or blank(1.6 + 0.9 * max(3, best.shape[1]), 1.4 + 0.5 * max(3, best.shape[0])))
-  axes.grid(False)
-  image = axes.imshow(best.to_numpy(), cmap='viridis', aspect='auto', origin='lower')
-  middle = np.nanmean(best.to_numpy())
-  for (y, x), value in np.ndenumerate(best.to_numpy()):
-    if np.isfinite(value):
-      axes.text(x, y, f'{value:.1f}', ha='center', va='center', color='white' if value < middle else 'black')
+  axes = axes or blank(1.6 + 0.9 * max(3, best.shape[1]), 1.4 + 0.5 * max(3, best.shape[0]))
+  axes = panel(axes, xlabel=below, ylabel=beside)
+  draw_map(axes, best.to_numpy(), 'validation accuracy (%)', '{:.1f}', cmap='viridis')
   axes.set_xticks(range(best.shape[1]), list(map(_short, best.columns)))
   axes.set_yticks(range(best.shape[0]), list(map(_short, best.index)))
-  axes.set(xlabel=below, ylabel=beside)
-  axes.figure.colorbar(image, ax=axes, label='validation accuracy (%)')
   return axes
 
 

@@ -56,8 +56,7 @@ def check_frame(frame: Any) -> None:
   Raises:
     ConfigError: if it is not.
   """
-  if not isinstance(frame, pd.DataFrame):
-    raise ConfigError(f'frame is {kinds.what_is(frame)}; give one of fedkd.analysis.runs or of a history')
+  kinds.check_is('frame', frame, pd.DataFrame, 'one of fedkd.analysis.runs or of a history')
   if lacking := [name for name in NEEDED if name not in frame]:
     raise ConfigError(f'frame has no column {lacking[0]!r}; give one of fedkd.analysis.runs or of a history')
 

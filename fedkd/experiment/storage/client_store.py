@@ -44,15 +44,13 @@ def claim(directory, config, workdir):
     ConfigError: if it cannot be written, is damaged, or belongs to another run.
   """
   path, owner = pathlib.Path(directory) / 'run.json', str(pathlib.Path(workdir).absolute())
-  try:
+  with files.writing(f'client_store={directory}'):
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists():
       files.write_sealed(path, {'workdir': owner, 'config': config})
     found = files.read_sealed(path, 'client_store')
     for file in (path, *path.parent.glob('group*')):
       file.open('ab').close()
-  except OSError as error:
-    raise ConfigError(f'client_store={directory} cannot be written ({error.strerror}); choose another') from error
   if found.get('workdir') != owner or configs.differences(found.get('config', config), config):
     raise ConfigError(
       f'client_store={directory} holds the clients of the run in {found.get("workdir")}; choose another, or delete '
