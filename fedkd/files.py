@@ -242,12 +242,10 @@ def make(folder, field='workdir'):
   Raises:
     ConfigError: if it cannot be made; `field` names it.
   """
-  try:
+  with writing(f'{field}={folder}'):
     if not folder.is_dir():
       folder.mkdir(parents=True, exist_ok=True)
       sync(folder.parent)
-  except OSError as error:
-    raise ConfigError(f'{field}={folder} cannot be made ({error.strerror}); choose another') from error
 
 
 def warn(text):

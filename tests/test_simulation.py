@@ -577,7 +577,7 @@ WRONG = {
         r': round 1 of group MLP 5 has row 2 twice; give every client one',
       ),
       ('a client apart', (np.array([[3, -1, 3]]),), r': round 0 of group MLP 5 has row 3 twice; give every client one'),
-      ('one array', np.array([[0, 1]]), r' has participants int64\[1, 2\]; give a tuple'),
+      ('one array', np.array([[0, 1]]), r'\.participants is int64\[1, 2\]; give a tuple'),
     )
   },
   'a plan of different lengths': (
