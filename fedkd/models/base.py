@@ -124,12 +124,9 @@ def adapted(net: nn.Module, x: Any) -> nn.Module:
   through: tuple[str, ...] = ()
   if flags.takes_any(_target(net).__call__) and not isinstance(net, nn.Sequential) and _target(net) != nnx.Sequential:
     ways = (tuple(flags.NAMES), *((name,) for name in flags.NAMES), ())
-    through = next((way for way in ways if not isinstance(_probe(net, x, way), TypeError)), ())
-  logits = _probe(net, x, through)
-  if isinstance(logits, ConfigError):
-    raise logits
-  if isinstance(logits, Exception):
-    raise ConfigError(blame.raised('model', _target(net), logits)) from None
+    through = next((way for way in ways if _takes(net, x, way)), ())
+  with blame.guard('model', _target(net)):
+    logits = _logits(net, x, through)
   if not logits.ndim:
     raise ConfigError(f'model {blame.name_of(_target(net))} returns one number; let it return logits [B, C]')
   return Adapted(net, logits.shape[-1], through)
@@ -141,13 +138,19 @@ def _has_agreed_flags(net) -> bool:
   return agreed and not flags.arguments(kind.head, True) and not flags.in_fields(net)
 
 
-def _probe(net, x, through) -> Any:
-  """The shape of the logits of a module, or the error that it raises."""
-  probe, key = Adapted(net, 0, through), jax.random.key(0)
+def _takes(net, x, through) -> bool:
+  """Whether a module takes these flags, whatever other error it raises."""
   try:
-    return jax.eval_shape(lambda: probe.init_with_output({'params': key, 'dropout': key}, x, False)[0][0])
+    _logits(net, x, through)
   except Exception as error:
-    return error
+    return not isinstance(error, TypeError)
+  return True
+
+
+def _logits(net, x, through) -> jax.ShapeDtypeStruct:
+  """The shape of the logits of a module."""
+  probe, key = Adapted(net, 0, through), jax.random.key(0)
+  return jax.eval_shape(lambda: probe.init_with_output({'params': key, 'dropout': key}, x, False)[0][0])
 
 
 class Preprocessed(nn.Module):

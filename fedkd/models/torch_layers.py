@@ -20,6 +20,9 @@ def torch_bias(fan_in):
   return lambda key, shape, dtype=jnp.float32: jax.random.uniform(key, shape, dtype, -bound, bound)
 
 
+torch_conv = functools.partial(Conv, kernel_init=torch_kernel, bias_init=torch_bias)
+
+
 class TorchDense(nn.Module):
   """A dense layer with PyTorch's default initialisation."""
 
