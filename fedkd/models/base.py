@@ -18,7 +18,13 @@ from fedkd.models import flags
 
 
 class Classifier(nn.Module):
-  """A network in two parts, `features(x, train) -> f` and `head(f) -> logits`; the contract is in `fedkd.models`."""
+  """A network in two parts, `features(x, train) -> f` and `head(f) -> logits`; the contract is in `fedkd.models`.
+
+  The head is the layer `output`, where a subclass has no other.
+  """
+
+  def head(self, f):
+    return self.output(f)
 
   def __call__(self, x, train):
     f = self.features(x, train)

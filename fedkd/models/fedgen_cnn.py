@@ -30,6 +30,3 @@ class FedGenCNN(Classifier):
     for conv, normalised in zip(self.convs, self.norms, strict=True):
       x = jax.nn.relu(normalised(conv(x), train))
     return self.hidden(flatten(x))
-
-  def head(self, f):
-    return self.output(f)

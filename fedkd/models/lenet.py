@@ -50,6 +50,3 @@ class LeNet(Classifier):
     for layer in self.hidden:
       x = jax.nn.relu(layer(x))
     return x
-
-  def head(self, f):
-    return self.output(f)

@@ -33,9 +33,6 @@ class MnistCNN(Classifier):
     x = jax.nn.relu(max_pool(self.drop_maps(second(x), train)))
     return jax.nn.relu(self.hidden(flatten(x)))
 
-  def head(self, f):
-    return self.output(f)
-
   def __call__(self, x, train):
     f = self.features(x, train)
     return self.head(self.drop(f, train)), {'features': f}

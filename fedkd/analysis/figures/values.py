@@ -19,6 +19,7 @@ X = {
   'seconds': 'seconds of training',
 }
 NEEDED = ('run', 'method', 'seed', 'phase', 'round', 'client', 'test_rows', 'metric', 'value')
+REMEDIES = {'accuracy': '; give fedkd.train test=(x, y)', 'violated': '; give a run of fedh2l, which measures it'}
 SHARES = ('accuracy', 'validation_accuracy', 'violated')  # metrics that begin so are shown in per cent
 
 
@@ -44,7 +45,7 @@ def of_metric(frame: pd.DataFrame, metric: str) -> pd.DataFrame:
   phase = frame.groupby('run')['phase'].transform('max')
   found = frame[(frame['metric'] == metric) & (frame['phase'] == phase)].dropna(subset='value')
   if found.empty:
-    remedy = '; give fedkd.train test=(x, y)' if metric.startswith('accuracy') else ''
+    remedy = next((remedy for begin, remedy in REMEDIES.items() if metric.startswith(begin)), '')
     raise ConfigError(f'metric={metric!r} is not in the frame, which has {", ".join(_metrics(frame))}{remedy}')
   _check_single(found)
   return found

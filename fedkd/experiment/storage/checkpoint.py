@@ -249,15 +249,17 @@ def only(directory, like):
   """(state, notes) that `replace` has written; `like`: notes -> pytree of ShapeDtypeStructs.
 
   Raises:
-    ConfigError: if it cannot be read, or is not like that.
+    ConfigError: if it is not there, cannot be read, or is not like that.
   """
   import orbax.checkpoint as ocp
 
   def likewise(step):
     return like(opened.restore(step, args=ocp.args.Composite(digest=ocp.args.JsonRestore())).digest['notes'])
 
-  with manager(directory, keep=1, tidy=False) as opened:
-    found = restore(opened, likewise, files.warn, tidy=False)
+  found = None
+  if directory.is_dir():
+    with manager(directory, keep=1, tidy=False) as opened:
+      found = restore(opened, likewise, files.warn, tidy=False)
   if found is None:
-    raise ConfigError(f'{directory} holds no state; give a directory that History.save has written')
+    raise ConfigError(f'path={str(directory.parent)!r} holds no {directory.name!r}; give what History.save has written')
   return found[1:]
