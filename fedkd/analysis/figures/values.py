@@ -9,7 +9,7 @@ import pandas as pd
 from fedkd.analysis import statistics
 from fedkd.analysis.tidy import ALL
 from fedkd.checks import kinds
-from fedkd.errors import ConfigError
+from fedkd.errors import ConfigError, check_known
 
 X = {
   'round': 'round',
@@ -93,8 +93,7 @@ def horizontal(frame: pd.DataFrame, x: str) -> dict[str, pd.Series]:
   Raises:
     ConfigError: for an unknown x, or if the frame has no such metric.
   """
-  if x not in X:
-    raise ConfigError(f'x={x!r} is none of {", ".join(X)}; give one of these')
+  check_known([x], X, 'x', 'quantity')
   if x == 'round':
     rounds = frame.groupby('run', sort=False)['round'].unique()
     return {run: pd.Series(np.sort(each), np.sort(each), float) for run, each in rounds.items()}

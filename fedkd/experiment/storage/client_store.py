@@ -85,13 +85,12 @@ class Records:
     Raises:
       StoreError: if the file does not have its records.
     """
-    if not self.path.exists():
-      raise StoreError(f'{self.path} is missing; restore it, or start in a new workdir')
-    self._open('rb+' if os.access(self.path, os.W_OK) else 'rb')  # an archive may be read-only
-    needed, size = int(table.place.max(initial=-1)) + 1, self.path.stat().st_size
-    self._end = max(needed, -(-size // max(self.bytes, 1)))
+    needed = int(table.place.max(initial=-1)) + 1
+    size = self.path.stat().st_size if self.path.exists() else -1
     if needed * self.bytes > size:
       raise StoreError(f'{self.path} lacks records of the checkpoint; restore the file, or start in a new workdir')
+    self._open('rb+' if os.access(self.path, os.W_OK) else 'rb')  # an archive may be read-only
+    self._end = max(needed, -(-size // max(self.bytes, 1)))
     self._kept = [table.place]
     self._fix()
 

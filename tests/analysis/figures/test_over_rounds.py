@@ -93,7 +93,7 @@ def test_violations_are_a_share(frame):
 
 
 @pytest.mark.parametrize(('options', 'match'), [
-  ({'x': 'time'}, "x='time' is none of round, updates"),
+  ({'x': 'time'}, "x has no quantity 'time'; it has round, updates"),
   ({'metric': 'los'}, "metric='los' is not in the frame, which has accuracy, bytes_down"),
 ])  # fmt: skip
 def test_what_is_not_there_is_refused(frame, options, match):
