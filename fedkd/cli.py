@@ -4,6 +4,7 @@
 For this process and those that it starts they are modules `configs` and `launch`, which an environment does not get.
 """
 
+import functools
 import importlib
 import os
 import pathlib
@@ -172,13 +173,16 @@ its own --help.
   fedkd bench --suite=cpu --cases=lenet --quick
 """
 
+PROGRAMS = {'compare': COMPARE, 'report': REPORT, 'watch': WATCH, 'reproduce': REPRODUCE, 'benchmark': BENCHMARK}
+PROGRAMS |= {'export': EXPORT, 'predict': PREDICT}
+
 
 def main(words=None):
   """Starts a command; `words` are those of the command line, without the program's name."""
   words = sys.argv[1:] if words is None else list(words)
   _make_importable()
-  commands = {'run': run, 'sweep': sweep, 'compare': compare, 'report': report, 'watch': watch, 'reproduce': reproduce}
-  commands |= {'benchmark': benchmark, 'export': export, 'predict': predict, 'data': data, 'bench': bench}
+  programs = {name: functools.partial(_program, name) for name in PROGRAMS}
+  commands = {'run': run, 'sweep': sweep, **programs, 'data': data, 'bench': bench}
   if not words or _asks_for_help(words[0]):
     print(HELP, end='')
   elif words[0] == '--version':
@@ -204,15 +208,12 @@ def run(words):
     )
     return
   if not any(word.startswith('--config=') for word in words):
-    name, colon, string = importlib.import_module('fedkd.files').with_string(words[0])
-    path = names.get(name) or pathlib.Path(name)
-    if not path.is_file():
-      _refuse(f'config {name!r} is unknown; choose one of {", ".join(names)}, or give the path of a file')
+    path, string = _found(words[0])
     if any(map(_asks_for_help, words[1:])):
-      about, fields = _docstring(path), _fields(f'{path}{colon}{string}')
-      print(f'{about}\n\nFields, with the values of {name}{colon}{string}, and what they may be:\n\n{fields}')
+      about, fields = _docstring(path), _fields(f'{path}{string}')
+      print(f'{about}\n\nFields, with the values of {words[0]}, and what they may be:\n\n{fields}')
       return
-    words = [f'--config={path}{colon}{string}', *words[1:]]
+    words = [f'--config={path}{string}', *words[1:]]
   module = importlib.import_module('launch.main')
   _start(module, words, module.parse)
 
@@ -222,62 +223,33 @@ def sweep(words):
   if not words or any(map(_asks_for_help, words)):
     print(SWEEP, end='')
     return
-  words = [_with_path(word) for word in words]
   if not words[0].startswith('-'):
-    words = [_with_path(f'--config={words[0]}'), *words[1:]]
+    words = [f'--config={words[0]}', *words[1:]]
+  words = [_with_path(word) for word in words]
   module = importlib.import_module('launch.sweep')
   _start(module, words, module.parse)
 
 
 def _with_path(word) -> str:
-  """`--config=NAME:STRING` with the path of that shipped config."""
+  """`--config=NAME:STRING` with the path of that config; any other word as it is."""
   if not word.startswith('--config='):
     return word
-  name, colon, string = word.removeprefix('--config=').partition(':')
+  path, string = _found(word.removeprefix('--config='))
+  return f'--config={path}{string}'
+
+
+def _found(config) -> tuple[pathlib.Path, str]:
+  """(path, ':STRING') of 'NAME:STRING', the name of a shipped config or the path of another."""
+  name, colon, string = importlib.import_module('fedkd.files').with_string(config)
   path = configs().get(name) or pathlib.Path(name)
   if not path.is_file():
     _refuse(f'config {name!r} is unknown; choose one of {", ".join(configs())}, or give the path of a file')
-  return f'--config={path}{colon}{string}'
-
-
-def compare(words):
-  """`fedkd compare`."""
-  _absl('compare', COMPARE, words)
-
-
-def report(words):
-  """`fedkd report`."""
-  _absl('report', REPORT, words, lambda module: module.define_flags())
-
-
-def watch(words):
-  """`fedkd watch`."""
-  _absl('watch', WATCH, words, lambda module: module.define_flags())
-
-
-def reproduce(words):
-  """`fedkd reproduce`."""
-  _absl('reproduce', REPRODUCE, words, lambda module: module.define_flags())
-
-
-def benchmark(words):
-  """`fedkd benchmark`."""
-  _absl('benchmark', BENCHMARK, words, lambda module: module.define_flags())
+  return path, colon + string
 
 
 def data(words):
   """`fedkd data`."""
   importlib.import_module('launch.data').main(words, 'fedkd data')
-
-
-def export(words):
-  """`fedkd export`."""
-  _plain('export', EXPORT, words)
-
-
-def predict(words):
-  """`fedkd predict`."""
-  _plain('predict', PREDICT, words)
 
 
 def bench(words):
@@ -300,20 +272,18 @@ def _make_importable():
   os.environ['PYTHONPATH'] = os.pathsep.join([str(HOME), *others])  # of the processes that a benchmark starts
 
 
-def _absl(name, text, words, prepare=lambda module: None):
+def _program(name, words):
+  """A command that a program of `launch` does alone."""
   if not words or any(map(_asks_for_help, words)):
-    print(text, end='')
+    print(PROGRAMS[name], end='')
     return
   module = importlib.import_module(f'launch.{name}')
-  prepare(module)
+  if name in ('export', 'predict'):  # these read their words themselves
+    module.main(words)
+    return
+  if hasattr(module, 'define_flags'):
+    module.define_flags()
   _start(module, words, importlib.import_module('launch.exits').parse)
-
-
-def _plain(name, text, words):
-  if not words or any(map(_asks_for_help, words)):
-    print(text, end='')
-  else:
-    importlib.import_module(f'launch.{name}').main(words)
 
 
 def _start(module, words, parse):

@@ -15,7 +15,7 @@ import re
 import sys
 from typing import NamedTuple
 
-from fedkd.errors import ConfigError
+from fedkd.errors import ConfigError, in_a_sentence
 
 _SEAL = re.compile(rb',\n ".{6}": ".{64}"\n}\n?\Z', re.DOTALL)
 _LINE_SEAL = ', "sha256": "%s"}'
@@ -93,7 +93,11 @@ def read_sealed(path, field='workdir') -> dict:
   Raises:
     ConfigError: if it is damaged or cannot be read; `field` is that of the config that names its directory.
   """
-  try:
+  damaged = lambda error: (
+    f'{field}={path.parent}: {path.name} is damaged ({getattr(error, "strerror", None) or error}); restore the file, '
+    f'or choose another {field}'
+  )
+  with in_a_sentence(damaged):
     content = path.read_bytes()
     value = json.loads(content)
     sealed = _SEAL.search(content)
@@ -104,11 +108,6 @@ def read_sealed(path, field='workdir') -> dict:
       if content.rstrip(b'\n') != (body + _seal(body)).rstrip(b'\n'):
         raise ValueError('its contents do not match its checksum')
       del value['sha256']
-  except (ValueError, RecursionError, OSError) as error:
-    reason = error.strerror if isinstance(error, OSError) else error
-    raise ConfigError(
-      f'{field}={path.parent}: {path.name} is damaged ({reason}); restore the file, or choose another {field}'
-    ) from error
   return value
 
 
@@ -223,18 +222,29 @@ def runs_below(folder) -> list:
   return found
 
 
+@contextlib.contextmanager
+def writing(what):
+  """Around what writes to a place before training; `what`: the field of the config that names it, and its value.
+
+  Raises:
+    ConfigError: for what the system refuses.
+  """
+  try:
+    yield
+  except OSError as error:
+    raise ConfigError(f'{what} cannot be written ({error.strerror}); choose another') from error
+
+
 def make(folder, field='workdir'):
   """Makes a directory, that of a run or another.
 
   Raises:
     ConfigError: if it cannot be made; `field` names it.
   """
-  try:
+  with writing(f'{field}={folder}'):
     if not folder.is_dir():
       folder.mkdir(parents=True, exist_ok=True)
       sync(folder.parent)
-  except OSError as error:
-    raise ConfigError(f'{field}={folder} cannot be made ({error.strerror}); choose another') from error
 
 
 def warn(text):

@@ -76,16 +76,12 @@ def restore(path: str | os.PathLike, simulation: Simulation | Mapping[str, Simul
   Raises:
     ConfigError: if nothing is saved there, it is damaged, or it is the state of another simulation.
   """
-  if isinstance(simulation, Mapping):
-    return {run: _restored(pathlib.Path(path) / run, one)[0] for run, one in simulation.items()}
-  return _restored(pathlib.Path(path) / NAME, simulation)[0]
+  states = History.read(path, simulation).states
+  return states if isinstance(simulation, Mapping) else states[NAME]
 
 
 def _restored(path, simulation) -> tuple[SimulationState, dict]:
   from fedkd.experiment.storage import checkpoint, key_data
-
-  if not path.is_dir():
-    raise ConfigError(f'path={str(path.parent)!r} holds no {path.name!r}; give what History.save has written')
 
   def like(notes):
     key = jax.random.key(0)

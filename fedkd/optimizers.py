@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import optax
 
 from fedkd.checks import blame, returned
-from fedkd.checks.kinds import what_is
 from fedkd.checks.ranges import Scale, Share, Weight, checked
 from fedkd.errors import ConfigError, in_a_sentence
 from fedkd.schedules import Schedule
@@ -28,8 +27,7 @@ class AmsgradState(NamedTuple):
   nu_max: PyTree
 
 
-@checked
-def scale_by_amsgrad(b1: Share = 0.9, b2: Share = 0.999, eps: Weight = 1e-8) -> optax.GradientTransformation:
+def scale_by_amsgrad(b1: float, b2: float, eps: float) -> optax.GradientTransformation:
   """AMSGrad (Reddi, Kale, Kumar, 2018) with the arithmetic of PyTorch's Adam(amsgrad=True).
 
   PyTorch takes the maximum over the uncorrected second moments and corrects it afterwards; `optax.scale_by_amsgrad`
@@ -138,8 +136,7 @@ def update(
   with in_a_sentence(lambda error: blame.raised('tx', tx.update, error) + remedy(error), through=(ConfigError,)):
     pair = optax.with_extra_args_support(tx).update(grads, state, params, round=t)
   who = f'tx {blame.named(tx.update)} returned'
-  if not isinstance(pair, tuple) or len(pair) != 2:
-    raise ConfigError(f'{who} {what_is(pair)}; let it return (updates, state)')
+  returned.check_tuple(who, pair, 2, '(updates, state)')
   updates, after = pair
   for what, tree in zip(('updates', 'state'), pair, strict=True):
     returned.check_arrays(who, what, tree)

@@ -9,14 +9,15 @@ asynchronous plan has one row per client update.
 import functools
 import heapq
 from collections.abc import Callable, Sequence
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import numpy as np
 
 from fedkd.checks import blame
-from fedkd.checks.kinds import what_is
+from fedkd.checks.kinds import check_is, what_is
 from fedkd.checks.ranges import Range, Ratio, Seed, Weight, checked
+from fedkd.errors import ConfigError
 from fedkd.types import Group
 
 __all__ = ['asynchronous', 'dynamic', 'sampled', 'synchronous']
@@ -167,8 +168,7 @@ def tables(drawn: Planner | Plan | None, groups: Sequence[Group], horizon: int) 
   """
   plan = _drawn(drawn, [len(group.ids) for group in groups], horizon)
   given = plan.participants
-  if not isinstance(given, tuple | list):
-    raise ValueError(f'plan has participants {what_is(given)}; give a tuple with int32[rounds, slots] per group')
+  check_is('plan.participants', given, tuple | list, 'a tuple with int32[rounds, slots] per group')
   if len(given) != len(groups):
     raise ValueError(
       f'plan has tables for {len(given)} groups, the federation has {len(groups)} '
@@ -195,9 +195,17 @@ def _drawn(given, sizes, horizon) -> Plan:
       'fedkd.plan.sampled, or run it from a config'
     )
   made = blame.call('plan', given, sizes, horizon) if blame.is_foreign(given) else given(sizes, horizon)
+  return of_planner(given, made)
+
+
+def of_planner(planner: Planner, made: Any) -> Plan:
+  """What a planner has `made`.
+
+  Raises:
+    ConfigError: for anything but a `Plan`.
+  """
   if not isinstance(made, Plan):
-    who = f'{blame.name_of(given)}{blame.place(given)}'
-    raise ValueError(f'plan {who} returned {what_is(made)}; let it return a fedkd.plan.Plan')
+    raise ConfigError(f'plan {blame.named(planner)} returned {what_is(made)}; let it return a fedkd.plan.Plan')
   return made
 
 

@@ -195,7 +195,7 @@ WRONG = {
   ),
   'nothing': (no_state, lambda g, s, p: None, r'returned None; let it return \(updates, state\)$'),
   'no state': (no_state, lambda g, s, p: g, r'returned a dict; let it return \(updates, state\)$'),
-  'more': (no_state, lambda g, s, p: (g, s, 1), r'returned a tuple; let it return \(updates, state\)$'),
+  'more': (no_state, lambda g, s, p: (g, s, 1), r'returned a tuple of 3; let it return \(updates, state\)$'),
   'another state': (
     lambda params: jnp.int32(0),
     lambda g, s, p: (g, s + 0.5),

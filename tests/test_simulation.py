@@ -446,7 +446,7 @@ WRONG = {
     lambda: fedkd.simulation(FEDHE, federation(), initial='each'),
     r"initial='each' is unknown; choose one of equal, own",
   ),
-  'a class': (lambda: federation([Logits] * 4), r'models\[0\] is the class Logits, not a Flax module'),
+  'a class': (lambda: federation([Logits] * 4), r'models\[0\] is the class Logits, not called; give a Flax module'),
   'too few modules': (lambda: federation([NET] * 3), r'models has 3 entries for 4 clients'),
   'other heads': (
     lambda: federation([NET, NET, NET, models.MLP((4,), classes=5)]),
@@ -577,7 +577,7 @@ WRONG = {
         r': round 1 of group MLP 5 has row 2 twice; give every client one',
       ),
       ('a client apart', (np.array([[3, -1, 3]]),), r': round 0 of group MLP 5 has row 3 twice; give every client one'),
-      ('one array', np.array([[0, 1]]), r' has participants int64\[1, 2\]; give a tuple'),
+      ('one array', np.array([[0, 1]]), r'\.participants is int64\[1, 2\]; give a tuple'),
     )
   },
   'a plan of different lengths': (

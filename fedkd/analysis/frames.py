@@ -21,9 +21,7 @@ def read(workdir: str | os.PathLike, every_phase: bool = False) -> pd.DataFrame:
   workdir = pathlib.Path(workdir)
   if (workdir / 'summary.json').exists():
     results.summary(workdir)
-  rows = files.read(workdir / 'metrics.jsonl')
-  if not rows:
-    raise ConfigError(f'{workdir} holds no evaluations (no metrics.jsonl); give the --workdir of a run')
+  rows = results.evaluations(workdir)
   rows = [row for row in rows if every_phase or row['phase'] == rows[-1]['phase']]
   seeds = files.read_sealed(workdir / 'config.json')['seeds']
   if any(isinstance(value, list) and len(value) < len(seeds) for row in rows for value in row.values()):

@@ -4,10 +4,11 @@ Of the logits [..., N, C] or classes [..., N] that `Simulation.logits` and `Simu
 leading axes are clients, or seeds and clients.
 """
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import softmax
+
+from fedkd.checks.kinds import check_one_each
 
 
 def confusion(predicted: ArrayLike, y: ArrayLike, classes: int) -> np.ndarray:
@@ -22,7 +23,7 @@ def confusion(predicted: ArrayLike, y: ArrayLike, classes: int) -> np.ndarray:
     int64[..., C, C].
   """
   predicted, y = np.asarray(predicted), np.asarray(y)
-  _check(predicted.shape[-1:], y)
+  check_one_each('y', y, predicted.shape[-1], 'predictions')
   flat = predicted.reshape(-1, len(y))
   counts = [np.bincount(y * classes + row, minlength=classes**2).reshape(classes, classes) for row in flat]
   return np.reshape(counts, (*predicted.shape[:-1], classes, classes))
@@ -48,9 +49,8 @@ def calibration_error(logits: ArrayLike, y: ArrayLike, bins: int = 15) -> np.nda
     bins: of confidence, of equal width, each without its lower end.
   """
   logits, y = np.asarray(logits, float), np.asarray(y)
-  _check(logits.shape[-2:-1], y)
-  shifted = np.exp(logits - logits.max(-1, keepdims=True))
-  confidence = (shifted / shifted.sum(-1, keepdims=True)).max(-1)
+  check_one_each('y', y, logits.shape[-2], 'predictions')
+  confidence = softmax(logits, -1).max(-1)
   gap = (logits.argmax(-1) == y) - confidence
   place = np.clip(np.ceil(confidence * bins).astype(int) - 1, 0, bins - 1)
   member = place[..., None] == np.arange(bins)  # [..., N, bins]
@@ -75,13 +75,8 @@ def across(predicted: ArrayLike, y: ArrayLike, owner: ArrayLike) -> np.ndarray:
     float[..., K, K], NaN in the column of a client without examples.
   """
   predicted, y, owner = np.asarray(predicted), np.asarray(y), np.asarray(owner)
-  _check(predicted.shape[-1:], y)
-  _check(predicted.shape[-1:], owner, 'owner')
+  for field, values in (('y', y), ('owner', owner)):
+    check_one_each(field, values, predicted.shape[-1], 'predictions')
   member = (owner[:, None] == np.arange(predicted.shape[-2])).astype(float)  # [N, K]
   with np.errstate(invalid='ignore'):
     return (predicted == y) @ member / member.sum(0)
-
-
-def _check(count: Any, y: np.ndarray, name: str = 'y'):
-  if y.shape != tuple(count):
-    raise ValueError(f'{name} has shape {list(y.shape)} for predictions of {count[0]} examples; give one of each')

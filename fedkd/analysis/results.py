@@ -10,7 +10,7 @@ import numpy as np
 
 from fedkd import files
 from fedkd.config import differences
-from fedkd.errors import ConfigError
+from fedkd.errors import ConfigError, in_a_sentence
 
 DIGESTED = ('config.json', 'metrics.jsonl', 'split.npz')  # files whose checksums are in a summary
 SUMMARY = ('method', 'rounds', 'seeds', 'final', 'worst_client', 'ledger', 'seconds')  # fields that every run has had
@@ -136,11 +136,20 @@ def _test_rows(workdir, run) -> dict:
   return {'test_rows_per_client': sizes} if any(map(any, sizes)) else {}
 
 
+def evaluations(workdir: str | os.PathLike) -> list[dict]:
+  """The evaluations of a run.
+
+  Raises:
+    ConfigError: if there are none, or one is damaged.
+  """
+  if rows := files.read(pathlib.Path(workdir) / 'metrics.jsonl'):
+    return rows
+  raise ConfigError(f'{workdir} holds no evaluations (no metrics.jsonl, or an empty one); restore it, or give a run')
+
+
 def _curve(workdir) -> list:
   """Every evaluation, accuracies to four digits."""
-  rows = files.read(pathlib.Path(workdir) / 'metrics.jsonl')
-  if not rows:
-    raise ConfigError(f'{workdir} holds no evaluations (metrics.jsonl is empty or missing); restore the file')
+  rows = evaluations(workdir)
   last = sum(row['phase'] == rows[-1]['phase'] for row in rows)
   kept = CURVE + ('accuracy_per_client',) * (last <= PER_CLIENT)
 
@@ -165,11 +174,10 @@ def read(path: str | os.PathLike) -> dict:
   Raises:
     ConfigError: if it is not JSON of this schema.
   """
-  try:
+  other = lambda error: f'{path} is not a result of this program ({error}); move it away'
+  with in_a_sentence(other, through=(OSError,)):
     result = json.loads(pathlib.Path(path).read_text())
     missing = [field for field in FIELDS if field not in result and field not in YOUNGER]
-  except (ValueError, TypeError, RecursionError) as error:
-    raise ConfigError(f'{path} is not a result of this program ({error}); move it away') from error
   if missing:
     raise ConfigError(f'{path} has no {", ".join(missing)}, so it has another schema; move it away')
   return result

@@ -1,10 +1,13 @@
 """Values that are not what was asked for: how a sentence calls them, and the refusals that many arguments share."""
 
+import types
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from fedkd.errors import ConfigError
 
 THREEFRY = 'threefry2x32'  # random bits that are the same however many keys are mapped at once
 
@@ -32,10 +35,16 @@ def short(value: Any) -> str:
   return text if len(text) <= 60 else f'{text[:40]}... ({len(text)} characters)'
 
 
-def check_is(field: str, value: Any, kind: type, remedy: str) -> None:
+def check_is(field: str, value: Any, kind: type | types.UnionType, remedy: str) -> None:
   """Checks that a value is of a kind; `remedy`: what to give."""
   if not isinstance(value, kind):
-    raise ValueError(f'{field} is {what_is(value)}; give {remedy}')
+    raise ConfigError(f'{field} is {what_is(value)}; give {remedy}')
+
+
+def check_one_each(field: str, values: Any, count: int, things: str) -> None:
+  """Checks that an array has the shape [count]; `things`: of what it holds one entry each."""
+  if np.shape(values) != (count,):
+    raise ConfigError(f'{field} has shape {list(np.shape(values))} for {count} {things}; give one for each')
 
 
 def whole_number(field: str, value: Any) -> int:

@@ -21,7 +21,7 @@ def of_step(step: Callable, group: str, returned: Any) -> tuple:
     ConfigError: for anything else.
   """
   who = f'Client.step {blame.named(step)} returned'
-  _check_tuple(who, returned, 3, '(state, upload, info)')
+  check_tuple(who, returned, 3, '(state, upload, info)')
   _check_dict(who, returned[2])
   for what, tree in zip(('state', 'upload', 'info'), returned, strict=True):
     check_arrays(f'{who} for a client of {group}', what, tree)
@@ -35,7 +35,7 @@ def of_receive(receive: Callable, before: Any, returned: Any) -> tuple:
     ConfigError: for anything else.
   """
   who = f'Server.receive {blame.named(receive)} returned'
-  _check_tuple(who, returned, 2, '(state, info)')
+  check_tuple(who, returned, 2, '(state, info)')
   _check_dict(who, returned[1])
   for what, tree in zip(('state', 'info'), returned, strict=True):
     check_arrays(who, what, tree)
@@ -150,7 +150,12 @@ def _shape(leaf) -> str:
   return f'{dtype if keys else jax.dtypes.canonicalize_dtype(dtype)}{list(np.shape(leaf))}'
 
 
-def _check_tuple(who, returned, count, words):
+def check_tuple(who: str, returned: Any, count: int, words: str) -> None:
+  """Checks that a function returned a tuple of so many; `words`: of what.
+
+  Raises:
+    ConfigError: if not.
+  """
   if not isinstance(returned, tuple) or len(returned) != count:
     many = f' of {len(returned)}' if isinstance(returned, tuple) else ''
     raise ConfigError(f'{who} {what_is(returned)}{many}; let it return {words}')

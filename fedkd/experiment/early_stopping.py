@@ -1,12 +1,10 @@
 """Early stopping: clients whose accuracy no longer improves skip the rest of a phase."""
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from fedkd.checks.ranges import Positive, Share
-
-WATCH = ('validation_accuracy', 'accuracy', 'accuracy_public')
 
 
 class EarlyStop(NamedTuple):
@@ -17,7 +15,7 @@ class EarlyStop(NamedTuple):
     two leak the test set into training: for methods whose published code did so (FedMD, Li and Wang, 2019).
   """
 
-  watch: str
+  watch: Literal['validation_accuracy', 'accuracy', 'accuracy_public']
   patience: Positive = 3
   min_delta: Share = 0.0
 

@@ -151,15 +151,14 @@ def _check_loss(loop, report, at, count, safe_at):
   if bad:
     seed, t, clients, loss = bad
     where = f'in round {at + t} of {loop.phase.label} (seed {loop.parts.config.seeds[seed]})'
-    if len(clients) == 1:
-      raise DivergedError(f'the loss of client {clients[0]} became {loss} {where}; {_remedy(loop, safe_at)}')
-    rule = loop.parts.config.method.get('rule')
-    rule = f', or in what method.rule={to_json(rule)!r} made of the uploads' if rule else ''
-    who = f'{len(clients)} clients ({", ".join(map(str, clients[:5]))}{", ..." * (len(clients) > 5)})'
-    raise DivergedError(
-      f'the losses of {who} became {loss} {where}: look for the cause in an earlier round, in one of them{rule}; '
-      f'{_remedy(loop, safe_at)}'
-    )
+    found = f'the loss of client {clients[0]} became {loss} {where}'
+    if len(clients) > 1:
+      rule = loop.parts.config.method.get('rule')
+      rule = f', or in what method.rule={to_json(rule)!r} made of the uploads' if rule else ''
+      who = f'{len(clients)} clients ({", ".join(map(str, clients[:5]))}{", ..." * (len(clients) > 5)})'
+      cause = f'look for the cause in an earlier round, in one of them{rule}'
+      found = f'the losses of {who} became {loss} {where}: {cause}'
+    raise DivergedError(f'{found}; {_remedy(loop, safe_at)}')
 
 
 def _check_weights(loop, packed, at, safe_at):

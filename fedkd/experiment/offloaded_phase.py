@@ -161,7 +161,7 @@ class Windows(NamedTuple):
 
 class OffloadedPhase(NamedTuple):
   """A `Phase` whose clients' states are in files. Between calls, a `State` has tables in their place, and keys as
-  `KeyData`.
+  `KeyData`. It has no `handover`: a config with a `client_store` has one phase (`config.checks`).
 
   Lists have an entry per group.
   """
@@ -220,9 +220,6 @@ class OffloadedPhase(NamedTuple):
     held, new = self.states.room(map(len, rows)), _without_record(state.client, rows)
     self.states.read(state.client, rows, held)
     return self.programs.ready(self.windows.of(rows)._replace(new=new), State(tuple(held), state.server))
-
-  def handover(self, state):
-    raise ValueError('a run with a client_store has one phase, which hands nothing over')
 
   def pack(self, state) -> State:
     return self.states.keep(state)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import flax.linen as nn
 import jax
 import numpy as np
+from scipy.special import softmax
 
 from fedkd.data.folders import MODES
 from fedkd.errors import ConfigError, in_a_sentence
@@ -53,9 +54,7 @@ def predict(
   if len(shape) != 3 or shape[-1] not in FORMS:
     raise ConfigError(f'{path}: the model takes examples of shape {list(shape)}, not grey or coloured images')
   pixels = np.stack([_pixels(image, shape, resize) for image in paths])
-  logits = np.asarray(_logits(module, variables, pixels), float)
-  shares = np.exp(logits - logits.max(1, keepdims=True))
-  shares /= shares.sum(1, keepdims=True)
+  shares = softmax(np.asarray(_logits(module, variables, pixels), float), 1)
   best = shares.argmax(1)
   return [Prediction(str(at), names[c], float(own[c])) for at, c, own in zip(paths, best, shares, strict=True)]
 
@@ -79,8 +78,6 @@ def _pixels(path, shape, resize) -> np.ndarray:
   from PIL import Image
 
   height, width, channels = shape
-  if not path.is_file():
-    raise ConfigError(f'{path} is not a file; name an image')
   unreadable = lambda error: f'{path} is not an image that can be read ({error}); name a PNG, JPEG or the like'
   with in_a_sentence(unreadable, through=(ConfigError,)), Image.open(path) as opened:
     if opened.mode not in MODES:

@@ -157,15 +157,7 @@ def _prepare(workdir, parts):
   """
   now = same_data.checksum(parts.source)
   same_data.check(workdir, parts.source, now)
-  try:
-    _write_start(workdir, parts, now)
-  except OSError as error:
-    raise ConfigError(f'workdir={workdir} cannot be written ({error.strerror}); choose another') from error
-
-
-def _write_start(workdir, parts, data_checksum):
-  files.write_sealed(workdir / 'config.json', configs.to_json(parts.config))
-  lists = {same_data.NAME: np.array(data_checksum)}
+  lists = {same_data.NAME: np.array(now)}
   for seed, split in zip(parts.config.seeds, parts.splits, strict=True):
     lists[f'seed{seed}_public'] = split.public
     for name in ('private', 'shared', 'validation', 'test'):
@@ -176,7 +168,9 @@ def _write_start(workdir, parts, data_checksum):
     lists['domain'] = np.array(domains)
   packed = io.BytesIO()
   np.savez_compressed(packed, **lists)
-  files.write(workdir / 'split.npz', packed.getvalue())
+  with files.writing(f'workdir={workdir}'):
+    files.write_sealed(workdir / 'config.json', configs.to_json(parts.config))
+    files.write(workdir / 'split.npz', packed.getvalue())
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.traverse_util import flatten_dict, unflatten_dict
 
 from fedkd import models
 from fedkd.checks.kinds import short, what_is
@@ -104,17 +105,9 @@ def _known(name, trust) -> Any:
 
 def flat(variables: Mapping) -> dict[str, jax.Array]:
   """Variables as {'params.layers_0.kernel': array}."""
-  leaves = jax.tree_util.tree_leaves_with_path(dict(variables))
-  return {'.'.join(str(key.key) for key in path): jnp.asarray(leaf) for path, leaf in leaves}
+  return jax.tree.map(jnp.asarray, flatten_dict(dict(variables), sep='.'))
 
 
 def nested(arrays: Mapping[str, Any]) -> dict:
   """The variables of which `flat` has made this; without BatchNorm their 'batch_stats' are empty."""
-  out: dict = {'params': {}, 'batch_stats': {}}
-  for path, array in arrays.items():
-    *folders, name = path.split('.')
-    place = out
-    for folder in folders:
-      place = place.setdefault(folder, {})
-    place[name] = jnp.asarray(array)
-  return out
+  return {'params': {}, 'batch_stats': {}, **unflatten_dict(jax.tree.map(jnp.asarray, dict(arrays)), sep='.')}

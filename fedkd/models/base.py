@@ -18,7 +18,13 @@ from fedkd.models import flags
 
 
 class Classifier(nn.Module):
-  """A network in two parts, `features(x, train) -> f` and `head(f) -> logits`; the contract is in `fedkd.models`."""
+  """A network in two parts, `features(x, train) -> f` and `head(f) -> logits`; the contract is in `fedkd.models`.
+
+  The head is the layer `output`, where a subclass has no other.
+  """
+
+  def head(self, f):
+    return self.output(f)
 
   def __call__(self, x, train):
     f = self.features(x, train)
@@ -68,27 +74,25 @@ def _as_pair(output, net) -> tuple:
   )
 
 
-def class_of(net: nn.Module) -> type:
-  """The class that somebody wrote, without what surrounds a module here."""
+def _inner(net):
+  """A module without what surrounds it here."""
   while isinstance(net, Preprocessed | Adapted):
     net = net.net
-  return _target(net)
+  return net
+
+
+def class_of(net: nn.Module) -> type:
+  """The class that somebody wrote, without what surrounds a module here."""
+  return _target(_inner(net))
 
 
 def _target(net):
   return getattr(net, 'nnx_class', type(net))  # what `nnx.bridge.to_linen` wraps
 
 
-def is_linen(model: Any) -> bool:
-  """Whether this is an instance of a Flax linen module."""
-  return isinstance(model, nn.Module)
-
-
 def is_nnx(net: nn.Module) -> bool:
   """Whether a module is one of NNX inside, without what surrounds it here."""
-  while isinstance(net, Preprocessed | Adapted):
-    net = net.net
-  return flags.is_nnx(net)
+  return flags.is_nnx(_inner(net))
 
 
 def has_features(net: Any) -> bool:
@@ -102,11 +106,9 @@ def check_features(net: Any) -> None:
   Raises:
     ValueError: for a module that returns logits alone, with the two methods to add.
   """
-  net = net.net if isinstance(net, Preprocessed) else net
-  net = net.net if isinstance(net, Adapted) else net
-  if not has_features(net):
+  if not has_features(_inner(net)):
     raise ValueError(
-      f'models: {_target(net).__name__} returns logits alone, but this method needs the features and the head of '
+      f'models: {class_of(net).__name__} returns logits alone, but this method needs the features and the head of '
       'a network apart; add the methods `features(self, x, train)`, all layers but the last, and `head(self, f)`, the '
       'last one'
     )
@@ -128,12 +130,9 @@ def adapted(net: nn.Module, x: Any) -> nn.Module:
   through: tuple[str, ...] = ()
   if flags.takes_any(_target(net).__call__) and not isinstance(net, nn.Sequential) and _target(net) != nnx.Sequential:
     ways = (tuple(flags.NAMES), *((name,) for name in flags.NAMES), ())
-    through = next((way for way in ways if not isinstance(_probe(net, x, way), TypeError)), ())
-  logits = _probe(net, x, through)
-  if isinstance(logits, ConfigError):
-    raise logits
-  if isinstance(logits, Exception):
-    raise ConfigError(blame.raised('model', _target(net), logits)) from None
+    through = next((way for way in ways if _takes(net, x, way)), ())
+  with blame.guard('model', _target(net)):
+    logits = _logits(net, x, through)
   if not logits.ndim:
     raise ConfigError(f'model {blame.name_of(_target(net))} returns one number; let it return logits [B, C]')
   return Adapted(net, logits.shape[-1], through)
@@ -145,13 +144,19 @@ def _has_agreed_flags(net) -> bool:
   return agreed and not flags.arguments(kind.head, True) and not flags.in_fields(net)
 
 
-def _probe(net, x, through) -> Any:
-  """The shape of the logits of a module, or the error that it raises."""
-  probe, key = Adapted(net, 0, through), jax.random.key(0)
+def _takes(net, x, through) -> bool:
+  """Whether a module takes these flags, whatever other error it raises."""
   try:
-    return jax.eval_shape(lambda: probe.init_with_output({'params': key, 'dropout': key}, x, False)[0][0])
+    _logits(net, x, through)
   except Exception as error:
-    return error
+    return not isinstance(error, TypeError)
+  return True
+
+
+def _logits(net, x, through) -> jax.ShapeDtypeStruct:
+  """The shape of the logits of a module."""
+  probe, key = Adapted(net, 0, through), jax.random.key(0)
+  return jax.eval_shape(lambda: probe.init_with_output({'params': key, 'dropout': key}, x, False)[0][0])
 
 
 class Preprocessed(nn.Module):

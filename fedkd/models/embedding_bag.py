@@ -32,6 +32,3 @@ class EmbeddingBag(Classifier):
     for layer in self.layers:
       x = jax.nn.relu(layer(x))
     return x
-
-  def head(self, f):
-    return self.output(f)

@@ -5,8 +5,8 @@ import jax
 
 from fedkd.checks.ranges import Positive
 from fedkd.models.base import Classifier
-from fedkd.models.layers import Conv, flatten
-from fedkd.models.torch_layers import TorchDense, norm, torch_bias, torch_kernel
+from fedkd.models.layers import flatten
+from fedkd.models.torch_layers import TorchDense, norm, torch_conv
 
 
 class FedGenCNN(Classifier):
@@ -21,13 +21,8 @@ class FedGenCNN(Classifier):
   lowering: str = 'auto'
 
   def setup(self):
-    conv = lambda filters: Conv(
-      *(filters, (3, 3), (2, 2), ((1, 1), (1, 1))),
-      lowering=self.lowering,
-      kernel_init=torch_kernel,
-      bias_init=torch_bias,
-      bias_gradient=False,
-    )
+    shape = {'kernel': (3, 3), 'strides': (2, 2), 'padding': ((1, 1), (1, 1))}
+    conv = lambda filters: torch_conv(filters, **shape, lowering=self.lowering, bias_gradient=False)
     self.convs, self.norms = [conv(filters) for filters in self.channels], [norm() for _ in self.channels]
     self.hidden, self.output = TorchDense(self.width), TorchDense(self.classes)
 
@@ -35,6 +30,3 @@ class FedGenCNN(Classifier):
     for conv, normalised in zip(self.convs, self.norms, strict=True):
       x = jax.nn.relu(normalised(conv(x), train))
     return self.hidden(flatten(x))
-
-  def head(self, f):
-    return self.output(f)

@@ -8,7 +8,7 @@ import flax.linen as nn
 import jax
 import numpy as np
 
-from fedkd.checks.kinds import what_is
+from fedkd.checks.kinds import check_is, what_is
 from fedkd.models import base
 from fedkd.models.from_nnx import FromNNX, as_linen, together
 from fedkd.models.identity import fields, identity
@@ -83,16 +83,9 @@ def per_client(models: Any, clients: int) -> list[nn.Module]:
   known = {id(model): k for k, model in reversed(list(enumerate(models)))}  # of those that several clients share, once
   linen = {place: as_linen(models[k], f'models[{k}]') for place, k in known.items()}
   for k, model in enumerate(models):
-    if not base.is_linen(linen[id(model)]):
-      raise ValueError(
-        f'models[{k}] is {_named(model)}, not a Flax module; give an instance such as MLP((64,)), or an NNX module, or '
-        'its class'
-      )
+    remedy = 'a Flax module, an instance such as MLP((64,)), or an NNX module, or its class'
+    check_is(f'models[{k}]', linen[id(model)], nn.Module, remedy)
   return [linen[id(model)] for model in models]
-
-
-def _named(model) -> str:
-  return f'the class {model.__name__}' if isinstance(model, type) else f'a {type(model).__name__}'
 
 
 def grouped(nets: Sequence[nn.Module], models: Sequence[nn.Module]) -> tuple[Group, ...]:

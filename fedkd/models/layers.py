@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedkd.checks.ranges import check
+from fedkd.checks.ranges import Share, check
 
 Lowering = Literal['auto', 'native', 'matmul']
 # The fastest in `launch.bench` (without `--quick`), per backend.
@@ -251,8 +251,7 @@ class Dropout(nn.Module):
 
   @nn.compact
   def __call__(self, x, train):
-    if not 0 <= self.rate < 1:
-      raise ValueError(f'dropout={self.rate} must be at least 0 and below 1')
+    check('dropout', self.rate, Share)
     keep = round((1 - self.rate) * 2**32)
     if not train or keep == 2**32:
       return x

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 from fedkd.checks.ranges import Positive, Ratio
 from fedkd.models.base import Classifier
 from fedkd.models.identity import added
-from fedkd.models.layers import Conv, check_images, flatten, max_pool
-from fedkd.models.torch_layers import TorchDense, torch_bias, torch_kernel
+from fedkd.models.layers import check_images, flatten, max_pool
+from fedkd.models.torch_layers import TorchDense, torch_conv
 
 HIDDEN = (120, 84)
 
@@ -33,9 +33,7 @@ class LeNet(Classifier):
 
   def setup(self):
     part = lambda n: math.ceil(self.rate * n)
-    conv = lambda filters: Conv(
-      part(filters), (5, 5), padding='VALID', lowering=self.lowering, kernel_init=torch_kernel, bias_init=torch_bias
-    )
+    conv = lambda filters: torch_conv(part(filters), (5, 5), padding='VALID', lowering=self.lowering)
     self.convs = [conv(filters) for filters in self.filters]
     self.hidden = [TorchDense(part(units)) for units in HIDDEN]
     self.output = TorchDense(self.classes)
@@ -52,6 +50,3 @@ class LeNet(Classifier):
     for layer in self.hidden:
       x = jax.nn.relu(layer(x))
     return x
-
-  def head(self, f):
-    return self.output(f)

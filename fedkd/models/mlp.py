@@ -25,6 +25,3 @@ class MLP(Classifier):
     for layer in self.layers:
       x = jax.nn.relu(layer(x))
     return x
-
-  def head(self, f):
-    return self.output(f)

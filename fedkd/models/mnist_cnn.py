@@ -4,8 +4,8 @@ import jax
 
 from fedkd.checks.ranges import Positive, Share
 from fedkd.models.base import Classifier
-from fedkd.models.layers import Conv, Dropout, flatten, max_pool
-from fedkd.models.torch_layers import TorchDense, torch_bias, torch_kernel
+from fedkd.models.layers import Dropout, flatten, max_pool
+from fedkd.models.torch_layers import TorchDense, torch_conv
 
 
 class MnistCNN(Classifier):
@@ -22,9 +22,7 @@ class MnistCNN(Classifier):
   lowering: str = 'auto'
 
   def setup(self):
-    conv = lambda filters: Conv(
-      filters, (5, 5), padding='VALID', lowering=self.lowering, kernel_init=torch_kernel, bias_init=torch_bias
-    )
+    conv = lambda filters: torch_conv(filters, (5, 5), padding='VALID', lowering=self.lowering)
     self.convs = [conv(filters) for filters in self.channels]
     self.drop_maps, self.drop = Dropout(self.dropout, maps=True), Dropout(self.dropout)
     self.hidden, self.output = TorchDense(self.width), TorchDense(self.classes)
@@ -34,9 +32,6 @@ class MnistCNN(Classifier):
     x = jax.nn.relu(max_pool(first(x)))
     x = jax.nn.relu(max_pool(self.drop_maps(second(x), train)))
     return jax.nn.relu(self.hidden(flatten(x)))
-
-  def head(self, f):
-    return self.output(f)
 
   def __call__(self, x, train):
     f = self.features(x, train)

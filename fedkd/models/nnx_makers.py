@@ -8,7 +8,7 @@ import jax
 from flax import nnx
 
 from fedkd.checks import blame
-from fedkd.errors import ConfigError
+from fedkd.errors import in_a_sentence
 
 
 def is_maker(make: Any) -> bool:
@@ -52,13 +52,12 @@ def check(field: str, make: Callable, args: tuple, kwargs: Mapping[str, Any]) ->
   Raises:
     ConfigError: with what it lacks, or that it takes none.
   """
-  try:
+  unfit = lambda error: (
+    f'{field} is {blame.named(make)}, which cannot be called with rngs alone: {error}; give functools.partial of it '
+    'with its other arguments, let it draw its weights from an argument rngs, or give an instance'
+  )
+  with in_a_sentence(unfit):
     name = _name_of_rngs(make, args, kwargs)
     if name is None:
       raise TypeError('it has no argument rngs')
     signature_of(make).bind(*args, **{**kwargs, name: None})
-  except (TypeError, ValueError) as error:
-    raise ConfigError(
-      f'{field} is {blame.named(make)}, which cannot be called with rngs alone: {error}; give functools.partial of it '
-      'with its other arguments, let it draw its weights from an argument rngs, or give an instance'
-    ) from error

@@ -78,8 +78,7 @@ class PreActResNet(Classifier):
   lowering: str = 'auto'
 
   def setup(self):
-    if not 0 < self.rate <= 1:
-      raise ValueError(f'rate={self.rate} must be above 0 and at most 1; 1.0 is the whole network')
+    check('rate', self.rate, Ratio)
     channels = [math.ceil(self.rate * scaled(64 * 2**i, self.width)) for i in range(len(self.blocks))]
     check('stem', self.stem, Literal['imagenet', 'cifar'])
     self.conv1 = square_conv(channels[0], *STEMS[self.stem], kernel_init=torch_kernel, lowering=self.lowering)

@@ -45,6 +45,3 @@ class SequenceCNN(Classifier):
     for conv in self.convs:
       x = jax.nn.relu(conv(x))
     return x.max((1, 2))
-
-  def head(self, f):
-    return self.output(f)

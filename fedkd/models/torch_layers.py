@@ -7,6 +7,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from fedkd.checks.ranges import Scale, check
 from fedkd.models.layers import BatchNorm, Conv, GroupNorm, check_map_size, materialize
 
 # PyTorch's default initialisers of dense and convolution layers: U(-1/sqrt(fan_in), 1/sqrt(fan_in)) for both.
@@ -17,6 +18,9 @@ def torch_bias(fan_in):
   """The initialiser of a bias next to a kernel with `fan_in` inputs."""
   bound = 1 / math.sqrt(fan_in)
   return lambda key, shape, dtype=jnp.float32: jax.random.uniform(key, shape, dtype, -bound, bound)
+
+
+torch_conv = functools.partial(Conv, kernel_init=torch_kernel, bias_init=torch_bias)
 
 
 class TorchDense(nn.Module):
@@ -39,10 +43,9 @@ def scaled(channels, width):
   """`channels` times the width factor, rounded, at least 1.
 
   Raises:
-    ValueError: for a factor that is not positive.
+    ConfigError: for a factor that is not positive.
   """
-  if width <= 0:
-    raise ValueError(f'width={width} must be positive; 1.0 is the published width')
+  check('width', width, Scale)
   return max(1, round(channels * width))
 
 

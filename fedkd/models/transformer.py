@@ -80,6 +80,3 @@ class Transformer(Classifier):
     for block in self.blocks:
       x = block(x, known, train)
     return mean_of_known(self.normal(x), known)
-
-  def head(self, f):
-    return self.output(f)

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 
+from fedkd.checks.ranges import Positive, check
 from fedkd.servers.class_knowledge import Kind, age, class_message, vector_width
 from fedkd.types import Download, Server
 
@@ -14,8 +15,7 @@ def class_buffer(classes: int, limit: int, width: int) -> dict:
   Raises:
     ValueError: for a limit below 1.
   """
-  if limit < 1:
-    raise ValueError(f'limits: {limit} vectors per class must be at least 1')
+  check('limit', limit, Positive)
   return {
     'value': jnp.zeros((classes, limit, width)),
     'count': jnp.zeros(classes, jnp.int32),

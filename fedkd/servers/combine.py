@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from fedkd.types import Download, Masked, Server, is_masked
+from fedkd.types import Download, Masked, PyTree, Server, is_masked
 
 
 def join(**servers: Server) -> Server:
@@ -41,9 +41,12 @@ def after(start: int, server: Server) -> Server:
   """`server`, sending nothing in the rounds before `start`: every leaf becomes a `Masked`, invalid until then."""
 
   def send(key, t, groups, state, ids, data):
-    def late(leaf):
-      return Masked(leaf.value, leaf.valid & (t >= start)) if is_masked(leaf) else Masked(leaf, jnp.asarray(t >= start))
-
-    return jax.tree.map(late, server.send(key, t, groups, state, ids, data), is_leaf=is_masked)
+    return valid_if(jnp.asarray(t >= start), server.send(key, t, groups, state, ids, data))
 
   return server._replace(send=send)
+
+
+def valid_if(condition: jax.Array, message: PyTree) -> PyTree:
+  """A message that is sent only on a condition: every leaf is a `Masked`."""
+  hide = lambda leaf: Masked(leaf.value, leaf.valid & condition) if is_masked(leaf) else Masked(leaf, condition)
+  return jax.tree.map(hide, message, is_leaf=is_masked)

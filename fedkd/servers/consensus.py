@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from fedkd import aggregate, examples, local
+from fedkd.checks.ranges import Count, check
 from fedkd.rows import store_rows
 from fedkd.types import Data, Download, Masked, PyTree, Server, clients
 
@@ -55,8 +56,7 @@ def public_rows(data: Sequence[Data], subset: int) -> tuple[dict, int]:
   """
   rows = examples.public(data[0])
   available = rows.index.shape[0]
-  if subset < 0:
-    raise ValueError(f'subset={subset} is negative; give public rows per round, or 0 for all')
+  check('subset', subset, Count)
   if subset > available:
     warnings.warn(
       f'subset={subset} of {available} public rows: every round uses all of them; set subset=0 (method.subset=0 in a '

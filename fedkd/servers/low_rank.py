@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from fedkd import aggregate
 from fedkd.rows import store_rows
+from fedkd.servers.combine import valid_if
 from fedkd.types import Download, Masked, PyTree, Server, clients, is_masked
 
 
@@ -84,12 +85,6 @@ def expand(message: PyTree) -> PyTree:
   return jax.tree.map(one, message, is_leaf=lambda node: isinstance(node, LowRank))
 
 
-def _valid_if(condition, message: PyTree) -> PyTree:
-  """A message that is sent only on a condition."""
-  hide = lambda leaf: Masked(leaf.value, leaf.valid & condition) if is_masked(leaf) else Masked(leaf, condition)
-  return jax.tree.map(hide, message, is_leaf=is_masked)
-
-
 def apply_update(variables: PyTree, download: PyTree) -> PyTree:
   """The server's weights, as a client has them after a download of `updates`; `variables`: what it had before."""
   change = jax.tree.map(
@@ -149,7 +144,7 @@ def updates(squeeze: Callable[[PyTree, jax.Array], PyTree], rule: aggregate.AnyR
 
     def own(slot):
       present = state.present[jnp.maximum(slot, 0)]
-      message = {'update': _valid_if(present, state.update), 'whole': _valid_if(~present, state.variables)}
+      message = {'update': valid_if(present, state.update), 'whole': valid_if(~present, state.variables)}
       return {**message, 'index': state.version}
 
     return tuple(Download(own=jax.vmap(own)(slots)) for slots in ids)

@@ -1,33 +1,18 @@
 """A server of one network whose clients hold sub-networks of it: every number is averaged over those that hold it."""
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 
 from fedkd import aggregate, inference
-from fedkd.models.identity import identity
 from fedkd.servers import corners
-from fedkd.servers.static import Static
+from fedkd.servers.static import Network, Static
 from fedkd.types import Calibrate, Download, Server
 
 # (round, group, n) -> int32[n], the channels of an axis in the order in which sub-networks have the first of them.
 Order = Callable[[jax.Array, int, int], jax.Array]
-
-
-class Network:
-  """A module that is equal to others by the value of its fields."""
-
-  def __init__(self, module: Any):
-    self.module, self.identity = module, identity(module)
-
-  def __eq__(self, other):
-    return isinstance(other, Network) and self.identity == other.identity
-
-  def __hash__(self):
-    return hash(self.identity)
 
 
 def leading(t: jax.Array, g: int, n: int) -> jax.Array:

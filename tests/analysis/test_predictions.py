@@ -56,7 +56,7 @@ def test_accuracy_on_own_and_on_others_rows():
 
 
 def test_what_does_not_fit_is_refused():
-  with pytest.raises(ValueError, match=r'^y has shape \[49\] for predictions of 50 examples'):
+  with pytest.raises(ValueError, match=r'^y has shape \[49\] for 50 predictions'):
     analysis.confusion(PREDICTED, Y[1:], C)
 
 

@@ -114,7 +114,7 @@ def test_the_scaler_divides_before_every_norm():
 
 @pytest.mark.parametrize('rate', [0, -0.5, 1.01])
 def test_a_rate_outside_is_refused(rate):
-  with pytest.raises(ValueError, match=f'rate={rate} must be above 0 and at most 1'):
+  with pytest.raises(ValueError, match=f'rate={rate} must be a number above 0 and at most 1'):
     initial(PreActResNet(rate=rate, **SMALL))
 
 

@@ -52,7 +52,7 @@ def test_stems_and_strides():
 def test_an_unknown_stem_or_width_is_refused():
   with pytest.raises(ValueError, match="stem='small' is unknown; choose one of imagenet, cifar"):
     shapes(models.ResNet10(stem='small'), 32)
-  with pytest.raises(ValueError, match='width=0 must be positive'):
+  with pytest.raises(ValueError, match='width=0 must be a number above 0'):
     shapes(models.ResNet10(width=0), 32)
 
 

@@ -197,7 +197,7 @@ def test_runs_that_cannot_be_compared_are_refused(mixed):
     ({'format': 'pdf'}, "format='pdf' is none of html, md"),
     ({'reference': 'fedmd'}, "reference='fedmd' is 0 runs"),
     ({'out': '.'}, r'out=\. cannot be written'),
-    ({'out': 'file/report.html'}, 'out=file cannot be made'),
+    ({'out': 'file/report.html'}, 'out=file cannot be written'),
   ],
 )
 def test_what_is_refused(finished, tmp_path, monkeypatch, given, said):

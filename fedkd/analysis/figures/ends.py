@@ -19,19 +19,12 @@ class End(NamedTuple):
 
 
 def spread(wanted: np.ndarray, gap: float) -> np.ndarray:
-  """The places nearest to the wanted ones, by squared distance, at least a gap apart and in the same order.
+  """The places nearest to the wanted ones, by squared distance, at least a gap apart and in the same order."""
+  from scipy.optimize import isotonic_regression  # takes a moment to import, and few figures have so many runs
 
-  Isotonic regression of wanted - order * gap, by pooling adjacent violators.
-  """
-  order = np.argsort(wanted, kind='stable')
-  blocks: list[list[float]] = []  # [mean, members]
-  for value in wanted[order] - gap * np.arange(len(wanted)):
-    blocks.append([value, 1])
-    while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:
-      (a, m), (b, n) = blocks[-2:]
-      blocks[-2:] = [[(a * m + b * n) / (m + n), m + n]]
+  order, gaps = np.argsort(wanted, kind='stable'), gap * np.arange(len(wanted))
   out = np.empty(len(wanted))
-  out[order] = np.repeat([b[0] for b in blocks], [int(b[1]) for b in blocks]) + gap * np.arange(len(wanted))
+  out[order] = isotonic_regression(wanted[order] - gaps).x + gaps
   return out
 
 

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from fedkd.analysis.figures.panels import panel
 from fedkd.analysis.figures.style import MARKERS
+from fedkd.checks.kinds import check_one_each
 from fedkd.errors import ConfigError
 
 
@@ -41,7 +42,10 @@ def feature_map(
   """
   features, label = np.asarray(features), np.asarray(label)
   domain = np.zeros(len(label), int) if domain is None else np.asarray(domain)
-  _check(features, label=label, domain=domain)
+  if features.ndim != 2 or features.shape[1] < 2 or not len(features):
+    raise ConfigError(f'features has shape {list(features.shape)}; give an array [N, d] of at least two dimensions')
+  for field, values in (('label', label), ('domain', domain)):
+    check_one_each(field, values, len(features), 'features')
   points = features if features.shape[1] == 2 else principal(features)
   axes = panel(axes, xlabel='first component', ylabel='second component')
   axes.grid(False)
@@ -59,11 +63,3 @@ def feature_map(
       handle.set_array(None)
       handle.set_facecolor('0.3')
   return axes
-
-
-def _check(features, **columns):
-  if features.ndim != 2 or features.shape[1] < 2 or not len(features):
-    raise ConfigError(f'features has shape {list(features.shape)}; give an array [N, d] of at least two dimensions')
-  for field, values in columns.items():
-    if values.shape != (len(features),):
-      raise ConfigError(f'{field} has shape {list(values.shape)} for {len(features)} features; give one for each')

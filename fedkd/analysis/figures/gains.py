@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Mapping
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -12,15 +13,16 @@ from fedkd.analysis.figures import values
 from fedkd.analysis.figures.ends import name_points
 from fedkd.analysis.figures.panels import panel, whole_numbers
 from fedkd.analysis.figures.style import styles
+from fedkd.checks import ranges
 from fedkd.errors import ConfigError
 
-BY = ('client', 'architecture')
+By = Literal['client', 'architecture']
 
 
 def gain(
   frame: pd.DataFrame,
   reference: str = 'private',
-  by: str = 'client',
+  by: By = 'client',
   metric: str = 'accuracy',
   colours: Mapping[str, str] | None = None,
   axes: Axes | None = None,
@@ -41,8 +43,7 @@ def gain(
   Raises:
     ConfigError: for an empty frame, a metric or reference that is not in it, or if no run can be compared.
   """
-  if by not in BY:
-    raise ConfigError(f'by={by!r} is none of {", ".join(BY)}; give one of these')
+  ranges.check('by', by, By)
   last = values.final_of_clients(frame, metric)
   base = tidy.reference_run(frame, reference)
   runs = _comparable(frame, list(last), base, metric)

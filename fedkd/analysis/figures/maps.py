@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from fedkd.analysis.figures.panels import panel, whole_numbers
 from fedkd.analysis.figures.style import COLOURS
+from fedkd.checks.kinds import check_one_each
 from fedkd.errors import ConfigError
 
 WRITTEN = (16, 12)  # columns and rows of a map, up to which its numbers are written in it
@@ -28,7 +29,7 @@ def labels(counts: ArrayLike, axes: Axes | None = None) -> Axes:
   """
   counts = _table('counts', counts, 'clients, classes')
   axes = panel(axes, xlabel='client', ylabel='class')
-  return _map(axes, counts.T, 'training examples', '{:.0f}', cmap='cividis', vmin=0)
+  return draw_map(axes, counts.T, 'training examples', '{:.0f}', cmap='cividis', vmin=0)
 
 
 def label_bars(counts: ArrayLike, axes: Axes | None = None) -> Axes:
@@ -66,10 +67,10 @@ def class_accuracy(accuracy: ArrayLike, names: Sequence[str] | None = None, axes
   """
   table = np.asarray(accuracy, float)
   table = _table('accuracy', table.mean(0) if table.ndim == 3 else table, 'clients, classes')
-  if names is not None and len(names) != len(table):
-    raise ConfigError(f'names has {len(names)} of {len(table)} rows; give one for each')
+  if names is not None:
+    check_one_each('names', names, len(table), 'rows of accuracy')
   axes = panel(axes, xlabel='class', ylabel='client' if names is None else '')
-  _map(axes, 100 * table, 'accuracy (%)', '{:.0f}', cmap='viridis', vmin=0, vmax=100, origin='upper')
+  draw_map(axes, 100 * table, 'accuracy (%)', '{:.0f}', cmap='viridis', vmin=0, vmax=100, origin='upper')
   if names is not None:
     axes.set_yticks(range(len(names)), names)
   return axes
@@ -92,10 +93,9 @@ def class_knowledge(
   """
   table = _table('values', values, 'rounds, classes')
   rounds = np.arange(len(table)) if rounds is None else np.asarray(rounds)
-  if rounds.shape != (len(table),):
-    raise ConfigError(f'rounds has shape {list(rounds.shape)} for {len(table)} rows of values; give one for each row')
+  check_one_each('rounds', rounds, len(table), 'rows of values')
   axes = panel(axes, xlabel='round', ylabel='class')
-  _map(axes, table.T, label, '{:.2g}', cmap='viridis')
+  draw_map(axes, table.T, label, '{:.2g}', cmap='viridis')
   step = -(-len(rounds) // 10)
   axes.set_xticks(range(0, len(rounds), step), [f'{one:g}' for one in rounds[::step]])
   return axes
@@ -109,7 +109,7 @@ def _table(field, values, of) -> np.ndarray:
   return table
 
 
-def _map(axes, table, label, text, origin='lower', **options: Any) -> Axes:
+def draw_map(axes: Axes, table: np.ndarray, label: str, text: str, origin: Any = 'lower', **options: Any) -> Axes:
   """A map of [rows, columns] with a colour bar, and its numbers where they can be read."""
   axes.grid(False)
   image = axes.imshow(table, aspect='auto', origin=origin, **options)

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
+from fedkd.analysis.figures.maps import draw_map
 from fedkd.analysis.figures.panels import blank, panel, save, whole_numbers
 
 SCORE = 'validation %'
@@ -29,26 +30,20 @@ def save_all(frame: pd.DataFrame, fields: list[str], folder: pathlib.Path) -> No
     save(parallel(frame, fields), folder / 'parallel.png')
 
 
-def heat_map(frame: pd.DataFrame, below: str, beside: str, axes: Axes | None = None) -> Axes:
+def heat_map(frame: pd.DataFrame, below: str, beside: str) -> Axes:
   """The best validation accuracy at each pair of values of two fields, over all others."""
   best = frame.pivot_table(SCORE, beside, below, 'max')
-  axes = panel(axes or blank(1.6 + 0.9 * max(3, best.shape[1]), 1.4 + 0.5 * max(3, best.shape[0])))
-  axes.grid(False)
-  image = axes.imshow(best.to_numpy(), cmap='viridis', aspect='auto', origin='lower')
-  middle = np.nanmean(best.to_numpy())
-  for (y, x), value in np.ndenumerate(best.to_numpy()):
-    if np.isfinite(value):
-      axes.text(x, y, f'{value:.1f}', ha='center', va='center', color='white' if value < middle else 'black')
+  axes = blank(1.6 + 0.9 * max(3, best.shape[1]), 1.4 + 0.5 * max(3, best.shape[0]))
+  panel(axes, xlabel=below, ylabel=beside)
+  draw_map(axes, best.to_numpy(), 'validation accuracy (%)', '{:.1f}', cmap='viridis')
   axes.set_xticks(range(best.shape[1]), list(map(_short, best.columns)))
   axes.set_yticks(range(best.shape[0]), list(map(_short, best.index)))
-  axes.set(xlabel=below, ylabel=beside)
-  axes.figure.colorbar(image, ax=axes, label='validation accuracy (%)')
   return axes
 
 
-def parallel(frame: pd.DataFrame, fields: list[str], axes: Axes | None = None) -> Axes:
+def parallel(frame: pd.DataFrame, fields: list[str]) -> Axes:
   """A line for each point through its values, each field from its least to its greatest, coloured by validation."""
-  axes = panel(axes or blank(2 + 1.6 * (len(fields) + 1), 4))
+  axes = panel(blank(2 + 1.6 * (len(fields) + 1), 4))
   places = np.stack([_place(frame[field]) for field in [*fields, SCORE]], 1)
   score = frame[SCORE].to_numpy()
   norm = matplotlib.colors.Normalize(score.min(), max(score.max(), score.min() + 1e-9))
@@ -69,11 +64,11 @@ def parallel(frame: pd.DataFrame, fields: list[str], axes: Axes | None = None) -
   return axes
 
 
-def budget(frame: pd.DataFrame, axes: Axes | None = None) -> Axes:
+def budget(frame: pd.DataFrame) -> Axes:
   """The validation accuracy of every point in the order in which they were proposed, and the best so far."""
   frame = frame.sort_values('number')
   number, score = frame['number'].to_numpy() + 1, frame[SCORE].to_numpy()
-  axes = panel(axes, xlabel='points tried', ylabel='validation accuracy (%)')
+  axes = panel(None, xlabel='points tried', ylabel='validation accuracy (%)')
   axes.plot(number, score, 'o', color='0.6', markersize=4, label='point')
   axes.plot(number, np.maximum.accumulate(score), drawstyle='steps-post', label='best so far')
   whole_numbers(axes.xaxis)

@@ -10,7 +10,6 @@ from fedkd.analysis.figures import values
 from fedkd.analysis.figures.ends import MOST, End, name_runs
 from fedkd.analysis.figures.panels import logarithmic, panel, whole_numbers, within_per_cent
 from fedkd.analysis.figures.style import styles
-from fedkd.errors import ConfigError
 
 
 def curves(
@@ -110,9 +109,6 @@ def violations(
   Raises:
     ConfigError: if no run of the frame measures it.
   """
-  values.check_frame(frame)
-  if 'violated' not in set(frame['metric']):
-    raise ConfigError('the frame has no metric violated; give a run of fedh2l, which measures it')
   axes = curves(frame, x, 'violated', colours, axes)
   axes.set(ylabel='conflicting global gradients (%)', ylim=(-3, 103))
   return axes

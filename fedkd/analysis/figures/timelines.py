@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 
 from fedkd.analysis.figures.panels import panel, whole_numbers
+from fedkd.checks.kinds import check_is
 from fedkd.errors import ConfigError
 from fedkd.plan import Plan
 from fedkd.types import Group
@@ -46,8 +47,7 @@ def timeline(plan: Plan, groups: Sequence[Group] | None = None, axes: Axes | Non
   Raises:
     ConfigError: if plan is not drawn, or has no client update.
   """
-  if not isinstance(plan, Plan):
-    raise ConfigError('plan is not drawn; give its tables, such as fedkd.plan.asynchronous()([4, 4], 60)')
+  check_is('plan', plan, Plan, 'its tables, such as fedkd.plan.asynchronous()([4, 4], 60)')
   if not any(np.any(table >= 0) for table in plan.participants):
     raise ConfigError('plan has no client update; give one of some rounds')
   client, before, round = updates(plan, groups).T

@@ -9,7 +9,7 @@ import pandas as pd
 from fedkd.analysis import statistics
 from fedkd.analysis.tidy import ALL
 from fedkd.checks import kinds
-from fedkd.errors import ConfigError
+from fedkd.errors import ConfigError, check_known
 
 X = {
   'round': 'round',
@@ -19,6 +19,7 @@ X = {
   'seconds': 'seconds of training',
 }
 NEEDED = ('run', 'method', 'seed', 'phase', 'round', 'client', 'test_rows', 'metric', 'value')
+REMEDIES = {'accuracy': '; give fedkd.train test=(x, y)', 'violated': '; give a run of fedh2l, which measures it'}
 SHARES = ('accuracy', 'validation_accuracy', 'violated')  # metrics that begin so are shown in per cent
 
 
@@ -44,7 +45,7 @@ def of_metric(frame: pd.DataFrame, metric: str) -> pd.DataFrame:
   phase = frame.groupby('run')['phase'].transform('max')
   found = frame[(frame['metric'] == metric) & (frame['phase'] == phase)].dropna(subset='value')
   if found.empty:
-    remedy = '; give fedkd.train test=(x, y)' if metric.startswith('accuracy') else ''
+    remedy = next((remedy for begin, remedy in REMEDIES.items() if metric.startswith(begin)), '')
     raise ConfigError(f'metric={metric!r} is not in the frame, which has {", ".join(_metrics(frame))}{remedy}')
   _check_single(found)
   return found
@@ -56,8 +57,7 @@ def check_frame(frame: Any) -> None:
   Raises:
     ConfigError: if it is not.
   """
-  if not isinstance(frame, pd.DataFrame):
-    raise ConfigError(f'frame is {kinds.what_is(frame)}; give one of fedkd.analysis.runs or of a history')
+  kinds.check_is('frame', frame, pd.DataFrame, 'one of fedkd.analysis.runs or of a history')
   if lacking := [name for name in NEEDED if name not in frame]:
     raise ConfigError(f'frame has no column {lacking[0]!r}; give one of fedkd.analysis.runs or of a history')
 
@@ -93,8 +93,7 @@ def horizontal(frame: pd.DataFrame, x: str) -> dict[str, pd.Series]:
   Raises:
     ConfigError: for an unknown x, or if the frame has no such metric.
   """
-  if x not in X:
-    raise ConfigError(f'x={x!r} is none of {", ".join(X)}; give one of these')
+  check_known([x], X, 'x', 'quantity')
   if x == 'round':
     rounds = frame.groupby('run', sort=False)['round'].unique()
     return {run: pd.Series(np.sort(each), np.sort(each), float) for run, each in rounds.items()}

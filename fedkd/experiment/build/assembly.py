@@ -201,7 +201,8 @@ def _check_lone_examples(groups, variables, splits):
 
 def evaluated(config) -> np.ndarray:
   """The clients to evaluate: all, or a sample fixed by the plan's seed."""
-  return evaluated_of(config.data.clients, config.eval_clients, config.plan.seed)
+  seed = config.plan.get('seed', 0)  # a plan without one is refused when it is made
+  return evaluated_of(config.data.clients, config.eval_clients, seed)
 
 
 def owned(one) -> list:

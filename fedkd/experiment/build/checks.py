@@ -6,7 +6,7 @@ import pathlib
 import jax
 
 from fedkd import config as configs
-from fedkd.checks import ranges
+from fedkd.checks import kinds, ranges
 from fedkd.errors import ConfigError
 from fedkd.experiment import early_stopping
 from fedkd.experiment.hosts import devices, hosts
@@ -18,17 +18,18 @@ def check_workdir(workdir):
   Raises:
     ConfigError: for an empty name, one that no file system or checkpoint takes, or a path that is not a directory.
   """
-  path = pathlib.Path(workdir)
+  path, name = pathlib.Path(workdir), str(workdir)
   try:
-    is_other = path.exists() and not path.is_dir()
+    name.encode()
+    reason = '' if name and '\0' not in name and (path.is_dir() or not path.exists()) else 'it is not a directory'
+  except UnicodeEncodeError:  # checkpoints cannot be written there
+    reason = 'it is not UTF-8'
   except OSError as error:  # a name too long
-    raise ConfigError(f'workdir={str(workdir)[:60]}... is not available ({error.strerror}); shorten it') from error
-  try:
-    str(workdir).encode()
-  except UnicodeEncodeError as error:  # checkpoints cannot be written there
-    raise ConfigError(f'workdir={str(workdir)!a} is not UTF-8; give a name such as runs/try') from error
-  if not str(workdir) or '\0' in str(workdir) or is_other:
-    raise ConfigError(f"workdir={str(workdir)!r} is not a directory; give one such as runs/try, '.' for this one")
+    reason = str(error.strerror)
+  if reason:
+    raise ConfigError(
+      f"workdir={kinds.short(name)} is no run directory ({reason}); give one such as runs/try, '.' for this one"
+    )
 
 
 def make_early_stop(block, last, config, source, splits) -> early_stopping.EarlyStop | None:
@@ -41,13 +42,10 @@ def make_early_stop(block, last, config, source, splits) -> early_stopping.Early
   if not fields or fields.get('watch') == '':
     return None
   configs.check_known(fields, early_stopping.EarlyStop._fields, 'early_stop')
-  if fields.get('watch') not in early_stopping.WATCH:
-    raise ConfigError(
-      f'early_stop.watch={fields.get("watch")!r} is unknown; choose one of {", ".join(early_stopping.WATCH)}'
-    )
-  early = early_stopping.EarlyStop(**fields)
   for field, allowed in ranges.annotations_of(early_stopping.EarlyStop).items():
-    ranges.check(f'early_stop.{field}', fields.get(field, getattr(early, field)), allowed)
+    if field in fields or field == 'watch':
+      ranges.check(f'early_stop.{field}', fields.get(field), allowed)
+  early = early_stopping.EarlyStop(**fields)
   held = min(sum(map(len, split.validation)) for split in splits)
   if early.watch == 'validation_accuracy' and not held:
     raise ConfigError("early_stop.watch='validation_accuracy' needs held-out rows; raise data.validation")

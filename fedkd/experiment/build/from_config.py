@@ -12,9 +12,9 @@ from fedkd import config as configs
 from fedkd.checks import blame
 from fedkd.data import sources, tables
 from fedkd.data.splits import split
-from fedkd.errors import ConfigError
+from fedkd.errors import ConfigError, in_a_sentence
 from fedkd.experiment.build.groups import OPTIMIZER_FIELDS
-from fedkd.plan import Plan
+from fedkd.plan import Plan, of_planner
 from fedkd.types import Method
 
 TRACED = ('method', 'optimizer', 'schedule')  # blocks whose numbers programs may take as arguments
@@ -161,11 +161,7 @@ def make_plan(values, sizes, rounds) -> Plan:
       made = planner(sizes, rounds)
   except MemoryError as error:
     raise ConfigError(f'rounds={rounds} of {sum(sizes)} clients are too many for memory; lower them') from error
-  if not isinstance(made, Plan):
-    raise ConfigError(
-      f'plan {blame.name_of(planner)}{blame.place(planner)} returned {type(made).__name__}; let it return a Plan'
-    )
-  return made
+  return of_planner(planner, made)
 
 
 def make_method(block: Block, config, groups, numbers: Mapping[str, Any] = types.MappingProxyType({})) -> Method:
@@ -194,10 +190,8 @@ def _with_codecs(method, config) -> Method:
   up, down = (configs.build(field, config[field]) for field in ('codec_up', 'codec_down'))
   if configs.label(config.codec_up) == configs.label(config.codec_down) == 'identity':
     return method
-  try:
+  with in_a_sentence(lambda error: f'codec_down {configs.label(config.codec_down)}: {error}'):
     return codecs.coded(method, up, down)
-  except ValueError as error:
-    raise ConfigError(f'codec_down {configs.label(config.codec_down)}: {error}') from error
 
 
 def _with_optimizers(method, groups, made) -> Method:

@@ -54,8 +54,6 @@ def read_config(path: pathlib.Path) -> dict:
     lambda error: f'{path} holds no exported model ({reason_of(error)}); give what fedkd export wrote'
   ):
     described = json.loads((path / 'config.json').read_text())
-    if not isinstance(described, dict):
-      raise ValueError('config.json is not a JSON object')
-  if 'module' not in described:
+  if not isinstance(described, dict) or 'module' not in described:
     raise ConfigError(f'{path} is not an export for fedkd (config.json has no module); export it with to=flax')
   return described

@@ -13,6 +13,7 @@ import logging
 import os
 import re
 import sys
+import traceback
 
 import jax
 import numpy as np
@@ -129,11 +130,7 @@ def save(opened, step, state, notes):
 
 
 class Damaged(ValueError):
-  """A checkpoint that cannot be read; `kind` is the type of what was raised."""
-
-  def __init__(self, error: Exception):
-    super().__init__(reason_of(error))
-    self.kind = type(error).__name__
+  """A checkpoint that cannot be read."""
 
 
 def read(opened, step, like):
@@ -145,7 +142,7 @@ def read(opened, step, like):
   try:
     return _read(opened, step, like)
   except Exception as error:  # damage raises many types, depending on the file that is hit
-    raise Damaged(error) from error
+    raise Damaged(cause(error)) from error
 
 
 def _read(opened, step, like):
@@ -189,18 +186,13 @@ def _still_wanted(stored, wanted) -> list:
   return [stored[at] for at in first]
 
 
-def reason_of(error) -> str:
-  """The message of an exception of `read`, in one line."""
-  return str(error).strip().split('\n')[0][:120]
-
-
 def cause(error) -> str:
-  """What the operating system said, where an exception of `save` tells it somewhere; otherwise as `reason_of`."""
+  """What the operating system said, where an exception tells it somewhere; otherwise its type and first line."""
   text = str(error)
   for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EMFILE, errno.EIO):
     if os.strerror(number) in text:
       return os.strerror(number)
-  return f'{type(error).__name__}: {reason_of(error)}' if reason_of(error) else type(error).__name__
+  return traceback.format_exception_only(error)[0].splitlines()[0][:150]
 
 
 def restore(opened, like, warn, tidy=True, accept=lambda step, notes: None):
@@ -221,8 +213,9 @@ def restore(opened, like, warn, tidy=True, accept=lambda step, notes: None):
   """
   damaged, refused = [], None
   for step in sorted(opened.all_steps(), reverse=True):
+    wanted = like(step)  # what this raises, an older state would not mend
     try:
-      state, notes = read(opened, step, like(step))
+      state, notes = read(opened, step, wanted)
       accept(step, notes)
     except ConfigError as error:
       refused = error
@@ -230,7 +223,7 @@ def restore(opened, like, warn, tidy=True, accept=lambda step, notes: None):
       damaged.append(step)
     except Damaged as error:
       reason = str(error)
-      warn(f'checkpoint {step} is damaged ({error.kind}: {reason}); trying the next older one')
+      warn(f'checkpoint {step} is damaged ({reason}); trying the next older one')
       damaged.append(step)
     else:
       for later in damaged if tidy else ():
@@ -252,30 +245,21 @@ def replace(directory, state, notes):
     save(opened, (opened.latest_step() or 0) + 1, state, notes)
 
 
-class _UnlikeError(Exception):
-  """Around what `like` raises, which an older state would not mend."""
-
-
 def only(directory, like):
   """(state, notes) that `replace` has written; `like`: notes -> pytree of ShapeDtypeStructs.
 
   Raises:
-    ConfigError: if it cannot be read, or is not like that.
+    ConfigError: if it is not there, cannot be read, or is not like that.
   """
   import orbax.checkpoint as ocp
 
   def likewise(step):
-    digest = opened.restore(step, args=ocp.args.Composite(digest=ocp.args.JsonRestore())).digest
-    try:
-      return like(digest['notes'])
-    except ConfigError as error:
-      raise _UnlikeError(error) from None
+    return like(opened.restore(step, args=ocp.args.Composite(digest=ocp.args.JsonRestore())).digest['notes'])
 
-  try:
+  found = None
+  if directory.is_dir():
     with manager(directory, keep=1, tidy=False) as opened:
       found = restore(opened, likewise, files.warn, tidy=False)
-  except _UnlikeError as error:
-    raise error.args[0] from None
   if found is None:
-    raise ConfigError(f'{directory} holds no state; give a directory that History.save has written')
+    raise ConfigError(f'path={str(directory.parent)!r} holds no {directory.name!r}; give what History.save has written')
   return found[1:]

@@ -44,15 +44,13 @@ def claim(directory, config, workdir):
     ConfigError: if it cannot be written, is damaged, or belongs to another run.
   """
   path, owner = pathlib.Path(directory) / 'run.json', str(pathlib.Path(workdir).absolute())
-  try:
+  with files.writing(f'client_store={directory}'):
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists():
       files.write_sealed(path, {'workdir': owner, 'config': config})
     found = files.read_sealed(path, 'client_store')
     for file in (path, *path.parent.glob('group*')):
       file.open('ab').close()
-  except OSError as error:
-    raise ConfigError(f'client_store={directory} cannot be written ({error.strerror}); choose another') from error
   if found.get('workdir') != owner or configs.differences(found.get('config', config), config):
     raise ConfigError(
       f'client_store={directory} holds the clients of the run in {found.get("workdir")}; choose another, or delete '
@@ -87,13 +85,12 @@ class Records:
     Raises:
       StoreError: if the file does not have its records.
     """
-    if not self.path.exists():
-      raise StoreError(f'{self.path} is missing; restore it, or start in a new workdir')
-    self._open('rb+' if os.access(self.path, os.W_OK) else 'rb')  # an archive may be read-only
-    needed, size = int(table.place.max(initial=-1)) + 1, self.path.stat().st_size
-    self._end = max(needed, -(-size // max(self.bytes, 1)))
+    needed = int(table.place.max(initial=-1)) + 1
+    size = self.path.stat().st_size if self.path.exists() else -1
     if needed * self.bytes > size:
       raise StoreError(f'{self.path} lacks records of the checkpoint; restore the file, or start in a new workdir')
+    self._open('rb+' if os.access(self.path, os.W_OK) else 'rb')  # an archive may be read-only
+    self._end = max(needed, -(-size // max(self.bytes, 1)))
     self._kept = [table.place]
     self._fix()
 

@@ -85,7 +85,8 @@ def load_all(
   """The models of all clients, in the order of their numbers, each as `load` gives it; the data are read once."""
   config = read_config(workdir, trust)
   with jax.default_prng_impl(THREEFRY):
-    return _models(workdir, config, range(config.data.clients), seed)
+    method, groups, state, _ = _deployed(workdir, config, range(config.data.clients), seed)
+    return tuple(model_of(method, groups, state, client) for client in range(config.data.clients))
 
 
 def logits(workdir: str | pathlib.Path, x: ArrayLike, seed: int | None = None, trust: bool = False) -> np.ndarray:
@@ -97,11 +98,6 @@ def logits(workdir: str | pathlib.Path, x: ArrayLike, seed: int | None = None, t
     rows = evaluated_rows(groups, clients)
     of = jax.jit(lambda state, x: logits_of_clients(method, groups, clients, rows, state, x, apply_model))
     return np.asarray(of(state, jnp.asarray(x)))
-
-
-def _models(workdir, config, clients, seed) -> tuple:
-  method, groups, state, _ = _deployed(workdir, config, clients, seed)
-  return tuple(model_of(method, groups, state, client) for client in clients)
 
 
 def _deployed(workdir, config, clients, seed) -> tuple:

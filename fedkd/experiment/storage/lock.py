@@ -23,14 +23,12 @@ def held(workdir):
     ConfigError: if another process holds it, with what that has written there; or if it cannot be made.
   """
   with contextlib.ExitStack() as opened:
-    try:
+    with files.writing(f'workdir={workdir}'):
       file = opened.enter_context(open(workdir / 'lock', 'ab+', buffering=0, opener=files.opener))
       _take(file, workdir)
       file.truncate(0)
       since = datetime.datetime.now().astimezone().isoformat(' ', 'seconds')
       file.write(f'process {os.getpid()} on {platform.node()} since {since}\n'.encode())
-    except OSError as error:
-      raise ConfigError(f'workdir={workdir} cannot be written ({error.strerror}); choose another') from error
     try:
       yield
     except (Exception, KeyboardInterrupt, SystemExit) as error:

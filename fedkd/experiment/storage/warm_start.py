@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from fedkd import config as configs
 from fedkd import files
-from fedkd.errors import ConfigError
+from fedkd.errors import ConfigError, in_a_sentence
 from fedkd.experiment.storage import checkpoint, key_data
 
 
@@ -45,10 +45,8 @@ def read(config, beside, variables) -> tuple:
   path = beside / name
   if not (path / 'config.json').exists():
     raise ConfigError(f'{where}: {path} holds no run; run that one first, in the same folder as this one')
-  try:
+  with in_a_sentence(lambda error: f'{where}: {error}'):
     other = files.read_sealed(path / 'config.json')
-  except ConfigError as error:
-    raise ConfigError(f'{where}: {error}') from error
   configs.check_stored(other, where, trust=True)  # nothing of it is executed: it must equal this run's own
   fields = ('groups', 'seeds', 'data')
   pick = lambda values: {field: values.get(field) for field in fields}
@@ -56,20 +54,17 @@ def read(config, beside, variables) -> tuple:
     raise ConfigError(f'{where}: the clients of that run differ ({"; ".join(changed)}); make them equal')
   sizes = [entry['clients'] for entry in configs.entries(config)]
   like = jax.eval_shape(lambda v: _per_client(v, sizes), _models(variables))
-  try:
-    with checkpoint.manager(path / 'phases', keep=None, tidy=False) as opened:
-      if int(phase) not in opened.all_steps():
-        raise ConfigError(f'{where}: phase {phase} of that run is not finished; finish it first')
-      try:
-        found, notes = checkpoint.read(opened, int(phase), like)
-      except checkpoint.Damaged as error:
-        raise ConfigError(
-          f'{where}: {path / "phases" / phase} is damaged ({error}); restore it, or delete {path} and run it again'
-        ) from error
-  except OSError as error:  # the system's, not damage
-    raise ConfigError(
-      f'{where}: {path / "phases"} cannot be read ({error.strerror}); repair that and start again'
-    ) from error
+  unreadable = lambda error: (
+    f'{where}: {path / "phases"} cannot be read ({getattr(error, "strerror", None) or error}); repair that and start '
+    'again'
+  )
+  phases = checkpoint.manager(path / 'phases', keep=None, tidy=False)
+  with in_a_sentence(unreadable, through=(ConfigError,)), phases as opened:
+    if int(phase) not in opened.all_steps():
+      raise ConfigError(f'{where}: phase {phase} of that run is not finished; finish it first')
+    remedy = f'restore it, or delete {path} and run it again'
+    with in_a_sentence(lambda error: f'{where}: {path / "phases" / phase} is damaged ({error}); {remedy}'):
+      found, notes = checkpoint.read(opened, int(phase), like)
   if changed := _of_another_run(notes, other):
     raise ConfigError(
       f'{where}: {path / "phases" / phase} is of a run with another config ({"; ".join(changed)}); restore the right '

@@ -5,7 +5,7 @@ import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from fedkd.errors import ConfigError
+from fedkd.errors import in_a_sentence
 
 
 class Run(NamedTuple):
@@ -62,10 +62,9 @@ def package(name: str) -> Any:
   Raises:
     ConfigError: if it is not installed.
   """
-  try:
+  lacking = lambda error: (
+    f'tracker={name!r} needs the package {name}, which cannot be imported ({error}); pip install {name}, or set '
+    "tracker='tensorboard'"
+  )
+  with in_a_sentence(lacking):
     return importlib.import_module(name)
-  except ImportError as error:
-    raise ConfigError(
-      f'tracker={name!r} needs the package {name}, which cannot be imported ({error}); pip install {name}, or set '
-      "tracker='tensorboard'"
-    ) from error

@@ -32,7 +32,7 @@ def test_gains_are_paired_over_seeds_per_client_and_per_architecture(frame):
 def test_a_reference_that_is_not_there_and_runs_that_cannot_be_compared_are_told(frame, make):
   with pytest.raises(ConfigError, match="reference='ind' is 0 runs of the frame; give one of private, fedhe, fedmd"):
     gain(frame, 'ind')
-  with pytest.raises(ConfigError, match="by='group' is none of client, architecture"):
+  with pytest.raises(ConfigError, match="by='group' is unknown; choose one of client, architecture"):
     gain(frame, by='group')
   with pytest.raises(ConfigError, match=r'no run can be compared with private \(it is alone\)'):
     gain(frame[frame['run'] == 'private'])

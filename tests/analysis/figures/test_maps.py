@@ -50,7 +50,7 @@ def test_class_knowledge_has_rounds_across():
 @pytest.mark.parametrize(('draw', 'match'), [
   (lambda: labels(np.arange(3)), r'counts has shape \[3\]; give an array \[clients, classes\]'),
   (lambda: label_bars(np.zeros((0, 3))), r'counts has shape \[0, 3\]'),
-  (lambda: class_accuracy(np.ones((2, 3)), ['a']), 'names has 1 of 2 rows'),
+  (lambda: class_accuracy(np.ones((2, 3)), ['a']), r'names has shape \[1\] for 2 rows'),
   (lambda: class_knowledge(np.ones((2, 3)), [1]), r'rounds has shape \[1\] for 2 rows of values'),
 ])  # fmt: skip
 def test_other_arrays_are_refused(draw, match):

@@ -116,7 +116,7 @@ MISTAKES = {
     'a.png is 8x5 pixels and the model takes 6x6; give images of that size',
   ),
   'no image': (lambda run, to: predict(run, [_text(to)]), 'text.png is not an image that can be read'),
-  'no file': (lambda run, to: predict(run, [to / 'none.png']), 'none.png is not a file; name an image'),
+  'no file': (lambda run, to: predict(run, [to / 'none.png']), 'none.png is not an image that can be read'),
 }
 
 
