@@ -27,7 +27,7 @@ def test_without_the_term_and_in_the_first_round_it_is_fedavg():
   same(made_with(methods.moon(SGD, **HOW, mu=0.0)).run()[0].server, average.run()[0].server)
   pulled = made_with(methods.moon(SGD, **HOW, mu=5.0))
   same(pulled.run(1)[0].server, average.run(1)[0].server)
-  with pytest.raises(AssertionError, match='not almost equal|Not equal'):
+  with pytest.raises(AssertionError, match=r'not almost equal|Not equal'):
     same(pulled.run(2)[0].server, average.run(2)[0].server)
 
 
