@@ -45,9 +45,9 @@ def in_a_sentence(sentence: Callable[[Exception], str], through: tuple[type[Exce
     raise ConfigError(sentence(error)) from error
 
 
-def reason_of(error: Exception, longest: int = 150) -> str:
-  """The first line of an exception's message, or else its type."""
-  return (str(error).strip() or type(error).__name__).splitlines()[0][:longest]
+def reason_of(error: BaseException | str, longest: int = 150) -> str:
+  """The first line of an exception's message, or else its type, to be put inside a sentence."""
+  return (str(error).strip() or type(error).__name__).splitlines()[0][:longest].rstrip('. ')
 
 
 def check_known(names: Iterable[str], known: Iterable[str], what: str, kind: str = 'field') -> None:

@@ -77,11 +77,10 @@ def guard(what: str, function: Any, failed: str = '', through: tuple[type[Except
   Raises:
     ConfigError: for an error in it, in one sentence with its line.
   """
+  let_through: tuple[type[Exception], ...] = (ConfigError, *through)
   try:
     yield
-  except ConfigError:
-    raise
-  except through:
+  except let_through:
     raise
   except Exception as error:  # what somebody's function raises can be anything
     if is_foreign(function) or not failed:

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedkd.checks.kinds import as_array, is_integer
+from fedkd.errors import ConfigError
 
 
 def examples(field: str, x: Any) -> Any:
@@ -37,7 +38,7 @@ def in_range(field: str, x: Any, dtype: Any) -> None:
   """Checks that a dtype holds all numbers of an array [N, ...]; those that are traced have no values yet.
 
   Raises:
-    ValueError: with the first row that has another one, NaN or infinity.
+    ConfigError: with the first row that has another one, NaN or infinity.
   """
   if isinstance(x, jax.core.Tracer):
     return
@@ -54,4 +55,4 @@ def in_range(field: str, x: Any, dtype: Any) -> None:
     if whole
     else 'replace such values or leave out their rows'
   )
-  raise ValueError(f'{field}[{row}] has {value:.6g}, which {dtype} cannot hold; {remedy}')
+  raise ConfigError(f'{field}[{row}] has {value:.6g}, which {dtype} cannot hold; {remedy}')

@@ -23,7 +23,7 @@ from fedkd.config.choices import (
 from fedkd.config.defaults import default
 from fedkd.config.described import described
 from fedkd.config.groups import entries, spread
-from fedkd.config.lookup import fields, resolve
+from fedkd.config.lookup import parameters_of, resolve
 from fedkd.config.migrate import migrate
 from fedkd.config.stored import check_stored
 from fedkd.config.strings import finish, number, parse
@@ -49,7 +49,6 @@ __all__ = [
   'described',
   'differences',
   'entries',
-  'fields',
   'finish',
   'flatten',
   'freeze',
@@ -58,6 +57,7 @@ __all__ = [
   'migrate',
   'number',
   'optimizer',
+  'parameters_of',
   'parse',
   'partition',
   'plan',

@@ -69,7 +69,7 @@ def _check_types(config, known, prefix):
 def _check_seeds(config):
   seeds = tuple(config.seeds)
   if not seeds or len(set(seeds)) != len(seeds):
-    raise ConfigError(f'seeds={seeds} must be distinct, at least one; for example --config.seeds=0,1,2')
+    raise ConfigError(f'seeds={seeds} must be distinct, at least one; for example 0,1,2')
 
 
 def _check_before(config):

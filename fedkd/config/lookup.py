@@ -73,11 +73,6 @@ def parameters_of(function: Callable) -> dict[str, inspect.Parameter]:
   return {name: p.replace(annotation=plain(p.annotation)) for name, p in parameters.items() if p.kind in named}
 
 
-def fields(function: Callable, exclude: tuple[str, ...] = ()) -> dict[str, Any]:
-  """The arguments of a factory and their defaults (`inspect.Parameter.empty` where there is none)."""
-  return {name: p.default for name, p in parameters_of(function).items() if name not in exclude}
-
-
 def type_of(parameter: inspect.Parameter) -> type:
   """The type of an optional argument, from its annotation (`int | None`); any, where that leaves it open."""
   annotation = parameter.annotation

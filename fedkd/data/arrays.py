@@ -3,6 +3,7 @@
 import numpy as np
 
 from fedkd.checks import npz
+from fedkd.checks.numeric import in_range
 from fedkd.errors import ConfigError, in_a_sentence
 
 SPLITS = ('train', 'test')
@@ -75,14 +76,9 @@ def _examples(what, x) -> np.ndarray:
     raise ConfigError(f'{what} has shape {list(x.shape)}, without {without}; give at least one image or other example')
   if is_bytes:
     return x if x.ndim == 4 else x[..., None]
-  limits = np.iinfo(np.int32) if whole else np.finfo(np.float32)
-  low, high = x.min(), x.max()  # NaN where there is one
-  if not (low >= limits.min and high <= limits.max):
-    odd = np.argwhere(~((x >= limits.min) & (x <= limits.max)))[0]
-    raise ConfigError(
-      f'{what} has {x[tuple(odd)]} in row {odd[0]}; leave out or fill missing values, and give numbers of 32 bits'
-    )
-  return x.astype(np.int32 if whole else np.float32, copy=False)
+  dtype = np.dtype(np.int32 if whole else np.float32)
+  in_range(what, x, dtype)
+  return x.astype(dtype, copy=False)
 
 
 def _labels(what, y, count, names) -> np.ndarray:

@@ -7,7 +7,7 @@ import os
 import pathlib
 from typing import NamedTuple
 
-from fedkd.data import sources
+from fedkd.data import folders, sources
 from fedkd.data.tfds import tfds_folder
 from fedkd.errors import ConfigError, in_a_sentence, reason_of
 
@@ -122,16 +122,11 @@ def _kind(path) -> str | None:
   images."""
   if path.suffix == '.npz' and path.is_file():
     return 'npz'
-  below = {sub.name: {inner.name for inner in sub.iterdir() if inner.is_dir()} for sub in _folders(path)}
+  below = {sub.name: {inner.name for inner in sub.iterdir() if inner.is_dir()} for sub in folders.folders_in(path)}
   if below.keys() >= set(sources.SPLITS):
     return 'folder' if below['train'] else None
   classes = list(below.values())
   return 'domains' if len(classes) > 1 and classes[0] and all(each == classes[0] for each in classes) else None
-
-
-def _folders(path) -> list:
-  inside = sorted(path.iterdir()) if path.is_dir() else []
-  return [sub for sub in inside if sub.is_dir() and not sub.name.startswith('.')]
 
 
 def _build(name, folder):

@@ -1,5 +1,7 @@
 """Images in folders: divided into train and test, or into domains (PACS, Office-Home)."""
 
+import pathlib
+
 import numpy as np
 
 from fedkd.data.cache import cached, fingerprint
@@ -57,9 +59,9 @@ def _cached(name, listed, size, limit) -> dict:
   return cached(name, f'{version} {size}' if size else version, lambda: _read(name, listed, size, limit))
 
 
-def _listed(root) -> list:
-  """The folders in a folder, except hidden ones; none if it does not exist."""
-  return sorted(p for p in _entries(root) if p.is_dir() and not p.name.startswith('.'))
+def folders_in(root: pathlib.Path) -> list[pathlib.Path]:
+  """The folders in a folder, in order, except hidden ones; none if it does not exist."""
+  return [path for path in _entries(root) if path.is_dir() and not path.name.startswith('.')]
 
 
 def _entries(folder) -> list:
@@ -70,7 +72,7 @@ def _entries(folder) -> list:
 
 
 def _subfolders(name, folder, kind, layout) -> list:
-  found = _listed(folder)
+  found = folders_in(folder)
   if not found:
     others = [path.name for path in _entries(folder)]
     only = f', only {", ".join(others[:3])}{", ..." if len(others) > 3 else ""}' if others else ''

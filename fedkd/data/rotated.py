@@ -19,10 +19,10 @@ def rotate(image, degrees) -> np.ndarray:
   return np.rint(rotated).clip(0, 255).astype(np.uint8)
 
 
-def choose(label, per_class=PER_CLASS) -> np.ndarray:
-  """Ascending row numbers of `per_class` random examples of each class, always the same ones."""
+def choose(label) -> np.ndarray:
+  """Ascending row numbers of PER_CLASS random examples of each class, always the same ones."""
   rng = np.random.default_rng(DRAW)
-  rows = [rng.permutation(np.flatnonzero(label == c))[:per_class] for c in np.unique(label)]
+  rows = [rng.permutation(np.flatnonzero(label == c))[:PER_CLASS] for c in np.unique(label)]
   return np.sort(np.concatenate(rows))
 
 

@@ -237,7 +237,8 @@ def _keep(name, arrays, names, keep) -> dict:
   if unknown := [entry for entry in keep if entry not in label_of]:
     classes = [str(label) if str(label) == text else f'{label} ({text})' for label, text in known.items()]
     raise ConfigError(
-      f'data.keep names {unknown[0]!r}, which is not a class of data.name={name}; choose among {_shorten(classes, 30)}'
+      f'data.keep names {unknown[0]!r}, which is not a class of data.name={name}; choose among '
+      f'{tables.shorten(classes, 30)}'
     )
   chosen = [label_of[entry] for entry in keep]
   inside = {split: np.isin(arrays[f'y_{split}'], chosen) for split in SPLITS if f'y_{split}' in arrays}
@@ -258,7 +259,7 @@ def _source(name, arrays, names, origins) -> Source:
   if len(unknown := np.setdiff1d(arrays['y_test'], found)):
     raise ConfigError(
       f'data.name={name}: test label {unknown[0]} has no training example; leave out the test examples of classes '
-      f'that are not trained (training labels are {_shorten(found)})'
+      f'that are not trained (training labels are {tables.shorten(found.tolist(), 10)})'
     )
   test_label = np.searchsorted(found, arrays['y_test'])
   train_label, test_label = train_label.astype(np.int32), test_label.astype(np.int32)
@@ -272,10 +273,6 @@ def _source(name, arrays, names, origins) -> Source:
 
 def _names(numbers, names) -> tuple:
   return tuple(str(number if names is None else names[number]) for number in numbers.tolist())
-
-
-def _shorten(labels, most=10) -> str:
-  return ', '.join(map(str, labels[:most])) + (f', ... ({len(labels)} in all)' if len(labels) > most else '')
 
 
 def _mnist_5k() -> dict:

@@ -1,7 +1,7 @@
 """Tables as arrays: a column to learn, columns to learn it from, a column that says who owns each row."""
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -104,7 +104,7 @@ def features_of(known: list, name: str, roles: Roles) -> list:
     if column and column not in known:
       near = difflib.get_close_matches(column, list(map(str, known)), 1)
       guess = f'is it {near[0]!r}? Else ' if near else ''
-      raise ConfigError(f'data.name={name} has no column {column!r}; {guess}set {field} to one of {_shorten(known)}')
+      raise ConfigError(f'data.name={name} has no column {column!r}; {guess}set {field} to one of {shorten(known)}')
   taken = {column: field for field, column in special.items() if column}
   if both := [column for column in roles.features if column in taken]:
     raise ConfigError(f'data.columns has {both[0]!r}, which is {taken[both[0]]}; leave it out of one of them')
@@ -112,11 +112,12 @@ def features_of(known: list, name: str, roles: Roles) -> list:
     raise ConfigError(f'data.label, data.user and data.split name one column twice, {taken}; give each its own')
   features = list(roles.features) or [column for column in known if column not in taken]
   if not features:
-    raise ConfigError(f'data.name={name} has no column to learn {roles.label!r} from, only {_shorten(known)}; add one')
+    raise ConfigError(f'data.name={name} has no column to learn {roles.label!r} from, only {shorten(known)}; add one')
   return features
 
 
-def _shorten(names, most=20) -> str:
+def shorten(names: Sequence, most: int = 20) -> str:
+  """Names in one line of a message."""
   more = f', ... ({len(names)} in all)' if len(names) > most else ''
   return ', '.join(short(str(one)).strip('\'"') for one in names[:most]) + more
 

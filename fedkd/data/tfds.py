@@ -12,7 +12,7 @@ import numpy as np
 from fedkd.checks.kinds import short
 from fedkd.data.cache import cached, fingerprint
 from fedkd.data.limits import LIMIT, check_size
-from fedkd.errors import ConfigError, in_a_sentence
+from fedkd.errors import ConfigError, in_a_sentence, reason_of
 
 SPLITS = ('train', 'test')
 BLOCK = 1000  # images decoded at once
@@ -64,7 +64,7 @@ def _check_code(name, directory):
     try:
       found = set(_class_names(json.loads(path.read_bytes())))
     except (OSError, ValueError, RecursionError) as error:
-      raise ConfigError(f'data.name={name}: {path} is damaged ({_first_line(error)}); copy the set again') from None
+      raise ConfigError(f'data.name={name}: {path} is damaged ({reason_of(error)}); copy the set again') from None
     if foreign := sorted(one for one in found if not FEATURE.fullmatch(one)):
       raise ConfigError(
         f'data.name={name}: {path} names code outside TensorFlow Datasets ({short(foreign[0])}), which would be '
@@ -92,7 +92,7 @@ def _checked(name, builder, data, label, limit) -> list:
 
 def _damaged(name, builder, error) -> str:
   return (
-    f'data.name={name}: the files in {builder.data_path} are damaged or incomplete ({_first_line(error)}); copy them '
+    f'data.name={name}: the files in {builder.data_path} are damaged or incomplete ({reason_of(error)}); copy them '
     f'again or prepare them again with `tfds build {name} --file_format=array_record`'
   )
 
@@ -101,14 +101,10 @@ def _not_about_opencv(record) -> bool:
   return 'OpenCV' not in record.getMessage()
 
 
-def _first_line(error) -> str:
-  return (str(error).strip() or type(error).__name__).splitlines()[0][:150].rstrip('. ')
-
-
 def _not_prepared(name, directory, error) -> str:
   return (
     f'data.name={name} is not a data set that TensorFlow Datasets has prepared in '
-    f'{directory or "$TFDS_DATA_DIR or its default folder"} ({_first_line(error)}): check the name; or prepare it '
+    f'{directory or "$TFDS_DATA_DIR or its default folder"} ({reason_of(error)}): check the name; or prepare it '
     f'where TensorFlow is installed with `tfds build {name} --file_format=array_record` and point data.dir or '
     'TFDS_DATA_DIR there; or use data.name=npz:FILE, data.name=folder:DIR or data.name=mnist_5k'
   )

@@ -1,6 +1,5 @@
 """What a sweep says of itself while it runs: a line for each run that ends."""
 
-import sys
 import time
 
 SHOWN = 200  # characters of a reason
@@ -11,12 +10,6 @@ class Progress:
 
   def __init__(self, show: bool):
     self.show, self.count, self.at, self.here, self.begun = show, 0, 0, 0, time.monotonic()
-
-  def __enter__(self):
-    return self
-
-  def __exit__(self, *error):
-    sys.stdout.flush()
 
   def begin(self, count: int, waiting: int) -> None:
     """`waiting` runs of `count`, the others being finished."""

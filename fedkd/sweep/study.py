@@ -13,8 +13,6 @@ from ml_collections import ConfigDict
 
 from fedkd import config as configs
 from fedkd import files
-from fedkd.checks import ranges
-from fedkd.config.defaults import RANGES
 from fedkd.config.trees import at, put
 from fedkd.errors import ConfigError
 from fedkd.experiment.build.from_config import TRACED
@@ -88,18 +86,18 @@ def sweep(
   """
   out = pathlib.Path(out)
   config = configs.migrate(copy.deepcopy(config).unlock())
-  axes, test_seeds = grids.parse(grid), _test_seeds(seeds, test_seeds)
-  numbers = _check(config, seeds, axes)
+  axes = grids.parse(grid)
+  numbers, test_seeds = _check(config, seeds, axes), _test_seeds(seeds, test_seeds)
   searches.check(search, points)
   executor = _executor(launcher, jobs, out, slurm or {})
   files.make(out, 'out')
   with lock.held(out):
     _check_same(out, config, axes, search)
     proposals = searches.make(search, axes, points, config.rounds, BATCH, out)
-    with executor, Progress(show) as progress:
+    with executor:
       config.traced = _traceable(out, named.with_values(config, _first(axes)), numbers if traced else (), executor)
       code = f'{source_checksum(configs.to_json(config)):08x}'
-      parts = _Parts(config, out, tuple(seeds), executor, code, progress, {})
+      parts = _Parts(config, out, tuple(seeds), executor, code, Progress(show), {})
       found, best = _searched(parts, proposals)
       best = _tested(parts, found, best, test_seeds)
   frame = _write(out, found, best, axes)
@@ -121,10 +119,8 @@ def _first(axes) -> dict:
 def _check(config, seeds, axes) -> tuple:
   """Every field at every one of its values, the others being those of the config or the first of theirs; returns the
   fields whose values programs may take as arguments."""
-  ranges.check('seeds', tuple(seeds), RANGES['seeds'])
-  if not seeds or len(set(seeds)) < len(seeds):
-    raise ConfigError(f'seeds={tuple(seeds)} must be distinct, at least one; for example --seeds=0:3')
-  numbers = []
+  config, numbers = copy.deepcopy(config), []
+  config.seeds = tuple(seeds)
   for axis in axes:
     made = [named.with_values(config, {**_first(axes), axis.field: value}) for value in axis.values]
     if not all(one.data.validation for one in made):

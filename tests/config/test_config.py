@@ -271,8 +271,8 @@ def test_the_paper_profile_of_felo_is_heterofls_training():
   config = felo.get_config('paper,method=felo,split=dir0.5')
   optimizer = {'name': 'fedkd.optimizers:sgd', 'learning_rate': 0.1}
   assert (config.optimizer.to_dict(), config.milestones, config.decay) == (optimizer, (38, 63), 0.1)
-  known = base.fields(optimizers.sgd)
-  assert [known[name] for name in ('momentum', 'weight_decay', 'clip')] == [0.9, 5e-4, 1.0]
+  known = base.parameters_of(optimizers.sgd)
+  assert [known[name].default for name in ('momentum', 'weight_decay', 'clip')] == [0.9, 5e-4, 1.0]
   method = config.method
   assert (method.epochs, method.batch, method.alpha, method.initial, method.load_in_initial) == (5, 10, 0.5, 5, False)
   assert (config.rounds, config.data.clients, config.plan.ratio, config.eval_rows) == (100, 20, 0.2, 0)

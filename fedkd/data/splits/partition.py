@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedkd.checks.ranges import Annotated, Count, Positive, Range, checked
+from fedkd.checks.ranges import Annotated, Count, Positive, Range, Share, checked
 from fedkd.errors import ConfigError
 
 # What a config may name.
@@ -25,9 +25,7 @@ Concentration = Annotated[float, Range(above=0, most=10**6)]  # far beyond, the 
 
 
 def check_clients(labels: np.ndarray, clients: int) -> None:
-  """Raises ConfigError for fewer than one client, or more than there are rows."""
-  if clients < 1:
-    raise ConfigError(f'data.clients={clients} must be at least 1')
+  """Raises ConfigError for more clients than there are rows."""
   if len(labels) < clients:
     raise ConfigError(
       f'data.clients={clients} is more than the {len(labels)} training examples, so a client would be empty; '
@@ -40,20 +38,37 @@ def empty(clients: int) -> list[list]:
   return [[] for _ in range(clients)]
 
 
+def ascending(pieces: Sequence, what: str = 'row') -> list[np.ndarray]:
+  """Per client its pieces int[...] as one array int64[n_k] in ascending order.
+
+  Raises:
+    ConfigError: for a client without a `what`.
+  """
+  parts = [np.sort(np.concatenate([np.zeros(0, np.int64), *own])).astype(np.int64) for own in pieces]
+  check_filled(parts, what)
+  return parts
+
+
+def check_filled(parts: Sequence[np.ndarray], what: str = 'row') -> None:
+  """Raises ConfigError for a client without a `what`."""
+  if empty := [k for k, part in enumerate(parts) if not len(part)]:
+    raise ConfigError(f'client {empty[0]} of the split has no {what}; lower data.clients or change data.partition')
+
+
 def _cut(order, parts) -> list:
   """Cuts row numbers int[N] into contiguous parts, each sorted; the first N mod `parts` have one row more."""
   return [np.sort(part) for part in np.array_split(order, parts)]
 
 
 @checked
-def iid(labels: np.ndarray, clients: int, seed: int) -> list[np.ndarray]:
+def iid(labels: np.ndarray, clients: Positive, seed: int) -> list[np.ndarray]:
   """A random permutation cut into equal parts."""
   check_clients(labels, clients)
   return _cut(np.random.default_rng([seed, IID]).permutation(len(labels)), clients)
 
 
 @checked
-def contiguous(labels: np.ndarray, clients: int, seed: int) -> list[np.ndarray]:
+def contiguous(labels: np.ndarray, clients: Positive, seed: int) -> list[np.ndarray]:
   """Equal cuts of the rows in their given order, whatever the seed (code of FedHe, Chan and Ngai, 2021)."""
   del seed
   check_clients(labels, clients)
@@ -61,7 +76,7 @@ def contiguous(labels: np.ndarray, clients: int, seed: int) -> list[np.ndarray]:
 
 
 @checked
-def shards(labels: np.ndarray, clients: int, seed: int, per_client: Positive = 2) -> list[np.ndarray]:
+def shards(labels: np.ndarray, clients: Positive, seed: int, per_client: Positive = 2) -> list[np.ndarray]:
   """Rows sorted by label, cut into clients * per_client shards, `per_client` random ones for each client.
 
   McMahan et al., Communication-efficient learning of deep networks from decentralized data, 2017. Rows of one
@@ -86,7 +101,7 @@ def shards(labels: np.ndarray, clients: int, seed: int, per_client: Positive = 2
 
 @checked
 def dirichlet(
-  labels: np.ndarray, clients: int, seed: int, concentration: Concentration = 0.5, smallest: Positive = 10
+  labels: np.ndarray, clients: Positive, seed: int, concentration: Concentration = 0.5, smallest: Positive = 10
 ) -> list[np.ndarray]:
   """Label skew: every class is cut in random proportions from a symmetric Dirichlet distribution.
 
@@ -149,7 +164,7 @@ def _dirichlet_draw(rng, labels, clients, concentration) -> list:
 
 
 @checked
-def by_origin(labels: np.ndarray, clients: int, seed: int, origin: np.ndarray | None) -> list[np.ndarray]:
+def by_origin(labels: np.ndarray, clients: Positive, seed: int, origin: np.ndarray | None) -> list[np.ndarray]:
   """Client k owns the rows of origin k (its domain), whatever the seed.
 
   Args:
@@ -173,7 +188,7 @@ def by_origin(labels: np.ndarray, clients: int, seed: int, origin: np.ndarray | 
 
 
 @checked
-def few(labels: np.ndarray, clients: int, seed: int, per_class: Positive = 3) -> list[np.ndarray]:
+def few(labels: np.ndarray, clients: Positive, seed: int, per_class: Positive = 3) -> list[np.ndarray]:
   """`per_class` random rows of each class for each client, disjoint; the rest have no owner (FedMD, iid).
 
   Raises:
@@ -189,7 +204,7 @@ def few(labels: np.ndarray, clients: int, seed: int, per_class: Positive = 3) ->
 
 @checked
 def few_by_origin(
-  labels: np.ndarray, clients: int, seed: int, origin: np.ndarray | None, per_class: Positive = 20
+  labels: np.ndarray, clients: Positive, seed: int, origin: np.ndarray | None, per_class: Positive = 20
 ) -> list[np.ndarray]:
   """Client i gets `per_class` random rows of each class among those of origin i mod O (FedMD, non-iid).
 
@@ -224,7 +239,7 @@ def _check_per_class(labels, per_class, clients, where, classes=None):
 
 @checked
 def writers(
-  labels: np.ndarray, clients: int, seed: int, origin: np.ndarray | None, minimum: Count = 18
+  labels: np.ndarray, clients: Positive, seed: int, origin: np.ndarray | None, minimum: Count = 18
 ) -> list[np.ndarray]:
   """Every client is one random origin, a writer, with at least `minimum` rows, and owns all of them (FedMD, non-iid).
 
@@ -253,7 +268,8 @@ def _count_origins(origin) -> int:
   return int(origin.max()) + 1 if len(origin) else 0
 
 
-def hold_out(parts: Sequence[np.ndarray], share: float, seed: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
+@checked
+def hold_out(parts: Sequence[np.ndarray], share: Share, seed: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
   """Takes floor(share * n_k) random rows of each client for validation, but never its last one.
 
   What a client holds out depends on its number and its own rows only.
@@ -269,10 +285,7 @@ def hold_out(parts: Sequence[np.ndarray], share: float, seed: int) -> tuple[list
   Raises:
     ConfigError: for a share outside [0, 1) or an empty client.
   """
-  if not 0 <= share < 1:
-    raise ConfigError(f'data.validation={share} must be at least 0 and below 1, for example 0.1')
-  if empty := [k for k, part in enumerate(parts) if not len(part)]:
-    raise ConfigError(f'client {empty[0]} of the split has no example; lower data.clients or change data.partition')
+  check_filled(parts, 'example')
   pairs = [_hold_out_one(part, share, np.random.default_rng([seed, HOLD_OUT, k])) for k, part in enumerate(parts)]
   return [train for train, _ in pairs], [validation for _, validation in pairs]
 

@@ -11,7 +11,15 @@ from typing import NamedTuple
 import numpy as np
 
 from fedkd.checks.ranges import Count, Positive, Ratio, checked
-from fedkd.data.splits.partition import MOST_REDRAWS, Concentration, check_clients, dirichlet_counts, empty, no_split
+from fedkd.data.splits.partition import (
+  MOST_REDRAWS,
+  Concentration,
+  ascending,
+  check_clients,
+  dirichlet_counts,
+  empty,
+  no_split,
+)
 from fedkd.errors import ConfigError
 
 __all__ = ['fedgen_dirichlet', 'inner_dirichlet', 'lg_shards', 'n_way', 'uneven_classes']  # what a config may name
@@ -37,20 +45,13 @@ def _classes(labels) -> int:
 
 def _sorted(train, test, offset) -> Parts:
   """Parts of lists of rows per client; `offset`: of the test rows in the pool."""
-  joined = lambda rows: np.sort(np.concatenate([np.zeros(0, np.int64), *map(np.asarray, rows)])).astype(np.int64)
-  parts = Parts([joined(rows) for rows in train], [joined(rows) + offset for rows in test])
-  for what, lists in zip(('training', 'test'), parts, strict=True):
-    if empty := [k for k, rows in enumerate(lists) if not len(rows)]:
-      raise ConfigError(
-        f'client {empty[0]} of the split has no {what} row; lower data.clients or change data.partition'
-      )
-  return parts
+  return Parts(ascending(train, 'training row'), [rows + offset for rows in ascending(test, 'test row')])
 
 
 @checked
 def n_way(
   labels: np.ndarray,
-  clients: int,
+  clients: Positive,
   seed: int,
   test_labels: np.ndarray,
   ways: Positive = 3,
@@ -112,7 +113,9 @@ def _check_strides(labels, needed, field, value, clients, what, classes=None):
 
 
 @checked
-def uneven_classes(labels: np.ndarray, clients: int, seed: int, test_labels: np.ndarray, ways: Positive = 2) -> Parts:
+def uneven_classes(
+  labels: np.ndarray, clients: Positive, seed: int, test_labels: np.ndarray, ways: Positive = 2
+) -> Parts:
   """`ways` classes per client, in uneven shares of each class (FedGH, Yi et al., 2023; FedMRL, Yi et al., 2024).
 
   A class has ways * clients / C slots, with shares drawn from U(0.4, 0.6) and normalised. One after the other,
@@ -153,7 +156,7 @@ def _slots(clients, classes, each, field) -> int:
 
 @checked
 def inner_dirichlet(
-  labels: np.ndarray, clients: int, seed: int, test_labels: np.ndarray, concentration: Concentration = 0.5
+  labels: np.ndarray, clients: Positive, seed: int, test_labels: np.ndarray, concentration: Concentration = 0.5
 ) -> Parts:
   """Clients of equal size whose label shares are from a Dirichlet distribution (DS-FL and SCARLET, after FedLab).
 
@@ -188,7 +191,7 @@ def _filled(rng, labels, prior, classes) -> list:
 @checked
 def fedgen_dirichlet(
   labels: np.ndarray,
-  clients: int,
+  clients: Positive,
   seed: int,
   test_labels: np.ndarray,
   concentration: Concentration = 0.5,
@@ -234,7 +237,9 @@ def fedgen_dirichlet(
 
 
 @checked
-def lg_shards(labels: np.ndarray, clients: int, seed: int, test_labels: np.ndarray, per_client: Positive = 2) -> Parts:
+def lg_shards(
+  labels: np.ndarray, clients: Positive, seed: int, test_labels: np.ndarray, per_client: Positive = 2
+) -> Parts:
   """`per_client` shards of one label each for every client (LG-FedAvg, Liang et al., 2020).
 
   Every class is cut, in the order of the data set, into per_client * clients / C equal pieces; labels are shuffled and

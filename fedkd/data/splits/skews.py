@@ -9,7 +9,7 @@ no owner. All draws are from the split's own generator: equal in distribution to
 import numpy as np
 
 from fedkd.checks.ranges import Positive, checked
-from fedkd.data.splits.partition import Concentration, check_clients, dirichlet_counts, empty, no_split
+from fedkd.data.splits.partition import Concentration, ascending, check_clients, dirichlet_counts, empty, no_split
 from fedkd.errors import ConfigError
 
 __all__ = ['exdir', 'feddf_dirichlet', 'kt_pfl', 'pathological']  # what a config may name
@@ -30,16 +30,9 @@ def _check_ways(ways, classes):
     raise ConfigError(f'data.ways={ways} must be between 1 and the {classes} classes of the data')
 
 
-def _ascending(parts) -> list:
-  parts = [np.sort(np.concatenate([np.zeros(0, np.int64), *pieces])).astype(np.int64) for pieces in parts]
-  if empty := [k for k, part in enumerate(parts) if not len(part)]:
-    raise ConfigError(f'client {empty[0]} of the split has no row; lower data.clients or change data.partition')
-  return parts
-
-
 @checked
 def pathological(
-  labels: np.ndarray, clients: int, seed: int, ways: Positive = 2, balanced: bool = False
+  labels: np.ndarray, clients: Positive, seed: int, ways: Positive = 2, balanced: bool = False
 ) -> list[np.ndarray]:
   """`ways` consecutive classes for every client (PFLlib, HtFLlib, FedTGP).
 
@@ -68,13 +61,13 @@ def pathological(
     for k, piece in zip(chosen, np.split(rows, np.cumsum(sizes)), strict=True):
       parts[k].append(piece)
     quota[chosen] -= 1
-  return _ascending(parts)
+  return ascending(parts)
 
 
 @checked
 def exdir(
   labels: np.ndarray,
-  clients: int,
+  clients: Positive,
   seed: int,
   ways: Positive = 2,
   concentration: Concentration = 0.1,
@@ -108,13 +101,13 @@ def exdir(
       counts.append(dirichlet_counts(rng, len(rows[c]), held[:, c], concentration))
     if np.sum(counts, 0).min() >= smallest:
       pieces = [np.split(own, np.cumsum(count)[:-1]) for own, count in zip(rows, counts, strict=True)]
-      return _ascending(list(zip(*pieces, strict=True)))
+      return ascending(list(zip(*pieces, strict=True)))
   raise no_split(labels, clients, concentration, smallest)
 
 
 @checked
 def feddf_dirichlet(
-  labels: np.ndarray, clients: int, seed: int, concentration: Concentration = 1.0
+  labels: np.ndarray, clients: Positive, seed: int, concentration: Concentration = 1.0
 ) -> list[np.ndarray]:
   """Clients of equal size, cut out of a Dirichlet split of blocks of ten workers (FedDF, Lin et al., 2020).
 
@@ -138,7 +131,7 @@ def feddf_dirichlet(
     rows = order[b * size :] if last else order[b * size : (b + 1) * size]
     line += _block(rng, labels, rows, clients - BLOCK * b if last else BLOCK, concentration)
   runs = np.concatenate(line)[: len(labels) // clients * clients].reshape(clients, -1)
-  return _ascending([[run] for run in runs])
+  return ascending([[run] for run in runs])
 
 
 def _block(rng, labels, rows, workers, concentration) -> list:
@@ -161,7 +154,7 @@ def _block(rng, labels, rows, workers, concentration) -> list:
 
 
 @checked
-def kt_pfl(labels: np.ndarray, clients: int, seed: int, ways: Positive = 3) -> list[np.ndarray]:
+def kt_pfl(labels: np.ndarray, clients: Positive, seed: int, ways: Positive = 3) -> list[np.ndarray]:
   """`ways` neighbouring labels for every client, of log-normal sizes (KT-pFL, Zhang et al., 2021).
 
   Client k has the labels (k + j) mod C: the first ten rows left of each, and then 2 (x + u) more where the label has
@@ -196,4 +189,4 @@ def kt_pfl(labels: np.ndarray, clients: int, seed: int, ways: Positive = 3) -> l
       many = 2 * (int(share[c, k // 2, j]) + int(rng.integers(EXTRA[0], EXTRA[1] + 1)))
       if used[c] + many < len(rows[c]):
         take(k, c, many)
-  return _ascending(parts)
+  return ascending(parts)

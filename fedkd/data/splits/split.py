@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedkd.checks.ranges import Share, checked
 from fedkd.data.sources import Source
 from fedkd.data.splits import partition
 from fedkd.errors import ConfigError
@@ -25,13 +26,14 @@ class Split(NamedTuple):
   public: np.ndarray  # the rows everybody may see: the source's public rows, else all shared rows, client after client
 
 
+@checked
 def shares(
   source: Source,
   parts: Sequence[np.ndarray],
   seed: int,
-  validation: float = 0.1,
-  public_share: float = 0.0,
-  test_share: float = 0.0,
+  validation: Share = 0.1,
+  public_share: Share = 0.0,
+  test_share: Share = 0.0,
   aligned: bool = False,
 ) -> Split:
   """Cuts every client's rows of each class at random: floor(share * n_c) for test, public and validation, each.
@@ -70,12 +72,13 @@ def shares(
   return split
 
 
+@checked
 def pacs_paper(
   source: Source,
   parts: Sequence[np.ndarray],
   seed: int,
   validation: float = 0.1,
-  public_share: float = 0.1,
+  public_share: Share = 0.1,
   test_share: float = 0.0,
   aligned: bool = False,
 ) -> Split:
@@ -137,9 +140,6 @@ def _gather(source, test, shared, validation, private) -> Split:
 
 
 def _check_shares(source, asked):
-  for field, share in asked.items():
-    if not 0 <= share < 1:
-      raise ConfigError(f'data.{field}={share} must be at least 0 and below 1, for example 0.1')
   if sum(asked.values()) > 1 - 1e-9:
     terms = ' + '.join(f'data.{field}={share}' for field, share in asked.items())
     raise ConfigError(f'{terms} leaves nothing to train on; lower them to less than 1 in all')

@@ -86,7 +86,8 @@ def _roles(data) -> tables.Roles:
 def _tests_its_own(config) -> bool:
   """Whether the partition takes official test rows for its clients' own."""
   choices = configs.KINDS['data.partition'].choices
-  return 'test_labels' in configs.fields(configs.resolve(config.data.partition.name, choices, 'data.partition.name'))
+  make = configs.resolve(config.data.partition.name, choices, 'data.partition.name')
+  return 'test_labels' in configs.parameters_of(make)
 
 
 def _some(source, limit, field) -> sources.Source:

@@ -132,7 +132,7 @@ def test_dirichlet_of_one_concentrated_class_gives_it_to_one_client():
 @pytest.mark.parametrize('make', PARTITIONERS)
 @pytest.mark.parametrize('clients', [0, -1, 41])
 def test_refuses_client_counts(make, clients):
-  with pytest.raises(ConfigError, match=rf'data\.clients={clients} .*at (least 1|most 40)'):
+  with pytest.raises(ConfigError, match=rf'clients={clients} .*at (least 1|most 40)'):
     make(np.zeros(40, int), clients, 0)
 
 
@@ -333,7 +333,7 @@ def test_hold_out_nothing_keeps_everything():
 
 @pytest.mark.parametrize('share', [-0.1, 1, 1.5, float('nan')])
 def test_hold_out_refuses_share(share):
-  with pytest.raises(ConfigError, match=r'data\.validation=.*at least 0 and below 1'):
+  with pytest.raises(ConfigError, match=r'share=.*at least 0 and below 1'):
     partition.hold_out([np.arange(3)], share, 0)
 
 

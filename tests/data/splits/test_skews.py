@@ -99,7 +99,7 @@ def test_kt_pfl_clients_have_neighbouring_labels_and_ten_rows_of_each(seed):
     ('exdir', {'ways': 1, 'clients': 9}, r'data.ways=1 for data.clients=9 cannot hold 10 classes'),
     ('feddf_dirichlet', {'clients': 9}, r'data.clients=9 is less than a block of 10'),
     ('kt_pfl', {'clients': 101}, r'class \d has 300 rows, less than 10 for each of its clients'),
-    ('kt_pfl', {'clients': 0}, r'data.clients=0 must be at least 1'),
+    ('kt_pfl', {'clients': 0}, r'clients=0 must be a whole number of at least 1'),
   ],
 )
 def test_impossible_splits_are_refused_in_a_sentence(name, how, message):

@@ -159,9 +159,9 @@ def test_public_rows_of_the_source_are_everybodys():
 @pytest.mark.parametrize(
   ('asked', 'message'),
   [
-    ({'validation': 1.0}, r'data\.validation=1\.0 must be at least 0 and below 1'),
-    ({'public_share': -0.1}, r'data\.public_share=-0\.1 must be at least 0 and below 1'),
-    ({'test_share': float('nan')}, r'data\.test_share=nan must be at least 0 and below 1'),
+    ({'validation': 1.0}, r'validation=1\.0 must be a number of at least 0 and below 1'),
+    ({'public_share': -0.1}, r'public_share=-0\.1 must be a number of at least 0 and below 1'),
+    ({'test_share': float('nan')}, r'test_share=nan must be a number of at least 0 and below 1'),
     (
       {'validation': 0.2, 'public_share': 0.3, 'test_share': 0.5},
       r'data\.test_share=0\.5 \+ data\.public_share=0\.3 \+ data\.validation=0\.2 leaves nothing to train on; lower',
