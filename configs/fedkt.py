@@ -8,7 +8,11 @@ the official test images is the test set; the other half are the images, without
 fedavg, fedprox, feddf. With one upload SCAFFOLD is FedAvg, since its variates are still 0.
 
 `paper`: 100 passes of teachers, students and the final model, Adam at 0.001 with batches of 32. `small`: 20 passes.
-`smoke`: seconds, on the embedded images. Results: RESULTS.md.
+`smoke`: seconds, on the embedded images. Results: docs/results/fedkt.md.
+
+Measured with `small` (2-core CPU shared with other work, seeds 0, 1, 2), per cent; printed in brackets: private 74.51 ±
+12.23 (69.0), agg 96.94 ± 0.27, fedavg 76.65 ± 17.71 (62.8), fedprox 75.05 ± 16.51 (44.3), feddf 87.56 ± 2.63 (83.8),
+fedkt 84.95 ± 6.63 (90.5), fedkt_plain 84.87 ± 5.59.
 """
 
 import numpy as np

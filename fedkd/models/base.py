@@ -131,8 +131,11 @@ def adapted(net: nn.Module, x: Any) -> nn.Module:
   if flags.takes_any(_target(net).__call__) and not isinstance(net, nn.Sequential) and _target(net) != nnx.Sequential:
     ways = (tuple(flags.NAMES), *((name,) for name in flags.NAMES), ())
     through = next((way for way in ways if _takes(net, x, way)), ())
-  with blame.guard('model', _target(net)):
-    logits = _logits(net, x, through)
+  try:
+    with blame.guard('model', _target(net)):
+      logits = _logits(net, x, through)
+  except ConfigError as error:  # the frames of JAX and Flax say nothing to whoever wrote the module
+    raise error.with_traceback(None) from None
   if not logits.ndim:
     raise ConfigError(f'model {blame.name_of(_target(net))} returns one number; let it return logits [B, C]')
   return Adapted(net, logits.shape[-1], through)
