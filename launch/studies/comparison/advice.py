@@ -3,7 +3,7 @@
 import textwrap
 
 from launch.studies.comparison import tables
-from launch.studies.comparison.budget import ON_PUBLIC, PUBLIC_CLIENTS, PUBLIC_SERVER
+from launch.studies.comparison.budget import ON_PUBLIC, PUBLIC_CLIENTS, PUBLIC_SERVER, SHARED
 from launch.studies.comparison.settings import SIZES, SUITES, TITLES, applying, settings
 
 FEW_BYTES = 1.0  # megabytes of all clients and rounds
@@ -60,7 +60,7 @@ def _sentence(when, row) -> str:
   if is_sure(row):
     return (
       f'{when}, clients of ten different architectures gain most by `{row["method"]}`: {gain} points of accuracy on '
-      f'their own rows over training alone, for {cost} in all{_equal(row)}.'
+      f'their own rows over training alone, for {cost} in all{_equal(row)}{_alone(row)}.'
     )
   return (
     f'{when}, no method is better than training alone beyond its interval; the first is `{row["method"]}` with {gain} '
@@ -73,6 +73,14 @@ def _equal(row) -> str:
   if row['gain_equal'] is None or (equal := tables.interval(row['gain_equal'])) == tables.interval(row['gain']):
     return ''
   return f'; stopped where it has seen as many examples, public ones counted, {equal}'
+
+
+def _alone(row) -> str:
+  """What clients predict with, where that is more than their own model."""
+  if row['method'] not in SHARED:
+    return ''
+  of_own = f'; by their own models alone {tables.interval(row["gain_alone"])}' if row['gain_alone'] else ''
+  return f'; they predict with {SHARED[row["method"]][0]}{of_own}'
 
 
 def _basis(different) -> str:

@@ -41,6 +41,12 @@ PUBLIC_CLIENTS = (*ON_PUBLIC, 'fedh2l')
 PUBLIC_SERVER = ('feddf',)
 # FedMD, FCCL and RHFL start from models that their clients have trained alone: a sixth of the rounds.
 BEFORE = {'fedmd': 1 / 6, 'fccl': 1 / 6, 'rhfl': 1 / 6}
+# Whose clients predict with more than their own model: with what, and the further prediction by that model alone.
+SHARED = {
+  'fedapen': ('the ensemble of own and common model', 'own'),
+  'fedmrl': ('features of own and common model', None),
+  'fedre': ('the head that the server sends', 'own_head'),
+}
 COMMON = {'model': 'MLP', 'hidden': (32,)}
 COMMON_PHOTOS = {'model': 'ResNet10', 'width': 0.0625}
 

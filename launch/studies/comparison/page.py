@@ -50,8 +50,11 @@ HOW = """## How it is measured
   raw images, which clients give away once; a fifth of every client's rows is public. Where clients learn from them,
   each receives those of all others; FedDF's server keeps them. `agg` is a reference that pools all data.
   *Within 5 MB* stops a method at its last evaluation at which no more has been sent, those images included.
-* **Predictions.** Every method is judged by its client's own model with its own head; what a server's model (DS-FL,
-  SCARLET) or prototypes (FedProto, FedTGP) predict is in the results.
+* **Predictions.** A method is judged by the client's own model with the client's own head. Others are
+  SHARED_BY;
+  *by own models alone* is their gain without that. What a server's model (DS-FL, SCARLET) or prototypes (FedProto,
+  FedTGP) predict is in the results. FML, FedKD, FedMRL and FedAPEN train a small common model on the same examples,
+  which are counted once.
 * Processor seconds are those of one run with its evaluations, on all cores together, without compilation.
 """
 RUN = """## Run it, and add yours
@@ -130,7 +133,9 @@ def _how() -> str:
   size = SIZES[PROFILE]
   rates = ', '.join(map(str, budget.RATES))
   words = {'STEPS': size.steps, 'BATCH': size.batch, 'ROUNDS': size.rounds, 'OWN': size.own_rows}
+  shared = [f'`{method}`, which predicts with {what}' for method, (what, _) in budget.SHARED.items()]
   words |= {'BUDGET': NUMBERS[budget.BUDGET], 'RATES': rates, 'TUNED': TUNED_ON}
+  words['SHARED_BY'] = ',\n  '.join(shared)
   text = HOW
   for word, value in words.items():
     text = text.replace(word, str(value))

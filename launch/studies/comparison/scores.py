@@ -33,6 +33,12 @@ def gain(found: dict, private: dict, rows: str = 'own') -> dict:
   return _minus(accuracy(found, rows), accuracy(private, rows))
 
 
+def gain_alone(found: dict, private: dict, prediction: str) -> dict:
+  """The gain on own rows of a further prediction, that by the clients' own models alone."""
+  alone = _by_seed(found, lambda one: 100 * one['curve'][-1][f'{prediction}_own'])
+  return _minus(alone, accuracy(private, 'own'))
+
+
 def _minus(one, other) -> dict:
   return {seed: one[seed] - other[seed] for seed in one if seed in other}
 

@@ -9,6 +9,7 @@ import pandas as pd
 from fedkd import analysis
 from launch.studies import stale
 from launch.studies.comparison import cells, evidence, scores
+from launch.studies.comparison.budget import SHARED
 from launch.studies.comparison.settings import SIZES, applying
 
 REFERENCES = ('private', 'agg')
@@ -131,6 +132,8 @@ def overview(everything: dict) -> list:
     within = [list(g.values()) for pair in pairs if (g := scores.gain_at_bytes(*pair, 1e6 * WITHIN))]
     if not all(map(len, own)):
       continue  # without a common seed
+    _, alone = SHARED.get(method, ('', None))
+    alone = [list(scores.gain_alone(*pair, alone).values()) for pair in pairs] if alone else None
     means, lost = [np.mean(g) for g in own], np.concatenate([scores.losses(*pair) for pair in pairs])
     sent = [sum(scores.megabytes(one, True).values()) for one, _ in pairs]
     out.append(
@@ -139,6 +142,7 @@ def overview(everything: dict) -> list:
         'settings': len(pairs),
         'seeds': min(map(len, own)),
         'gain': _over_settings(own),
+        'gain_alone': _over_settings(alone) if alone else None,
         'gain_all': _over_settings(rest),
         'gain_within': _over_settings(within) if within else None,
         'gain_equal': _over_settings(equal) if equal else None,
@@ -169,6 +173,7 @@ def of_tier(rows: list) -> str:
     'gain on own rows': interval(row['gain']),
     'at equal examples': interval(row['gain_equal']),
     f'within {WITHIN:g} MB': interval(row['gain_within']),
+    'by own models alone': interval(row['gain_alone']),
     'gain on all rows': interval(row['gain_all']),
     'better than private': f'{row["wins"][0]} of {row["wins"][1]}',
     'P(> 1 point better), P(> 1 point worse)': _probability(row['better']),

@@ -289,6 +289,20 @@ def test_advice_prefers_a_sure_gain_among_methods_with_the_same_settings():
   assert advice.best(rows, lambda r: False) is None
 
 
+def test_advice_says_what_clients_predict_with_beside_their_own_model():
+  private = {'runs': [one_run(s, [0.5] * 10) for s in (0, 1)]}
+  found = {'runs': [one_run(s, [0.8] * 10) for s in (0, 1)]}
+  for of_seed, one in zip((0.5, 0.6), found['runs'], strict=True):
+    one['curve'][-1]['own_own'] = of_seed
+  (row,) = tables.overview({'skew': {'private': (None, private), 'fedapen': (None, found)}})
+  assert row['gain'][0] == pytest.approx(30.0)
+  assert row['gain_alone'][0] == pytest.approx(5.0)
+  (said,) = advice.sentences([row], {('digits', 'skew-0.5'): {'fedapen': (None, found)}})
+  assert 'they predict with the ensemble of own and common model; by their own models alone +5.00' in ' '.join(
+    said.split()
+  )
+
+
 def test_the_page_answers_first_and_links_every_row(made, tmp_path, monkeypatch):
   """FedHe is ten points above Private with both seeds; FedMD is not run."""
   place = CELL.place.__class__('digits', 'whole', 'different', 'skew-0.5')
