@@ -1,20 +1,22 @@
 """What the results say to somebody who has to choose: sentences and a table of decisions, made from numbers alone."""
 
+import functools
+import math
 import textwrap
 
 from launch.studies.comparison import tables
 from launch.studies.comparison.budget import ON_PUBLIC, PUBLIC_CLIENTS, PUBLIC_SERVER, SHARED
 from launch.studies.comparison.settings import SIZES, SUITES, TITLES, applying, settings
 
-FEW_BYTES = 1.0  # megabytes of all clients and rounds
+FEW_BYTES = (1.0, tables.WITHIN)  # megabytes of all clients and rounds
 
 
-def _no_public(row) -> bool:
-  return row['method'] not in (*PUBLIC_CLIENTS, *PUBLIC_SERVER, 'agg')
+def _no_public(row, most: float = math.inf) -> bool:
+  return row['method'] not in (*PUBLIC_CLIENTS, *PUBLIC_SERVER, 'agg') and row['messages'] <= most
 
 
 SITUATIONS = {
-  f'no public images, at most {FEW_BYTES:g} MB in all': lambda row: _no_public(row) and row['messages'] <= FEW_BYTES,
+  **{f'no public images, at most {most:g} MB in all': functools.partial(_no_public, most=most) for most in FEW_BYTES},
   'no public images': _no_public,
   'unlabelled public images at every client': lambda row: row['method'] in ON_PUBLIC,
   'public images at the server alone': lambda row: row['method'] in PUBLIC_SERVER,
