@@ -212,8 +212,7 @@ def summary(frame: pd.DataFrame, reference: str = 'private', metric: str = 'accu
   last = frame[(frame['metric'] == metric) & (frame['client'] != ALL)]
   if last.empty:
     raise ConfigError(f'metric={metric!r} is not in the frame for single clients; it has {_names(frame)}')
-  end = last.groupby(['run', 'seed'])[['phase', 'round']].transform('max')
-  last = last[(last['phase'] == end['phase']) & (last['round'] == end['round'])]
+  last = last_evaluation(last)
   values = lambda one: one.pivot(index='seed', columns='client', values='value')
   of_runs = {run: values(one) for run, one in last.groupby('run', sort=False)}
   base = reference_run(last, reference)
@@ -221,6 +220,13 @@ def summary(frame: pd.DataFrame, reference: str = 'private', metric: str = 'accu
   out = pd.DataFrame(lines)
   out['p'] = holm(out['p'].to_numpy())
   return out
+
+
+def last_evaluation(frame: pd.DataFrame) -> pd.DataFrame:
+  """The lines of the last round of the last phase of every run and seed; rounds are counted anew in each phase."""
+  for column in ('phase', 'round'):
+    frame = frame[frame[column] == frame.groupby(['run', 'seed'])[column].transform('max')]
+  return frame
 
 
 def _names(frame) -> str:

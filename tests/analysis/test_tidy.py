@@ -121,6 +121,17 @@ def test_the_summary_in_numpy_and_scipy():
   assert np.isnan(table.loc['private', 'p'])
 
 
+def test_the_last_evaluation_is_of_the_last_phase_even_if_that_is_the_shortest():
+  first, last = (made(a=values).assign(round=round) for values, round in (([[0.9, 0.9]], 9), ([[0.4, 0.6]], 2)))
+  phases = pd.concat([first.assign(phase=0, test_rows=50), last.assign(phase=1, test_rows=90)])
+  frame = pd.concat([phases, made(private=[[0.2, 0.3]]).assign(test_rows=90)], ignore_index=True)
+  table = analysis.summary(frame).set_index('run')
+  assert list(table.index) == ['a', 'private']
+  assert (table.loc['a', 'mean'], table.loc['a', 'apart']) == (pytest.approx(0.5), '')
+  (bars,) = analysis.gain(frame).containers
+  np.testing.assert_allclose(bars.lines[0].get_ydata(), [20, 30])
+
+
 def test_unfinished_and_damaged_runs_are_named(folder, tmp_path):
   for name in ('done', 'open', 'hurt'):
     shutil.copytree(folder / 'one', tmp_path / name)
