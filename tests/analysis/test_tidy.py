@@ -71,6 +71,18 @@ def test_fields_in_which_configs_differ_are_columns(frame):
   assert 'rounds' not in frame
 
 
+def test_a_field_that_is_a_list_is_a_column_of_text(folder, tmp_path):
+  for name, milestones in (('never', []), ('early', [1, 2])):
+    shutil.copytree(folder / 'one', tmp_path / name)
+    config = files.read_sealed(folder / 'one' / 'config.json')
+    files.write_sealed(tmp_path / name / 'config.json', {**config, 'milestones': milestones})
+    (tmp_path / name / 'summary.json').unlink()
+  with pytest.warns(UserWarning, match='not finished'):
+    frame = analysis.runs(f'{tmp_path}/*')
+  assert frame.groupby('run')['milestones'].unique().map(list).to_dict() == {'never': ['[]'], 'early': ['[1, 2]']}
+  assert len(analysis.wide(frame)) == len(frame.drop_duplicates(['run', 'seed', 'round', 'client']))
+
+
 def test_wide_has_a_column_per_metric(frame):
   line = analysis.wide(frame).query("run == 'two' and seed == 3 and round == 2 and client == 1").iloc[0]
   long = frame.query("run == 'two' and seed == 3 and round == 2 and client == 1 and metric == 'accuracy'")
