@@ -2,6 +2,7 @@
 
 import glob
 import hashlib
+import json
 import os
 import pathlib
 import warnings
@@ -101,8 +102,8 @@ def runs(paths: str | os.PathLike | Iterable[str | os.PathLike]) -> pd.DataFrame
 
   Returns:
     The columns `COLUMNS`, `data` (a checksum of the config's), `finished`, and fields of the configs by their dotted
-    names. Warns of runs that have no evaluation yet or are damaged, which are left out, and of those that are not
-    finished.
+    names, lists as text. Warns of runs that have no evaluation yet or are damaged, which are left out, and of those
+    that are not finished.
 
   Raises:
     ConfigError: if no run is left.
@@ -122,7 +123,8 @@ def runs(paths: str | os.PathLike | Iterable[str | os.PathLike]) -> pd.DataFrame
   configs = {label: flatten(run['config']) for label, run in kept.items()}
   names = dict.fromkeys(name for config in configs.values() for name in config if name not in UNLIKE)
   differ = [name for name in names if len({str(config.get(name)) for config in configs.values()}) > 1]
-  of = lambda label: {name: configs[label].get(name) for name in differ if name not in COLUMNS}
+  text = lambda value: json.dumps(value) if isinstance(value, list) else value  # a list would be taken for a column
+  of = lambda label: {name: text(configs[label].get(name)) for name in differ if name not in COLUMNS}
   return concatenated(
     tidy(run['rows'], run['clients'], **{field: run[field] for field in OF_RUN}, run=label, **of(label))
     for label, run in kept.items()
@@ -212,8 +214,7 @@ def summary(frame: pd.DataFrame, reference: str = 'private', metric: str = 'accu
   last = frame[(frame['metric'] == metric) & (frame['client'] != ALL)]
   if last.empty:
     raise ConfigError(f'metric={metric!r} is not in the frame for single clients; it has {_names(frame)}')
-  end = last.groupby(['run', 'seed'])[['phase', 'round']].transform('max')
-  last = last[(last['phase'] == end['phase']) & (last['round'] == end['round'])]
+  last = last_evaluation(last)
   values = lambda one: one.pivot(index='seed', columns='client', values='value')
   of_runs = {run: values(one) for run, one in last.groupby('run', sort=False)}
   base = reference_run(last, reference)
@@ -221,6 +222,13 @@ def summary(frame: pd.DataFrame, reference: str = 'private', metric: str = 'accu
   out = pd.DataFrame(lines)
   out['p'] = holm(out['p'].to_numpy())
   return out
+
+
+def last_evaluation(frame: pd.DataFrame) -> pd.DataFrame:
+  """The lines of the last round of the last phase of every run and seed; rounds are counted anew in each phase."""
+  for column in ('phase', 'round'):
+    frame = frame[frame[column] == frame.groupby(['run', 'seed'])[column].transform('max')]
+  return frame
 
 
 def _names(frame) -> str:

@@ -144,7 +144,8 @@ def sub_models(capacities: tuple, rate: float, rule: aggregate.AnyRule) -> Serve
 
   def init(key, groups, variables, data):
     check_one_architecture(groups, variables, 'use heterofl, whose networks have several widths')
-    states = [by_number.init(jnp.ravel(leaf)) for leaf in jax.tree.leaves(variables[0]['params'])]
+    no_change = [jnp.zeros(leaf.size, leaf.dtype) for leaf in jax.tree.leaves(variables[0]['params'])]
+    states = map(by_number.init, no_change)
     return {'variables': variables[0], 'rule': tuple(states)}
 
   def receive(key, t, groups, state, uploads, ids, data):

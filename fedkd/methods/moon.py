@@ -44,7 +44,7 @@ def moon(
   work = local.Work(batch, steps, epochs)
 
   def init(key, model, data, variables):
-    return {'last': variables, 'has_last': jnp.asarray(False)}
+    return {'last': of_model(variables), 'has_last': jnp.asarray(False)}
 
   def step(key, t, model, state, down, data):
     fixed = lambda variables, image: flat(model.apply(of_model(variables), image, False)[1]['features'])

@@ -71,6 +71,18 @@ def test_fields_in_which_configs_differ_are_columns(frame):
   assert 'rounds' not in frame
 
 
+def test_a_field_that_is_a_list_is_a_column_of_text(folder, tmp_path):
+  for name, milestones in (('never', []), ('early', [1, 2])):
+    shutil.copytree(folder / 'one', tmp_path / name)
+    config = files.read_sealed(folder / 'one' / 'config.json')
+    files.write_sealed(tmp_path / name / 'config.json', {**config, 'milestones': milestones})
+    (tmp_path / name / 'summary.json').unlink()
+  with pytest.warns(UserWarning, match='not finished'):
+    frame = analysis.runs(f'{tmp_path}/*')
+  assert frame.groupby('run')['milestones'].unique().map(list).to_dict() == {'never': ['[]'], 'early': ['[1, 2]']}
+  assert len(analysis.wide(frame)) == len(frame.drop_duplicates(['run', 'seed', 'round', 'client']))
+
+
 def test_wide_has_a_column_per_metric(frame):
   line = analysis.wide(frame).query("run == 'two' and seed == 3 and round == 2 and client == 1").iloc[0]
   long = frame.query("run == 'two' and seed == 3 and round == 2 and client == 1 and metric == 'accuracy'")
@@ -119,6 +131,17 @@ def test_the_summary_in_numpy_and_scipy():
   assert table.loc[second, 'p'] == pytest.approx(min(1, adjusted[1]))
   assert table.loc[third, 'p'] == pytest.approx(min(1, max(adjusted[1], raw[third])))
   assert np.isnan(table.loc['private', 'p'])
+
+
+def test_the_last_evaluation_is_of_the_last_phase_even_if_that_is_the_shortest():
+  first, last = (made(a=values).assign(round=round) for values, round in (([[0.9, 0.9]], 9), ([[0.4, 0.6]], 2)))
+  phases = pd.concat([first.assign(phase=0, test_rows=50), last.assign(phase=1, test_rows=90)])
+  frame = pd.concat([phases, made(private=[[0.2, 0.3]]).assign(test_rows=90)], ignore_index=True)
+  table = analysis.summary(frame).set_index('run')
+  assert list(table.index) == ['a', 'private']
+  assert (table.loc['a', 'mean'], table.loc['a', 'apart']) == (pytest.approx(0.5), '')
+  (bars,) = analysis.gain(frame).containers
+  np.testing.assert_allclose(bars.lines[0].get_ydata(), [20, 30])
 
 
 def test_unfinished_and_damaged_runs_are_named(folder, tmp_path):

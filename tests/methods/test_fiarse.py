@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 
-from fedkd import ledger, methods, plan
+from fedkd import aggregate, ledger, methods, plan
 from fedkd.methods.fiarse import counted_leaves, largest, least, part_of
 from helpers import assert_close, problem
 from small_nets import NET, Normed
@@ -95,6 +95,13 @@ def test_every_weight_is_the_mean_over_those_who_hold_it():
   mean = np.where(held, np.mean(change, 0), (change[0] + change[2]) / 2)
   after = weights(start.run()[0].server['variables']['params'])
   np.testing.assert_allclose(after, whole + mean, atol=1e-6)
+
+
+def test_a_rule_with_memory_begins_with_no_change():
+  """One that hardly lets a change through leaves the weights where they were."""
+  start = made((1.0, 0.5), rule=aggregate.centred_clipping(1e-6))
+  before, after = (weights(state.server['variables']['params']) for state in (start.state, start.run()[0]))
+  assert 0 < np.abs(after - before).max() < 2e-6
 
 
 def _uploads(start):

@@ -41,6 +41,13 @@ def test_an_absent_client_keeps_the_model_that_it_uploaded():
   assert not made.state.client[0]['has_last'].any()
 
 
+def test_it_begins_after_a_phase_that_leaves_optimizers():
+  made = made_with(methods.moon(SGD, **HOW))
+  given = {**row(made.method.variables(made.state, 0), 0), 'opt': SGD.init(())}
+  state = made.method.client.init(made.key, made.groups[0].model, made.data[0], given)
+  chex.assert_trees_all_equal(state, row(made.state.client[0], 0))
+
+
 def test_the_term_on_vectors_worked_out_by_hand():
   rng = np.random.default_rng(0)
   z, near, far = (jnp.asarray(rng.normal(size=(5, 3)), jnp.float32) for _ in range(3))

@@ -65,7 +65,7 @@ def gain(
 def _comparable(frame, runs, base, metric) -> list:
   """Runs other than the reference that may be compared with it; the others are told."""
   measured = frame[(frame['metric'] == metric) & (frame['client'] != tidy.ALL)]
-  last = measured[measured['round'] == measured.groupby('run')['round'].transform('max')]
+  last = tidy.last_evaluation(measured)
   why = {run: tidy.why_apart(last, run, base) for run in runs if run != base}
   told = '; '.join(f'{run}: {reason}' for run, reason in why.items() if reason)
   kept = [run for run, reason in why.items() if not reason]
