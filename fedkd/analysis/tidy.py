@@ -14,7 +14,7 @@ import pandas as pd
 from scipy.special import stdtr
 
 from fedkd import files
-from fedkd.analysis import statistics
+from fedkd.analysis import results, statistics
 from fedkd.analysis.compare import labelled
 from fedkd.config.trees import flatten
 from fedkd.errors import ConfigError
@@ -137,7 +137,7 @@ def _run(path) -> tuple[dict | None, str]:
     config = files.read_sealed(path / 'config.json')
     rows = evaluations(path, config)
     finished = (path / 'summary.json').exists()
-    groups = files.read_sealed(path / 'summary.json')['groups'] if finished else config['groups']
+    groups = results.summary(path)['groups'] if finished else config['groups']
     clients = {'architecture': architectures(groups, config), **_of_split(path, config['seeds'])}
   except (ConfigError, OSError, KeyError, TypeError, ValueError) as error:
     return None, f'damaged ({error})'

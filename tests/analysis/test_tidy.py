@@ -156,6 +156,16 @@ def test_unfinished_and_damaged_runs_are_named(folder, tmp_path):
     analysis.runs(tmp_path / 'nothing')
 
 
+def test_a_finished_run_whose_files_have_changed_is_damaged(folder, tmp_path):
+  for name in ('whole', 'cut'):
+    shutil.copytree(folder / 'one', tmp_path / name)
+  metrics = tmp_path / 'cut' / 'metrics.jsonl'
+  metrics.write_text(''.join(metrics.read_text().splitlines(keepends=True)[:-1]))
+  with pytest.warns(UserWarning, match=r'cut: damaged \(.*metrics.jsonl is damaged or has changed'):
+    frame = analysis.runs(f'{tmp_path}/*')
+  assert set(frame['run']) == {'whole'}
+
+
 @pytest.mark.slow
 def test_a_thousand_runs_are_read_in_seconds(folder, tmp_path):
   large = shutil.ignore_patterns('checkpoints', 'figures', 'tensorboard')
