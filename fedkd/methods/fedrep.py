@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedkd import aggregate, local
+from fedkd import aggregate, local, optimizers
 from fedkd.checks.ranges import Count, Positive, checked
 from fedkd.methods.lg_fedavg import lg_fedavg, part_of, with_part
 from fedkd.servers.layer_subset import body, head, training_only
@@ -53,9 +53,12 @@ def fedrep(
   def step(key, t, model, learner, down, data):
     learner = local.resume(with_part(learner, down.shared), tx, keep_optimizer)
     loss_fn, totals = local.supervised(model, data.pool), []
+    each = -(-data.private.size // batch)  # steps of an epoch; the parts follow one schedule
+    in_a_round = sum(work.epochs * each if local.given(work.epochs) else work.steps for _, work in parts)
+    learner = learner._replace(opt=optimizers.advanced(learner.opt, t * in_a_round))
     for i, (paths, work) in enumerate(parts):
       only = training_only(tx, paths(model, data))
-      learner, sums = local.fit(jax.random.fold_in(key, i), learner, only, loss_fn, data.private, work, t)
+      learner, sums = local.fit(jax.random.fold_in(key, i), learner, only, loss_fn, data.private, work, t, before=0)
       totals.append(sums)
     up = {**part_of(learner, down.shared), 'count': data.private.size}
     return learner, up, local.report(jax.tree.map(lambda *a: jnp.sum(jnp.stack(a), 0), *totals))

@@ -145,7 +145,8 @@ def synthesis(making: Making, lesson: Lesson, capacity: int, reweigh: Reweigh | 
     rows = jnp.arange(len(state.image)), jnp.where(live, state.size, 0)
     work, learners, taught = local.Work(lesson.batch, epochs=1), [], []
     for net, learner in zip(nets, state.learners, strict=True):  # equal architectures learn alike
-      learner, sums = local.fit(key_fit, learner, lesson.tx, lesson_loss(net), rows, work, t)
+      # The optimizer is kept, and counts the steps itself: their number grows with the pool.
+      learner, sums = local.fit(key_fit, learner, lesson.tx, lesson_loss(net), rows, work, t, before=0)
       learners.append(learner)
       taught.append(local.report(sums)['loss'])
     info = {'generator_loss': loss, 'server_loss': sum(taught) / len(taught)}

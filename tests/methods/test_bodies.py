@@ -77,6 +77,17 @@ def test_the_body_is_trained_under_the_head_that_was_trained_before():
   assert not np.array_equal(after['layers_0']['kernel'], under_first['layers_0']['kernel'])
 
 
+@pytest.mark.parametrize('work', [{'epochs': 3}, {'epochs': None, 'steps': 2}])
+def test_a_schedule_counts_the_steps_of_both_parts(work):
+  """A fresh optimizer goes on where one that is kept is, which has no other memory."""
+  falling = optax.sgd(optax.linear_schedule(0.1, 0.0, 40))
+  one, other = (
+    made_with(methods.fedrep(falling, head_epochs=1, batch=4, keep_optimizer=keep, **work), rounds=3).run()[0]
+    for keep in (True, False)
+  )
+  assert_same_bits(one, other)
+
+
 def test_an_absent_client_has_the_newest_body_under_its_old_head():
   made = made_with(methods.fedper(SGD, **TURN), participants=[[0, 1], [0, -1]])
   first, _ = made.run(1)

@@ -118,6 +118,14 @@ def test_a_student_equal_to_the_only_teacher_stays():
   )
 
 
+def test_a_schedule_of_the_students_counts_their_steps():
+  """On 8, 16 and 24 images, 8 at a time."""
+  falling = optax.sgd(optax.linear_schedule(0.1, 0.0, 100))
+  made = made_with(methods.dense(SGD, bn=0, server_tx=falling, **{**SHORT, 'server_rounds': 3}), clients=1, rounds=4)
+  counts = [leaf for leaf in jax.tree.leaves(made.run()[0].server.learners[0].opt) if leaf.dtype == jnp.int32]
+  assert list(map(int, counts)) == [1 + 2 + 3]
+
+
 def test_only_images_of_other_classes_count_by_hand():
   """Two images, one of another class: half of its divergence."""
   student, teacher = (
