@@ -106,13 +106,10 @@ def runs(paths: str | os.PathLike | Iterable[str | os.PathLike]) -> pd.DataFrame
     that are not finished.
 
   Raises:
-    ConfigError: if no run is left.
+    ConfigError: if one of the paths holds no run, or no run is left.
   """
   patterns = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-  found = [path for pattern in patterns for path in sorted(glob.glob(str(pattern), recursive=True))]
-  directories = [path for path in found if os.path.exists(os.path.join(path, 'config.json'))]
-  if not directories:
-    raise ConfigError(f'paths={list(map(str, patterns))} holds no run (no config.json); give directories of runs')
+  directories = [path for pattern in patterns or [''] for path in _directories(pattern)]
   read = {label: _run(path) for label, path in labelled(directories).items()}
   told = {label: why for label, (_, why) in read.items() if why}
   if told:
@@ -129,6 +126,15 @@ def runs(paths: str | os.PathLike | Iterable[str | os.PathLike]) -> pd.DataFrame
     tidy(run['rows'], run['clients'], **{field: run[field] for field in OF_RUN}, run=label, **of(label))
     for label, run in kept.items()
   )
+
+
+def _directories(path) -> list[str]:
+  """The run directories that a path or pattern names."""
+  matches = [str(path)] if os.path.exists(path) else sorted(glob.glob(str(path), recursive=True))
+  found = [match for match in matches if os.path.exists(os.path.join(match, 'config.json'))]
+  if not found:
+    raise ConfigError(f'paths={path} holds no run (no config.json); give directories of runs')
+  return found
 
 
 def _run(path) -> tuple[dict | None, str]:

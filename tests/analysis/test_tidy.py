@@ -166,6 +166,15 @@ def test_a_finished_run_whose_files_have_changed_is_damaged(folder, tmp_path):
   assert set(frame['run']) == {'whole'}
 
 
+def test_a_path_without_a_run_is_refused_beside_others(folder, tmp_path):
+  for path in (folder / 'none', tmp_path, f'{tmp_path}/*'):
+    with pytest.raises(ConfigError, match='holds no run') as refused:
+      analysis.runs([folder / 'one', path])
+    assert f'paths={path} ' in str(refused.value)
+  shutil.copytree(folder / 'one', tmp_path / 'rate=[1]')
+  assert set(analysis.runs(tmp_path / 'rate=[1]')['run']) == {'rate=[1]'}
+
+
 @pytest.mark.slow
 def test_a_thousand_runs_are_read_in_seconds(folder, tmp_path):
   large = shutil.ignore_patterns('checkpoints', 'figures', 'tensorboard')
