@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from ml_collections import ConfigDict
 from scipy.special import stdtr
 
 from fedkd import files
 from fedkd.analysis import results, statistics
 from fedkd.analysis.compare import labelled
+from fedkd.config import groups as config_groups
 from fedkd.config.trees import flatten
 from fedkd.errors import ConfigError
 from fedkd.inference import evaluated_of
@@ -143,7 +145,7 @@ def _run(path) -> tuple[dict | None, str]:
     config = files.read_sealed(path / 'config.json')
     rows = evaluations(path, config)
     finished = (path / 'summary.json').exists()
-    groups = results.summary(path)['groups'] if finished else config['groups']
+    groups = results.summary(path)['groups'] if finished else _groups(config)
     clients = {'architecture': architectures(groups, config), **_of_split(path, config['seeds'])}
   except (ConfigError, OSError, KeyError, TypeError, ValueError) as error:
     return None, f'damaged ({error})'
@@ -164,15 +166,21 @@ def evaluations(path: pathlib.Path, config: dict) -> list[dict]:
   return [{**row, **known} for row in files.read(path / 'metrics.jsonl')]
 
 
+def _groups(config: dict) -> list:
+  """Those of a run that has no summary yet, from its config as JSON."""
+  entries = config_groups.entries(ConfigDict({field: config[field] for field in ('groups', 'data')}))
+  names = config_groups.group_names(entries)
+  return [{**entry, 'name': name} for entry, name in zip(entries, names, strict=True)]
+
+
 def architectures(groups: list, config: dict) -> list:
-  """Of every client, by number."""
-  share, start = config['data']['clients'] // max(1, len(groups)), 0
+  """Of every client, by number: that of the first group that holds it, in which it is evaluated."""
   names: dict = {}
+  start = 0
   for group in groups:
-    count = group.get('clients', share)
     start = group.get('first', start)
-    names |= dict.fromkeys(range(start, start + count), group.get('name', group.get('model')))
-    start += count
+    names = dict.fromkeys(range(start, start + group['clients']), group['name']) | names
+    start += group['clients']
   return [names.get(client) for client in range(config['data']['clients'])]
 
 

@@ -52,6 +52,25 @@ def test_a_client_has_its_architecture_and_examples(folder, frame):
   assert set(frame['test_rows']) == {90}
 
 
+def test_a_client_in_several_groups_has_the_architecture_of_the_first_in_which_it_is_evaluated():
+  groups = [{'name': 'wide', 'clients': 3, 'first': 0}, {'name': 'narrow', 'clients': 3, 'first': 0}]
+  assert tidy.architectures(groups, {'data': {'clients': 3}}) == ['wide'] * 3
+
+
+def test_architectures_are_known_before_a_run_is_finished(folder, tmp_path):
+  """By the same names as afterwards, and shared out as in the run where an entry has no number of clients."""
+  config = runs.config(folder.parent / '0.npz', 'private', rounds=2)
+  config.groups, config.data.clients = tuple({'model': 'MLP', 'hidden': (width,)} for width in (8, 8, 4)), 5
+  experiment.run(config, tmp_path / 'done', show=False)
+  shutil.copytree(tmp_path / 'done', tmp_path / 'open')
+  (tmp_path / 'open' / 'summary.json').unlink()
+  with pytest.warns(UserWarning, match='open: not finished'):
+    frame = analysis.runs(f'{tmp_path}/*')
+  known = frame[frame['client'] >= 0].groupby(['run', 'client'])['architecture'].first()
+  assert known['done'].tolist() == ['MLP 8 (1)'] * 2 + ['MLP 8 (2)'] * 2 + ['MLP 4']
+  assert known['open'].tolist() == known['done'].tolist()
+
+
 def test_clients_of_a_sample_have_their_own_numbers(folder, frame, tmp_path):
   """The sample evaluated is not the first clients, and every value is that of the run that evaluates everybody."""
   config = runs.config(folder.parent / '0.npz', 'private', rounds=2, seeds=(3, 4))
