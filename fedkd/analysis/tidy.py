@@ -103,9 +103,9 @@ def runs(paths: str | os.PathLike | Iterable[str | os.PathLike]) -> pd.DataFrame
     paths: run directories, or a pattern such as 'runs/**' of directories that hold some.
 
   Returns:
-    The columns `COLUMNS`, `data` (a checksum of the config's), `finished`, and fields of the configs by their dotted
-    names, lists as text. Warns of runs that have no evaluation yet or are damaged, which are left out, and of those
-    that are not finished.
+    The columns `COLUMNS`, `data` (a checksum of the config's, and one of the examples), `finished`, and fields of the
+    configs by their dotted names, lists as text. Warns of runs that have no evaluation yet or are damaged, which are
+    left out, and of those that are not finished.
 
   Raises:
     ConfigError: if one of the paths holds no run, or no run is left.
@@ -153,7 +153,7 @@ def _run(path) -> tuple[dict | None, str]:
     return None, 'no evaluation yet'
   method = rows[-1].get('method', config['method']['name'])
   told = {name: value for name, value in flatten({'data': config['data']}).items() if name not in UNLIKE}
-  data = hashlib.sha256(repr(sorted(told.items())).encode()).hexdigest()[:8]
+  data = f'{hashlib.sha256(repr(sorted(told.items())).encode()).hexdigest()[:8]} {_examples_checksum(path)}'.strip()
   run = {'config': config, 'rows': rows, 'clients': clients, 'method': method, 'finished': finished, 'data': data}
   return run, '' if finished else f'not finished, read up to round {rows[-1]["round"]}'
 
@@ -189,6 +189,12 @@ def _of_split(path, seeds) -> dict:
   with np.load(path / 'split.npz') as split:
     known = {'examples': np.array([split[f'seed{seed}_private_sizes'] for seed in seeds])}
     return {**known, 'domain': split['domain']} if 'domain' in split else known
+
+
+def _examples_checksum(path) -> str:
+  """Of the examples that the run was given, which a file may have changed since; '' of runs of older versions."""
+  with np.load(path / 'split.npz') as split:
+    return str(split['data_sha256'])[:8] if 'data_sha256' in split else ''
 
 
 def wide(frame: pd.DataFrame) -> pd.DataFrame:
@@ -265,14 +271,20 @@ def reference_run(frame: pd.DataFrame, reference: str) -> str:
 def why_apart(frame: pd.DataFrame, run: str, base: str) -> str:
   """Why two runs are not compared; '' if they are."""
   one, other = (frame[frame['run'] == name] for name in (run, base))
-  columns = [c for c in frame if c.startswith('data.')] + ['data'] * ('data' in frame)
-  differ = [c for c in columns if str(one[c].iloc[0]) != str(other[c].iloc[0])]
+  differ = [c for c in frame if c.startswith('data.') and str(one[c].iloc[0]) != str(other[c].iloc[0])]
+  if not differ and 'data' in frame and not _same_data(str(one['data'].iloc[0]), str(other['data'].iloc[0])):
+    differ = ['data']
   if differ:
-    return f'other {", ".join([column for column in differ if column != "data"] or differ)}'
+    return f'other {", ".join(differ)}'
   for column, what in (('client', 'clients'), ('test_rows', 'test rows')):
     if set(one[column]) != set(other[column]):
       return f'other {what}'
   return '' if set(one['seed']) & set(other['seed']) else 'no common seed'
+
+
+def _same_data(one: str, other: str) -> bool:
+  """Whether all checksums that both runs have are equal."""
+  return all(first == second for first, second in zip(one.split(), other.split(), strict=False))
 
 
 def _compared(run, values, base, apart) -> dict:

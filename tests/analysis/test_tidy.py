@@ -123,6 +123,24 @@ def test_runs_of_other_data_are_not_compared(frame):
     analysis.summary(frame)
 
 
+def test_runs_of_a_file_that_has_changed_are_not_compared(folder, tmp_path):
+  images = shutil.copy(folder.parent / '0.npz', tmp_path / 'images.npz')
+  for name in ('then', 'now', 'older'):
+    if name == 'now':
+      runs.save_images(images, 1)
+    config = runs.config(images, 'private' if name == 'then' else 'fedhe', rounds=1)
+    experiment.run(config, tmp_path / 'runs' / name, show=False)
+  older = tmp_path / 'runs' / 'older'  # whose split does not know its data
+  with np.load(older / 'split.npz') as split:
+    np.savez(older / 'split.npz', **{field: split[field] for field in split if field != 'data_sha256'})
+  summary = files.read_sealed(older / 'summary.json')
+  summary['digests']['split.npz'] = files.checksum(older / 'split.npz')
+  files.write_sealed(older / 'summary.json', summary)
+  frame = analysis.runs(f'{tmp_path}/runs/*')
+  apart = analysis.summary(frame).set_index('run')['apart']
+  assert apart.to_dict() == {'now': 'other data', 'older': '', 'then': ''}
+
+
 def made(**accuracy):
   """A frame of runs with these accuracies [seeds, clients]."""
   rows = lambda values: [{'round': 1, 'seeds': list(range(len(values))), 'accuracy_per_client': values}]
