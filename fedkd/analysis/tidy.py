@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from ml_collections import ConfigDict
 from scipy.special import stdtr
 
 from fedkd import files
 from fedkd.analysis import results, statistics
 from fedkd.analysis.compare import labelled
+from fedkd.config import groups as config_groups
 from fedkd.config.trees import flatten
 from fedkd.errors import ConfigError
 from fedkd.inference import evaluated_of
@@ -101,18 +103,15 @@ def runs(paths: str | os.PathLike | Iterable[str | os.PathLike]) -> pd.DataFrame
     paths: run directories, or a pattern such as 'runs/**' of directories that hold some.
 
   Returns:
-    The columns `COLUMNS`, `data` (a checksum of the config's), `finished`, and fields of the configs by their dotted
-    names, lists as text. Warns of runs that have no evaluation yet or are damaged, which are left out, and of those
-    that are not finished.
+    The columns `COLUMNS`, `data` (a checksum of the config's, and one of the examples), `finished`, and fields of the
+    configs by their dotted names, lists as text. Warns of runs that have no evaluation yet or are damaged, which are
+    left out, and of those that are not finished.
 
   Raises:
-    ConfigError: if no run is left.
+    ConfigError: if one of the paths holds no run, or no run is left.
   """
   patterns = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-  found = [path for pattern in patterns for path in sorted(glob.glob(str(pattern), recursive=True))]
-  directories = [path for path in found if os.path.exists(os.path.join(path, 'config.json'))]
-  if not directories:
-    raise ConfigError(f'paths={list(map(str, patterns))} holds no run (no config.json); give directories of runs')
+  directories = [path for pattern in patterns or [''] for path in _directories(pattern)]
   read = {label: _run(path) for label, path in labelled(directories).items()}
   told = {label: why for label, (_, why) in read.items() if why}
   if told:
@@ -131,13 +130,22 @@ def runs(paths: str | os.PathLike | Iterable[str | os.PathLike]) -> pd.DataFrame
   )
 
 
+def _directories(path) -> list[str]:
+  """The run directories that a path or pattern names."""
+  matches = [str(path)] if os.path.exists(path) else sorted(glob.glob(str(path), recursive=True))
+  found = [match for match in matches if os.path.exists(os.path.join(match, 'config.json'))]
+  if not found:
+    raise ConfigError(f'paths={path} holds no run (no config.json); give directories of runs')
+  return found
+
+
 def _run(path) -> tuple[dict | None, str]:
   """(what is read of a run, or None; what is to be told about it)."""
   try:
     config = files.read_sealed(path / 'config.json')
     rows = evaluations(path, config)
     finished = (path / 'summary.json').exists()
-    groups = results.summary(path)['groups'] if finished else config['groups']
+    groups = results.summary(path)['groups'] if finished else _groups(config)
     clients = {'architecture': architectures(groups, config), **_of_split(path, config['seeds'])}
   except (ConfigError, OSError, KeyError, TypeError, ValueError) as error:
     return None, f'damaged ({error})'
@@ -145,7 +153,7 @@ def _run(path) -> tuple[dict | None, str]:
     return None, 'no evaluation yet'
   method = rows[-1].get('method', config['method']['name'])
   told = {name: value for name, value in flatten({'data': config['data']}).items() if name not in UNLIKE}
-  data = hashlib.sha256(repr(sorted(told.items())).encode()).hexdigest()[:8]
+  data = f'{hashlib.sha256(repr(sorted(told.items())).encode()).hexdigest()[:8]} {_examples_checksum(path)}'.strip()
   run = {'config': config, 'rows': rows, 'clients': clients, 'method': method, 'finished': finished, 'data': data}
   return run, '' if finished else f'not finished, read up to round {rows[-1]["round"]}'
 
@@ -158,15 +166,21 @@ def evaluations(path: pathlib.Path, config: dict) -> list[dict]:
   return [{**row, **known} for row in files.read(path / 'metrics.jsonl')]
 
 
+def _groups(config: dict) -> list:
+  """Those of a run that has no summary yet, from its config as JSON."""
+  entries = config_groups.entries(ConfigDict({field: config[field] for field in ('groups', 'data')}))
+  names = config_groups.group_names(entries)
+  return [{**entry, 'name': name} for entry, name in zip(entries, names, strict=True)]
+
+
 def architectures(groups: list, config: dict) -> list:
-  """Of every client, by number."""
-  share, start = config['data']['clients'] // max(1, len(groups)), 0
+  """Of every client, by number: that of the first group that holds it, in which it is evaluated."""
   names: dict = {}
+  start = 0
   for group in groups:
-    count = group.get('clients', share)
     start = group.get('first', start)
-    names |= dict.fromkeys(range(start, start + count), group.get('name', group.get('model')))
-    start += count
+    names = dict.fromkeys(range(start, start + group['clients']), group['name']) | names
+    start += group['clients']
   return [names.get(client) for client in range(config['data']['clients'])]
 
 
@@ -175,6 +189,12 @@ def _of_split(path, seeds) -> dict:
   with np.load(path / 'split.npz') as split:
     known = {'examples': np.array([split[f'seed{seed}_private_sizes'] for seed in seeds])}
     return {**known, 'domain': split['domain']} if 'domain' in split else known
+
+
+def _examples_checksum(path) -> str:
+  """Of the examples that the run was given, which a file may have changed since; '' of runs of older versions."""
+  with np.load(path / 'split.npz') as split:
+    return str(split['data_sha256'])[:8] if 'data_sha256' in split else ''
 
 
 def wide(frame: pd.DataFrame) -> pd.DataFrame:
@@ -251,14 +271,20 @@ def reference_run(frame: pd.DataFrame, reference: str) -> str:
 def why_apart(frame: pd.DataFrame, run: str, base: str) -> str:
   """Why two runs are not compared; '' if they are."""
   one, other = (frame[frame['run'] == name] for name in (run, base))
-  columns = [c for c in frame if c.startswith('data.')] + ['data'] * ('data' in frame)
-  differ = [c for c in columns if str(one[c].iloc[0]) != str(other[c].iloc[0])]
+  differ = [c for c in frame if c.startswith('data.') and str(one[c].iloc[0]) != str(other[c].iloc[0])]
+  if not differ and 'data' in frame and not _same_data(str(one['data'].iloc[0]), str(other['data'].iloc[0])):
+    differ = ['data']
   if differ:
-    return f'other {", ".join([column for column in differ if column != "data"] or differ)}'
+    return f'other {", ".join(differ)}'
   for column, what in (('client', 'clients'), ('test_rows', 'test rows')):
     if set(one[column]) != set(other[column]):
       return f'other {what}'
   return '' if set(one['seed']) & set(other['seed']) else 'no common seed'
+
+
+def _same_data(one: str, other: str) -> bool:
+  """Whether all checksums that both runs have are equal."""
+  return all(first == second for first, second in zip(one.split(), other.split(), strict=False))
 
 
 def _compared(run, values, base, apart) -> dict:

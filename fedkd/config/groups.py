@@ -1,12 +1,17 @@
-"""Entries of `config.groups`: which clients have which model."""
+"""Entries of `config.groups`: which clients have which model, and its name."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from ml_collections import ConfigDict
 
 from fedkd import models
+from fedkd.config.choices import label
 from fedkd.config.trees import to_json
 from fedkd.errors import ConfigError
+from fedkd.models.groups import distinct_names
+
+CLIENT_FIELDS = ('clients', 'first', 'weights')  # of an entry: which clients have the model, and its initial weights
 
 
 def entries(config: ConfigDict) -> tuple[dict, ...]:
@@ -55,3 +60,31 @@ def spread(config: ConfigDict, clients: int) -> None:
     return
   config.groups = tuple({k: v for k, v in entry.items() if k not in ('clients', 'first')} for entry in config.groups)
   config.groups = entries(config)
+
+
+def group_names(entries: Sequence[dict], nets: Sequence[Any] = ()) -> list[str]:
+  """A name for each group: its model and first tuple of widths, and for duplicates the fields in which
+  they differ.
+
+  Args:
+    entries: of `config.groups`.
+    nets: their Flax modules, for the defaults of fields that an entry leaves out; without them these have no text.
+  """
+  others = ('model', *CLIENT_FIELDS)
+  fields = [{k: v for k, v in entry.items() if k not in others} for entry in entries]
+  names = [_label(entry['model'], own) for entry, own in zip(entries, fields, strict=True)]
+  keys = dict.fromkeys(key for own in fields for key in own)
+  texts = lambda own, net: {k: _text(own.get(k, getattr(net, k, None))) for k in keys}
+  return distinct_names(names, [texts(own, net) for own, net in zip(fields, nets or [None] * len(fields), strict=True)])
+
+
+def _label(model, fields) -> str:
+  widths = next((v for v in fields.values() if isinstance(v, tuple | list)), ())
+  return ' '.join([model if isinstance(model, str) else model.__name__, '-'.join(map(str, widths))]).strip()
+
+
+def _text(value) -> str:
+  """A field's value in a name; '' for none."""
+  if isinstance(value, dict | ConfigDict):
+    return label(value) if 'name' in value else ''
+  return '-'.join(map(str, value)) if isinstance(value, tuple | list) else '' if value is None else str(value)

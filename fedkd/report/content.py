@@ -87,6 +87,8 @@ def _gain(runs, run) -> str:
   said = f'The difference of {run} to {runs.base} is {100 * line["gain"]:+.2f} points'
   if common < 3:
     return f'{said} over {common} common seed{"s" * (common > 1)}, too few for a test.'
+  if np.isnan(line['p']):
+    return f'{said} in each of {common} common seeds.'
   limits = f'[{100 * line["gain_low"]:+.2f}, {100 * line["gain_high"]:+.2f}]'
   verdict = 'significant' if line['p'] < 0.05 else 'not significant'
   return f'{said}, 95 % interval {limits}, p = {line["p"]:.3f} after Holm: {verdict} at 5 %.'

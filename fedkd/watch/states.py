@@ -63,21 +63,43 @@ def _state(path, config, holder, reached) -> tuple[str, str]:
   """(state, why)."""
   if holder.is_held:
     return RUNNING, ''
-  if (path / 'summary.json').exists() and files.read_sealed(path / 'summary.json')['rounds'] == config['rounds']:
-    return FINISHED, ''
-  kind, _, why = holder.ending.partition(': ')
   if reached.damage:
     return FAILED, f'metrics.jsonl is damaged ({reached.damage})'
+  summary = files.read_sealed(path / 'summary.json') if (path / 'summary.json').exists() else {}
+  if changed := _changed(path, summary.get('digests', {})):
+    return FAILED, f'{changed} is damaged or has changed since the run was finished'
+  if summary and summary['rounds'] == config['rounds']:
+    return FINISHED, ''
+  kind, _, why = holder.ending.partition(': ')
   return (FAILED, why) if kind == FAILED else (STOPPED, why or 'ended without a word, as by a kill')
 
 
-def _reached(path) -> Reached:
-  """Of the last evaluation; read again only when the file has changed."""
+def _changed(path, digests) -> str:
+  """The first file of a finished run that is not what it was then; '' if all are. Files of older runs are as they
+  are."""
+  same = lambda name: _checksum(path / name, *_version(path / name)) == digests[name]
+  return next((name for name in digests if not same(name)), '')
+
+
+@functools.lru_cache(maxsize=4096)
+def _checksum(path, *version) -> str:
+  del version
+  return files.checksum(path)
+
+
+def _version(path) -> tuple:
+  """By which a file that has changed is told, so that others are not read again; () without a file."""
   try:
     found = os.stat(path)
   except OSError:
-    return Reached()
-  return _read(path, found.st_mtime_ns, found.st_size)
+    return ()
+  return found.st_mtime_ns, found.st_size
+
+
+def _reached(path) -> Reached:
+  """Of the last evaluation."""
+  version = _version(path)
+  return _read(path, *version) if version else Reached()
 
 
 @functools.lru_cache(maxsize=4096)

@@ -52,6 +52,25 @@ def test_a_client_has_its_architecture_and_examples(folder, frame):
   assert set(frame['test_rows']) == {90}
 
 
+def test_a_client_in_several_groups_has_the_architecture_of_the_first_in_which_it_is_evaluated():
+  groups = [{'name': 'wide', 'clients': 3, 'first': 0}, {'name': 'narrow', 'clients': 3, 'first': 0}]
+  assert tidy.architectures(groups, {'data': {'clients': 3}}) == ['wide'] * 3
+
+
+def test_architectures_are_known_before_a_run_is_finished(folder, tmp_path):
+  """By the same names as afterwards, and shared out as in the run where an entry has no number of clients."""
+  config = runs.config(folder.parent / '0.npz', 'private', rounds=2)
+  config.groups, config.data.clients = tuple({'model': 'MLP', 'hidden': (width,)} for width in (8, 8, 4)), 5
+  experiment.run(config, tmp_path / 'done', show=False)
+  shutil.copytree(tmp_path / 'done', tmp_path / 'open')
+  (tmp_path / 'open' / 'summary.json').unlink()
+  with pytest.warns(UserWarning, match='open: not finished'):
+    frame = analysis.runs(f'{tmp_path}/*')
+  known = frame[frame['client'] >= 0].groupby(['run', 'client'])['architecture'].first()
+  assert known['done'].tolist() == ['MLP 8 (1)'] * 2 + ['MLP 8 (2)'] * 2 + ['MLP 4']
+  assert known['open'].tolist() == known['done'].tolist()
+
+
 def test_clients_of_a_sample_have_their_own_numbers(folder, frame, tmp_path):
   """The sample evaluated is not the first clients, and every value is that of the run that evaluates everybody."""
   config = runs.config(folder.parent / '0.npz', 'private', rounds=2, seeds=(3, 4))
@@ -102,6 +121,24 @@ def test_runs_of_other_data_are_not_compared(frame):
   assert np.isnan(table.loc['two', 'gain'])
   with pytest.raises(ConfigError, match="reference='private' is 2 runs of the frame; give one of"):
     analysis.summary(frame)
+
+
+def test_runs_of_a_file_that_has_changed_are_not_compared(folder, tmp_path):
+  images = shutil.copy(folder.parent / '0.npz', tmp_path / 'images.npz')
+  for name in ('then', 'now', 'older'):
+    if name == 'now':
+      runs.save_images(images, 1)
+    config = runs.config(images, 'private' if name == 'then' else 'fedhe', rounds=1)
+    experiment.run(config, tmp_path / 'runs' / name, show=False)
+  older = tmp_path / 'runs' / 'older'  # whose split does not know its data
+  with np.load(older / 'split.npz') as split:
+    np.savez(older / 'split.npz', **{field: split[field] for field in split if field != 'data_sha256'})
+  summary = files.read_sealed(older / 'summary.json')
+  summary['digests']['split.npz'] = files.checksum(older / 'split.npz')
+  files.write_sealed(older / 'summary.json', summary)
+  frame = analysis.runs(f'{tmp_path}/runs/*')
+  apart = analysis.summary(frame).set_index('run')['apart']
+  assert apart.to_dict() == {'now': 'other data', 'older': '', 'then': ''}
 
 
 def made(**accuracy):
@@ -164,6 +201,15 @@ def test_a_finished_run_whose_files_have_changed_is_damaged(folder, tmp_path):
   with pytest.warns(UserWarning, match=r'cut: damaged \(.*metrics.jsonl is damaged or has changed'):
     frame = analysis.runs(f'{tmp_path}/*')
   assert set(frame['run']) == {'whole'}
+
+
+def test_a_path_without_a_run_is_refused_beside_others(folder, tmp_path):
+  for path in (folder / 'none', tmp_path, f'{tmp_path}/*'):
+    with pytest.raises(ConfigError, match='holds no run') as refused:
+      analysis.runs([folder / 'one', path])
+    assert f'paths={path} ' in str(refused.value)
+  shutil.copytree(folder / 'one', tmp_path / 'rate=[1]')
+  assert set(analysis.runs(tmp_path / 'rate=[1]')['run']) == {'rate=[1]'}
 
 
 @pytest.mark.slow

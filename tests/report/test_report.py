@@ -233,6 +233,13 @@ def test_the_answer_names_the_difference_and_says_whether_it_is_significant(foun
   assert ('not significant' in said) == (line['p'] >= 0.05)
 
 
+def test_differences_without_spread_have_no_test(finished, tmp_path):
+  for name in ('private', 'again'):
+    shutil.copytree(finished / 'private', tmp_path / name)
+  first, _ = content.of(chosen.runs(tmp_path)).answer
+  assert first.endswith('The difference of private to again is +0.00 points in each of 3 common seeds.')
+
+
 def test_the_config_of_the_page_is_that_of_the_run(finished, found, tmp_path):
   for again, run in zip(rerun.of(found), found.paths, strict=True):
     file = tmp_path / again.name

@@ -94,6 +94,22 @@ def test_finished_is_a_summary_of_all_rounds(tmp_path):
   assert states.of_run(longer, 'two').state == 'stopped'
 
 
+def test_a_finished_run_with_a_damaged_file_has_failed(tmp_path):
+  for name in ('whole', 'cut', 'older'):
+    path = make(tmp_path / name, summary=10)
+    if name != 'older':
+      digests = {'metrics.jsonl': files.checksum(path / 'metrics.jsonl')}
+      files.write_sealed(path / 'summary.json', {'rounds': 10, 'digests': digests})
+  assert states.of_run(tmp_path / 'cut', 'cut').state == 'finished'
+  lines = (tmp_path / 'cut' / 'metrics.jsonl').read_text().splitlines(keepends=True)
+  (tmp_path / 'cut' / 'metrics.jsonl').write_text(''.join(lines[:-1]))
+  (tmp_path / 'older' / 'metrics.jsonl').write_text('no evaluation\n')
+  found = {one.run: one for one in states.below(tmp_path)}
+  assert {name: one.state for name, one in found.items()} == {'whole': 'finished', 'cut': 'failed', 'older': 'failed'}
+  assert found['cut'].why == 'metrics.jsonl is damaged or has changed since the run was finished'
+  assert 'metrics.jsonl is damaged (line 1' in found['older'].why
+
+
 @pytest.mark.parametrize('cut', [2, 30, 90])
 def test_a_line_that_is_being_written_is_not_there_yet(tmp_path, cut):
   path = make(tmp_path / 'run')

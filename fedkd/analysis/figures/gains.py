@@ -49,6 +49,8 @@ def gain(
   runs = _comparable(frame, list(last), base, metric)
   names = _names(frame, base, last[base].columns, by)
   style = styles(frame, colours)
+  labels = list(dict.fromkeys(names))
+  places = np.array(labels) if _has_own_places(labels, by) else np.arange(len(labels))
   note = values.note_of(len(last[run].index.intersection(last[base].index)) for run in runs)
   axes = panel(axes, xlabel=values.below(by, note), ylabel=_label(metric, base))
   axes.axhline(0, color=style[base].color, linewidth=1)
@@ -56,8 +58,8 @@ def gain(
     gained = values.scale(metric) * (last[run] - last[base]).dropna()
     table = gained.T.groupby(names, sort=False).mean().T
     offset = 0.6 * ((i + 0.5) / len(runs) - 0.5)
-    _bars(axes, np.arange(table.shape[1]) + offset, table, run, style[run])
-  _ticks(axes, list(dict.fromkeys(names)), by)
+    _bars(axes, places + offset, table, run, style[run])
+  _ticks(axes, labels, by)
   name_points(axes, runs)
   return axes
 
@@ -96,8 +98,13 @@ def _bars(axes, x, table, run, style):
   axes.errorbar(x, mean, yerr=error, label=run, **look)
 
 
+def _has_own_places(names, by) -> bool:
+  """Whether clients are so many that each stands at its number, without a tick of its own."""
+  return by == 'client' and len(names) > 20
+
+
 def _ticks(axes, names, by):
-  if by == 'client' and len(names) > 20:
+  if _has_own_places(names, by):
     whole_numbers(axes.xaxis)
     return
   turned = {'rotation': 20, 'ha': 'right'} if by == 'architecture' and len(names) > 3 else {}

@@ -4,15 +4,14 @@ import numpy as np
 
 from fedkd import config as configs
 from fedkd.checks import ranges
+from fedkd.config.groups import CLIENT_FIELDS, group_names
 from fedkd.data.arrays import is_images
 from fedkd.errors import ConfigError
 from fedkd.experiment.build import vocabulary
 from fedkd.experiment.build.normalisation import normalisation
 from fedkd.models.base import Preprocessed, adapted, class_of, is_nnx
-from fedkd.models.groups import distinct_names
 from fedkd.types import Group
 
-CLIENT_FIELDS = ('clients', 'first', 'weights')  # of an entry: which clients have the model, and its initial weights
 OPTIMIZER_FIELDS = ('learning_rate', 'optimizer')  # of an entry: its own optimizer settings
 
 
@@ -90,34 +89,6 @@ def _check_clients(groups, clients):
     raise ConfigError(
       f'groups have clients from {held[0]} to {held[-1]} and leave some out; let `first` number them 0 to {clients - 1}'
     )
-
-
-def group_names(entries, nets) -> list[str]:
-  """A name for each group: its model and first tuple of widths, and for duplicates the fields in which
-  they differ.
-
-  Args:
-    entries: of `config.groups`.
-    nets: their Flax modules, for the defaults of fields that an entry leaves out.
-  """
-  others = ('model', *CLIENT_FIELDS)
-  fields = [{k: v for k, v in entry.items() if k not in others} for entry in entries]
-  names = [_label(entry['model'], own) for entry, own in zip(entries, fields, strict=True)]
-  keys = dict.fromkeys(key for own in fields for key in own)
-  texts = lambda own, net: {k: _text(own.get(k, getattr(net, k, None))) for k in keys}
-  return distinct_names(names, [texts(own, net) for own, net in zip(fields, nets, strict=True)])
-
-
-def _label(model, fields) -> str:
-  widths = next((v for v in fields.values() if isinstance(v, tuple | list)), ())
-  return ' '.join([model if isinstance(model, str) else model.__name__, '-'.join(map(str, widths))]).strip()
-
-
-def _text(value) -> str:
-  """A field's value in a name; '' for none."""
-  if isinstance(value, dict | configs.ConfigDict):
-    return configs.label(value) if 'name' in value else ''
-  return '-'.join(map(str, value)) if isinstance(value, tuple | list) else '' if value is None else str(value)
 
 
 def _network(entry, i, common):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from fedkd import analysis
+from fedkd.analysis import tidy
 from fedkd.analysis.figures import gain
 from fedkd.errors import ConfigError
 
@@ -27,6 +28,19 @@ def test_gains_are_paired_over_seeds_per_client_and_per_architecture(frame):
   assert [text.get_text() for text in axes.get_xticklabels()] == ['MLP 8', 'MLP 16']
   assert axes.get_xlabel() == 'architecture\n95 % interval over 3 seeds'
   assert list(gain(frame).get_xticks()) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize('count', [3, 25])
+def test_clients_of_a_sample_stand_at_their_numbers(count):
+  numbers = 10 * np.arange(count)
+  rows = [{'round': 1, 'seeds': [0], 'clients': numbers, 'accuracy_per_client': [np.linspace(0, 1, count).tolist()]}]
+  frame = tidy.concatenated(tidy.tidy(rows, {}, run=run, method=run) for run in ('private', 'fedhe'))
+  axes = gain(frame)
+  (bars,) = axes.containers
+  axes.figure.draw_without_rendering()
+  told = dict(zip(axes.get_xticks(), (text.get_text() for text in axes.get_xticklabels()), strict=True))
+  for place, number in zip(bars.lines[0].get_xdata(), numbers, strict=True):
+    assert told.get(place, str(number)) == str(number)
 
 
 def test_a_reference_that_is_not_there_and_runs_that_cannot_be_compared_are_told(frame, make):
