@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 from scipy.special import softmax
 
 from fedkd.checks.kinds import check_one_each
+from fedkd.errors import ConfigError
 
 
 def confusion(predicted: ArrayLike, y: ArrayLike, classes: int) -> np.ndarray:
@@ -21,9 +22,15 @@ def confusion(predicted: ArrayLike, y: ArrayLike, classes: int) -> np.ndarray:
 
   Returns:
     int64[..., C, C].
+
+  Raises:
+    ConfigError: for another number of true classes than of predictions, or a class outside 0 .. C-1.
   """
   predicted, y = np.asarray(predicted), np.asarray(y)
   check_one_each('y', y, predicted.shape[-1], 'predictions')
+  for field, values in (('predicted', predicted), ('y', y)):
+    if len(outside := values[(values < 0) | (values >= classes)]):
+      raise ConfigError(f'{field} has class {outside[0]} of classes={classes}; give classes from 0 to {classes - 1}')
   flat = predicted.reshape(-1, len(y))
   counts = [np.bincount(y * classes + row, minlength=classes**2).reshape(classes, classes) for row in flat]
   return np.reshape(counts, (*predicted.shape[:-1], classes, classes))

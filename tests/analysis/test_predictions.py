@@ -60,6 +60,15 @@ def test_what_does_not_fit_is_refused():
     analysis.confusion(PREDICTED, Y[1:], C)
 
 
+@pytest.mark.parametrize(
+  ('predicted', 'y', 'said'),
+  [([0, 2, 1], [0, 0, 1], r'predicted has class 2'), ([0, 1, 1], [0, -1, 1], r'y has class -1')],
+)
+def test_a_class_that_there_is_not_is_refused_and_not_counted_as_another(predicted, y, said):
+  with pytest.raises(ValueError, match=f'^{said} of classes=2'):
+    analysis.confusion(predicted, y, 2)
+
+
 def test_names_are_listed():
   assert {'confusion', 'runs', 'summary', 'curves'} <= set(dir(analysis))
   assert 'logits' in experiment.__all__
