@@ -288,18 +288,22 @@ def _same_data(one: str, other: str) -> bool:
 
 
 def _compared(run, values, base, apart) -> dict:
-  """A line of `summary`; values [seeds, clients]."""
-  tail = lambda share: np.sort(values.to_numpy(), 1)[:, : max(1, int(share * values.shape[1]))].mean()
+  """A line of `summary`; values [seeds, clients]. Where a client has no value, there is none of all of them."""
+  of_all = lambda table: table.mean(axis=1, skipna=False)
+  whole = np.sort(values.where(of_all(values).notna()).to_numpy(), 1)
+  tail = lambda share: whole[:, : max(1, int(share * values.shape[1]))].mean()
   line: dict[str, Any] = {'run': run, 'seeds': len(values)}
-  line |= dict(zip(('mean', 'low', 'high'), statistics.interval(values.mean(axis=1)), strict=True))
+  line |= dict(zip(('mean', 'low', 'high'), statistics.interval(of_all(values)), strict=True))
   line |= {'worst': tail(0), 'worst_tenth': tail(0.1), 'apart': apart}
-  gain = (values - base).dropna() if not apart else values[:0]
-  limits = statistics.interval(gain.mean(axis=1)) if len(gain) else [np.nan] * 3
+  common = values.index.intersection(base.index) if not apart else []
+  gain = values.loc[common] - base.loc[common]
+  limits = statistics.interval(of_all(gain)) if len(gain) else [np.nan] * 3
   line |= dict(zip(('gain', 'gain_low', 'gain_high'), limits, strict=True))
   each = gain.to_numpy().ravel()
-  line['negative_share'] = np.mean(each < 0) if each.size else np.nan
+  known = each.size and not np.isnan(each).any()
+  line['negative_share'] = np.mean(each < 0) if known else np.nan
   line['negative_mean'] = each[each < 0].mean() if (each < 0).any() else 0.0
-  return {**line, 'p': p_value(gain.mean(axis=1).to_numpy())}
+  return {**line, 'p': p_value(of_all(gain).to_numpy())}
 
 
 def p_value(gain: np.ndarray) -> float:

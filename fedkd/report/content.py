@@ -69,14 +69,15 @@ def _count(numbers, what) -> str:
 
 def _answer(runs) -> list[str]:
   """The most accurate run, what it gains over the reference, and what it costs."""
-  best = str(runs.table['mean'].idxmax())
+  mean = runs.table['mean'].fillna(-np.inf)  # a run with a client that has no value is not the best
+  best = str(mean.idxmax())
   final = lambda run: analysis.spread(100 * np.array(runs.summaries[run]['final']), ' %')
   if len(runs.summaries) == 1:
     return [f'{best}: {final(best)}.', _cost(runs, best)]
   first = f'{best} is the most accurate on average: {final(best)}'
   if best != runs.base:
     return [f'{first}, against {final(runs.base)} of {runs.base}. {_gain(runs, best)}', _cost(runs, best)]
-  second = str(runs.table['mean'].drop(best).idxmax())
+  second = str(mean.drop(best).idxmax())
   return [f'{first}. Next is {second} with {final(second)}. {_gain(runs, second)}', _cost(runs, second)]
 
 

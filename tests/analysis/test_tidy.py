@@ -170,6 +170,15 @@ def test_the_summary_in_numpy_and_scipy():
   assert np.isnan(table.loc['private', 'p'])
 
 
+def test_a_client_without_a_value_is_not_left_out_of_the_summary():
+  values = {'private': [[0.1, 0.2], [0.3, 0.4]], 'broken': [[0.9, 0.9], [0.9, None]], 'later': [[0.6, 0.6]]}
+  frame = made(**values)
+  frame.loc[frame['run'] == 'later', 'seed'] = 1
+  table = analysis.summary(frame).set_index('run')
+  assert table.loc['broken', ['mean', 'worst', 'worst_tenth', 'gain', 'negative_share']].isna().all()
+  assert table.loc['later', 'gain'] == pytest.approx(0.25)  # over the seed that both have
+
+
 def test_the_last_evaluation_is_of_the_last_phase_even_if_that_is_the_shortest():
   first, last = (made(a=values).assign(round=round) for values, round in (([[0.9, 0.9]], 9), ([[0.4, 0.6]], 2)))
   phases = pd.concat([first.assign(phase=0, test_rows=50), last.assign(phase=1, test_rows=90)])
