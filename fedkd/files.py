@@ -119,6 +119,14 @@ def checksum(path) -> str:
     return ''
 
 
+def changed(folder, digests: dict, checksum_of=checksum) -> str:
+  """The first of the files {name: checksum} in `folder` that is not what it was then; '' if all are.
+
+  checksum_of: how a file's checksum is found, for callers that remember those of files that have not changed.
+  """
+  return next((name for name, then in digests.items() if checksum_of(folder / name) != then), '')
+
+
 def append(path, row, after) -> str:
   """Adds one evaluation.
 

@@ -151,6 +151,13 @@ def given(count: int | jax.Array | None) -> bool:
   return isinstance(count, jax.Array) or bool(count)  # traced: whether it is 0 will be seen
 
 
+def steps_of(work: Work, size: jax.Array | int) -> jax.Array | int:
+  """How many mini-batches a call of `fit` makes of `size` examples."""
+  count = work.epochs if given(work.epochs) else work.steps
+  assert count is not None  # one of both is given
+  return count * -(-size // work.batch) if given(work.epochs) else count
+
+
 def fit(
   key: jax.Array,
   learner: Learner,
@@ -216,9 +223,7 @@ def fit(
   shapes = jax.eval_shape(loss_fn, learner.params, learner.batch_stats, key, sample)[1][1]
   nothing = jax.tree.map(jnp.zeros_like, shapes)
   each = -(-size // batch) if given(epochs) else 1  # steps of an epoch
-  in_each_round = epochs if given(epochs) else steps
-  assert in_each_round is not None  # one of both is given
-  past = (t * in_each_round if before is None else before) * each
+  past = t * steps_of(work, size) if before is None else before * each
   start = learner._replace(opt=optimizers.advanced(learner.opt, past)), nothing
   if given(epochs):
     return jax.lax.fori_loop(0, epochs, epoch, start)

@@ -54,12 +54,11 @@ def summary(workdir: str | os.PathLike) -> dict:
   if not (workdir / 'summary.json').exists():
     raise ConfigError(f'{workdir} holds no finished run (no summary.json); run it to its end first')
   found = files.read_sealed(workdir / 'summary.json')
-  for name, checksum in found.get('digests', {}).items():  # runs of older versions have none
-    if files.checksum(workdir / name) != checksum:
-      raise ConfigError(
-        f'{workdir}: {name} is damaged or has changed since the run was finished; start the run again, which repairs '
-        'what can be repaired, or restore the file'
-      )
+  if name := files.changed(workdir, found.get('digests', {})):  # runs of older versions have none
+    raise ConfigError(
+      f'{workdir}: {name} is damaged or has changed since the run was finished; start the run again, which repairs '
+      'what can be repaired, or restore the file'
+    )
   if missing := [name for name in SUMMARY if name not in found]:
     raise ConfigError(f'{workdir}: summary.json is damaged (it has no {missing[0]}); start the run again')
   return found

@@ -146,14 +146,15 @@ def _run(path) -> tuple[dict | None, str]:
     rows = evaluations(path, config)
     finished = (path / 'summary.json').exists()
     groups = results.summary(path)['groups'] if finished else _groups(config)
-    clients = {'architecture': architectures(groups, config), **_of_split(path, config['seeds'])}
+    of_clients, examples = _of_split(path, config['seeds'])
+    clients = {'architecture': architectures(groups, config), **of_clients}
   except (ConfigError, OSError, KeyError, TypeError, ValueError) as error:
     return None, f'damaged ({error})'
   if not rows:
     return None, 'no evaluation yet'
   method = rows[-1].get('method', config['method']['name'])
   told = {name: value for name, value in flatten({'data': config['data']}).items() if name not in UNLIKE}
-  data = f'{hashlib.sha256(repr(sorted(told.items())).encode()).hexdigest()[:8]} {_examples_checksum(path)}'.strip()
+  data = f'{hashlib.sha256(repr(sorted(told.items())).encode()).hexdigest()[:8]} {examples}'.strip()
   run = {'config': config, 'rows': rows, 'clients': clients, 'method': method, 'finished': finished, 'data': data}
   return run, '' if finished else f'not finished, read up to round {rows[-1]["round"]}'
 
@@ -184,17 +185,13 @@ def architectures(groups: list, config: dict) -> list:
   return [names.get(client) for client in range(config['data']['clients'])]
 
 
-def _of_split(path, seeds) -> dict:
-  """Private training rows, int[seeds, clients], and the names of domains where clients have one."""
+def _of_split(path, seeds) -> tuple[dict, str]:
+  """(private training rows, int[seeds, clients], and the names of domains where clients have one; a checksum of the
+  examples that the run was given, which a file may have changed since, '' of runs of older versions)."""
   with np.load(path / 'split.npz') as split:
     known = {'examples': np.array([split[f'seed{seed}_private_sizes'] for seed in seeds])}
-    return {**known, 'domain': split['domain']} if 'domain' in split else known
-
-
-def _examples_checksum(path) -> str:
-  """Of the examples that the run was given, which a file may have changed since; '' of runs of older versions."""
-  with np.load(path / 'split.npz') as split:
-    return str(split['data_sha256'])[:8] if 'data_sha256' in split else ''
+    known |= {'domain': split['domain']} if 'domain' in split else {}
+    return known, str(split['data_sha256'])[:8] if 'data_sha256' in split else ''
 
 
 def wide(frame: pd.DataFrame) -> pd.DataFrame:

@@ -53,8 +53,7 @@ def fedrep(
   def step(key, t, model, learner, down, data):
     learner = local.resume(with_part(learner, down.shared), tx, keep_optimizer)
     loss_fn, totals = local.supervised(model, data.pool), []
-    each = -(-data.private.size // batch)  # steps of an epoch; the parts follow one schedule
-    in_a_round = sum(work.epochs * each if local.given(work.epochs) else work.steps for _, work in parts)
+    in_a_round = sum(local.steps_of(work, data.private.size) for _, work in parts)  # the parts follow one schedule
     learner = learner._replace(opt=optimizers.advanced(learner.opt, t * in_a_round))
     for i, (paths, work) in enumerate(parts):
       only = training_only(tx, paths(model, data))

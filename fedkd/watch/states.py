@@ -66,7 +66,7 @@ def _state(path, config, holder, reached) -> tuple[str, str]:
   if reached.damage:
     return FAILED, f'metrics.jsonl is damaged ({reached.damage})'
   summary = files.read_sealed(path / 'summary.json') if (path / 'summary.json').exists() else {}
-  if changed := _changed(path, summary.get('digests', {})):
+  if changed := files.changed(path, summary.get('digests', {}), _checksum):
     return FAILED, f'{changed} is damaged or has changed since the run was finished'
   if summary and summary['rounds'] == config['rounds']:
     return FINISHED, ''
@@ -74,15 +74,12 @@ def _state(path, config, holder, reached) -> tuple[str, str]:
   return (FAILED, why) if kind == FAILED else (STOPPED, why or 'ended without a word, as by a kill')
 
 
-def _changed(path, digests) -> str:
-  """The first file of a finished run that is not what it was then; '' if all are. Files of older runs are as they
-  are."""
-  same = lambda name: _checksum(path / name, *_version(path / name)) == digests[name]
-  return next((name for name in digests if not same(name)), '')
+def _checksum(path) -> str:
+  return _checksum_of(path, *_version(path))
 
 
 @functools.lru_cache(maxsize=4096)
-def _checksum(path, *version) -> str:
+def _checksum_of(path, *version) -> str:
   del version
   return files.checksum(path)
 

@@ -50,7 +50,7 @@ HOW = """## How it is measured
   raw images, which clients give away once; a fifth of every client's rows is public. Where clients learn from them,
   each receives those of all others; FedDF's server keeps them. `agg` is a reference that pools all data.
   *Within 5 MB* stops a method at its last evaluation at which no more has been sent, those images included.
-* **Predictions.** A method is judged by the client's own model with the client's own head. Others are
+* **Predictions.** A method is judged by the client's own model with the client's own head. Exceptions are
   SHARED_BY;
   *by own models alone* is their gain without that. What a server's model (DS-FL, SCARLET) or prototypes (FedProto,
   FedTGP) predict is in the results. FML, FedKD, FedMRL and FedAPEN train a small common model on the same examples,

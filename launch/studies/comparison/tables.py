@@ -132,8 +132,8 @@ def overview(everything: dict) -> list:
     within = [list(g.values()) for pair in pairs if (g := scores.gain_at_bytes(*pair, 1e6 * WITHIN))]
     if not all(map(len, own)):
       continue  # without a common seed
-    _, alone = SHARED.get(method, ('', None))
-    alone = [list(scores.gain_alone(*pair, alone).values()) for pair in pairs] if alone else None
+    _, by_itself = SHARED.get(method, ('', None))
+    alone = [list(scores.gain_alone(*pair, by_itself).values()) for pair in pairs] if by_itself else None
     means, lost = [np.mean(g) for g in own], np.concatenate([scores.losses(*pair) for pair in pairs])
     sent = [sum(scores.megabytes(one, True).values()) for one, _ in pairs]
     out.append(
