@@ -1,12 +1,14 @@
-"""Sub-networks of one LeNet on MNIST, eight clients of four widths: the table of HeFlwr's homepage.
+"""Sub-networks of one LeNet, eight clients of four widths, MNIST and CIFAR-10: the table of HeFlwr's homepage.
 
-  python -m launch.main --config=configs/heflwr.py:paper,method=heterofl,split=iid --workdir=runs/heterofl
+  python -m launch.main --config=configs/heflwr.py:paper,method=heterofl,split=iid,data=mnist --workdir=runs/heterofl
 
 Two clients each have a quarter, a half, three quarters and all of a network's channels; all take part in every round,
 with a pass in batches of 64 and a fresh Adam. `accuracy` is the mean over clients, each with its own sub-network, on
-the test set. `split`: iid, or dirichlet (0.5). `method`: fedavg, the whole network for all; heterofl, fedrolex (whose
-window moves on by a quarter), federated_dropout; fedrolex_misplaced and federated_dropout_misplaced, with an error of
-HeFlwr's server (`launch.studies.papers.misplaced`); private, agg, with the whole network.
+the test set. `split`: iid; dirichlet (0.5); or homepage, the same with the shares of HeFlwr's own draw. `method`:
+fedavg, the whole network for all; heterofl, fedrolex (whose window moves on by a quarter), federated_dropout;
+fedrolex_misplaced and federated_dropout_misplaced, with an error of HeFlwr's server
+(`launch.studies.papers.misplaced`); private, agg, with the whole network. `data`: mnist; or cifar10, cropped and
+flipped, with this LeNet in the place of the homepage's ResNet-18.
 
 Every mean is by n_k over the clients that hold a number, and no loss ignores a class. FedRolex and Federated Dropout
 are evaluated with the parts that were trained in the last round. FjORD with its distillation and MFL are not there.
@@ -34,28 +36,37 @@ minutes in `small` and six to twenty in `paper`.
 import numpy as np
 
 from fedkd import config as base
+from fedkd.data.splits.partition import dirichlet_counts
 
 WIDTHS = (0.25, 0.5, 0.75, 1.0)
 CLIENTS = 8
+SPLITS, DATA = ('iid', 'dirichlet', 'homepage'), ('mnist', 'cifar10')
+CONCENTRATION, SMALLEST = 0.5, 100
+PIXELS = {1: (0.1307, 0.3081), 3: ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))}  # by the number of channels
 NET = {'model': 'LeNet', 'filters': (8, 16)}
 TURN = {'steps': None, 'epochs': 1, 'batch': 64, 'keep_optimizer': False}
 NESTED = ('heterofl', 'fedrolex', 'federated_dropout')
 SUB = {'masked': False, 'weighted': True, 'inference': 'trained', 'stride': 0.25}
 MISPLACED = '_misplaced'
-ROWS = {'paper': 60_000, 'small': 10_000, 'smoke': 4000}
+ROWS = {'paper': None, 'small': 10_000, 'smoke': 4000}
+IMAGES = {'mnist': 60_000, 'cifar10': 50_000}
 
 
 def get_config(arg=''):
-  choice = base.parse(arg, ('paper', 'small', 'smoke'), method='heterofl', split=('iid', 'dirichlet'))
+  choice = base.parse(arg, ('paper', 'small', 'smoke'), method='heterofl', split=SPLITS, data=DATA)
   config = base.default()
-  config.name = f'heflwr_mnist_{choice.split}'
+  config.name = f'heflwr_{choice.data}_{choice.split}'
   config.groups = groups(choice.method)
-  config.method = method(choice.method, ROWS[choice.profile], config.groups)
+  config.method = method(choice.method, ROWS[choice.profile] or IMAGES[choice.data], config.groups)
   config.optimizer = base.optimizer('adam', learning_rate=1e-3)
-  config.data.update({'name': 'mnist', 'size': 32, 'validation': 0.0, 'clients': CLIENTS})
+  config.data.update({'name': choice.data, 'size': 32, 'validation': 0.0, 'clients': CLIENTS})
   config.data.normalise = 'configs.heflwr:torchvision'
+  if choice.data == 'cifar10':
+    config.data.crop, config.data.flip = 4, True
   if choice.split == 'dirichlet':
-    config.data.partition = base.partition('dirichlet', concentration=0.5, smallest=100)
+    config.data.partition = base.partition('dirichlet', concentration=CONCENTRATION, smallest=SMALLEST)
+  if choice.split == 'homepage':
+    config.data.partition = base.partition('configs.heflwr:homepage')
   config.seeds, config.rounds, config.eval_every, config.eval_rows = (0, 1, 2), 50, 10, 0
   if choice.profile == 'small':
     config.data.rows = ROWS['small']
@@ -90,6 +101,28 @@ def groups(method) -> tuple:
 
 
 def torchvision(train_image, name) -> tuple:
-  """The mean and deviation of MNIST's pixels that its examples name, at whatever size."""
-  del train_image, name
-  return np.float32([255 * 0.1307]), np.float32([1 / (255 * 0.3081)])
+  """The means and deviations of a data set's pixels that torchvision's examples name, at whatever size."""
+  del name
+  mean, deviation = PIXELS[train_image.shape[-1]]
+  return np.float32([255 * np.asarray(mean)]).ravel(), np.float32([1 / (255 * np.asarray(deviation))]).ravel()
+
+
+def homepage(labels, clients, seed) -> list:
+  """A Dirichlet split with the shares that HeFlwr's scripts draw, the same in every run; `seed` chooses the images.
+
+  `DirichletPartitioner` of flwr-datasets 0.1 draws with its default seed, 42, class after class in the order in which
+  they come in the shuffled data set; here in ascending order, so that classes may have changed names. Client i of the
+  scripts has the width of every fourth client; here clients are in the order of their widths.
+  """
+  shares, rows = np.random.default_rng(42), np.random.default_rng(seed)
+  of_class = [rows.permutation(np.flatnonzero(labels == label)) for label in np.unique(labels)]
+  held = np.zeros(clients, int)
+  while held.min() < SMALLEST:
+    held[:], ends = 0, []
+    for at in of_class:
+      counts = dirichlet_counts(shares, len(at), held <= len(labels) / clients, CONCENTRATION)
+      held += counts
+      ends.append(np.cumsum(counts)[:-1])
+  dealt = [np.split(at, end) for at, end in zip(of_class, ends, strict=True)]
+  order = np.arange(clients).reshape(-1, len(WIDTHS)).T.ravel()
+  return [np.sort(np.concatenate([pieces[k] for pieces in dealt])) for k in order]

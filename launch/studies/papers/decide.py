@@ -9,6 +9,7 @@ from launch.studies.papers.fedhe import FINAL
 from launch.studies.papers.fedproto import METRICS as FEDPROTO
 from launch.studies.papers.fedproto import WAYS
 from launch.studies.papers.felo import LIGHT, SECOND_HALF
+from launch.studies.papers.heflwr import METRICS as HEFLWR
 
 RMNIST, FIVE = 'method={},setting=rmnist,alpha=10', 'method={},setting=rmnist,alpha=5'
 HOMO, EXTREME = 'method={},split=dir0.5,zoo=homo', 'method={},zoo=extreme'
@@ -197,6 +198,12 @@ CHANGES = {
     )
     for ways in WAYS
   },
+  'why-heflwr-shares': (
+    "HeFlwr's own draw of the clients' shares, MNIST, Dirichlet 0.5",
+    'heflwr',
+    'method={},split=homepage',
+    {row: (row, {}) for row in ('heterofl', 'fedrolex')},
+  ),
 }
 
 
@@ -220,6 +227,7 @@ def _experiment(lines, title, config, arg, changes) -> Experiment:
     'fedhe_mnist': (FINAL, '10 minutes a row'),
     'felo': (SECOND_HALF, '7 minutes a row', LIGHT),
     'fedproto': (FEDPROTO, '3 minutes a row'),
+    'heflwr': (HEFLWR, '6 minutes a row'),
     'one_shot_mnist': (DENSE, '2 hours a row'),
   }[config]
   about = f'What decides: {title}', 'ours', tuple(row(name, *of) for name, of in changes.items()), *how

@@ -27,6 +27,7 @@ def questions() -> list:
     *_larger_maps(),
     *_six_more_seeds(),
     *_rounds_of_one_upload(),
+    *_shares_of_heflwr(),
   ]
 
 
@@ -154,3 +155,9 @@ def _rounds_of_one_upload():
     for beside, against in ((row, '20 rounds'), ('feddf', 'FedDF'), ('fedavg', 'FedAvg')):
       change = f'200 rounds of the server, {called} against {against}'
       yield Question(text, change, f'why-dense-rounds/{row}_200', f'{table}/{beside}', 'final')
+
+
+def _shares_of_heflwr():
+  for row, name in (('heterofl', 'HeteroFL'), ('fedrolex', 'FedRolex')):
+    text, change = f"{name} above HeFlwr's printed value, Dirichlet", "the shares of HeFlwr's own draw"
+    yield Question(text, change, f'why-heflwr-shares/{row}', f'hw-mnist-dirichlet/{row}', 'final', 'paper')

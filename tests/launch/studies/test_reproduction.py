@@ -11,6 +11,7 @@ import numpy as np
 import optax
 import pytest
 
+from configs import heflwr
 from fedkd import config as configs
 from fedkd import methods, models
 from fedkd.analysis import results
@@ -424,6 +425,34 @@ def test_heflwrs_clients_have_four_widths():
   assert (rows['fedrolex'].method.stride, rows['fedrolex'].method.inference) == (0.25, 'trained')
   mean, scale = configs.build('data.normalise', {'name': rows['agg'].data.normalise}, np.zeros((1, 2, 2, 1)), name='')
   np.testing.assert_allclose([(0 - mean) * scale, (255 - mean) * scale], [[-0.42421296], [2.8214867]], rtol=1e-6)
+
+
+def test_heflwrs_cifar10_is_cropped_and_flipped():
+  row = next(row for row in REGISTRY['hw-cifar10-iid'].rows if row.name == 'agg')
+  config = reproduction.config_of(row, 'small')
+  assert (config.data.name, config.data.crop, config.data.flip, config.data.size) == ('cifar10', 4, True, 32)
+  assert config.method.steps == round(10_000 / 8 / 64)
+  mean, scale = configs.build('data.normalise', {'name': config.data.normalise}, np.zeros((1, 2, 2, 3)), name='')
+  white = [(1 - m) / d for m, d in zip((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010), strict=True)]
+  np.testing.assert_allclose((255 - mean) * scale, white, rtol=1e-6)
+
+
+def test_heflwrs_own_shares_by_hand():
+  """MNIST's classes; the first of the eight Dirichlet draws is of NumPy's generator of 42."""
+  sizes = (5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949)
+  labels = np.repeat(np.arange(10), sizes)
+  parts, again = heflwr.homepage(labels, 8, 0), heflwr.homepage(labels, 8, 1)
+  counts, counts_again = (np.array([np.bincount(labels[part], minlength=10) for part in of]) for of in (parts, again))
+  assert np.array_equal(counts, counts_again)
+  assert not all(map(np.array_equal, parts, again))
+  assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(60_000))
+  first = np.random.default_rng(42).dirichlet(np.full(8, 0.5))
+  of_script = [0, 4, 1, 5, 2, 6, 3, 7]  # the scripts' clients, in the order of their widths
+  np.testing.assert_allclose(counts[:, 0], 5923 * first[of_script], atol=1)
+  average = 60_000 / 8
+  for k in range(8):  # who holds more than the average gets nothing of the next class
+    full = np.cumsum(counts[k])[:-1] > average
+    assert not counts[k][1:][full].any()
 
 
 def test_communication_is_that_of_the_papers():
