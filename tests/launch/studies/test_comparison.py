@@ -1,6 +1,7 @@
 """The benchmark of all methods: what applies, equal budgets, evidence, and results that only grow."""
 
 import json
+import pathlib
 
 import numpy as np
 import pytest
@@ -28,6 +29,7 @@ from launch.studies.comparison import (
   tables,
 )
 
+ROOT = pathlib.Path(__file__).parents[3]
 PLACES = [
   (of, tier, name)
   for of in settings.SUITES
@@ -325,6 +327,14 @@ def test_the_page_answers_first_and_links_every_row(made, tmp_path, monkeypatch)
   monkeypatch.setattr(stale, 'CHANGES', (change,))
   page.write(tmp_path / 'out', tmp_path / 'page.md')
   assert '(3 of 6 seeds, stale)' in (tmp_path / 'page.md').read_text()
+
+
+def test_nothing_on_the_committed_page_is_typed_by_hand(tmp_path, monkeypatch):
+  monkeypatch.setattr(page.figures, 'save', lambda figure, path: None)
+  (tmp_path / 'results').symlink_to(ROOT / 'results')
+  (tmp_path / 'docs').mkdir()
+  page.write(tmp_path / 'results' / 'benchmark', tmp_path / 'docs' / 'benchmark.md')
+  assert (tmp_path / 'docs' / 'benchmark.md').read_text() == (ROOT / 'docs' / 'benchmark.md').read_text()
 
 
 def test_a_cell_in_which_every_choice_diverges_is_told(made, tmp_path, monkeypatch):
