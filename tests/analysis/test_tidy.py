@@ -11,7 +11,7 @@ from scipy import stats
 
 import runs
 from fedkd import analysis, experiment, files
-from fedkd.analysis import tidy
+from fedkd.analysis import of_runs, tidy
 from fedkd.errors import ConfigError
 
 
@@ -54,7 +54,7 @@ def test_a_client_has_its_architecture_and_examples(folder, frame):
 
 def test_a_client_in_several_groups_has_the_architecture_of_the_first_in_which_it_is_evaluated():
   groups = [{'name': 'wide', 'clients': 3, 'first': 0}, {'name': 'narrow', 'clients': 3, 'first': 0}]
-  assert tidy.architectures(groups, {'data': {'clients': 3}}) == ['wide'] * 3
+  assert of_runs.architectures(groups, {'data': {'clients': 3}}) == ['wide'] * 3
 
 
 def test_architectures_are_known_before_a_run_is_finished(folder, tmp_path):

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from fedkd.analysis import tidy
+from fedkd.analysis import differences, tidy
 from fedkd.analysis.figures import values
 from fedkd.analysis.figures.ends import name_points
 from fedkd.analysis.figures.panels import panel, whole_numbers
@@ -45,7 +45,7 @@ def gain(
   """
   ranges.check('by', by, By)
   last = values.final_of_clients(frame, metric)
-  base = tidy.reference_run(frame, reference)
+  base = differences.reference_run(frame, reference)
   runs = _comparable(frame, list(last), base, metric)
   names = _names(frame, base, last[base].columns, by)
   style = styles(frame, colours)
@@ -67,8 +67,8 @@ def gain(
 def _comparable(frame, runs, base, metric) -> list:
   """Runs other than the reference that may be compared with it; the others are told."""
   measured = frame[(frame['metric'] == metric) & (frame['client'] != tidy.ALL)]
-  last = tidy.last_evaluation(measured)
-  why = {run: tidy.why_apart(last, run, base) for run in runs if run != base}
+  last = differences.last_evaluation(measured)
+  why = {run: differences.why_apart(last, run, base) for run in runs if run != base}
   told = '; '.join(f'{run}: {reason}' for run, reason in why.items() if reason)
   kept = [run for run, reason in why.items() if not reason]
   if not kept:
