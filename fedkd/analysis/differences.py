@@ -10,6 +10,8 @@ from fedkd.analysis import statistics
 from fedkd.analysis.tidy import ALL
 from fedkd.errors import ConfigError
 
+DATA = ('data', 'data_config')  # checksums by which runs on other data are told apart
+
 
 def summary(frame: pd.DataFrame, reference: str = 'private', metric: str = 'accuracy') -> pd.DataFrame:
   """The last evaluation of every run, and its differences to a reference, paired over seeds.
@@ -65,23 +67,40 @@ def reference_run(frame: pd.DataFrame, reference: str) -> str:
   return runs[0]
 
 
-def why_apart(frame: pd.DataFrame, run: str, base: str) -> str:
-  """Why two runs are not compared; '' if they are."""
-  one, other = (frame[frame['run'] == name] for name in (run, base))
-  differ = [c for c in frame if c.startswith('data.') and str(one[c].iloc[0]) != str(other[c].iloc[0])]
-  if not differ and 'data' in frame and not _same_data(str(one['data'].iloc[0]), str(other['data'].iloc[0])):
-    differ = ['data']
+def apart(frame: pd.DataFrame, base: str, metric: str = 'accuracy') -> dict[str, str]:
+  """{run: why its last evaluation is not compared with that of the run `base`, '' if it is}; a run without any of the
+  metric for single clients is left out."""
+  last = last_evaluation(frame[(frame['metric'] == metric) & (frame['client'] != ALL)])
+  return {run: why_apart(last, run, base) for run in last['run'].unique()}
+
+
+def why_apart(last: pd.DataFrame, run: str, base: str) -> str:
+  """Why two runs are not compared, '' if they are; `last`: of `last_evaluation`."""
+  one, other = (last[last['run'] == name] for name in (run, base))
+  differ = [c for c in last if c.startswith('data.') and str(one[c].iloc[0]) != str(other[c].iloc[0])]
   if differ:
     return f'other {", ".join(differ)}'
+  if not set(one['seed']) & set(other['seed']):
+    return 'no common seed'
+  if not _same_data(one, other):
+    return 'other data'
   for column, what in (('client', 'clients'), ('test_rows', 'test rows')):
     if set(one[column]) != set(other[column]):
       return f'other {what}'
-  return '' if set(one['seed']) & set(other['seed']) else 'no common seed'
+  return ''
 
 
-def _same_data(one: str, other: str) -> bool:
-  """Whether all checksums that both runs have are equal."""
-  return all(first == second for first, second in zip(one.split(), other.split(), strict=False))
+def _same_data(one, other) -> bool:
+  """Whether all checksums that both runs have of a seed are equal, of which there is one, unless neither has any."""
+  known = [[_known(run, column) for run in (one, other)] for column in DATA if column in one]
+  both = [(first[seed], second[seed]) for first, second in known for seed in first if seed in second]
+  return all(then == now for then, now in both) and (bool(both) or not any(map(any, known)))
+
+
+def _known(run, column) -> dict:
+  """{seed: checksum}, without those that a run of an older version, or a history, does not have."""
+  of_seed = run.drop_duplicates('seed').set_index('seed')[column]
+  return {seed: value for seed, value in of_seed.items() if isinstance(value, str) and value}
 
 
 def _compared(run, values, base, apart) -> dict:

@@ -21,7 +21,9 @@ from fedkd.config.trees import flatten
 from fedkd.errors import ConfigError
 from fedkd.inference import evaluated_of
 
-OF_RUN = ('method', 'data', 'finished')
+OF_RUN = ('method', 'data_config', 'finished')
+OF_DATA = ('private', 'test')  # rows of a split that every version has stored
+DIGITS = 8  # of a checksum
 UNLIKE = ('seeds', 'name', 'data.dir')  # fields of a config that say nothing about a run
 
 
@@ -32,7 +34,8 @@ def runs(paths: str | os.PathLike | Iterable[str | os.PathLike]) -> pd.DataFrame
     paths: run directories, or a pattern such as 'runs/**' of directories that hold some.
 
   Returns:
-    The columns `COLUMNS`, `data` (a checksum of the config's, and one of the examples), `finished`, and fields of the
+    The columns `COLUMNS`; `data`, a checksum of the examples and of who trains and is tested on which in the seed, ''
+    of runs of older versions; `data_config`, one of the fields `data` of the config; `finished`; and fields of the
     configs by their dotted names, lists as text. Warns of runs that have no evaluation yet or are damaged, which are
     left out, and of those that are not finished.
 
@@ -53,10 +56,13 @@ def runs(paths: str | os.PathLike | Iterable[str | os.PathLike]) -> pd.DataFrame
   differ = [name for name in names if len({str(config.get(name)) for config in configs.values()}) > 1]
   text = lambda value: json.dumps(value) if isinstance(value, list) else value  # a list would be taken for a column
   of = lambda label: {name: text(configs[label].get(name)) for name in differ if name not in COLUMNS}
-  return concatenated(
-    tidy(run['rows'], run['clients'], **{field: run[field] for field in OF_RUN}, run=label, **of(label))
-    for label, run in kept.items()
-  )
+  return concatenated(_frame(run, run=label, **of(label)) for label, run in kept.items())
+
+
+def _frame(known, **constant) -> pd.DataFrame:
+  """What `_run` has read, as a tidy frame."""
+  frame = tidy(known['rows'], known['clients'], **{field: known[field] for field in OF_RUN}, **constant)
+  return frame.assign(data=frame['seed'].map(known['data']))
 
 
 def _directories(path) -> list[str]:
@@ -75,7 +81,7 @@ def _run(path) -> tuple[dict | None, str]:
     rows = evaluations(path, config)
     finished = (path / 'summary.json').exists()
     groups = results.summary(path)['groups'] if finished else _groups(config)
-    of_clients, examples = _of_split(path, config['seeds'])
+    of_clients, data = _of_split(path, config['seeds'])
     clients = {'architecture': architectures(groups, config), **of_clients}
   except (ConfigError, OSError, KeyError, TypeError, ValueError) as error:
     return None, f'damaged ({error})'
@@ -83,8 +89,8 @@ def _run(path) -> tuple[dict | None, str]:
     return None, 'no evaluation yet'
   method = rows[-1].get('method', config['method']['name'])
   told = {name: value for name, value in flatten({'data': config['data']}).items() if name not in UNLIKE}
-  data = f'{hashlib.sha256(repr(sorted(told.items())).encode()).hexdigest()[:8]} {examples}'.strip()
   run = {'config': config, 'rows': rows, 'clients': clients, 'method': method, 'finished': finished, 'data': data}
+  run['data_config'] = hashlib.sha256(repr(sorted(told.items())).encode()).hexdigest()[:DIGITS]
   return run, '' if finished else f'not finished, read up to round {rows[-1]["round"]}'
 
 
@@ -114,10 +120,19 @@ def architectures(groups: list, config: dict) -> list:
   return [names.get(client) for client in range(config['data']['clients'])]
 
 
-def _of_split(path, seeds) -> tuple[dict, str]:
-  """(private training rows, int[seeds, clients], and the names of domains where clients have one; a checksum of the
-  examples that the run was given, which a file may have changed since, '' of runs of older versions)."""
+def _of_split(path, seeds) -> tuple[dict, dict]:
+  """(private training rows, int[seeds, clients], and the names of domains where clients have one; {seed: a checksum of
+  the examples that the run was given, which a file may have changed since, and of whose they are, '' of runs of older
+  versions})."""
   with np.load(path / 'split.npz') as split:
     known = {'examples': np.array([split[f'seed{seed}_private_sizes'] for seed in seeds])}
     known |= {'domain': split['domain']} if 'domain' in split else {}
-    return known, str(split['data_sha256'])[:8] if 'data_sha256' in split else ''
+    return known, {seed: _data(split, seed) if 'data_sha256' in split else '' for seed in seeds}
+
+
+def _data(split, seed) -> str:
+  made = hashlib.sha256(str(split['data_sha256']).encode())
+  for name in OF_DATA:
+    for rows in (split[f'seed{seed}_{name}'], split[f'seed{seed}_{name}_sizes']):
+      made.update(np.asarray(rows, np.int64).tobytes())
+  return made.hexdigest()[:DIGITS]

@@ -11,7 +11,7 @@ from scipy import stats
 
 import runs
 from fedkd import analysis, experiment, files
-from fedkd.analysis import of_runs, tidy
+from fedkd.analysis import differences, of_runs, tidy
 from fedkd.errors import ConfigError
 
 
@@ -139,6 +139,35 @@ def test_runs_of_a_file_that_has_changed_are_not_compared(folder, tmp_path):
   frame = analysis.runs(f'{tmp_path}/runs/*')
   apart = analysis.summary(frame).set_index('run')['apart']
   assert apart.to_dict() == {'now': 'other data', 'older': '', 'then': ''}
+  checksums = frame.groupby('run')[['data', 'data_config']].agg(set).map(lambda found: found.pop())
+  assert checksums['data_config'].nunique() == 1
+  assert checksums.loc['older', 'data'] == ''
+  assert checksums.loc['then', 'data'] != checksums.loc['now', 'data']
+
+
+def test_runs_whose_stored_partition_has_changed_are_not_compared(folder, tmp_path):
+  """The config names the same file, and the examples are the same: who owns them is not."""
+  for name in ('then', 'same', 'now'):
+    shutil.copytree(folder / 'one', tmp_path / name)
+  with np.load(folder / 'one' / 'split.npz') as split:
+    arrays = dict(split)
+  arrays['seed4_private'] = arrays['seed4_private'][::-1]
+  np.savez(tmp_path / 'now' / 'split.npz', **arrays)
+  (tmp_path / 'now' / 'summary.json').unlink()
+  with pytest.warns(UserWarning, match='now: not finished'):
+    frame = analysis.runs(f'{tmp_path}/*')
+  apart = analysis.summary(frame, 'then').set_index('run')['apart']
+  assert apart.to_dict() == {'now': 'other data', 'same': '', 'then': ''}
+  of_seed_3 = analysis.summary(frame[frame['seed'] == 3], 'then').set_index('run')['apart']
+  assert set(of_seed_3) == {''}
+
+
+def test_a_run_and_a_history_are_not_known_to_be_on_the_same_data(folder):
+  """One has a checksum of its config, the other has none; two without any are as they are told to be."""
+  ours, theirs = (made(**{name: [[0.1, 0.2, 0.3, 0.4]]}).assign(seed=3, test_rows=90) for name in ('a', 'b'))
+  both = pd.concat([analysis.runs(folder / 'one'), ours, theirs], ignore_index=True)
+  assert differences.apart(both, 'one') == {'one': '', 'a': 'other data', 'b': 'other data'}
+  assert differences.apart(both, 'a')['b'] == ''
 
 
 def made(**accuracy):

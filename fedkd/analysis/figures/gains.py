@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from fedkd.analysis import differences, tidy
+from fedkd.analysis import differences
 from fedkd.analysis.figures import values
 from fedkd.analysis.figures.ends import name_points
 from fedkd.analysis.figures.panels import panel, whole_numbers
@@ -66,9 +66,7 @@ def gain(
 
 def _comparable(frame, runs, base, metric) -> list:
   """Runs other than the reference that may be compared with it; the others are told."""
-  measured = frame[(frame['metric'] == metric) & (frame['client'] != tidy.ALL)]
-  last = differences.last_evaluation(measured)
-  why = {run: differences.why_apart(last, run, base) for run in runs if run != base}
+  why = {run: reason for run, reason in differences.apart(frame, base, metric).items() if run in runs and run != base}
   told = '; '.join(f'{run}: {reason}' for run, reason in why.items() if reason)
   kept = [run for run, reason in why.items() if not reason]
   if not kept:
