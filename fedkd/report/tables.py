@@ -28,7 +28,7 @@ class Table(NamedTuple):
 
 def accuracies(runs: Runs) -> Table:
   """What `fedkd compare` prints, and the columns of `analysis.summary` that it lacks."""
-  frame = compare.table(runs.summaries, runs.base)
+  frame = compare.table(runs.summaries, runs.frame, runs.base)
   if len(frame) == 1:
     frame = frame.drop(columns='difference')
   else:
