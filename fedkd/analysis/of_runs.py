@@ -1,5 +1,6 @@
 """Run directories as tidy frames, finished or not."""
 
+import functools
 import glob
 import hashlib
 import json
@@ -16,15 +17,18 @@ from fedkd import files
 from fedkd.analysis import results
 from fedkd.analysis.compare import labelled
 from fedkd.analysis.tidy import COLUMNS, concatenated, tidy
+from fedkd.config import default, migrate
 from fedkd.config import groups as config_groups
-from fedkd.config.trees import flatten
+from fedkd.config.checks import AS_ONE
+from fedkd.config.trees import flatten, to_json
 from fedkd.errors import ConfigError
 from fedkd.inference import evaluated_of
 
 OF_RUN = ('method', 'data_config', 'finished')
 OF_DATA = ('private', 'test')  # rows of a split that every version has stored
 DIGITS = 8  # of a checksum
-UNLIKE = ('seeds', 'name', 'data.dir')  # fields of a config that say nothing about a run
+# Fields of a config that say nothing about a run.
+UNLIKE = ('seeds', 'name', 'data.dir', 'data.limit', 'data.partition_out')
 
 
 def runs(paths: str | os.PathLike | Iterable[str | os.PathLike]) -> pd.DataFrame:
@@ -36,8 +40,8 @@ def runs(paths: str | os.PathLike | Iterable[str | os.PathLike]) -> pd.DataFrame
   Returns:
     The columns `COLUMNS`; `data`, a checksum of the examples and of who trains and is tested on which in the seed, ''
     of runs of older versions; `data_config`, one of the fields `data` of the config; `finished`; and fields of the
-    configs by their dotted names, lists as text. Warns of runs that have no evaluation yet or are damaged, which are
-    left out, and of those that are not finished.
+    configs by their dotted names, lists as text; one that was added after a run has its default. Warns of runs that
+    have no evaluation yet or are damaged, which are left out, and of those that are not finished.
 
   Raises:
     ConfigError: if one of the paths holds no run, or no run is left.
@@ -77,13 +81,13 @@ def _directories(path) -> list[str]:
 def _run(path) -> tuple[dict | None, str]:
   """(what is read of a run, or None; what is to be told about it)."""
   try:
-    config = files.read_sealed(path / 'config.json')
+    config = _completed(files.read_sealed(path / 'config.json'))
     rows = evaluations(path, config)
     finished = (path / 'summary.json').exists()
     groups = results.summary(path)['groups'] if finished else _groups(config)
     of_clients, data = _of_split(path, config['seeds'])
     clients = {'architecture': architectures(groups, config), **of_clients}
-  except (ConfigError, OSError, KeyError, TypeError, ValueError) as error:
+  except (ConfigError, OSError, KeyError, TypeError, ValueError, AttributeError) as error:
     return None, f'damaged ({error})'
   if not rows:
     return None, 'no evaluation yet'
@@ -92,6 +96,19 @@ def _run(path) -> tuple[dict | None, str]:
   run = {'config': config, 'rows': rows, 'clients': clients, 'method': method, 'finished': finished, 'data': data}
   run['data_config'] = hashlib.sha256(repr(sorted(told.items())).encode()).hexdigest()[:DIGITS]
   return run, '' if finished else f'not finished, read up to round {rows[-1]["round"]}'
+
+
+def _completed(config: dict) -> dict:
+  """A config as JSON as this version would have written it: fields that have been added since have their defaults."""
+  config = migrate({**_defaults(), **config, 'data': {**_defaults()['data'], **config['data']}})
+  if config['data']['normalise'] in AS_ONE['data.normalise']:
+    config['data']['normalise'] = 'auto'
+  return config
+
+
+@functools.cache
+def _defaults() -> dict:
+  return to_json(default())
 
 
 def evaluations(path: pathlib.Path, config: dict) -> list[dict]:
