@@ -57,17 +57,29 @@ def test_a_client_in_several_groups_has_the_architecture_of_the_first_in_which_i
   assert of_runs.architectures(groups, {'data': {'clients': 3}}) == ['wide'] * 3
 
 
-def test_architectures_are_known_before_a_run_is_finished(folder, tmp_path):
-  """By the same names as afterwards, and shared out as in the run where an entry has no number of clients."""
+MLPS = tuple({'model': 'MLP', 'hidden': (width,)} for width in (8, 8, 4))
+LENETS = ({'model': 'LeNet'}, {'model': 'LeNet', 'rate': 0.5}, {'model': 'MLP'})
+
+
+@pytest.mark.parametrize(
+  ('groups', 'names'),
+  [
+    (MLPS, ['MLP 8 (1)'] * 2 + ['MLP 8 (2)'] * 2 + ['MLP 4']),
+    (LENETS, ['LeNet rate=1.0'] * 2 + ['LeNet rate=0.5'] * 2 + ['MLP']),
+  ],
+)
+def test_architectures_are_known_before_a_run_is_finished(folder, tmp_path, groups, names):
+  """By the same names as afterwards, with the defaults of fields that an entry leaves out, and shared out as in the run
+  where an entry has no number of clients."""
   config = runs.config(folder.parent / '0.npz', 'private', rounds=2)
-  config.groups, config.data.clients = tuple({'model': 'MLP', 'hidden': (width,)} for width in (8, 8, 4)), 5
+  config.groups, config.data.clients = groups, 5
   experiment.run(config, tmp_path / 'done', show=False)
   shutil.copytree(tmp_path / 'done', tmp_path / 'open')
   (tmp_path / 'open' / 'summary.json').unlink()
   with pytest.warns(UserWarning, match='open: not finished'):
     frame = analysis.runs(f'{tmp_path}/*')
   known = frame[frame['client'] >= 0].groupby(['run', 'client'])['architecture'].first()
-  assert known['done'].tolist() == ['MLP 8 (1)'] * 2 + ['MLP 8 (2)'] * 2 + ['MLP 4']
+  assert known['done'].tolist() == names
   assert known['open'].tolist() == known['done'].tolist()
 
 
