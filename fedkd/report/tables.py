@@ -57,7 +57,7 @@ def _note(runs) -> str:
 def clients(runs: Runs) -> Table:
   """The accuracy of every client at the end; of very many, of those that are the least accurate with the reference."""
   last = values.final_of_clients(runs.frame, 'accuracy')
-  mean = last[runs.base].mean()
+  mean = last[runs.base].mean(skipna=False).fillna(-np.inf)  # who has no value is shown
   shown = sorted(mean.nsmallest(MOST_CLIENTS).index)
   note = '' if len(shown) == len(mean) else f'The {len(shown)} of {len(mean)} clients least accurate with {runs.base}. '
   known = runs.frame[(runs.frame['run'] == runs.base) & (runs.frame['client'] >= 0)]
@@ -77,13 +77,13 @@ def architectures(runs: Runs) -> Table:
   counts = names.value_counts(sort=False)
   columns = {'architecture': list(counts.index), 'clients': [str(count) for count in counts]}
   for run, table in last.items():
-    columns[f'{run} %'] = _spreads(table.T.groupby(names, sort=False).mean().T[counts.index])
+    columns[f'{run} %'] = _spreads(values.means(table.T.groupby(names, sort=False)).T[counts.index])
   return Table('Per architecture', pd.DataFrame(columns), 'Accuracy at the end, mean over the clients of each.')
 
 
 def _spreads(table) -> list[str]:
-  """Of each column of [seeds, columns]."""
-  return [analysis.spread(100 * table[column].dropna()) for column in table]
+  """Of each column of [seeds, columns]; none of one in which a seed has no value."""
+  return [NONE if table[column].isna().any() else analysis.spread(100 * table[column]) for column in table]
 
 
 def configs(runs: Runs) -> Table:

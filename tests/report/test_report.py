@@ -106,6 +106,16 @@ def test_of_very_many_clients_the_least_accurate_are_shown(found, monkeypatch):
   assert table.note.startswith('The 2 of 4 clients')
 
 
+def test_a_client_without_a_value_in_a_seed_has_none_in_the_tables(found):
+  at = dict(run='private', metric='accuracy', client=3, seed=4, round=2)
+  frame = found.frame.copy()
+  frame.loc[(frame[list(at)] == pd.Series(at)).all(axis=1), 'value'] = np.nan
+  broken = found._replace(frame=frame)
+  for make, before in ((tables.clients, 3), (tables.architectures, 1)):
+    column, whole = list(make(broken).frame['private %']), list(make(found).frame['private %'])
+    assert column == [*whole[:before], '-']
+
+
 def test_bytes_by_kind_add_up_to_those_of_the_comparison(finished, found):
   frame = tables.ledger(found).frame.set_index('MB of all clients, by kind')[HOSTILE]
   up = frame[frame.index.str.startswith('up: ')].astype(float).sum()

@@ -55,8 +55,9 @@ def gain(
   axes = panel(axes, xlabel=values.below(by, note), ylabel=_label(metric, base))
   axes.axhline(0, color=style[base].color, linewidth=1)
   for i, run in enumerate(runs):
-    gained = values.scale(metric) * (last[run] - last[base]).dropna()
-    table = gained.T.groupby(names, sort=False).mean().T
+    common = last[run].index.intersection(last[base].index)
+    gained = values.scale(metric) * (last[run].loc[common] - last[base].loc[common])
+    table = values.means(gained.T.groupby(names, sort=False)).T
     offset = 0.6 * ((i + 0.5) / len(runs) - 0.5)
     _bars(axes, places + offset, table, run, style[run])
   _ticks(axes, labels, by)

@@ -24,7 +24,7 @@ def curves(
   The band is the interval of the tables: 95 % Student t over seeds, with fewer than three seeds the range; more than
   eight runs have none, and their names at their ends. An
   evaluation on more test rows than the others, such as the last one of a run, is a point apart from the line. A run
-  that sends nothing is a level over megabytes.
+  that sends nothing is a level over megabytes, or is named if a seed has no value at its last evaluation.
 
   Args:
     frame: tidy, of `runs` or of a history.
@@ -41,11 +41,14 @@ def curves(
   style = {run: one for run, one in styles(frame, colours).items() if run in drawn and run in at}
   axes, has_band = panel(axes, ylabel=values.label(metric)), len(style) <= MOST
   level = _levels(at, style) if x == 'megabytes' else set()
+  last = values.final(frame, metric)
+  lost = [run for run in style if run in level and last[run].isna().any()]
+  style = {run: one for run, one in style.items() if run not in lost}
   ends = []
   for run, one in style.items():
     table = values.scale(metric) * drawn[run]
     if run in level:
-      ends.append(_level(axes, f'{run} (sends nothing)', table, one))
+      ends.append(_level(axes, f'{run} (sends nothing)', float(values.scale(metric) * last[run].mean()), one))
     else:
       ends.append(_line(axes, run, at[run], table, apart[run], one, has_band))
   _scale(axes, x, [at[run].max() for run in style if run not in level])
@@ -53,7 +56,7 @@ def curves(
     within_per_cent(axes)
   note = values.note(frame[frame['run'].isin(list(style))]) if has_band else 'means over seeds'
   point = 'points: all test rows' if any(apart[run] for run in style) else ''
-  axes.set_xlabel(values.below(values.X[x], note, point))
+  axes.set_xlabel(values.below(values.X[x], note, point, values.unvalued(lost)))
   name_runs(axes, ends)
   return axes
 
@@ -91,9 +94,8 @@ def _line(axes, name, at, table, apart, style, has_band) -> End:
   return End(name, float(at[last]), float(table[last].mean()), style.color)
 
 
-def _level(axes, name, table, style) -> End:
+def _level(axes, name, mean, style) -> End:
   """The last value of a run as a level."""
-  mean = float(table.iloc[:, -1].mean())
   axes.axhline(mean, color=style.color, linestyle=':', label=name)
   return End(name, np.inf, mean, style.color)
 

@@ -34,17 +34,17 @@ def label(metric: str) -> str:
 
 
 def of_metric(frame: pd.DataFrame, metric: str) -> pd.DataFrame:
-  """The lines of one metric in the last phase of every run.
+  """The lines of one metric in the last phase of every run, those without a value among them.
 
   Raises:
-    ConfigError: if there are none, or two runs have one name.
+    ConfigError: if none has a value, or two runs have one name.
   """
   check_frame(frame)
   if frame.empty:
     raise ConfigError('frame is empty; give that of runs or of a history with an evaluation')
   phase = frame.groupby('run')['phase'].transform('max')
-  found = frame[(frame['metric'] == metric) & (frame['phase'] == phase)].dropna(subset='value')
-  if found.empty:
+  found = frame[(frame['metric'] == metric) & (frame['phase'] == phase)]
+  if found['value'].isna().all():
     remedy = next((remedy for begin, remedy in REMEDIES.items() if metric.startswith(begin)), '')
     raise ConfigError(f'metric={metric!r} is not in the frame, which has {", ".join(_metrics(frame))}{remedy}')
   _check_single(found)
@@ -78,13 +78,24 @@ def _metrics(frame) -> list:
 
 
 def series(frame: pd.DataFrame, metric: str) -> dict[str, pd.DataFrame]:
-  """{run: of all clients together, float[seeds, rounds]}, without rounds in which a seed has no value; a metric that
-  only single clients have is their mean. Errors as of `of_metric`."""
+  """{run: of all clients together, float[seeds, rounds]}, without rounds in which a seed has no value, and runs without
+  any other; a metric that only single clients have is their mean. Errors as of `of_metric`."""
+  known = {run: table.dropna(axis=1) for run, table in _every(frame, metric).items()}
+  return {run: table for run, table in known.items() if table.size}
+
+
+def _every(frame, metric) -> dict[str, pd.DataFrame]:
+  """As `series`, with all rounds that were evaluated."""
   found = of_metric(frame, metric)
   together = found[found['client'] == ALL]
   found = found if together.empty else together
-  by_round = lambda one: one.pivot_table(index='seed', columns='round', values='value').dropna(axis=1)
+  by_round = lambda one: means(one.groupby(['seed', 'round'])['value']).unstack()
   return {str(run): by_round(one) for run, one in found.groupby('run', sort=False)}
+
+
+def means(groups: Any) -> Any:
+  """The means of what pandas has grouped; of a group in which a value is missing there is none."""
+  return groups.mean().mask(groups.count().lt(groups.size(), axis=0))
 
 
 def horizontal(frame: pd.DataFrame, x: str) -> dict[str, pd.Series]:
@@ -116,12 +127,13 @@ def rounds_apart(frame: pd.DataFrame, metric: str) -> dict[str, list]:
 
 
 def final(frame: pd.DataFrame, metric: str) -> dict[str, pd.Series]:
-  """{run: the last value, float[seeds]}; errors as of `of_metric`."""
-  return {run: table.iloc[:, -1] for run, table in series(frame, metric).items()}
+  """{run: the value at the last evaluation, float[seeds], by the name of its round; NaN where a seed has none there}.
+  Errors as of `of_metric`."""
+  return {run: table.iloc[:, -1] for run, table in _every(frame, metric).items()}
 
 
 def final_of_clients(frame: pd.DataFrame, metric: str) -> dict[str, pd.DataFrame]:
-  """{run: the last value of every client, float[seeds, clients]}.
+  """{run: the value of every client at the last evaluation, float[seeds, clients], NaN where it has none there}.
 
   Raises:
     ConfigError: if single clients have no such metric.
@@ -150,6 +162,12 @@ def note_of(counts: Iterable[int]) -> str:
   seeds = sorted({int(count) for count in counts} - {1})
   names = ['range' if count < 3 else '95 % interval' for count in seeds]
   return ', '.join(f'{name} over {count} seeds' for name, count in zip(names, seeds, strict=True))
+
+
+def unvalued(runs: Iterable[str]) -> str:
+  """Who is not drawn, since a seed has no value at the last evaluation; '' for nobody."""
+  names = ', '.join(runs)
+  return names and f'no value at the end: {names}'
 
 
 def below(text: str, *notes: str) -> str:

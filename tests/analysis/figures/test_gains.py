@@ -54,3 +54,21 @@ def test_a_reference_that_is_not_there_and_runs_that_cannot_be_compared_are_told
   with pytest.warns(UserWarning, match='not compared with private: fd: other test rows'):
     axes = gain(analysis.tidy.concatenated([frame, other]))
   assert {one.get_label() for one in axes.containers} == {'fedhe', 'fedmd'}
+
+
+def without(frame, run, client, seed):
+  """The frame in which a client has no accuracy at the end, in one seed."""
+  frame = frame.copy()
+  of_client = (frame['run'] == run) & (frame['client'] == client) & (frame['seed'] == seed) & (frame['round'] == 20)
+  frame.loc[of_client & (frame['metric'] == 'accuracy'), 'value'] = np.nan
+  return frame
+
+
+def test_a_client_without_a_value_has_no_gain_and_takes_no_seed_from_the_others(frame):
+  gained = 100 * (last(frame, 'fedmd') - last(frame, 'private'))
+  broken = without(frame, 'fedmd', client=1, seed=2)
+  of = lambda axes: next(one for one in axes.containers if one.get_label() == 'fedmd').lines[0].get_ydata()
+  wanted = gained.mean(0)
+  wanted[1] = np.nan
+  np.testing.assert_allclose(of(gain(broken)), wanted)
+  np.testing.assert_allclose(of(gain(broken, by='architecture')), [np.nan, gained[:, 2:].mean()])

@@ -118,3 +118,15 @@ def test_an_empty_frame_is_refused(frame):
     curves(frame[:0])
   with pytest.raises(ConfigError, match=r'give fedkd.train test=\(x, y\)'):
     curves(frame[frame['metric'] == 'loss'])
+
+
+def test_a_level_is_of_the_last_evaluation_or_the_run_is_named(frame):
+  broken = frame.copy()
+  of_last = (
+    (frame['run'] == 'private') & (frame['round'] == 20) & (frame['metric'] == 'accuracy') & (frame['seed'] == 1)
+  )
+  broken.loc[of_last & (frame['client'] == -1), 'value'] = np.nan
+  axes = curves(broken, 'megabytes')
+  assert [line.get_label() for line in axes.get_lines()] == ['fedhe', 'fedmd']
+  assert 'no value at the end: private' in axes.get_xlabel()
+  assert len(curves(broken).get_lines()[0].get_xdata()) == 2  # over rounds the line ends where its values do
