@@ -1,5 +1,6 @@
 """What came of a sweep: one row for each point, best first."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -25,12 +26,19 @@ def score(outcomes: Sequence[Mapping[str, Any]]) -> float:
   return float(np.mean([one['validation'] for one in outcomes]))
 
 
+def best(found: Mapping[int, Tried]) -> int | None:
+  """The number of the point that is best by validation, the first of equals, among those that were trained for the most
+  rounds; None if all of these failed."""
+  longest = max(one.rounds for one in found.values())
+  scores = {n: score(one.outcomes) for n, one in found.items() if one.rounds == longest and not one.reason}
+  return max(scores, key=lambda n: (scores[n], -n), default=None)
+
+
 def of(found: Mapping[int, Tried]) -> pd.DataFrame:
   """The table: fields; accuracies in per cent, means over seeds; half the range of validation between seeds; and why a
-  point failed. Points are ranked by rounds, then validation; test accuracy is shown and ranks nothing."""
-  frame = pd.DataFrame([_row(n, *found[n]) for n in found])
-  order = ['rounds', 'validation %', 'point']
-  return frame.sort_values(order, ascending=[False, False, True], kind='stable').reset_index(drop=True)
+  point failed. Points are ranked by rounds, then validation, then number; test accuracy is shown and ranks nothing."""
+  rank = lambda n: (-found[n].rounds, math.inf if found[n].reason else -score(found[n].outcomes), n)
+  return pd.DataFrame([_row(n, *found[n]) for n in sorted(found, key=rank)])
 
 
 def _row(number, point, outcomes, reason, rounds) -> dict:
