@@ -118,7 +118,7 @@ def _compared(run, values, base, apart) -> dict:
   each = gain.to_numpy().ravel()
   known = each.size and not np.isnan(each).any()
   line['negative_share'] = np.mean(each < 0) if known else np.nan
-  line['negative_mean'] = each[each < 0].mean() if (each < 0).any() else 0.0
+  line['negative_mean'] = (each[each < 0].mean() if (each < 0).any() else 0.0) if known else np.nan
   return {**line, 'p': p_value(of_all(gain).to_numpy())}
 
 
