@@ -53,13 +53,17 @@ def _setting(runs) -> str:
   """A sentence on data, clients, rounds and seeds; numbers in which runs differ are ranges."""
   configs = [tables.stored_config(path) for path in runs.paths.values()]
   summaries = list(runs.summaries.values())
-  architectures = {group['name'] for group in summaries[0]['groups']}
   clients = _count([config['data']['clients'] for config in configs], 'client')
-  rounds = _count([summary['rounds'] for summary in summaries], 'round')
+  rounds = _count([_rounds(config) for config in configs], 'round')
   seeds = _count([len(summary['seeds']) for summary in summaries], 'seed')
   runs_ = _count([len(summaries)], 'run')
-  nets = _count([len(architectures)], 'architecture')
+  nets = _count([len({group['name'] for group in summary['groups']}) for summary in summaries], 'architecture')
   return f'{runs_} of {clients} with {nets} on {at(configs[0], "data.name")}: {rounds}, {seeds} each.'
+
+
+def _rounds(config) -> int:
+  """Of all phases."""
+  return config['rounds'] + sum(phase.get('rounds', 1) for phase in config.get('before', ()))
 
 
 def _count(numbers, what) -> str:

@@ -66,19 +66,26 @@ def clients(runs: Runs) -> Table:
   if 'examples' in known:  # may differ between seeds
     columns['examples'] = [f'{x:g}' for x in known.groupby('client')['examples'].mean().loc[shown].round(1)]
   columns |= {f'{run} %': _spreads(table[shown]) for run, table in last.items()}
-  return Table('Per client', pd.DataFrame(columns), f'{note}Accuracy at the end; examples are private training rows.')
+  note += 'Accuracy at the end; examples are private training rows.'
+  return Table('Per client', pd.DataFrame(columns), note + _others(runs))
 
 
 def architectures(runs: Runs) -> Table:
   """The accuracy of the clients of each architecture at the end, mean over them."""
   last = values.final_of_clients(runs.frame, 'accuracy')
-  known = runs.frame[(runs.frame['run'] == runs.base) & (runs.frame['client'] >= 0)]
-  names = known.drop_duplicates('client').set_index('client')['architecture'].fillna(NONE).astype(str)
+  names = values.architectures(runs.frame, runs.base).fillna(NONE).astype(str)
   counts = names.value_counts(sort=False)
   columns = {'architecture': list(counts.index), 'clients': [str(count) for count in counts]}
   for run, table in last.items():
     columns[f'{run} %'] = _spreads(values.means(table.T.groupby(names, sort=False)).T[counts.index])
-  return Table('Per architecture', pd.DataFrame(columns), 'Accuracy at the end, mean over the clients of each.')
+  note = 'Accuracy at the end, mean over the clients of each.'
+  return Table('Per architecture', pd.DataFrame(columns), note + _others(runs))
+
+
+def _others(runs) -> str:
+  """A sentence for tables of architectures where runs differ in them."""
+  others = ', '.join(values.unlike(runs.frame, runs.base))
+  return f' Architectures are those of {runs.base}, and others in {others}.' if others else ''
 
 
 def _spreads(table) -> list[str]:

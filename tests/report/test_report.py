@@ -14,6 +14,7 @@ import pytest
 from hostile import HOSTILE
 
 import fedkd
+import runs
 from fedkd import analysis, config, experiment
 from fedkd.analysis import compare, results
 from fedkd.errors import ConfigError
@@ -95,6 +96,29 @@ def test_clients_and_architectures_are_means_of_the_summary(finished, found):
   of_architecture = tables.architectures(found).frame
   assert list(of_architecture['architecture']) == ['MLP 8', 'MLP 4']
   assert list(of_architecture['private %']) == [analysis.spread(final[:, k : k + 2].mean(1)) for k in (0, 2)]
+
+
+def test_architectures_of_runs_that_have_others_are_those_of_the_reference_and_told(found):
+  frame = found.frame.copy()
+  frame.loc[(frame['run'] == HOSTILE) & (frame['client'] == 3), 'architecture'] = 'MLP 8'
+  mixed = found._replace(frame=frame)
+  for make in (tables.architectures, tables.clients):
+    assert make(mixed).note == f'{make(found).note} Architectures are those of private, and others in {HOSTILE}.'
+  axes = analysis.gain(frame, by='architecture')
+  assert axes.get_xlabel().startswith('architecture with private')
+  assert analysis.gain(found.frame, by='architecture').get_xlabel().startswith('architecture\n')
+
+
+def test_the_setting_counts_all_phases_and_the_architectures_of_every_run(finished, tmp_path):
+  for run in (HOSTILE, 'private'):
+    shutil.copytree(finished / run, tmp_path / run)
+  assert content._setting(chosen.runs(tmp_path)).endswith(': 2 rounds, 3 seeds each.')
+  before = [{'name': 'private', 'steps': 2, 'batch': 8, 'rounds': 10}]
+  runs.change_config(tmp_path / HOSTILE, lambda config: config.update(before=before))
+  found = chosen.runs(tmp_path)
+  found.summaries[HOSTILE]['groups'] = found.summaries[HOSTILE]['groups'][:1]
+  assert content._setting(found).startswith('2 runs of 4 clients with 1 to 2 architectures on npz:')
+  assert content._setting(found).endswith(': 2 to 12 rounds, 3 seeds each.')
 
 
 def test_of_very_many_clients_the_least_accurate_are_shown(found, monkeypatch):

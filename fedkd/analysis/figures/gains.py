@@ -30,7 +30,7 @@ def gain(
   """The difference of the last evaluation of every run to that of a reference, of each client or architecture.
 
   Means over the seeds that both have, of differences within a seed; bars are their intervals, as in the tables. Runs
-  on other data, clients or test rows are left out with a warning.
+  on other data, clients or test rows are left out with a warning. Architectures are those of the reference.
 
   Args:
     frame: tidy, of `runs` or of a history.
@@ -52,7 +52,8 @@ def gain(
   labels = list(dict.fromkeys(names))
   places = np.array(labels) if _has_own_places(labels, by) else np.arange(len(labels))
   note = values.note_of(len(last[run].index.intersection(last[base].index)) for run in runs)
-  axes = panel(axes, xlabel=values.below(by, note), ylabel=_label(metric, base))
+  has_others = by == 'architecture' and set(values.unlike(frame, base)) & set(runs)
+  axes = panel(axes, xlabel=values.below(f'{by} with {base}' if has_others else by, note), ylabel=_label(metric, base))
   axes.axhline(0, color=style[base].color, linewidth=1)
   for i, run in enumerate(runs):
     common = last[run].index.intersection(last[base].index)
@@ -81,7 +82,7 @@ def _names(frame, base, clients, by) -> list:
   """Of every client: itself, or its architecture."""
   if by == 'client':
     return list(clients)
-  of = frame[frame['run'] == base].drop_duplicates('client').set_index('client')['architecture']
+  of = values.architectures(frame, base)
   return [str(of[client]) for client in clients]
 
 

@@ -147,6 +147,19 @@ def final_of_clients(frame: pd.DataFrame, metric: str) -> dict[str, pd.DataFrame
   return {str(run): table(one) for run, one in last.groupby('run', sort=False)}
 
 
+def architectures(frame: pd.DataFrame, run: str) -> pd.Series:
+  """The architecture of every client of a run, by its number."""
+  of_run = frame[(frame['run'] == run) & (frame['client'] != ALL)]
+  return of_run.drop_duplicates('client').set_index('client')['architecture']
+
+
+def unlike(frame: pd.DataFrame, base: str) -> list[str]:
+  """The runs in which a client has another architecture than in the run `base`."""
+  once = frame.drop_duplicates(['run', 'client'])
+  of = {str(run): architectures(once, run) for run in once['run'].unique()}
+  return [run for run, names in of.items() if not names.equals(of[base].reindex(names.index))]
+
+
 def intervals(table: pd.DataFrame) -> np.ndarray:
   """(mean, low, high) of every column, float[3, columns]: the interval over seeds that the tables print."""
   return np.array([statistics.interval(table[column]) for column in table]).reshape(-1, 3).T
