@@ -28,8 +28,8 @@ def curves(
 
   Args:
     frame: tidy, of `runs` or of a history.
-    x: 'round', 'updates' (of clients), 'examples', 'megabytes' or 'seconds' (of training, of all seeds together,
-      without evaluations and compilation).
+    x: 'round' or 'updates' (of clients), both counted anew in the last phase; 'examples', 'megabytes' or 'seconds' (of
+      training, of all seeds together, without evaluations and compilation), from the start of the run.
     metric: of all clients together; accuracies are shown in per cent.
     colours: of `colours`, to keep those of a larger frame.
     axes: to draw in; None: new ones.
@@ -56,7 +56,7 @@ def curves(
     within_per_cent(axes)
   note = values.note(frame[frame['run'].isin(list(style))]) if has_band else 'means over seeds'
   point = 'points: all test rows' if any(apart[run] for run in style) else ''
-  axes.set_xlabel(values.below(values.X[x], note, point, values.unvalued(lost)))
+  axes.set_xlabel(values.below(values.X[x], values.anew(frame, x), note, point, values.unvalued(lost)))
   name_runs(axes, ends)
   return axes
 

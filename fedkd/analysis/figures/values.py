@@ -18,6 +18,7 @@ X = {
   'megabytes': 'megabytes sent and received by all clients',
   'seconds': 'seconds of training',
 }
+ANEW = ('round', 'updates')  # in each phase
 NEEDED = ('run', 'method', 'seed', 'phase', 'round', 'client', 'test_rows', 'metric', 'value')
 REMEDIES = {'accuracy': '; give fedkd.train test=(x, y)', 'violated': '; give a run of fedh2l, which measures it'}
 SHARES = ('accuracy', 'validation_accuracy', 'violated')  # metrics that begin so are shown in per cent
@@ -175,6 +176,11 @@ def note_of(counts: Iterable[int]) -> str:
   seeds = sorted({int(count) for count in counts} - {1})
   names = ['range' if count < 3 else '95 % interval' for count in seeds]
   return ', '.join(f'{name} over {count} seeds' for name, count in zip(names, seeds, strict=True))
+
+
+def anew(frame: pd.DataFrame, x: str) -> str:
+  """What is to be said of quantities that are counted anew in each phase; '' where every run has a single one."""
+  return 'rounds and updates: of the last phase' if x in ANEW and frame['phase'].max() > 0 else ''
 
 
 def unvalued(runs: Iterable[str]) -> str:

@@ -130,3 +130,11 @@ def test_a_level_is_of_the_last_evaluation_or_the_run_is_named(frame):
   assert [line.get_label() for line in axes.get_lines()] == ['fedhe', 'fedmd']
   assert 'no value at the end: private' in axes.get_xlabel()
   assert len(curves(broken).get_lines()[0].get_xdata()) == 2  # over rounds the line ends where its values do
+
+
+@pytest.mark.parametrize(('x', 'told'), [('round', True), ('updates', True), ('examples', False), ('megabytes', False)])
+def test_what_is_counted_anew_in_each_phase_is_said_to_be_of_the_last(frame, x, told):
+  """Rounds and client updates are; the other quantities are counted from the start of a run."""
+  phases = frame.assign(phase=(frame['run'] == 'fedhe').astype(int))
+  assert ('rounds and updates: of the last phase' in curves(phases, x).get_xlabel()) == told
+  assert 'phase' not in curves(frame, x).get_xlabel()
