@@ -17,7 +17,7 @@ from fedkd import files
 from fedkd.analysis import results
 from fedkd.analysis.compare import labelled
 from fedkd.analysis.tidy import COLUMNS, concatenated, tidy
-from fedkd.config import default, migrate
+from fedkd.config import default, label, migrate
 from fedkd.config import groups as config_groups
 from fedkd.config.checks import AS_ONE
 from fedkd.config.trees import flatten, to_json
@@ -91,11 +91,17 @@ def _run(path) -> tuple[dict | None, str]:
     return None, f'damaged ({error})'
   if not rows:
     return None, 'no evaluation yet'
-  method = rows[-1].get('method', config['method']['name'])
   told = {name: value for name, value in flatten({'data': config['data']}).items() if name not in UNLIKE}
-  run = {'config': config, 'rows': rows, 'clients': clients, 'method': method, 'finished': finished, 'data': data}
+  run = {'config': config, 'rows': rows, 'clients': clients, 'finished': finished, 'data': data}
+  run['method'] = label(config['method'])  # of the last phase, even if that has not begun
   run['data_config'] = hashlib.sha256(repr(sorted(told.items())).encode()).hexdigest()[:DIGITS]
-  return run, '' if finished else f'not finished, read up to round {rows[-1]["round"]}'
+  return run, '' if finished else f'not finished, read up to round {rows[-1]["round"]}{_phase(rows[-1], config)}'
+
+
+def _phase(row, config) -> str:
+  """The phase of an evaluation, in words, where a run has several."""
+  method = f', {row["method"]}' if 'method' in row else ''
+  return f' of phase {row["phase"]}{method}' if config['before'] else ''
 
 
 def _completed(config: dict) -> dict:

@@ -243,6 +243,20 @@ def test_unfinished_and_damaged_runs_are_named(folder, tmp_path):
     analysis.runs(tmp_path / 'nothing')
 
 
+def test_a_run_in_an_earlier_phase_has_the_method_that_it_will_end_with(folder, tmp_path):
+  """Else it would be taken for a run of that phase's method, such as the reference."""
+  shutil.copytree(folder / 'two', tmp_path / 'open')
+  (tmp_path / 'open' / 'summary.json').unlink()
+  config = files.read_sealed(folder / 'two' / 'config.json')
+  files.write_sealed(tmp_path / 'open' / 'config.json', {**config, 'before': [{'name': 'private', 'rounds': 5}]})
+  row = {**files.read(folder / 'one' / 'metrics.jsonl')[-1], 'method': 'private'}
+  (tmp_path / 'open' / 'metrics.jsonl').unlink()
+  files.append(tmp_path / 'open' / 'metrics.jsonl', row, '')
+  with pytest.warns(UserWarning, match='open: not finished, read up to round 2 of phase 0, private'):
+    frame = analysis.runs(tmp_path / 'open')
+  assert set(frame['method']) == {'fedhe'}
+
+
 def test_a_finished_run_whose_files_have_changed_is_damaged(folder, tmp_path):
   for name in ('whole', 'cut'):
     shutil.copytree(folder / 'one', tmp_path / name)
