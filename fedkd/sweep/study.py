@@ -196,7 +196,7 @@ def _searched(parts, proposals) -> tuple:
     while True:
       ran = _run_points(parts, *proposals.send(scores))
       found |= ran
-      scores = {n: None if one.reason else table.score(one.outcomes) for n, one in ran.items()}
+      scores = {n: table.score(one) for n, one in ran.items()}
   return found, table.best(found)
 
 
@@ -244,9 +244,9 @@ def _tested(parts, found, best, test_seeds) -> dict | None:
   """The best point with seeds that did not choose it."""
   if best is None:
     return None
-  point, outcomes = found[best].point, found[best].outcomes
+  point = found[best].point
   said = {'point': named.name_of(point), 'values': configs.to_json(dict(point)), 'seeds': list(parts.seeds)}
-  said['validation'] = table.score(outcomes)
+  said['validation'] = table.score(found[best])
   if not test_seeds:
     return said
   parts.progress.say(
