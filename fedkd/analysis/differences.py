@@ -80,8 +80,10 @@ def why_apart(last: pd.DataFrame, run: str, base: str) -> str:
   differ = [c for c in last if c.startswith('data.') and str(one[c].iloc[0]) != str(other[c].iloc[0])]
   if differ:
     return f'other {", ".join(differ)}'
-  if not set(one['seed']) & set(other['seed']):
+  common = set(one['seed']) & set(other['seed'])
+  if not common:
     return 'no common seed'
+  one, other = (of[of['seed'].isin(common)] for of in (one, other))
   if not _same_data(one, other):
     return 'other data'
   for column, what in (('client', 'clients'), ('test_rows', 'test rows')):

@@ -85,7 +85,8 @@ def _run(path) -> tuple[dict | None, str]:
     rows = evaluations(path, config)
     finished = (path / 'summary.json').exists()
     groups = results.summary(path)['groups'] if finished else _groups(config)
-    of_clients, data = _of_split(path, config['seeds'])
+    of_clients, tested, data = _of_split(path, config['seeds'])
+    rows = [_by_seed(row, tested, config.get('eval_rows')) for row in rows]
     clients = {'architecture': architectures(groups, config), **of_clients}
   except (ConfigError, OSError, KeyError, TypeError, ValueError, AttributeError) as error:
     return None, f'damaged ({error})'
@@ -143,14 +144,25 @@ def architectures(groups: list, config: dict) -> list:
   return [names.get(client) for client in range(config['data']['clients'])]
 
 
-def _of_split(path, seeds) -> tuple[dict, dict]:
-  """(private training rows, int[seeds, clients], and the names of domains where clients have one; {seed: a checksum of
-  the examples that the run was given, which a file may have changed since, and of whose they are, '' of runs of older
-  versions})."""
+def _by_seed(row, tested, limit) -> dict:
+  """An evaluation with the test rows of every seed where clients have their own, `tested`: it knows the most of a
+  seed."""
+  whole = tested.sum(1)
+  if not whole.any() or 'test_rows' not in row:
+    return row
+  is_whole = not limit or row['test_rows'] == whole.max()
+  return {**row, 'test_rows': whole if is_whole else np.minimum(tested, limit).sum(1)}
+
+
+def _of_split(path, seeds) -> tuple[dict, np.ndarray, dict]:
+  """(private training rows, int[seeds, clients], and the names of domains where clients have one; test rows of their
+  own, int[seeds, clients]; {seed: a checksum of the examples that the run was given, which a file may have changed
+  since, and of whose they are, '' of runs of older versions})."""
   with np.load(path / 'split.npz') as split:
     known = {'examples': np.array([split[f'seed{seed}_private_sizes'] for seed in seeds])}
     known |= {'domain': split['domain']} if 'domain' in split else {}
-    return known, {seed: _data(split, seed) if 'data_sha256' in split else '' for seed in seeds}
+    tested = np.array([split[f'seed{seed}_test_sizes'] for seed in seeds])
+    return known, tested, {seed: _data(split, seed) if 'data_sha256' in split else '' for seed in seeds}
 
 
 def _data(split, seed) -> str:

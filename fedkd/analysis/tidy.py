@@ -27,9 +27,9 @@ def tidy(rows: Iterable[dict], clients: dict[str, Any], **constant: Any) -> pd.D
   """Evaluations as one line per seed, evaluation, client and metric, with the columns `COLUMNS`.
 
   Args:
-    rows: of `metrics.jsonl`, with their 'seeds', and 'clients', the numbers of those evaluated where that is a sample:
-      metrics are lists over seeds, of lists over clients in those that end in _per_client, or a number of all seeds
-      together, such as seconds; others are left out.
+    rows: of `metrics.jsonl`, with their 'seeds', 'test_rows' of all or of each, and 'clients', the numbers of those
+      evaluated where that is a sample: metrics are lists over seeds, of lists over clients in those that end in
+      _per_client, or a number of all seeds together, such as seconds; others are left out.
     clients: what is known of the clients, [clients] or [seeds, clients].
     constant: further columns, such as run and method.
 
@@ -66,7 +66,7 @@ def _lines(row, field, value) -> dict | None:
     'seed': np.repeat(seeds, array.shape[1]),
     'phase': fill(row.get('phase', 0)),
     'round': fill(row['round']),
-    'test_rows': fill(row.get('test_rows', 0)),
+    'test_rows': np.repeat(np.broadcast_to(row.get('test_rows', 0), len(seeds)), array.shape[1]),
     'client': np.tile(row.get('clients', np.arange(array.shape[1])) if per_client else ALL, len(seeds)),
     'metric': fill(field.removesuffix('_per_client') if per_client else field),
     'value': array.reshape(-1),

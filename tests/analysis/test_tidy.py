@@ -11,7 +11,9 @@ from scipy import stats
 
 import runs
 from fedkd import analysis, experiment, files
+from fedkd import config as base
 from fedkd.analysis import differences, of_runs, tidy
+from fedkd.analysis.figures import values
 from fedkd.errors import ConfigError
 
 
@@ -81,6 +83,26 @@ def test_architectures_are_known_before_a_run_is_finished(folder, tmp_path, grou
   known = frame[frame['client'] >= 0].groupby(['run', 'client'])['architecture'].first()
   assert known['done'].tolist() == names
   assert known['open'].tolist() == known['done'].tolist()
+
+
+def test_test_rows_of_clients_own_are_those_of_the_seed(folder, tmp_path):
+  """They differ between seeds, so that runs with other further seeds are compared, and no evaluation stands apart."""
+  for name, seeds in (('one', (0, 1)), ('two', (0,))):
+    config = runs.config(folder.parent / '0.npz', 'private', rounds=2, seeds=seeds)
+    config.data.merge_test, config.data.test_share, config.eval_every, config.eval_rows = True, 0.3, 1, 10
+    config.data.partition = base.partition('dirichlet', concentration=0.5)
+    experiment.run(config, tmp_path / name, show=False)
+  with np.load(tmp_path / 'one' / 'split.npz') as split:
+    sizes = np.array([split[f'seed{seed}_test_sizes'] for seed in (0, 1)])
+  assert sizes[0].sum() != sizes[1].sum()
+  frame = analysis.runs(f'{tmp_path}/*')
+  known = frame[frame['run'] == 'one'].groupby(['seed', 'round'])['test_rows'].unique().map(list).to_dict()
+  limited = np.minimum(sizes, 10).sum(1)
+  assert known == {(s, r): [limited[s] if r < 2 else sizes[s].sum()] for s in (0, 1) for r in (0, 1, 2)}
+  assert differences.apart(frame, 'one') == {'one': '', 'two': ''}
+  assert values.rounds_apart(frame, 'accuracy') == {'one': [2], 'two': [2]}
+  frame.loc[(frame['run'] == 'two') & (frame['round'] == 2), 'test_rows'] = 7
+  assert differences.apart(frame, 'one')['two'] == 'other test rows'
 
 
 def test_clients_of_a_sample_have_their_own_numbers(folder, frame, tmp_path):

@@ -122,7 +122,7 @@ def rounds_apart(frame: pd.DataFrame, metric: str) -> dict[str, list]:
   if not metric.startswith('accuracy'):
     return none
   found = of_metric(frame, metric)
-  least = found.groupby('run')['test_rows'].transform('min')
+  least = found.groupby(['run', 'seed'])['test_rows'].transform('min')
   more = found[found['test_rows'] > least]
   return none | {str(run): sorted(rounds) for run, rounds in more.groupby('run')['round'].unique().items()}
 
