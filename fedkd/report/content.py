@@ -89,6 +89,8 @@ def _gain(runs, run) -> str:
   """The paired difference to the reference, and whether it says anything."""
   line = runs.table.loc[run]
   common = len(set(runs.summaries[run]['seeds']) & set(runs.summaries[runs.base]['seeds']))
+  if np.isnan(line['gain']):
+    return f'{run} has no difference to {runs.base}: in one of them a client has no value at the end.'
   said = f'The difference of {run} to {runs.base} is {100 * line["gain"]:+.2f} points'
   if common < 3:
     return f'{said} over {common} common seed{"s" * (common > 1)}, too few for a test.'

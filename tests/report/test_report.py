@@ -268,6 +268,13 @@ def test_the_answer_names_the_difference_and_says_whether_it_is_significant(foun
   assert ('not significant' in said) == (line['p'] >= 0.05)
 
 
+def test_a_difference_to_a_run_without_a_value_is_none(found):
+  table = found.table.copy()
+  table.loc[HOSTILE, ['gain', 'gain_low', 'gain_high', 'p']] = np.nan
+  said = content._gain(found._replace(table=table), HOSTILE)
+  assert said == f'{HOSTILE} has no difference to private: in one of them a client has no value at the end.'
+
+
 def test_differences_without_spread_have_no_test(finished, tmp_path):
   for name in ('private', 'again'):
     shutil.copytree(finished / 'private', tmp_path / name)

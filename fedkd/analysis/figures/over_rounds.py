@@ -24,7 +24,8 @@ def curves(
   The band is the interval of the tables: 95 % Student t over seeds, with fewer than three seeds the range; more than
   eight runs have none, and their names at their ends. An
   evaluation on more test rows than the others, such as the last one of a run, is a point apart from the line. A run
-  that sends nothing is a level over megabytes, or is named if a seed has no value at its last evaluation.
+  that sends nothing is a level over megabytes, or is named if a seed has no value at its last evaluation; so is a run
+  in which a seed never has one.
 
   Args:
     frame: tidy, of `runs` or of a history.
@@ -42,6 +43,7 @@ def curves(
   axes, has_band = panel(axes, ylabel=values.label(metric)), len(style) <= MOST
   level = _levels(at, style) if x == 'megabytes' else set()
   last = values.final(frame, metric)
+  never = [run for run in last if run not in drawn]
   lost = [run for run in style if run in level and last[run].isna().any()]
   style = {run: one for run, one in style.items() if run not in lost}
   ends = []
@@ -56,7 +58,7 @@ def curves(
     within_per_cent(axes)
   note = values.note(frame[frame['run'].isin(list(style))]) if has_band else 'means over seeds'
   point = 'points: all test rows' if any(apart[run] for run in style) else ''
-  axes.set_xlabel(values.below(values.X[x], values.anew(frame, x), note, point, values.unvalued(lost)))
+  axes.set_xlabel(values.below(values.X[x], values.anew(frame, x), note, point, values.unvalued([*never, *lost])))
   name_runs(axes, ends)
   return axes
 

@@ -80,18 +80,18 @@ def _metrics(frame) -> list:
 
 def series(frame: pd.DataFrame, metric: str) -> dict[str, pd.DataFrame]:
   """{run: of all clients together, float[seeds, rounds]}, without rounds in which a seed has no value, and runs without
-  any other; a metric that only single clients have is their mean. Errors as of `of_metric`."""
+  any other; where single clients alone have the metric, their mean. Errors as of `of_metric`, and if no run is left."""
   known = {run: table.dropna(axis=1) for run, table in _every(frame, metric).items()}
+  if not any(table.size for table in known.values()):
+    raise ConfigError(f'metric={metric!r} has no round in which every seed of a run has a value; give another metric')
   return {run: table for run, table in known.items() if table.size}
 
 
 def _every(frame, metric) -> dict[str, pd.DataFrame]:
   """As `series`, with all rounds that were evaluated."""
-  found = of_metric(frame, metric)
-  together = found[found['client'] == ALL]
-  found = found if together.empty else together
   by_round = lambda one: means(one.groupby(['seed', 'round'])['value']).unstack()
-  return {str(run): by_round(one) for run, one in found.groupby('run', sort=False)}
+  together = lambda one: one[one['client'] == ALL] if any(one['client'] == ALL) else one
+  return {str(run): by_round(together(one)) for run, one in of_metric(frame, metric).groupby('run', sort=False)}
 
 
 def means(groups: Any) -> Any:
