@@ -9,7 +9,7 @@ import pandas as pd
 
 from fedkd import analysis, files
 from fedkd.analysis import compare, results
-from fedkd.analysis.figures import values
+from fedkd.analysis.figures import notes, values
 from fedkd.config.trees import flatten
 from fedkd.report.chosen import Runs
 
@@ -45,7 +45,7 @@ def accuracies(runs: Runs) -> Table:
 
 
 def _note(runs) -> str:
-  text = f'Test accuracy at the end, mean over clients, with its {values.note(runs.frame) or "single seed"}.'
+  text = f'Test accuracy at the end, mean over clients, with its {notes.note(runs.frame) or "single seed"}.'
   if len(runs.summaries) == 1:
     return text
   return (

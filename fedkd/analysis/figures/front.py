@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from fedkd.analysis.figures import values
+from fedkd.analysis.figures import notes, values
 from fedkd.analysis.figures.ends import End, name_points
 from fedkd.analysis.figures.panels import logarithmic, panel
 from fedkd.analysis.figures.style import styles
@@ -56,8 +56,8 @@ def pareto(
   _step(axes, cost[front], mean[front])
   if (cost > 0).any() and max(cost) > 20 * min(cost[cost > 0]):
     logarithmic(axes)
-  notes = values.note(frame), 'filled: Pareto front', values.unvalued(run for run in last if run not in known)
-  axes.set_xlabel(values.below(values.X['megabytes'], *notes))
+  said = notes.note(frame), 'filled: Pareto front', notes.unvalued(run for run in last if run not in known)
+  axes.set_xlabel(notes.below(values.X['megabytes'], *said))
   ends = [End(run, cost[i] or np.inf, mean[i], style[run].color) for i, run in enumerate(style)]
   name_points(axes, list(style), ends)
   return axes

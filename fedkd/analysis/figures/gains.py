@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from fedkd.analysis import differences
-from fedkd.analysis.figures import values
+from fedkd.analysis.figures import notes, values
 from fedkd.analysis.figures.ends import name_points
 from fedkd.analysis.figures.panels import panel, whole_numbers
 from fedkd.analysis.figures.style import styles
@@ -51,9 +51,9 @@ def gain(
   style = styles(frame, colours)
   labels = list(dict.fromkeys(names))
   places = np.array(labels) if _has_own_places(labels, by) else np.arange(len(labels))
-  note = values.note_of(len(last[run].index.intersection(last[base].index)) for run in runs)
+  note = notes.note_of(len(last[run].index.intersection(last[base].index)) for run in runs)
   has_others = by == 'architecture' and set(values.unlike(frame, base)) & set(runs)
-  axes = panel(axes, xlabel=values.below(f'{by} with {base}' if has_others else by, note), ylabel=_label(metric, base))
+  axes = panel(axes, xlabel=notes.below(f'{by} with {base}' if has_others else by, note), ylabel=_label(metric, base))
   axes.axhline(0, color=style[base].color, linewidth=1)
   for i, run in enumerate(runs):
     common = last[run].index.intersection(last[base].index)

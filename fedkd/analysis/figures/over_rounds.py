@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from fedkd.analysis.figures import values
+from fedkd.analysis.figures import notes, values
 from fedkd.analysis.figures.ends import MOST, End, name_runs
 from fedkd.analysis.figures.panels import logarithmic, panel, whole_numbers, within_per_cent
 from fedkd.analysis.figures.style import styles
@@ -56,9 +56,9 @@ def curves(
   _scale(axes, x, [at[run].max() for run in style if run not in level])
   if values.scale(metric) == 100:
     within_per_cent(axes)
-  note = values.note(frame[frame['run'].isin(list(style))]) if has_band else 'means over seeds'
+  note = notes.note(frame[frame['run'].isin(list(style))]) if has_band else 'means over seeds'
   point = 'points: all test rows' if any(apart[run] for run in style) else ''
-  axes.set_xlabel(values.below(values.X[x], values.anew(frame, x), note, point, values.unvalued([*never, *lost])))
+  axes.set_xlabel(notes.below(values.X[x], notes.anew(frame, x), note, point, notes.unvalued([*never, *lost])))
   name_runs(axes, ends)
   return axes
 

@@ -1,6 +1,5 @@
 """What figures show of a tidy frame: numbers by run, seed, round and client."""
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ X = {
   'megabytes': 'megabytes sent and received by all clients',
   'seconds': 'seconds of training',
 }
-ANEW = ('round', 'updates')  # in each phase
 NEEDED = ('run', 'method', 'seed', 'phase', 'round', 'client', 'test_rows', 'metric', 'value')
 REMEDIES = {'accuracy': '; give fedkd.train test=(x, y)', 'violated': '; give a run of fedh2l, which measures it'}
 SHARES = ('accuracy', 'validation_accuracy', 'violated')  # metrics that begin so are shown in per cent
@@ -164,33 +162,3 @@ def unlike(frame: pd.DataFrame, base: str) -> list[str]:
 def intervals(table: pd.DataFrame) -> np.ndarray:
   """(mean, low, high) of every column, float[3, columns]: the interval over seeds that the tables print."""
   return np.array([statistics.interval(table[column]) for column in table]).reshape(-1, 3).T
-
-
-def note(frame: pd.DataFrame) -> str:
-  """What the bands and bars of a figure are, for a label; '' where every run has one seed."""
-  return note_of(frame.groupby('run')['seed'].nunique())
-
-
-def note_of(counts: Iterable[int]) -> str:
-  """As `note`, of the numbers of seeds."""
-  seeds = sorted({int(count) for count in counts} - {1})
-  names = ['range' if count < 3 else '95 % interval' for count in seeds]
-  return ', '.join(f'{name} over {count} seeds' for name, count in zip(names, seeds, strict=True))
-
-
-def anew(frame: pd.DataFrame, x: str) -> str:
-  """What is to be said of quantities that are counted anew in each phase; '' where every run has a single one."""
-  return 'rounds and updates: of the last phase' if x in ANEW and frame['phase'].max() > 0 else ''
-
-
-def unvalued(runs: Iterable[str]) -> str:
-  """Who is not drawn, since a seed has no value at the last evaluation; '' for nobody."""
-  names = ', '.join(runs)
-  return names and f'no value at the end: {names}'
-
-
-def below(text: str, *notes: str) -> str:
-  """A label, and what is to be said of the figure below it, in one line if that is short."""
-  said = [one for one in notes if one]
-  lines = ['; '.join(said)] if sum(map(len, said)) < 50 else said
-  return '\n'.join(line for line in (text, *lines) if line)
