@@ -73,9 +73,9 @@ def main(argv: Sequence[str]) -> None:
       raise ConfigError('no run given; name at least one run directory, as in runs/private runs/fedhe')
     paths = compare.labelled([*argv[1:], *([_REFERENCE.value] if _REFERENCE.value else [])])
     runs = {label: results.summary(path) for label, path in paths.items()}
-    tidy = analysis.runs(glob.escape(str(path)) for path in paths.values())
     reference = _REFERENCE.value and pathlib.Path(_REFERENCE.value).absolute()
     with folder_of(_RESULTS) as folder, folder_of(_OUT) as out:  # before the table, which takes a while
+      tidy = analysis.runs(glob.escape(str(path)) for path in paths.values())
       table = compare.table(runs, tidy, next((label for label, path in paths.items() if path == reference), None))
       print(table.to_string(index=False))
       if folder:
