@@ -153,7 +153,7 @@ def test_where_a_comparison_goes_is_checked_before_it_is_made(tmp_path, monkeypa
       compare.main(['fedkd', 'a'])
     file = tmp_path / 'file'
     assert capsys.readouterr() == ('', f'fedkd: {flag}={file} cannot be written (File exists); choose another\n')
-  monkeypatch.setattr(compare.analysis, 'runs', lambda paths: pd.DataFrame(), raising=False)
+  monkeypatch.setattr(compare.analysis, 'runs', lambda paths: pd.DataFrame())
   monkeypatch.setattr(compare.compare, 'table', lambda runs, frame, reference: pd.DataFrame())
   with flagsaver.flagsaver(out=str(tmp_path / 'out')), pytest.raises(SystemExit, match='2'):
     compare.main(['fedkd', 'a'])

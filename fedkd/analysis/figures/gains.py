@@ -45,7 +45,7 @@ def gain(
   """
   ranges.check('by', by, By)
   last = values.final_of_clients(frame, metric)
-  base = differences.reference_run(frame, reference)
+  base = differences.reference_run(frame[frame['run'].isin(list(last))], reference)
   runs = _comparable(frame, list(last), base, metric)
   names = _names(frame, base, last[base].columns, by)
   style = styles(frame, colours)

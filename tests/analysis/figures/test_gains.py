@@ -50,6 +50,9 @@ def test_a_reference_that_is_not_there_and_runs_that_cannot_be_compared_are_told
     gain(frame, by='group')
   with pytest.raises(ConfigError, match=r'no run can be compared with private \(it is alone\)'):
     gain(frame[frame['run'] == 'private'])
+  unmeasured = frame.drop(frame.query("run == 'private' and metric == 'accuracy' and client >= 0").index)
+  with pytest.raises(ConfigError, match="reference='private' is 0 runs of the frame; give one of fedhe, fedmd"):
+    gain(unmeasured)
   other = make('fd', 0.5, 1, test_rows=(50, 50, 70))
   with pytest.warns(UserWarning, match='not compared with private: fd: other test rows'):
     axes = gain(analysis.tidy.concatenated([frame, other]))
