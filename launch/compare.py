@@ -3,9 +3,9 @@ command `fedkd compare`.
 
 python -m launch.compare RUN RUN ... [--reference=RUN] [--out=DIR] [--results=results/ID/PROFILE]
 
-The reference defaults to the first run whose method is `private`. Differences are paired over seeds. Intervals are 95 %
-Student t; below three seeds the range is given instead. Writes table.csv, table.md and figures to --out, and one
-JSON per method, to be committed, to --results.
+The reference defaults to the first run whose method is `private`. Differences are paired over seeds; of a run on other
+data, test rows or clients the table says so instead. Intervals are 95 % Student t; below three seeds the range is given
+instead. Writes table.csv, table.md and figures to --out, and one JSON per method, to be committed, to --results.
 """
 
 import contextlib
@@ -40,11 +40,10 @@ def write_results(paths: Iterable[str], folder: pathlib.Path) -> None:
     files.write_json(folder / f'{one["method"]}.json', one)
 
 
-def write_table(frame, paths: dict, out: pathlib.Path) -> None:
-  """The table, and the figures of the runs {label: path}."""
-  frame.to_csv(out / 'table.csv', index=False)
-  (out / 'table.md').write_text(analysis.markdown(frame) + '\n')
-  tidy = analysis.runs(glob.escape(str(path)) for path in paths.values())
+def write_table(table, tidy, out: pathlib.Path) -> None:
+  """The table, and figures of the tidy frame of its runs."""
+  table.to_csv(out / 'table.csv', index=False)
+  (out / 'table.md').write_text(analysis.markdown(table) + '\n')
   colours = analysis.colours(tidy)
   analysis.save(analysis.curves(tidy, colours=colours), out / 'accuracy_rounds.png')
   analysis.save(analysis.curves(tidy, 'updates', colours=colours), out / 'accuracy_turns.png')
@@ -76,12 +75,13 @@ def main(argv: Sequence[str]) -> None:
     runs = {label: results.summary(path) for label, path in paths.items()}
     reference = _REFERENCE.value and pathlib.Path(_REFERENCE.value).absolute()
     with folder_of(_RESULTS) as folder, folder_of(_OUT) as out:  # before the table, which takes a while
-      frame = compare.table(runs, next((label for label, path in paths.items() if path == reference), None))
-      print(frame.to_string(index=False))
+      tidy = analysis.runs(glob.escape(str(path)) for path in paths.values())
+      table = compare.table(runs, tidy, next((label for label, path in paths.items() if path == reference), None))
+      print(table.to_string(index=False))
       if folder:
         write_results(paths.values(), folder)
       if out:
-        write_table(frame, paths, out)
+        write_table(table, tidy, out)
 
 
 if __name__ == '__main__':

@@ -79,7 +79,7 @@ def main(argv: Sequence[str]) -> None:
     )
     print(found.table.drop(columns=['point', 'number', 'rounds', 'failed']).to_string(index=False))
     if found.best and found.best.get('test'):
-      accuracy = ' '.join(f'{100 * a:.2f}' for a in found.best['test'])
+      accuracy = ' '.join('failed' if a is None else f'{100 * a:.2f}' for a in found.best['test'])
       print(f'best by validation: {found.best["point"]}; test accuracy with seeds of its own: {accuracy} %')
     print(f'table, figures and runs: {_OUT.value}')
     if found.failed:

@@ -47,6 +47,15 @@ def halves_of(config, folder, half):
   return whole, experiment.run(config, folder / 'parts', show=False)
 
 
+def change_config(workdir, change):
+  """Changes the config of a finished run as if it had been run so; `change` is given the config as JSON."""
+  config, summary = (files.read_sealed(workdir / name) for name in ('config.json', 'summary.json'))
+  change(config)
+  files.write_sealed(workdir / 'config.json', config)
+  summary['digests']['config.json'] = files.checksum(workdir / 'config.json')
+  files.write_sealed(workdir / 'summary.json', summary)
+
+
 def metrics(workdir):
   """The rows without what the clock decides."""
   return [{k: v for k, v in row.items() if k != 'seconds'} for row in files.read(workdir / 'metrics.jsonl')]

@@ -9,6 +9,7 @@ import optax
 import pytest
 
 import fedkd
+from fedkd import analysis
 from fedkd.analysis import tidy
 from fedkd.errors import ConfigError, DivergedError
 from fedkd.experiment.trackers import Tracker
@@ -104,7 +105,7 @@ def test_a_frame_has_the_domains_of_clients():
   assert np.isnan(known[2])
   other = fedkd.train(made, KEY, rounds=1, test=(x[:6], y[:6]))[1].frame()
   both = tidy.concatenated([frame, other.assign(run='other', test_rows=12)])
-  assert tidy.summary(both, 'run').set_index('run')['apart'].to_dict() == {'run': '', 'other': 'other data'}
+  assert analysis.summary(both, 'run').set_index('run')['apart'].to_dict() == {'run': '', 'other': 'other data'}
 
 
 def test_several_simulations_are_compared_in_one_frame(federation, simulation, trained):

@@ -8,7 +8,9 @@ from typing import Any
 
 _HOMES = {
   'frames': ('read', 'by_seed'),
-  'tidy': ('runs', 'wide', 'to_xarray', 'summary', 'holm', 'p_value'),
+  'of_runs': ('runs',),
+  'tidy': ('wide', 'to_xarray'),
+  'differences': ('summary', 'holm', 'p_value'),
   'predictions': ('confusion', 'per_class', 'calibration_error', 'disagreement', 'across'),
   'statistics': ('interval', 'paired', 'published', 'spread', 'markdown'),
   'figures': (

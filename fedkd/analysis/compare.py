@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from fedkd import analysis
-from fedkd.analysis import results
+from fedkd.analysis import differences, results
 
 
 def labelled(paths: Iterable[str | os.PathLike]) -> dict:
@@ -21,11 +21,18 @@ def labelled(paths: Iterable[str | os.PathLike]) -> dict:
   return dict(zip(labels, unique, strict=True))
 
 
-def table(runs: dict, reference: str | None = None) -> pd.DataFrame:
-  """One row per run; `runs` is {label: summary}, `reference` a label or None for the private run's. Further
-  predictions of a method (`Method.predictions`) have one column each."""
+def table(runs: dict, frame: pd.DataFrame, reference: str | None = None) -> pd.DataFrame:
+  """One row per run. Further predictions of a method (`Method.predictions`) have one column each. A run that is not
+  compared with the reference says why instead of the difference.
+
+  Args:
+    runs: {label: summary}.
+    frame: tidy, of the same runs.
+    reference: a label; None: the first run whose method is `private`.
+  """
   if reference is None:
     reference = next((label for label, run in runs.items() if run['method'] == 'private'), None)
+  why = _apart(runs, frame, reference) if reference in runs else {}
   prefix, lines = 'worst_client_', []
   named = dict.fromkeys(key.removeprefix(prefix) for run in runs.values() for key in run if key.startswith(prefix))
   for label, run in runs.items():
@@ -35,7 +42,7 @@ def table(runs: dict, reference: str | None = None) -> pd.DataFrame:
       {
         'run': label,
         'accuracy %': analysis.spread(final),
-        'difference': _difference(run, runs.get(reference)) if label != reference else 'reference',
+        'difference': _difference(run, runs.get(reference), why.get(label)) if label != reference else 'reference',
         **{f'{name} %': _spread(run.get(f'final_{name}')) for name in named},
         'worst client %': analysis.spread(100 * np.array(run['worst_client'])),
         'MB up': f'{np.mean(sent["up"]) / 1e6:.3f}',
@@ -50,11 +57,17 @@ def _spread(accuracy) -> str:
   return '-' if accuracy is None else analysis.spread(100 * np.array(accuracy))
 
 
-def _difference(run, reference) -> str:
+def _apart(runs, frame, reference) -> dict[str, str]:
+  """{label: why it is not compared with the reference, '' if it is}."""
+  unread = dict.fromkeys(runs, 'evaluations cannot be read')
+  return unread | differences.apart(frame, reference) if any(frame['run'] == reference) else unread
+
+
+def _difference(run, reference, why) -> str:
   if reference is None:
     return '-'
+  if why:
+    return f'not compared: {why}'
   by_seed = lambda r: dict(zip(r['seeds'], r['final'], strict=True))
   difference = 100 * analysis.paired(by_seed(run), by_seed(reference))
-  if not len(difference):
-    return 'no common seeds'
   return ('+' if difference.mean() >= 0 else '') + analysis.spread(difference)

@@ -68,14 +68,21 @@ def group_names(entries: Sequence[dict], nets: Sequence[Any] = ()) -> list[str]:
 
   Args:
     entries: of `config.groups`.
-    nets: their Flax modules, for the defaults of fields that an entry leaves out; without them these have no text.
+    nets: their Flax modules, for the defaults of fields that an entry leaves out; without them, those of fedkd's own
+      architectures, while fields of others have no text.
   """
   others = ('model', *CLIENT_FIELDS)
   fields = [{k: v for k, v in entry.items() if k not in others} for entry in entries]
   names = [_label(entry['model'], own) for entry, own in zip(entries, fields, strict=True)]
   keys = dict.fromkeys(key for own in fields for key in own)
   texts = lambda own, net: {k: _text(own.get(k, getattr(net, k, None))) for k in keys}
-  return distinct_names(names, [texts(own, net) for own, net in zip(fields, nets or [None] * len(fields), strict=True)])
+  nets = nets or [_own(entry['model']) for entry in entries]
+  return distinct_names(names, [texts(own, net) for own, net in zip(fields, nets, strict=True)])
+
+
+def _own(model) -> Any:
+  """The class of that name, if it is one of fedkd's."""
+  return getattr(models, model) if model in models.__all__ else None
 
 
 def _label(model, fields) -> str:

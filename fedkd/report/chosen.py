@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from fedkd import analysis, files
-from fedkd.analysis import compare, results, tidy
+from fedkd.analysis import compare, differences, results
 from fedkd.analysis.figures import values
 from fedkd.errors import ConfigError
 
@@ -73,7 +73,7 @@ def _reference(paths, frame, reference) -> str:
   if reference is None:
     return _usual_reference(paths, frame)
   of_path = [label for label, path in paths.items() if path == pathlib.Path(reference).absolute()]
-  return of_path[0] if of_path else tidy.reference_run(frame, str(reference))
+  return of_path[0] if of_path else differences.reference_run(frame, str(reference))
 
 
 def _usual_reference(paths, frame) -> str:
@@ -84,7 +84,7 @@ def _usual_reference(paths, frame) -> str:
   candidates = [label for label in paths if label in private] or list(paths)
   if len(candidates) == 1:
     return candidates[0]
-  return max(candidates, key=lambda base: sum(not tidy.why_apart(last, run, base) for run in paths))
+  return max(candidates, key=lambda base: sum(not differences.why_apart(last, run, base) for run in paths))
 
 
 def _compared(found: Runs) -> Runs:

@@ -53,13 +53,17 @@ def _setting(runs) -> str:
   """A sentence on data, clients, rounds and seeds; numbers in which runs differ are ranges."""
   configs = [tables.stored_config(path) for path in runs.paths.values()]
   summaries = list(runs.summaries.values())
-  architectures = {group['name'] for group in summaries[0]['groups']}
   clients = _count([config['data']['clients'] for config in configs], 'client')
-  rounds = _count([summary['rounds'] for summary in summaries], 'round')
+  rounds = _count([_rounds(config) for config in configs], 'round')
   seeds = _count([len(summary['seeds']) for summary in summaries], 'seed')
   runs_ = _count([len(summaries)], 'run')
-  nets = _count([len(architectures)], 'architecture')
+  nets = _count([len({group['name'] for group in summary['groups']}) for summary in summaries], 'architecture')
   return f'{runs_} of {clients} with {nets} on {at(configs[0], "data.name")}: {rounds}, {seeds} each.'
+
+
+def _rounds(config) -> int:
+  """Of all phases."""
+  return config['rounds'] + sum(phase.get('rounds', 1) for phase in config.get('before', ()))
 
 
 def _count(numbers, what) -> str:
@@ -85,6 +89,8 @@ def _gain(runs, run) -> str:
   """The paired difference to the reference, and whether it says anything."""
   line = runs.table.loc[run]
   common = len(set(runs.summaries[run]['seeds']) & set(runs.summaries[runs.base]['seeds']))
+  if np.isnan(line['gain']):
+    return f'{run} has no difference to {runs.base}: in one of them a client has no value at the end.'
   said = f'The difference of {run} to {runs.base} is {100 * line["gain"]:+.2f} points'
   if common < 3:
     return f'{said} over {common} common seed{"s" * (common > 1)}, too few for a test.'

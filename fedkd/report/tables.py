@@ -9,7 +9,7 @@ import pandas as pd
 
 from fedkd import analysis, files
 from fedkd.analysis import compare, results
-from fedkd.analysis.figures import values
+from fedkd.analysis.figures import notes, values
 from fedkd.config.trees import flatten
 from fedkd.report.chosen import Runs
 
@@ -28,7 +28,7 @@ class Table(NamedTuple):
 
 def accuracies(runs: Runs) -> Table:
   """What `fedkd compare` prints, and the columns of `analysis.summary` that it lacks."""
-  frame = compare.table(runs.summaries, runs.base)
+  frame = compare.table(runs.summaries, runs.frame, runs.base)
   if len(frame) == 1:
     frame = frame.drop(columns='difference')
   else:
@@ -45,7 +45,7 @@ def accuracies(runs: Runs) -> Table:
 
 
 def _note(runs) -> str:
-  text = f'Test accuracy at the end, mean over clients, with its {values.note(runs.frame) or "single seed"}.'
+  text = f'Test accuracy at the end, mean over clients, with its {notes.note(runs.frame) or "single seed"}.'
   if len(runs.summaries) == 1:
     return text
   return (
@@ -57,7 +57,7 @@ def _note(runs) -> str:
 def clients(runs: Runs) -> Table:
   """The accuracy of every client at the end; of very many, of those that are the least accurate with the reference."""
   last = values.final_of_clients(runs.frame, 'accuracy')
-  mean = last[runs.base].mean()
+  mean = last[runs.base].mean(skipna=False).fillna(-np.inf)  # who has no value is shown
   shown = sorted(mean.nsmallest(MOST_CLIENTS).index)
   note = '' if len(shown) == len(mean) else f'The {len(shown)} of {len(mean)} clients least accurate with {runs.base}. '
   known = runs.frame[(runs.frame['run'] == runs.base) & (runs.frame['client'] >= 0)]
@@ -66,24 +66,31 @@ def clients(runs: Runs) -> Table:
   if 'examples' in known:  # may differ between seeds
     columns['examples'] = [f'{x:g}' for x in known.groupby('client')['examples'].mean().loc[shown].round(1)]
   columns |= {f'{run} %': _spreads(table[shown]) for run, table in last.items()}
-  return Table('Per client', pd.DataFrame(columns), f'{note}Accuracy at the end; examples are private training rows.')
+  note += 'Accuracy at the end; examples are private training rows.'
+  return Table('Per client', pd.DataFrame(columns), note + _others(runs))
 
 
 def architectures(runs: Runs) -> Table:
   """The accuracy of the clients of each architecture at the end, mean over them."""
   last = values.final_of_clients(runs.frame, 'accuracy')
-  known = runs.frame[(runs.frame['run'] == runs.base) & (runs.frame['client'] >= 0)]
-  names = known.drop_duplicates('client').set_index('client')['architecture'].fillna(NONE).astype(str)
+  names = values.architectures(runs.frame, runs.base).fillna(NONE).astype(str)
   counts = names.value_counts(sort=False)
   columns = {'architecture': list(counts.index), 'clients': [str(count) for count in counts]}
   for run, table in last.items():
-    columns[f'{run} %'] = _spreads(table.T.groupby(names, sort=False).mean().T[counts.index])
-  return Table('Per architecture', pd.DataFrame(columns), 'Accuracy at the end, mean over the clients of each.')
+    columns[f'{run} %'] = _spreads(values.means(table.T.groupby(names, sort=False)).T[counts.index])
+  note = 'Accuracy at the end, mean over the clients of each.'
+  return Table('Per architecture', pd.DataFrame(columns), note + _others(runs))
+
+
+def _others(runs) -> str:
+  """A sentence for tables of architectures where runs differ in them."""
+  others = ', '.join(values.unlike(runs.frame, runs.base))
+  return f' Architectures are those of {runs.base}, and others in {others}.' if others else ''
 
 
 def _spreads(table) -> list[str]:
-  """Of each column of [seeds, columns]."""
-  return [analysis.spread(100 * table[column].dropna()) for column in table]
+  """Of each column of [seeds, columns]; none of one in which a seed has no value."""
+  return [NONE if table[column].isna().any() else analysis.spread(100 * table[column]) for column in table]
 
 
 def configs(runs: Runs) -> Table:

@@ -32,7 +32,7 @@ class Sweep(NamedTuple):
   """What a sweep found."""
 
   table: pd.DataFrame  # one row a point, best validation accuracy first; a point that failed says why
-  best: dict[str, Any] | None  # {'point', 'seeds', 'test': accuracy for each test seed}, None where all failed
+  best: dict[str, Any] | None  # {'point', 'seeds', 'test': accuracy of each test seed or None}, None if all failed
   failed: dict[str, str]  # why, by run
 
 
@@ -196,10 +196,8 @@ def _searched(parts, proposals) -> tuple:
     while True:
       ran = _run_points(parts, *proposals.send(scores))
       found |= ran
-      scores = {n: None if one.reason else table.score(one.outcomes) for n, one in ran.items()}
-  longest = max(one.rounds for one in found.values())
-  whole = {n: table.score(one.outcomes) for n, one in found.items() if one.rounds == longest and not one.reason}
-  return found, max(whole, key=lambda n: (whole[n], -n), default=None)
+      scores = {n: table.score(one) for n, one in ran.items()}
+  return found, table.best(found)
 
 
 def _run_points(parts, proposed, rounds) -> dict:
@@ -246,9 +244,9 @@ def _tested(parts, found, best, test_seeds) -> dict | None:
   """The best point with seeds that did not choose it."""
   if best is None:
     return None
-  point, outcomes = found[best].point, found[best].outcomes
+  point = found[best].point
   said = {'point': named.name_of(point), 'values': configs.to_json(dict(point)), 'seeds': list(parts.seeds)}
-  said['validation'] = table.score(outcomes)
+  said['validation'] = table.score(found[best])
   if not test_seeds:
     return said
   parts.progress.say(
@@ -257,8 +255,8 @@ def _tested(parts, found, best, test_seeds) -> dict | None:
   config = named.with_values(parts.config, point)
   wanted = [runs.prepare(config, parts.out, named.name_of(point), seed) for seed in test_seeds]
   told = _run_all(parts, wanted)
-  tests = [one['test'] for run in wanted if run not in told and (one := runs.outcome(run))]
-  return {**said, 'test_seeds': list(test_seeds), 'test': tests}
+  outcomes = [None if run in told else runs.outcome(run) for run in wanted]
+  return {**said, 'test_seeds': list(test_seeds), 'test': [one and one['test'] for one in outcomes]}
 
 
 def _write(out, found, best, axes) -> pd.DataFrame:

@@ -1,5 +1,6 @@
 """What came of a sweep: one row for each point, best first."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -20,17 +21,26 @@ class Tried(NamedTuple):
   rounds: int
 
 
-def score(outcomes: Sequence[Mapping[str, Any]]) -> float:
-  """The mean validation accuracy over seeds, by which points are ranked."""
-  return float(np.mean([one['validation'] for one in outcomes]))
+def score(one: Tried) -> float | None:
+  """The mean validation accuracy over seeds, by which points are ranked; None for one that failed or predicts NaN."""
+  mean = math.nan if one.reason else float(np.mean([outcome['validation'] for outcome in one.outcomes]))
+  return None if math.isnan(mean) else mean
+
+
+def best(found: Mapping[int, Tried]) -> int | None:
+  """The number of the point that is best by validation, the first of equals, among those that were trained for the most
+  rounds; None if none of these has a score."""
+  longest = max(one.rounds for one in found.values())
+  scores = {n: value for n, one in found.items() if one.rounds == longest and (value := score(one)) is not None}
+  return max(scores, key=lambda n: (scores[n], -n), default=None)
 
 
 def of(found: Mapping[int, Tried]) -> pd.DataFrame:
   """The table: fields; accuracies in per cent, means over seeds; half the range of validation between seeds; and why a
-  point failed. Points are ranked by rounds, then validation; test accuracy is shown and ranks nothing."""
-  frame = pd.DataFrame([_row(n, *found[n]) for n in found])
-  order = ['rounds', 'validation %', 'point']
-  return frame.sort_values(order, ascending=[False, False, True], kind='stable').reset_index(drop=True)
+  point failed. Points are ranked by rounds, then validation, then number; test accuracy is shown and ranks nothing."""
+  last = lambda value: math.inf if value is None else -value
+  rank = lambda n: (-found[n].rounds, last(score(found[n])), n)
+  return pd.DataFrame([_row(n, *found[n]) for n in sorted(found, key=rank)])
 
 
 def _row(number, point, outcomes, reason, rounds) -> dict:

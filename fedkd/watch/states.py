@@ -71,7 +71,10 @@ def _state(path, config, holder, reached) -> tuple[str, str]:
   if summary and summary['rounds'] == config['rounds']:
     return FINISHED, ''
   kind, _, why = holder.ending.partition(': ')
-  return (FAILED, why) if kind == FAILED else (STOPPED, why or 'ended without a word, as by a kill')
+  if kind == FAILED:
+    return FAILED, why
+  begun = holder.text or (path / 'metrics.jsonl').exists()
+  return STOPPED, why or ('ended without a word, as by a kill' if begun else 'has not begun')
 
 
 def _checksum(path) -> str:

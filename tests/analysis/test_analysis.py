@@ -6,7 +6,7 @@ import pytest
 
 import runs
 from fedkd import analysis, experiment, totals
-from fedkd.analysis import compare, results
+from fedkd.analysis import compare, results, tidy
 from fedkd.errors import ConfigError
 from launch import compare as command
 
@@ -35,10 +35,19 @@ def a_summary(method, final, seeds=(0, 1, 2), up=0):
   }
 
 
+def a_frame(summaries, **test_rows):
+  """Of runs with two clients, which are as accurate."""
+  last = lambda run: [{'round': 1, 'seeds': run['seeds'], 'accuracy_per_client': [[x, x] for x in run['final']]}]
+  return tidy.concatenated(
+    tidy.tidy(last(run), {}, run=label, method=run['method']).assign(test_rows=test_rows.get(label, 90))
+    for label, run in summaries.items()
+  )
+
+
 def test_differences_are_paired_over_seeds():
   """The runs differ by exactly one point on every seed: the paired interval is empty though the runs vary."""
   one = {'a': a_summary('private', [0.5, 0.6, 0.7]), 'b': a_summary('fedhe', [0.51, 0.61, 0.71], up=2)}
-  table = compare.table(one).set_index('run')
+  table = compare.table(one, a_frame(one)).set_index('run')
   assert table.loc['b', 'difference'] == '+1.00 ± 0.00'
   assert table.loc['a', 'difference'] == 'reference'
   assert (
@@ -50,7 +59,24 @@ def test_differences_are_paired_over_seeds():
 
 def test_differences_pair_only_common_seeds():
   one = {'a': a_summary('private', [0.5, 0.6, 0.7]), 'b': a_summary('fedhe', [0.7, 0.9, 0.1], seeds=(2, 1, 5))}
-  assert compare.table(one).set_index('run').loc['b', 'difference'] == '+15.00 [0.00, 30.00]'
+  table = compare.table(one, a_frame(one)).set_index('run')
+  assert table.loc['b', 'difference'] == '+15.00 [0.00, 30.00]'
+
+
+def test_a_run_that_cannot_be_compared_says_why_instead_of_the_difference():
+  one = {'a': a_summary('private', [0.5, 0.6, 0.7]), 'b': a_summary('fedhe', [0.6, 0.7, 0.8])}
+  one |= {'late': a_summary('fedhe', [0.6, 0.7, 0.8], seeds=(7, 8, 9)), 'gone': a_summary('fedhe', [0.6, 0.7, 0.8])}
+  frame = a_frame({label: run for label, run in one.items() if label != 'gone'}, b=30)
+  said = compare.table(one, frame).set_index('run')['difference']
+  assert said.to_dict() == {
+    'a': 'reference',
+    'b': 'not compared: other test rows',
+    'late': 'not compared: no common seed',
+    'gone': 'not compared: evaluations cannot be read',
+  }
+  assert (
+    compare.table(one, frame, 'gone').set_index('run')['difference']['a'] == 'not compared: evaluations cannot be read'
+  )
 
 
 def test_runs_are_told_apart_by_as_much_of_their_paths_as_needed(tmp_path):

@@ -11,7 +11,9 @@ from scipy import stats
 
 import runs
 from fedkd import analysis, experiment, files
-from fedkd.analysis import tidy
+from fedkd import config as base
+from fedkd.analysis import differences, of_runs, tidy
+from fedkd.analysis.figures import values
 from fedkd.errors import ConfigError
 
 
@@ -54,21 +56,53 @@ def test_a_client_has_its_architecture_and_examples(folder, frame):
 
 def test_a_client_in_several_groups_has_the_architecture_of_the_first_in_which_it_is_evaluated():
   groups = [{'name': 'wide', 'clients': 3, 'first': 0}, {'name': 'narrow', 'clients': 3, 'first': 0}]
-  assert tidy.architectures(groups, {'data': {'clients': 3}}) == ['wide'] * 3
+  assert of_runs.architectures(groups, {'data': {'clients': 3}}) == ['wide'] * 3
 
 
-def test_architectures_are_known_before_a_run_is_finished(folder, tmp_path):
-  """By the same names as afterwards, and shared out as in the run where an entry has no number of clients."""
+MLPS = tuple({'model': 'MLP', 'hidden': (width,)} for width in (8, 8, 4))
+LENETS = ({'model': 'LeNet'}, {'model': 'LeNet', 'rate': 0.5}, {'model': 'MLP'})
+
+
+@pytest.mark.parametrize(
+  ('groups', 'names'),
+  [
+    (MLPS, ['MLP 8 (1)'] * 2 + ['MLP 8 (2)'] * 2 + ['MLP 4']),
+    (LENETS, ['LeNet rate=1.0'] * 2 + ['LeNet rate=0.5'] * 2 + ['MLP']),
+  ],
+)
+def test_architectures_are_known_before_a_run_is_finished(folder, tmp_path, groups, names):
+  """By the same names as afterwards, with the defaults of fields that an entry leaves out, and shared out as in the run
+  where an entry has no number of clients."""
   config = runs.config(folder.parent / '0.npz', 'private', rounds=2)
-  config.groups, config.data.clients = tuple({'model': 'MLP', 'hidden': (width,)} for width in (8, 8, 4)), 5
+  config.groups, config.data.clients = groups, 5
   experiment.run(config, tmp_path / 'done', show=False)
   shutil.copytree(tmp_path / 'done', tmp_path / 'open')
   (tmp_path / 'open' / 'summary.json').unlink()
   with pytest.warns(UserWarning, match='open: not finished'):
     frame = analysis.runs(f'{tmp_path}/*')
   known = frame[frame['client'] >= 0].groupby(['run', 'client'])['architecture'].first()
-  assert known['done'].tolist() == ['MLP 8 (1)'] * 2 + ['MLP 8 (2)'] * 2 + ['MLP 4']
+  assert known['done'].tolist() == names
   assert known['open'].tolist() == known['done'].tolist()
+
+
+def test_test_rows_of_clients_own_are_those_of_the_seed(folder, tmp_path):
+  """They differ between seeds, so that runs with other further seeds are compared, and no evaluation stands apart."""
+  for name, seeds in (('one', (0, 1)), ('two', (0,))):
+    config = runs.config(folder.parent / '0.npz', 'private', rounds=2, seeds=seeds)
+    config.data.merge_test, config.data.test_share, config.eval_every, config.eval_rows = True, 0.3, 1, 10
+    config.data.partition = base.partition('dirichlet', concentration=0.5)
+    experiment.run(config, tmp_path / name, show=False)
+  with np.load(tmp_path / 'one' / 'split.npz') as split:
+    sizes = np.array([split[f'seed{seed}_test_sizes'] for seed in (0, 1)])
+  assert sizes[0].sum() != sizes[1].sum()
+  frame = analysis.runs(f'{tmp_path}/*')
+  known = frame[frame['run'] == 'one'].groupby(['seed', 'round'])['test_rows'].unique().map(list).to_dict()
+  limited = np.minimum(sizes, 10).sum(1)
+  assert known == {(s, r): [limited[s] if r < 2 else sizes[s].sum()] for s in (0, 1) for r in (0, 1, 2)}
+  assert differences.apart(frame, 'one') == {'one': '', 'two': ''}
+  assert values.rounds_apart(frame, 'accuracy') == {'one': [2], 'two': [2]}
+  frame.loc[(frame['run'] == 'two') & (frame['round'] == 2), 'test_rows'] = 7
+  assert differences.apart(frame, 'one')['two'] == 'other test rows'
 
 
 def test_clients_of_a_sample_have_their_own_numbers(folder, frame, tmp_path):
@@ -118,7 +152,7 @@ def test_as_xarray(frame):
 def test_runs_of_other_data_are_not_compared(frame):
   table = analysis.summary(frame[frame['run'] != 'one'], reference='three').set_index('run')
   assert table.loc['two', 'apart'] == 'other data.name'
-  assert np.isnan(table.loc['two', 'gain'])
+  assert table.loc['two', ['gain', 'negative_share', 'negative_mean']].isna().all()
   with pytest.raises(ConfigError, match="reference='private' is 2 runs of the frame; give one of"):
     analysis.summary(frame)
 
@@ -139,6 +173,35 @@ def test_runs_of_a_file_that_has_changed_are_not_compared(folder, tmp_path):
   frame = analysis.runs(f'{tmp_path}/runs/*')
   apart = analysis.summary(frame).set_index('run')['apart']
   assert apart.to_dict() == {'now': 'other data', 'older': '', 'then': ''}
+  checksums = frame.groupby('run')[['data', 'data_config']].agg(set).map(lambda found: found.pop())
+  assert checksums['data_config'].nunique() == 1
+  assert checksums.loc['older', 'data'] == ''
+  assert checksums.loc['then', 'data'] != checksums.loc['now', 'data']
+
+
+def test_runs_whose_stored_partition_has_changed_are_not_compared(folder, tmp_path):
+  """The config names the same file, and the examples are the same: who owns them is not."""
+  for name in ('then', 'same', 'now'):
+    shutil.copytree(folder / 'one', tmp_path / name)
+  with np.load(folder / 'one' / 'split.npz') as split:
+    arrays = dict(split)
+  arrays['seed4_private'] = arrays['seed4_private'][::-1]
+  np.savez(tmp_path / 'now' / 'split.npz', **arrays)
+  (tmp_path / 'now' / 'summary.json').unlink()
+  with pytest.warns(UserWarning, match='now: not finished'):
+    frame = analysis.runs(f'{tmp_path}/*')
+  apart = analysis.summary(frame, 'then').set_index('run')['apart']
+  assert apart.to_dict() == {'now': 'other data', 'same': '', 'then': ''}
+  of_seed_3 = analysis.summary(frame[frame['seed'] == 3], 'then').set_index('run')['apart']
+  assert set(of_seed_3) == {''}
+
+
+def test_a_run_and_a_history_are_not_known_to_be_on_the_same_data(folder):
+  """One has a checksum of its config, the other has none; two without any are as they are told to be."""
+  ours, theirs = (made(**{name: [[0.1, 0.2, 0.3, 0.4]]}).assign(seed=3, test_rows=90) for name in ('a', 'b'))
+  both = pd.concat([analysis.runs(folder / 'one'), ours, theirs], ignore_index=True)
+  assert differences.apart(both, 'one') == {'one': '', 'a': 'other data', 'b': 'other data'}
+  assert differences.apart(both, 'a')['b'] == ''
 
 
 def made(**accuracy):
@@ -175,7 +238,7 @@ def test_a_client_without_a_value_is_not_left_out_of_the_summary():
   frame = made(**values)
   frame.loc[frame['run'] == 'later', 'seed'] = 1
   table = analysis.summary(frame).set_index('run')
-  assert table.loc['broken', ['mean', 'worst', 'worst_tenth', 'gain', 'negative_share']].isna().all()
+  assert table.loc['broken', ['mean', 'worst', 'worst_tenth', 'gain', 'negative_share', 'negative_mean']].isna().all()
   assert table.loc['later', 'gain'] == pytest.approx(0.25)  # over the seed that both have
 
 
@@ -200,6 +263,20 @@ def test_unfinished_and_damaged_runs_are_named(folder, tmp_path):
   assert frame.drop_duplicates('run').set_index('run')['finished'].to_dict() == {'done': True, 'open': False}
   with pytest.raises(ConfigError, match='holds no run'):
     analysis.runs(tmp_path / 'nothing')
+
+
+def test_a_run_in_an_earlier_phase_has_the_method_that_it_will_end_with(folder, tmp_path):
+  """Else it would be taken for a run of that phase's method, such as the reference."""
+  shutil.copytree(folder / 'two', tmp_path / 'open')
+  (tmp_path / 'open' / 'summary.json').unlink()
+  config = files.read_sealed(folder / 'two' / 'config.json')
+  files.write_sealed(tmp_path / 'open' / 'config.json', {**config, 'before': [{'name': 'private', 'rounds': 5}]})
+  row = {**files.read(folder / 'one' / 'metrics.jsonl')[-1], 'method': 'private'}
+  (tmp_path / 'open' / 'metrics.jsonl').unlink()
+  files.append(tmp_path / 'open' / 'metrics.jsonl', row, '')
+  with pytest.warns(UserWarning, match='open: not finished, read up to round 2 of phase 0, private'):
+    frame = analysis.runs(tmp_path / 'open')
+  assert set(frame['method']) == {'fedhe'}
 
 
 def test_a_finished_run_whose_files_have_changed_is_damaged(folder, tmp_path):

@@ -273,8 +273,9 @@ def test_a_run_reports_every_prediction_by_name_and_hands_over_the_models_alone(
   assert named['worst_client_least'] == rows[3]['accuracy_least_worst']
   assert len(named['best_on_validation_least']) == 1
   other = {key: value for key, value in named.items() if '_least' not in key}
-  table = compare.table({'other': other, 'named': named}).set_index('run')['least %']
+  frame = analysis.runs(tmp_path / 'run')
+  table = compare.table({'other': other, 'named': named}, frame).set_index('run')['least %']
   assert table.tolist() == ['-', analysis.spread(100 * np.array(named['final_least']))]
-  assert 'least %' not in compare.table({'other': other})
+  assert 'least %' not in compare.table({'other': other}, frame)
   curve = results.of_run(tmp_path / 'run', 'x', 'smoke')['curve']
   np.testing.assert_allclose(curve[-1]['accuracy_least'], named['final_least'], atol=1e-4)

@@ -147,13 +147,14 @@ def test_where_a_comparison_goes_is_checked_before_it_is_made(tmp_path, monkeypa
   (tmp_path / 'file').touch()
   (tmp_path / 'out' / 'table.csv').mkdir(parents=True)
   monkeypatch.setattr(compare.results, 'summary', lambda path: {})
-  monkeypatch.setattr(compare.compare, 'table', lambda runs, reference: pytest.fail('a table'))
+  monkeypatch.setattr(compare.compare, 'table', lambda runs, frame, reference: pytest.fail('a table'))
   for flag in ('out', 'results'):
     with flagsaver.flagsaver(**{flag: str(tmp_path / 'file')}), pytest.raises(SystemExit, match='2'):
       compare.main(['fedkd', 'a'])
     file = tmp_path / 'file'
     assert capsys.readouterr() == ('', f'fedkd: {flag}={file} cannot be written (File exists); choose another\n')
-  monkeypatch.setattr(compare.compare, 'table', lambda runs, reference: pd.DataFrame())
+  monkeypatch.setattr(compare.analysis, 'runs', lambda paths: pd.DataFrame())
+  monkeypatch.setattr(compare.compare, 'table', lambda runs, frame, reference: pd.DataFrame())
   with flagsaver.flagsaver(out=str(tmp_path / 'out')), pytest.raises(SystemExit, match='2'):
     compare.main(['fedkd', 'a'])
   out = tmp_path / 'out'

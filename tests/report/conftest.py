@@ -1,13 +1,12 @@
 """Runs for the reports: two that can be compared, and what is kept out."""
 
-import json
 import shutil
 
 import pytest
 from hostile import HOSTILE
 
 import runs
-from fedkd import experiment, files
+from fedkd import experiment
 
 
 @pytest.fixture(scope='session')
@@ -30,15 +29,5 @@ def mixed(finished, tmp_path):
   (folder / 'unfinished' / 'summary.json').unlink()
   metrics = folder / 'damaged' / 'metrics.jsonl'
   metrics.write_bytes(metrics.read_bytes().replace(b'"accuracy"', b'"accuracY"', 1))
-  _change(folder / 'other', lambda config: config['data'].update(validation=0.2))
+  runs.change_config(folder / 'other', lambda config: config['data'].update(validation=0.2))
   return folder
-
-
-def _change(run, change):
-  """Changes the config of a run as if it had been run so."""
-  config = files.read_sealed(run / 'config.json')
-  change(config)
-  files.write_sealed(run / 'config.json', config)
-  summary = files.read_sealed(run / 'summary.json')
-  summary['digests']['config.json'] = files.checksum(run / 'config.json')
-  files.write_sealed(run / 'summary.json', json.loads(json.dumps(summary)))

@@ -14,6 +14,7 @@ import pytest
 from hostile import HOSTILE
 
 import fedkd
+import runs
 from fedkd import analysis, config, experiment
 from fedkd.analysis import compare, results
 from fedkd.errors import ConfigError
@@ -76,12 +77,13 @@ def found(finished):
 
 def test_the_numbers_are_those_of_the_analysis(finished, parsed):
   paths = {name: finished / name for name in (HOSTILE, 'private')}
-  wanted = compare.table({name: results.summary(path) for name, path in paths.items()})
+  frame = analysis.runs(f'{finished}/*')
+  wanted = compare.table({name: results.summary(path) for name, path in paths.items()}, frame)
   head, *lines = parsed.tables[0]
   for line, (_, row) in zip(lines, wanted.iterrows(), strict=True):
     shown = dict(zip(head, line, strict=True))
     assert {name: shown[name] for name in wanted.columns} == row.to_dict()
-  table = analysis.summary(analysis.runs(f'{finished}/*')).set_index('run')
+  table = analysis.summary(frame).set_index('run')
   shown = dict(zip(head, lines[0], strict=True))
   assert shown['p'] == f'{table.loc[HOSTILE, "p"]:.3f}'
   assert shown['clients worse off %'] == f'{100 * table.loc[HOSTILE, "negative_share"]:.0f}'
@@ -96,6 +98,29 @@ def test_clients_and_architectures_are_means_of_the_summary(finished, found):
   assert list(of_architecture['private %']) == [analysis.spread(final[:, k : k + 2].mean(1)) for k in (0, 2)]
 
 
+def test_architectures_of_runs_that_have_others_are_those_of_the_reference_and_told(found):
+  frame = found.frame.copy()
+  frame.loc[(frame['run'] == HOSTILE) & (frame['client'] == 3), 'architecture'] = 'MLP 8'
+  mixed = found._replace(frame=frame)
+  for make in (tables.architectures, tables.clients):
+    assert make(mixed).note == f'{make(found).note} Architectures are those of private, and others in {HOSTILE}.'
+  axes = analysis.gain(frame, by='architecture')
+  assert axes.get_xlabel().startswith('architecture with private')
+  assert analysis.gain(found.frame, by='architecture').get_xlabel().startswith('architecture\n')
+
+
+def test_the_setting_counts_all_phases_and_the_architectures_of_every_run(finished, tmp_path):
+  for run in (HOSTILE, 'private'):
+    shutil.copytree(finished / run, tmp_path / run)
+  assert content._setting(chosen.runs(tmp_path)).endswith(': 2 rounds, 3 seeds each.')
+  before = [{'name': 'private', 'steps': 2, 'batch': 8, 'rounds': 10}]
+  runs.change_config(tmp_path / HOSTILE, lambda config: config.update(before=before))
+  found = chosen.runs(tmp_path)
+  found.summaries[HOSTILE]['groups'] = found.summaries[HOSTILE]['groups'][:1]
+  assert content._setting(found).startswith('2 runs of 4 clients with 1 to 2 architectures on npz:')
+  assert content._setting(found).endswith(': 2 to 12 rounds, 3 seeds each.')
+
+
 def test_of_very_many_clients_the_least_accurate_are_shown(found, monkeypatch):
   monkeypatch.setattr(tables, 'MOST_CLIENTS', 2)
   every = found.frame.query("run == 'private' and metric == 'accuracy' and client >= 0 and round == 2")
@@ -103,6 +128,16 @@ def test_of_very_many_clients_the_least_accurate_are_shown(found, monkeypatch):
   table = tables.clients(found)
   assert list(table.frame['client']) == [str(client) for client in sorted(worst)]
   assert table.note.startswith('The 2 of 4 clients')
+
+
+def test_a_client_without_a_value_in_a_seed_has_none_in_the_tables(found):
+  at = dict(run='private', metric='accuracy', client=3, seed=4, round=2)
+  frame = found.frame.copy()
+  frame.loc[(frame[list(at)] == pd.Series(at)).all(axis=1), 'value'] = np.nan
+  broken = found._replace(frame=frame)
+  for make, before in ((tables.clients, 3), (tables.architectures, 1)):
+    column, whole = list(make(broken).frame['private %']), list(make(found).frame['private %'])
+    assert column == [*whole[:before], '-']
 
 
 def test_bytes_by_kind_add_up_to_those_of_the_comparison(finished, found):
@@ -231,6 +266,13 @@ def test_the_answer_names_the_difference_and_says_whether_it_is_significant(foun
   assert f'{100 * line["gain"]:+.2f} points' in said
   assert f'[{100 * line["gain_low"]:+.2f}, {100 * line["gain_high"]:+.2f}]' in said
   assert ('not significant' in said) == (line['p'] >= 0.05)
+
+
+def test_a_difference_to_a_run_without_a_value_is_none(found):
+  table = found.table.copy()
+  table.loc[HOSTILE, ['gain', 'gain_low', 'gain_high', 'p']] = np.nan
+  said = content._gain(found._replace(table=table), HOSTILE)
+  assert said == f'{HOSTILE} has no difference to private: in one of them a client has no value at the end.'
 
 
 def test_differences_without_spread_have_no_test(finished, tmp_path):

@@ -1,6 +1,7 @@
 """Sweeps as a whole: what is run, ranked, tested, kept and refused."""
 
 import copy
+import json
 import os
 import pathlib
 import signal
@@ -80,6 +81,14 @@ def test_what_is_finished_is_not_run_again_and_more_seeds_extend_it(done, monkey
   assert sorted(path.rsplit('/', 1)[1] for path in ran) == ['seed5'] * 4
   assert list(more.table['failed']) == ['seed5: not run here'] * 4
   assert more.best is None
+
+
+def test_a_test_seed_that_fails_takes_no_other_ones_place(done, monkeypatch):
+  folder, config, found = done
+  monkeypatch.setattr(worker, '_run', lambda order: {'reason': 'not run here'})
+  best = sweep(config, folder / 'out', test_seeds=(7, 1)).best
+  assert (best['test_seeds'], best['test']) == ([7, 1], [None, *found.best['test']])
+  assert json.loads((folder / 'out' / 'best.json').read_text()) == best
 
 
 def test_a_point_that_fails_is_named_with_its_reason_and_the_others_go_on(tmp_path):

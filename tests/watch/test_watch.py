@@ -88,6 +88,12 @@ def test_a_kill_leaves_a_stopped_run(tmp_path):
   assert states.of_run(path, 'run').state == 'stopped'
 
 
+def test_a_run_of_a_sweep_that_waits_for_its_turn_was_not_killed(tmp_path):
+  """Its config is written before the sweep begins."""
+  waiting = states.of_run(make(tmp_path / 'run', rows=()), 'run')
+  assert waiting == states.State('run', 'stopped', 0, 15, why='has not begun')
+
+
 def test_finished_is_a_summary_of_all_rounds(tmp_path):
   assert states.of_run(make(tmp_path / 'one', summary=10), 'one').state == 'finished'
   longer = make(tmp_path / 'two', summary=5)  # of fewer rounds: it goes on

@@ -6,10 +6,11 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from fedkd.analysis.figures import values
+from fedkd.analysis.figures import notes, values
 from fedkd.analysis.figures.ends import End, name_points
 from fedkd.analysis.figures.panels import logarithmic, panel
 from fedkd.analysis.figures.style import styles
+from fedkd.errors import ConfigError
 
 
 def on_front(cost: np.ndarray, gain: np.ndarray) -> np.ndarray:
@@ -30,7 +31,7 @@ def pareto(
   """The last value of every run against all megabytes sent and received, with the Pareto front.
 
   Runs on the front are filled: no other one sends as little and is as good. Bars are the intervals of the tables.
-  A run that sends nothing is a level.
+  A run that sends nothing is a level; one in which a seed has no value at its last evaluation is named instead.
 
   Args:
     frame: tidy, of `runs` or of a history.
@@ -39,13 +40,15 @@ def pareto(
     axes: to draw in; None: new ones.
 
   Raises:
-    ConfigError: for an empty frame, or a metric that is not in it.
+    ConfigError: for an empty frame, or a metric that is not in it, or not at the end of any run.
   """
-  last = values.final(frame, metric)
-  sent = {run: float(at.iloc[-1]) for run, at in values.horizontal(frame, 'megabytes').items() if run in last}
-  style = {run: one for run, one in styles(frame, colours).items() if run in sent}
+  last, sent = values.final(frame, metric), values.horizontal(frame, 'megabytes')
+  known = [run for run in last if last[run].notna().all() and last[run].name in sent.get(run, ())]
+  if not known:
+    raise ConfigError(f'metric={metric!r} has no value at the last evaluation of any run; give another metric')
+  style = {run: one for run, one in styles(frame, colours).items() if run in known}
   mean = np.array([values.scale(metric) * last[run].mean() for run in style])
-  cost = np.array([sent[run] for run in style])
+  cost = np.array([sent[run][last[run].name] for run in style])
   front = on_front(cost, mean)
   axes = panel(axes, ylabel=values.label(metric))
   for i, run in enumerate(style):
@@ -53,7 +56,8 @@ def pareto(
   _step(axes, cost[front], mean[front])
   if (cost > 0).any() and max(cost) > 20 * min(cost[cost > 0]):
     logarithmic(axes)
-  axes.set_xlabel(values.below(values.X['megabytes'], values.note(frame), 'filled: Pareto front'))
+  said = notes.note(frame), 'filled: Pareto front', notes.unvalued(run for run in last if run not in known)
+  axes.set_xlabel(notes.below(values.X['megabytes'], *said))
   ends = [End(run, cost[i] or np.inf, mean[i], style[run].color) for i, run in enumerate(style)]
   name_points(axes, list(style), ends)
   return axes

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from fedkd.analysis import tidy
-from fedkd.analysis.figures import values
+from fedkd.analysis import differences
+from fedkd.analysis.figures import notes, values
 from fedkd.analysis.figures.ends import name_points
 from fedkd.analysis.figures.panels import panel, whole_numbers
 from fedkd.analysis.figures.style import styles
@@ -30,7 +30,7 @@ def gain(
   """The difference of the last evaluation of every run to that of a reference, of each client or architecture.
 
   Means over the seeds that both have, of differences within a seed; bars are their intervals, as in the tables. Runs
-  on other data, clients or test rows are left out with a warning.
+  on other data, clients or test rows are left out with a warning. Architectures are those of the reference.
 
   Args:
     frame: tidy, of `runs` or of a history.
@@ -45,18 +45,20 @@ def gain(
   """
   ranges.check('by', by, By)
   last = values.final_of_clients(frame, metric)
-  base = tidy.reference_run(frame, reference)
+  base = differences.reference_run(frame[frame['run'].isin(list(last))], reference)
   runs = _comparable(frame, list(last), base, metric)
   names = _names(frame, base, last[base].columns, by)
   style = styles(frame, colours)
   labels = list(dict.fromkeys(names))
   places = np.array(labels) if _has_own_places(labels, by) else np.arange(len(labels))
-  note = values.note_of(len(last[run].index.intersection(last[base].index)) for run in runs)
-  axes = panel(axes, xlabel=values.below(by, note), ylabel=_label(metric, base))
+  note = notes.note_of(len(last[run].index.intersection(last[base].index)) for run in runs)
+  has_others = by == 'architecture' and set(values.unlike(frame, base)) & set(runs)
+  axes = panel(axes, xlabel=notes.below(f'{by} with {base}' if has_others else by, note), ylabel=_label(metric, base))
   axes.axhline(0, color=style[base].color, linewidth=1)
   for i, run in enumerate(runs):
-    gained = values.scale(metric) * (last[run] - last[base]).dropna()
-    table = gained.T.groupby(names, sort=False).mean().T
+    common = last[run].index.intersection(last[base].index)
+    gained = values.scale(metric) * (last[run].loc[common] - last[base].loc[common])
+    table = values.means(gained.T.groupby(names, sort=False)).T
     offset = 0.6 * ((i + 0.5) / len(runs) - 0.5)
     _bars(axes, places + offset, table, run, style[run])
   _ticks(axes, labels, by)
@@ -66,9 +68,7 @@ def gain(
 
 def _comparable(frame, runs, base, metric) -> list:
   """Runs other than the reference that may be compared with it; the others are told."""
-  measured = frame[(frame['metric'] == metric) & (frame['client'] != tidy.ALL)]
-  last = tidy.last_evaluation(measured)
-  why = {run: tidy.why_apart(last, run, base) for run in runs if run != base}
+  why = {run: reason for run, reason in differences.apart(frame, base, metric).items() if run in runs and run != base}
   told = '; '.join(f'{run}: {reason}' for run, reason in why.items() if reason)
   kept = [run for run, reason in why.items() if not reason]
   if not kept:
@@ -82,7 +82,7 @@ def _names(frame, base, clients, by) -> list:
   """Of every client: itself, or its architecture."""
   if by == 'client':
     return list(clients)
-  of = frame[frame['run'] == base].drop_duplicates('client').set_index('client')['architecture']
+  of = values.architectures(frame, base)
   return [str(of[client]) for client in clients]
 
 

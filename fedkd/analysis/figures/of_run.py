@@ -7,11 +7,12 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from fedkd import files
-from fedkd.analysis import tidy
+from fedkd.analysis import of_runs
 from fedkd.analysis.figures.maps import labels
 from fedkd.analysis.figures.over_rounds import curves
 from fedkd.analysis.figures.panels import blank, save
 from fedkd.analysis.figures.per_client import clients
+from fedkd.analysis.tidy import tidy
 
 
 def save_figures(workdir: str | os.PathLike, counts: ArrayLike, summary: dict[str, Any]) -> None:
@@ -35,5 +36,5 @@ def save_figures(workdir: str | os.PathLike, counts: ArrayLike, summary: dict[st
 def _frame(workdir, summary):
   """The run as a tidy frame, with the architectures of its summary."""
   config = files.read_sealed(workdir / 'config.json')
-  architecture = {'architecture': tidy.architectures(summary['groups'], config)}
-  return tidy.tidy(tidy.evaluations(workdir, config), architecture, run=summary['method'], method=summary['method'])
+  architecture = {'architecture': of_runs.architectures(summary['groups'], config)}
+  return tidy(of_runs.evaluations(workdir, config), architecture, run=summary['method'], method=summary['method'])

@@ -14,20 +14,25 @@ SCORE = 'validation %'
 
 
 def save_all(frame: pd.DataFrame, fields: list[str], folder: pathlib.Path) -> None:
-  """Writes budget.png, and with two fields or more heat.png of the first two and parallel.png.
+  """Writes budget.png, and with two fields or more heat.png of the first two and parallel.png: of the points that were
+  trained for the most rounds.
 
   Args:
-    frame: a row for each point, with its `fields`, 'validation %' and 'number'.
+    frame: a row for each point, with its `fields`, 'validation %', 'rounds' and 'number'.
     fields: that vary.
     folder: to write to.
   """
-  frame = frame[frame[SCORE].notna()]
-  if not len(frame):
+  known = frame[frame[SCORE].notna()]
+  if not len(known):
     return
-  save(budget(frame), folder / 'budget.png')
+  frame = known[known['rounds'] == known['rounds'].max()]
+  drawn = {'budget': budget(frame)}
   if len(fields) > 1:
-    save(heat_map(frame, fields[0], fields[1]), folder / 'heat.png')
-    save(parallel(frame, fields), folder / 'parallel.png')
+    drawn |= {'heat': heat_map(frame, fields[0], fields[1]), 'parallel': parallel(frame, fields)}
+  for name, axes in drawn.items():
+    if len(frame) < len(known):
+      axes.set_title(f'{len(frame)} of {len(known)} points: those trained for {frame["rounds"].max()} rounds')
+    save(axes, folder / f'{name}.png')
 
 
 def heat_map(frame: pd.DataFrame, below: str, beside: str) -> Axes:

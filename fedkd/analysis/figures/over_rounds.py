@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from fedkd.analysis.figures import values
+from fedkd.analysis.figures import notes, values
 from fedkd.analysis.figures.ends import MOST, End, name_runs
 from fedkd.analysis.figures.panels import logarithmic, panel, whole_numbers, within_per_cent
 from fedkd.analysis.figures.style import styles
@@ -24,12 +24,13 @@ def curves(
   The band is the interval of the tables: 95 % Student t over seeds, with fewer than three seeds the range; more than
   eight runs have none, and their names at their ends. An
   evaluation on more test rows than the others, such as the last one of a run, is a point apart from the line. A run
-  that sends nothing is a level over megabytes.
+  that sends nothing is a level over megabytes, or is named if a seed has no value at its last evaluation; so is a run
+  in which a seed never has one.
 
   Args:
     frame: tidy, of `runs` or of a history.
-    x: 'round', 'updates' (of clients), 'examples', 'megabytes' or 'seconds' (of training, of all seeds together,
-      without evaluations and compilation).
+    x: 'round' or 'updates' (of clients), both counted anew in the last phase; 'examples', 'megabytes' or 'seconds' (of
+      training, of all seeds together, without evaluations and compilation), from the start of the run.
     metric: of all clients together; accuracies are shown in per cent.
     colours: of `colours`, to keep those of a larger frame.
     axes: to draw in; None: new ones.
@@ -41,19 +42,23 @@ def curves(
   style = {run: one for run, one in styles(frame, colours).items() if run in drawn and run in at}
   axes, has_band = panel(axes, ylabel=values.label(metric)), len(style) <= MOST
   level = _levels(at, style) if x == 'megabytes' else set()
+  last = values.final(frame, metric)
+  never = [run for run in last if run not in drawn]
+  lost = [run for run in style if run in level and last[run].isna().any()]
+  style = {run: one for run, one in style.items() if run not in lost}
   ends = []
   for run, one in style.items():
     table = values.scale(metric) * drawn[run]
     if run in level:
-      ends.append(_level(axes, f'{run} (sends nothing)', table, one))
+      ends.append(_level(axes, f'{run} (sends nothing)', float(values.scale(metric) * last[run].mean()), one))
     else:
       ends.append(_line(axes, run, at[run], table, apart[run], one, has_band))
   _scale(axes, x, [at[run].max() for run in style if run not in level])
   if values.scale(metric) == 100:
     within_per_cent(axes)
-  note = values.note(frame[frame['run'].isin(list(style))]) if has_band else 'means over seeds'
+  note = notes.note(frame[frame['run'].isin(list(style))]) if has_band else 'means over seeds'
   point = 'points: all test rows' if any(apart[run] for run in style) else ''
-  axes.set_xlabel(values.below(values.X[x], note, point))
+  axes.set_xlabel(notes.below(values.X[x], notes.anew(frame, x), note, point, notes.unvalued([*never, *lost])))
   name_runs(axes, ends)
   return axes
 
@@ -91,9 +96,8 @@ def _line(axes, name, at, table, apart, style, has_band) -> End:
   return End(name, float(at[last]), float(table[last].mean()), style.color)
 
 
-def _level(axes, name, table, style) -> End:
+def _level(axes, name, mean, style) -> End:
   """The last value of a run as a level."""
-  mean = float(table.iloc[:, -1].mean())
   axes.axhline(mean, color=style.color, linestyle=':', label=name)
   return End(name, np.inf, mean, style.color)
 

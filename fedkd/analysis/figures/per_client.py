@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from fedkd.analysis.figures import values
+from fedkd.analysis.figures import notes, values
 from fedkd.analysis.figures.panels import panel, whole_numbers
 from fedkd.analysis.figures.style import COLOURS, MARKERS, Style, styles
 from fedkd.errors import ConfigError
@@ -30,7 +30,7 @@ def clients(frame: pd.DataFrame, metric: str = 'accuracy', axes: Axes | None = N
       f"frame has {len(last)} runs; give one of them, such as frame.query('run == {next(iter(last))!r}')"
     )
   ((run, table),) = last.items()
-  axes = panel(axes, xlabel=values.below('client', values.note(frame)), ylabel=values.label(metric), title=run)
+  axes = panel(axes, xlabel=notes.below('client', notes.note(frame)), ylabel=values.label(metric), title=run)
   architecture = frame.drop_duplicates('client').set_index('client')['architecture'].reindex(table.columns)
   mean, low, high = values.scale(metric) * values.intervals(table)
   for i, name in enumerate(dict.fromkeys(architecture)):
@@ -54,7 +54,8 @@ def worst(
 ) -> Axes:
   """The worst client of every run at its end, beside the mean over clients; the best run by its worst client on top.
 
-  Filled: the worst client of each seed, mean over seeds, with the interval of the tables. Hollow: all clients.
+  Filled: the worst client of each seed, mean over seeds, with the interval of the tables. Hollow: all clients. A run in
+  which a client has no value at the end has neither.
 
   Args:
     frame: tidy, of `runs` or of a history.
@@ -66,13 +67,14 @@ def worst(
     ConfigError: for an empty frame, or a metric that single clients do not have.
   """
   last = values.final_of_clients(frame, metric)
-  order = sorted(last, key=lambda run: last[run].min(axis=1).mean())
+  least = {run: table.min(axis=1, skipna=False) for run, table in last.items()}
+  order = sorted(last, key=lambda run: np.nan_to_num(least[run].to_numpy().mean(), nan=-np.inf))
   style = styles(frame, colours)
-  notes = values.note(frame), 'filled: worst client, hollow: mean over clients'
-  axes = panel(axes, xlabel=values.below(values.label(metric), *notes))
+  said = notes.note(frame), 'filled: worst client, hollow: mean over clients'
+  axes = panel(axes, xlabel=notes.below(values.label(metric), *said))
   for place, run in enumerate(order):
     every = values.scale(metric) * last[run]
-    mean, low, high = values.statistics.interval(every.min(axis=1))
+    mean, low, high = values.statistics.interval(values.scale(metric) * least[run])
     look = style[run].look(linestyle='none')
     axes.plot([mean, every.to_numpy().mean()], [place, place], color=look['color'], linewidth=1, alpha=0.5)
     axes.plot(every.to_numpy().mean(), place, markerfacecolor='white', **look)

@@ -8,9 +8,9 @@ from matplotlib.axes import Axes
 
 from fedkd.analysis.figures.ends import MOST, End, name_points, name_runs
 from fedkd.analysis.figures.features import feature_map
+from fedkd.analysis.figures.notes import below, note_of
 from fedkd.analysis.figures.panels import logarithmic, panel, within_per_cent
 from fedkd.analysis.figures.style import COLOURS, MARKERS, styles
-from fedkd.analysis.figures.values import below, note_of
 from fedkd.analysis.statistics import interval
 
 

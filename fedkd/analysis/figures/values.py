@@ -1,6 +1,5 @@
 """What figures show of a tidy frame: numbers by run, seed, round and client."""
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -34,17 +33,17 @@ def label(metric: str) -> str:
 
 
 def of_metric(frame: pd.DataFrame, metric: str) -> pd.DataFrame:
-  """The lines of one metric in the last phase of every run.
+  """The lines of one metric in the last phase of every run, those without a value among them.
 
   Raises:
-    ConfigError: if there are none, or two runs have one name.
+    ConfigError: if none has a value, or two runs have one name.
   """
   check_frame(frame)
   if frame.empty:
     raise ConfigError('frame is empty; give that of runs or of a history with an evaluation')
   phase = frame.groupby('run')['phase'].transform('max')
-  found = frame[(frame['metric'] == metric) & (frame['phase'] == phase)].dropna(subset='value')
-  if found.empty:
+  found = frame[(frame['metric'] == metric) & (frame['phase'] == phase)]
+  if found['value'].isna().all():
     remedy = next((remedy for begin, remedy in REMEDIES.items() if metric.startswith(begin)), '')
     raise ConfigError(f'metric={metric!r} is not in the frame, which has {", ".join(_metrics(frame))}{remedy}')
   _check_single(found)
@@ -78,13 +77,24 @@ def _metrics(frame) -> list:
 
 
 def series(frame: pd.DataFrame, metric: str) -> dict[str, pd.DataFrame]:
-  """{run: of all clients together, float[seeds, rounds]}, without rounds in which a seed has no value; a metric that
-  only single clients have is their mean. Errors as of `of_metric`."""
-  found = of_metric(frame, metric)
-  together = found[found['client'] == ALL]
-  found = found if together.empty else together
-  by_round = lambda one: one.pivot_table(index='seed', columns='round', values='value').dropna(axis=1)
-  return {str(run): by_round(one) for run, one in found.groupby('run', sort=False)}
+  """{run: of all clients together, float[seeds, rounds]}, without rounds in which a seed has no value, and runs without
+  any other; where single clients alone have the metric, their mean. Errors as of `of_metric`, and if no run is left."""
+  known = {run: table.dropna(axis=1) for run, table in _every(frame, metric).items()}
+  if not any(table.size for table in known.values()):
+    raise ConfigError(f'metric={metric!r} has no round in which every seed of a run has a value; give another metric')
+  return {run: table for run, table in known.items() if table.size}
+
+
+def _every(frame, metric) -> dict[str, pd.DataFrame]:
+  """As `series`, with all rounds that were evaluated."""
+  by_round = lambda one: means(one.groupby(['seed', 'round'])['value']).unstack()
+  together = lambda one: one[one['client'] == ALL] if any(one['client'] == ALL) else one
+  return {str(run): by_round(together(one)) for run, one in of_metric(frame, metric).groupby('run', sort=False)}
+
+
+def means(groups: Any) -> Any:
+  """The means of what pandas has grouped; of a group in which a value is missing there is none."""
+  return groups.mean().mask(groups.count().lt(groups.size(), axis=0))
 
 
 def horizontal(frame: pd.DataFrame, x: str) -> dict[str, pd.Series]:
@@ -110,18 +120,19 @@ def rounds_apart(frame: pd.DataFrame, metric: str) -> dict[str, list]:
   if not metric.startswith('accuracy'):
     return none
   found = of_metric(frame, metric)
-  least = found.groupby('run')['test_rows'].transform('min')
+  least = found.groupby(['run', 'seed'])['test_rows'].transform('min')
   more = found[found['test_rows'] > least]
   return none | {str(run): sorted(rounds) for run, rounds in more.groupby('run')['round'].unique().items()}
 
 
 def final(frame: pd.DataFrame, metric: str) -> dict[str, pd.Series]:
-  """{run: the last value, float[seeds]}; errors as of `of_metric`."""
-  return {run: table.iloc[:, -1] for run, table in series(frame, metric).items()}
+  """{run: the value at the last evaluation, float[seeds], by the name of its round; NaN where a seed has none there}.
+  Errors as of `of_metric`."""
+  return {run: table.iloc[:, -1] for run, table in _every(frame, metric).items()}
 
 
 def final_of_clients(frame: pd.DataFrame, metric: str) -> dict[str, pd.DataFrame]:
-  """{run: the last value of every client, float[seeds, clients]}.
+  """{run: the value of every client at the last evaluation, float[seeds, clients], NaN where it has none there}.
 
   Raises:
     ConfigError: if single clients have no such metric.
@@ -135,25 +146,19 @@ def final_of_clients(frame: pd.DataFrame, metric: str) -> dict[str, pd.DataFrame
   return {str(run): table(one) for run, one in last.groupby('run', sort=False)}
 
 
+def architectures(frame: pd.DataFrame, run: str) -> pd.Series:
+  """The architecture of every client of a run, by its number."""
+  of_run = frame[(frame['run'] == run) & (frame['client'] != ALL)]
+  return of_run.drop_duplicates('client').set_index('client')['architecture']
+
+
+def unlike(frame: pd.DataFrame, base: str) -> list[str]:
+  """The runs in which a client has another architecture than in the run `base`."""
+  once = frame.drop_duplicates(['run', 'client'])
+  of = {str(run): architectures(once, run) for run in once['run'].unique()}
+  return [run for run, names in of.items() if not names.equals(of[base].reindex(names.index))]
+
+
 def intervals(table: pd.DataFrame) -> np.ndarray:
   """(mean, low, high) of every column, float[3, columns]: the interval over seeds that the tables print."""
   return np.array([statistics.interval(table[column]) for column in table]).reshape(-1, 3).T
-
-
-def note(frame: pd.DataFrame) -> str:
-  """What the bands and bars of a figure are, for a label; '' where every run has one seed."""
-  return note_of(frame.groupby('run')['seed'].nunique())
-
-
-def note_of(counts: Iterable[int]) -> str:
-  """As `note`, of the numbers of seeds."""
-  seeds = sorted({int(count) for count in counts} - {1})
-  names = ['range' if count < 3 else '95 % interval' for count in seeds]
-  return ', '.join(f'{name} over {count} seeds' for name, count in zip(names, seeds, strict=True))
-
-
-def below(text: str, *notes: str) -> str:
-  """A label, and what is to be said of the figure below it, in one line if that is short."""
-  said = [one for one in notes if one]
-  lines = ['; '.join(said)] if sum(map(len, said)) < 50 else said
-  return '\n'.join(line for line in (text, *lines) if line)

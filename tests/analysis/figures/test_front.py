@@ -7,6 +7,7 @@ from matplotlib.colors import to_hex
 from fedkd import analysis
 from fedkd.analysis.figures import pareto
 from fedkd.analysis.figures.front import on_front
+from fedkd.errors import ConfigError
 
 
 def test_the_front_is_what_nothing_cheaper_or_as_cheap_beats():
@@ -32,3 +33,20 @@ def test_points_are_last_values_against_all_megabytes_and_those_on_the_front_are
   np.testing.assert_allclose(front.get_xdata(), [0.04, 40])
   assert axes.get_xscale() == 'log'
   assert 'private (sends nothing)' in [line.get_label() for line in axes.get_lines()]
+
+
+def test_a_run_without_a_value_at_the_end_is_named_and_no_earlier_one_is_set_against_all_megabytes(make):
+  frame = analysis.tidy.concatenated([make('fedhe', 0.6, 1e3), make('dsfl', 0.9, 1e3), make('fedmd', 0.7, 1e6)])
+  frame.loc[(frame['run'] == 'dsfl') & (frame['round'] == 20) & (frame['metric'] == 'accuracy'), 'value'] = np.nan
+  axes = pareto(frame)
+  assert [bar.get_label() for bar in axes.containers] == ['fedhe', 'fedmd']
+  assert axes.get_xlabel().endswith('no value at the end: dsfl')
+  with pytest.raises(ConfigError, match="metric='accuracy' has no value at the last evaluation of any run"):
+    pareto(frame[frame['run'] == 'dsfl'])
+
+
+def test_a_metric_that_ends_before_the_run_is_set_against_the_megabytes_of_its_last_round(make):
+  frame = make('fedhe', 0.6, 1e3)
+  frame = frame[(frame['round'] < 20) | (frame['metric'] != 'accuracy')]
+  (bar,) = pareto(frame).containers
+  assert bar.lines[0].get_xdata()[0] == pytest.approx(2 * 10 * 1e3 / 1e6)

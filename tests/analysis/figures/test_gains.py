@@ -50,7 +50,28 @@ def test_a_reference_that_is_not_there_and_runs_that_cannot_be_compared_are_told
     gain(frame, by='group')
   with pytest.raises(ConfigError, match=r'no run can be compared with private \(it is alone\)'):
     gain(frame[frame['run'] == 'private'])
+  unmeasured = frame.drop(frame.query("run == 'private' and metric == 'accuracy' and client >= 0").index)
+  with pytest.raises(ConfigError, match="reference='private' is 0 runs of the frame; give one of fedhe, fedmd"):
+    gain(unmeasured)
   other = make('fd', 0.5, 1, test_rows=(50, 50, 70))
   with pytest.warns(UserWarning, match='not compared with private: fd: other test rows'):
     axes = gain(analysis.tidy.concatenated([frame, other]))
   assert {one.get_label() for one in axes.containers} == {'fedhe', 'fedmd'}
+
+
+def without(frame, run, client, seed):
+  """The frame in which a client has no accuracy at the end, in one seed."""
+  frame = frame.copy()
+  of_client = (frame['run'] == run) & (frame['client'] == client) & (frame['seed'] == seed) & (frame['round'] == 20)
+  frame.loc[of_client & (frame['metric'] == 'accuracy'), 'value'] = np.nan
+  return frame
+
+
+def test_a_client_without_a_value_has_no_gain_and_takes_no_seed_from_the_others(frame):
+  gained = 100 * (last(frame, 'fedmd') - last(frame, 'private'))
+  broken = without(frame, 'fedmd', client=1, seed=2)
+  of = lambda axes: next(one for one in axes.containers if one.get_label() == 'fedmd').lines[0].get_ydata()
+  wanted = gained.mean(0)
+  wanted[1] = np.nan
+  np.testing.assert_allclose(of(gain(broken)), wanted)
+  np.testing.assert_allclose(of(gain(broken, by='architecture')), [np.nan, gained[:, 2:].mean()])

@@ -118,3 +118,42 @@ def test_an_empty_frame_is_refused(frame):
     curves(frame[:0])
   with pytest.raises(ConfigError, match=r'give fedkd.train test=\(x, y\)'):
     curves(frame[frame['metric'] == 'loss'])
+
+
+def test_a_level_is_of_the_last_evaluation_or_the_run_is_named(frame):
+  broken = frame.copy()
+  of_last = (
+    (frame['run'] == 'private') & (frame['round'] == 20) & (frame['metric'] == 'accuracy') & (frame['seed'] == 1)
+  )
+  broken.loc[of_last & (frame['client'] == -1), 'value'] = np.nan
+  axes = curves(broken, 'megabytes')
+  assert [line.get_label() for line in axes.get_lines()] == ['fedhe', 'fedmd']
+  assert 'no value at the end: private' in axes.get_xlabel()
+  assert len(curves(broken).get_lines()[0].get_xdata()) == 2  # over rounds the line ends where its values do
+
+
+@pytest.mark.parametrize(('x', 'told'), [('round', True), ('updates', True), ('examples', False), ('megabytes', False)])
+def test_what_is_counted_anew_in_each_phase_is_said_to_be_of_the_last(frame, x, told):
+  """Rounds and client updates are; the other quantities are counted from the start of a run."""
+  phases = frame.assign(phase=(frame['run'] == 'fedhe').astype(int))
+  assert ('rounds and updates: of the last phase' in curves(phases, x).get_xlabel()) == told
+  assert 'phase' not in curves(frame, x).get_xlabel()
+
+
+def test_a_run_in_which_a_seed_never_has_a_value_is_named_or_refused(frame):
+  broken = frame.copy()
+  of_seed = frame.query("run == 'fedhe' and metric == 'loss' and seed == 1")
+  broken.loc[of_seed.index, 'value'] = np.nan
+  axes = curves(broken, metric='loss')
+  assert [line.get_label() for line in axes.get_lines()] == ['private', 'fedmd']
+  assert axes.get_xlabel().endswith('no value at the end: fedhe')
+  with pytest.raises(ConfigError, match="metric='loss' has no round in which every seed of a run has a value"):
+    curves(broken[broken['run'] == 'fedhe'], metric='loss')
+
+
+def test_a_run_that_knows_single_clients_alone_is_their_mean_beside_others(frame):
+  alone = frame.drop(frame.query("run == 'fedhe' and metric == 'accuracy' and client == -1").index)
+  drawn = {line.get_label(): line.get_ydata() for line in curves(alone).get_lines()}
+  assert list(drawn) == ['private', 'fedhe', 'fedmd']
+  for line in curves(frame).get_lines():
+    np.testing.assert_allclose(drawn[line.get_label()], line.get_ydata())

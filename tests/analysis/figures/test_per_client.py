@@ -43,3 +43,15 @@ def test_the_worst_client_is_that_of_every_seed(frame):
     assert marker.get_xdata()[0] == pytest.approx(least.mean())
     np.testing.assert_allclose(error.get_segments()[0][:, 0], analysis.interval(least)[1:])
     assert means[place] == pytest.approx(last(frame, run).mean())
+
+
+def test_a_run_in_which_a_client_has_no_value_has_no_worst_client_and_is_last(frame):
+  broken = frame.copy()
+  of_client = (frame['run'] == 'fedmd') & (frame['client'] == 3) & (frame['round'] == 20)
+  broken.loc[of_client & (frame['metric'] == 'accuracy') & (frame['seed'] == 1), 'value'] = np.nan
+  axes = worst(broken)
+  assert [text.get_text() for text in axes.get_yticklabels()] == ['fedmd', 'private', 'fedhe']
+  assert np.isnan(np.asarray(axes.containers[0].lines[0].get_xdata(), float)).all()
+  one = clients(broken[broken['run'] == 'fedmd'])
+  drawn = np.concatenate([bars.lines[0].get_ydata() for bars in one.containers])
+  np.testing.assert_allclose(drawn, [*last(frame, 'fedmd').mean(0)[:3], np.nan])

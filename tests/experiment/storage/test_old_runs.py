@@ -8,8 +8,9 @@ import jax
 import numpy as np
 import pytest
 
-from fedkd import experiment
-from fedkd.analysis import results
+from fedkd import analysis, experiment, files
+from fedkd import config as configs
+from fedkd.analysis import differences, results
 from fedkd.errors import ConfigError
 from fedkd.experiment.storage import checkpoint
 from fedkd.experiment.storage.loading import read_config
@@ -100,3 +101,15 @@ def test_evaluations_without_checksums_are_missed_where_some_are_gone(run, lines
   (run / 'metrics.jsonl').write_text(kept[0])
   with pytest.raises(ConfigError, match=r'metrics\.jsonl is damaged \(evaluations are missing\)'):
     experiment.run(read_config(run), run, show=False)
+
+
+def test_it_is_compared_with_runs_of_this_version(run, tmp_path):
+  """Fields that have come since, or have moved, do not make it a run on other data; nor do those of speed alone."""
+  now = shutil.copytree(run, tmp_path / 'now')
+  config = configs.to_json(read_config(run))
+  config['data'].update(limit=3.0, partition_out='parts.json')
+  files.write_sealed(now / 'config.json', config)
+  frame = analysis.runs([run, now])
+  assert differences.apart(frame, 'run') == {'run': '', 'now': ''}
+  assert frame['data_config'].nunique() == 1
+  assert not {'data.partition', 'codec_up.name', 'data.limit'} & set(frame)

@@ -4,6 +4,7 @@ import json
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import runs
@@ -88,7 +89,7 @@ def test_a_run_goes_on_and_is_compared_without_looking_its_names_up(doctored, tm
     experiment.run(config, tmp_path / 'next', show=False)
   accuracy = {'final': [0.5], 'worst_client': [0.4]}
   summary = {'method': 'evil:run', 'seeds': [0], 'seconds': 1, 'ledger': {'up': {}, 'down': {}}, **accuracy}
-  assert compare.table({'a': summary})['accuracy %'].tolist() == ['50.00']
+  assert compare.table({'a': summary}, pd.DataFrame())['accuracy %'].tolist() == ['50.00']
   assert not executed()
 
 
@@ -99,16 +100,24 @@ def test_the_commands_that_read_runs_look_nothing_up(doctored, tmp_path, change)
   workdir = write(change)
   plain = json.loads((workdir / 'config.json').read_text())
   files.write_sealed(workdir / 'config.json', plain)
-  np.savez(workdir / 'split.npz', seed0_test_sizes=[1] * 4)
+  np.savez(workdir / 'split.npz', seed0_test_sizes=[1] * 4, seed0_private_sizes=[1] * 4)
   row = {'phase': 0, 'method': 'fedhe', 'round': 1, 'accuracy': [0.5], 'accuracy_per_client': [[0.5] * 4]}
   files.append(workdir / 'metrics.jsonl', row, '')
   sent = {way: {'labels': {'numbers': [1], 'bytes': [4]}} for way in ('up', 'down')}
   done = {'method': 'evil:run', 'rounds': 1, 'seeds': [0], 'final': [0.5], 'worst_client': [0.5], 'seconds': 1.0}
-  done |= {'ledger': sent, 'turns': 4, 'device': 'cpu', 'versions': {}, 'commit': '', 'dirty': False}
+  done |= {
+    'ledger': sent,
+    'turns': 4,
+    'device': 'cpu',
+    'versions': {},
+    'commit': '',
+    'dirty': False,
+    'groups': [{'name': 'evil:run', 'clients': 4}],
+  }
   digests = {name: files.checksum(workdir / name) for name in results.DIGESTED}
   files.write_sealed(workdir / 'summary.json', {**done, 'digests': digests})
   command.write_results([workdir], tmp_path / 'results' / 'id' / 'small')
-  assert compare.table({'a': results.summary(workdir)})['accuracy %'].tolist() == ['50.00']
+  assert compare.table({'a': results.summary(workdir)}, analysis.runs(workdir))['accuracy %'].tolist() == ['50.00']
   assert analysis.read(workdir)['accuracy'].tolist() == [0.5]
   assert results.read(next((tmp_path / 'results').rglob('*.json')))['method'] == 'evil:run'
   assert not executed()

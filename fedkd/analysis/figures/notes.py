@@ -1,0 +1,37 @@
+"""What is to be said of a figure, below its horizontal axis."""
+
+from collections.abc import Iterable
+
+import pandas as pd
+
+ANEW = ('round', 'updates')  # counted so in each phase
+
+
+def note(frame: pd.DataFrame) -> str:
+  """What the bands and bars of a figure are, for a label; '' where every run has one seed."""
+  return note_of(frame.groupby('run')['seed'].nunique())
+
+
+def note_of(counts: Iterable[int]) -> str:
+  """As `note`, of the numbers of seeds."""
+  seeds = sorted({int(count) for count in counts} - {1})
+  names = ['range' if count < 3 else '95 % interval' for count in seeds]
+  return ', '.join(f'{name} over {count} seeds' for name, count in zip(names, seeds, strict=True))
+
+
+def anew(frame: pd.DataFrame, x: str) -> str:
+  """What is to be said of quantities that are counted anew in each phase; '' where every run has a single one."""
+  return 'rounds and updates: of the last phase' if x in ANEW and frame['phase'].max() > 0 else ''
+
+
+def unvalued(runs: Iterable[str]) -> str:
+  """Who is not drawn, since a seed has no value at the last evaluation; '' for nobody."""
+  names = ', '.join(runs)
+  return names and f'no value at the end: {names}'
+
+
+def below(text: str, *notes: str) -> str:
+  """A label, and what is to be said of the figure below it, in one line if that is short."""
+  said = [one for one in notes if one]
+  lines = ['; '.join(said)] if sum(map(len, said)) < 50 else said
+  return '\n'.join(line for line in (text, *lines) if line)
