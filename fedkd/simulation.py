@@ -13,6 +13,7 @@ import numpy as np
 
 from fedkd import inference, round, summary
 from fedkd.checks import arguments, kinds, ranges, returned
+from fedkd.errors import ConfigError
 from fedkd.federation import Federation, on_device
 from fedkd.inference import model_of, predict_by
 from fedkd.models.base import class_of
@@ -20,9 +21,10 @@ from fedkd.models.initial import Initial, group_variables
 from fedkd.plan import Plan, Planner, tables
 from fedkd.round import Report
 from fedkd.sharding import mapped_at_once
-from fedkd.types import Method, PyTree, State, clients
+from fedkd.types import Group, Method, PyTree, State, clients
 
 HORIZON = 1000  # rounds for which a plan is drawn
+FOREIGN = 'give a state of this simulation, and map over several with jax.vmap'
 
 
 class SimulationState(NamedTuple):
@@ -150,22 +152,33 @@ def simulation(
 
   several = jax.jit(rounds, static_argnums=2)
 
+  @functools.cache
+  def like(dtype):  # of a state whose key has this dtype
+    key = jax.ShapeDtypeStruct((2,) if dtype == np.uint32 else (), dtype)
+    return jax.eval_shape(begin, arrays, key, None)
+
+  def own(state):
+    """A state of this simulation: JAX would take that of other clients, and clamp what is not there."""
+    kinds.check_is('state', state, SimulationState, 'what init returns, or the first of the two that round returns')
+    returned.check_like('state is of another simulation,', like(state.key.dtype), state, FOREIGN, dtypes=False)
+    return state
+
   def accuracy(state, x, y, inference='', domains=None):
     tested = on_device(arguments.tested(x, y, federation.pool.example, groups[0].model.classes))
-    is_correct = correct(predict_by(method, inference), arrays, state, *tested)
+    is_correct = correct(predict_by(method, inference), arrays, own(state), *tested)
     domains = arguments.domain_of_each(domains, len(y))
     return jnp.mean(is_correct, 1) if domains is None else _per_domain(is_correct, domains)
 
   def logits(state, x, inference=''):
     x = on_device(arguments.like_those('x', x, federation.pool.example))
-    return outputs(predict_by(method, inference), arrays, state, x)
+    return outputs(predict_by(method, inference), arrays, own(state), x)
 
   def validation_accuracy(state, inference=''):
     validation = federation.validation
     if validation is None:
       raise ValueError('the federation has no validation rows; give fedkd.federation some, as validation=...')
     x, y = federation.pool.example[validation.index], federation.pool.label[validation.index]
-    is_correct = correct(predict_by(method, inference), arrays, state, x, y)
+    is_correct = correct(predict_by(method, inference), arrays, own(state), x, y)
     if federation.domain is None:
       return jnp.mean(is_correct, 1)
     return _per_domain(is_correct, federation.domain[validation.index], int(np.max(federation.domain)) + 1)
@@ -173,20 +186,22 @@ def simulation(
   def model(state, client):
     if isinstance(client, bool) or not isinstance(client, int | np.integer) or not 0 <= client < len(all_clients):
       raise ValueError(f'client={client!r} is unknown; the federation has clients 0 to {len(all_clients) - 1}')
-    return model_of(method, groups, ready(arrays, state), client)
+    return model_of(method, groups, ready(arrays, own(state)), client)
 
   def models(state):
-    state = ready(arrays, state)
+    state = ready(arrays, own(state))
     return tuple(model_of(method, groups, state, int(client)) for client in all_clients)
 
   def init(key, variables=None):
     kinds.check_key(key)
+    if variables is not None:
+      check_variables(groups, jax.eval_shape(fresh, key), variables)
     return begin(arrays, key, on_device(variables))
 
   made = Simulation(
     init=init,
-    round=lambda state: one(arrays, state),
-    run=lambda state, rounds: several(arrays, state, kinds.whole_number('rounds', rounds)),
+    round=lambda state: one(arrays, own(state)),
+    run=lambda state, rounds: several(arrays, own(state), kinds.whole_number('rounds', rounds)),
     accuracy=accuracy,
     logits=logits,
     predict=lambda state, x, inference='': jnp.argmax(logits(state, x, inference), -1),
@@ -197,10 +212,27 @@ def simulation(
     federation=federation,
   )
   with returned.explained(returned.suspects(method, [class_of(group.model) for group in groups])):
-    key = jax.random.key(0, impl=kinds.THREEFRY)
-    after, _ = jax.eval_shape(lambda key: made.round(made.init(key)), key)  # incompatible parts fail here
+    begun = like(jax.random.key(0, impl=kinds.THREEFRY).dtype)
+    after, _ = jax.eval_shape(made.round, begun)  # incompatible parts fail here
   kinds.check_generators('a state of this method or of its optimizer', after)
   return made
+
+
+def check_variables(groups: Sequence[Group], like: Sequence[dict], variables: Sequence[dict]) -> None:
+  """Checks that variables have what those of every group have, for one client or for all of a group.
+
+  Raises:
+    ConfigError: if not.
+  """
+  remedy = 'give a tuple with those of every group, leaves [1, ...] for all clients or [n, ...] for each of n'
+  kinds.check_is('variables', variables, tuple | list, remedy.removeprefix('give '))
+  of_client = lambda trees: jax.tree.map(
+    lambda leaf: jax.ShapeDtypeStruct(np.shape(leaf)[1:], jnp.result_type(leaf)), tuple(trees)
+  )
+  returned.check_like('variables are given', of_client(like), of_client(variables), remedy, dtypes=False)
+  for group, of_group in zip(groups, variables, strict=True):
+    if (given := {np.shape(leaf)[0] for leaf in jax.tree.leaves(of_group)}) not in ({1}, {len(group.ids)}):
+      raise ConfigError(f'variables are of {sorted(given)} clients for the {len(group.ids)} of {group.name}; {remedy}')
 
 
 def _per_domain(is_correct, domain, count=None):

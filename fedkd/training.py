@@ -144,7 +144,8 @@ def _fresh(name, simulation, key, test, history) -> tuple[_Run, SimulationState,
   if name in history.states:
     raise ValueError(f'history has {name!r} already; give its state instead of a key, or leave out history')
   key = jnp.stack(key) if isinstance(key, list | tuple) else key
-  seeds = key.shape[0] if key.ndim > (not jnp.issubdtype(key.dtype, jax.dtypes.prng_key)) else 0
+  typed = jnp.issubdtype(getattr(key, 'dtype', np.dtype(bool)), jax.dtypes.prng_key)
+  seeds = key.shape[0] if np.ndim(key) > (not typed) else 0
   kinds.check_key(key[0] if seeds else key)
   run = _Run(name, simulation, seeds, test)
   state = lifted(simulation.init, seeds)(key)

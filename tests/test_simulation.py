@@ -417,6 +417,8 @@ def test_accuracy_is_told_apart_by_domain():
 
 FORMS = r'give a list with the row numbers of each client, or an array int\[120\] with the owner of each row'
 START = jax.eval_shape(SIMULATION.init, KEY)  # no state is looked at
+OTHERS = jax.eval_shape(fedkd.simulation(FEDHE, fedkd.federation(X, Y, PARTS[:2], NET)).init, KEY)
+VARIABLES = ({'params': START.client[0].params, 'batch_stats': {}},)
 WRONG = {
   'x without rows': (lambda: fedkd.federation(X[:0], Y[:0], PARTS, [NET]), r'x has shape \[0, 6\]'),
   'text': (lambda: fedkd.federation(np.array(['a']), [0], [[0]], [NET]), r'x is <U1\[1\]; give numbers'),
@@ -625,6 +627,26 @@ WRONG = {
       methods.private(optax.noisy_sgd(0.1, key=jax.random.key(0, impl='unsafe_rbg'))), federation([NET])
     ),
     r'^a state of this method or of its optimizer has random bits of the kind key<urbg>, which change',
+  ),
+  'a state of other clients': (
+    lambda: SIMULATION.accuracy(OTHERS, X, Y),
+    r'^state is of another simulation, with \[2, .*, not \[4, .*; give a state of this simulation',
+  ),
+  'a state of several seeds': (
+    lambda: SIMULATION.model(jax.eval_shape(jax.vmap(SIMULATION.init), jax.random.split(KEY)), 0),
+    r'^state is of another simulation, with \[2\] at .key, not \[\]; .* map over several with jax.vmap',
+  ),
+  'what a round returns as a state': (
+    lambda: SIMULATION.round((START, None)),
+    r'^state is a tuple; give what init returns, or the first',
+  ),
+  'variables of another net': (
+    lambda: SIMULATION.init(KEY, jax.tree.map(lambda leaf: np.zeros((*leaf.shape, 1)), VARIABLES)),
+    r'^variables are given with \[.*; give a tuple with those of every group',
+  ),
+  'variables of some clients': (
+    lambda: SIMULATION.init(KEY, jax.tree.map(lambda leaf: np.zeros((3, *leaf.shape[1:])), VARIABLES)),
+    r'^variables are of \[3\] clients for the 4 of MLP',
   ),
   'a fraction of a client': (lambda: SIMULATION.model(START, 1.5), r'^client=1.5 is unknown; .* has clients 0 to 3'),
   'a label without an output': (

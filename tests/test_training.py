@@ -157,6 +157,7 @@ def test_wrong_arguments_are_refused(federation, simulation, trained, tmp_path):
   other = fedkd.simulation(fedkd.methods.private(optax.adam(0.1), steps=1, batch=8), federation)
   trained[1].save(tmp_path)
   for call, said in (
+    (lambda: fedkd.train(simulation, 3), r'^key is 3, an int; give one key'),
     (lambda: fedkd.train(simulation, KEY, rounds=0), 'rounds=0 must be'),
     (lambda: fedkd.train(simulation, KEY, every=1.5), 'every=1.5 must be'),
     (lambda: fedkd.train(simulation, KEY, test=X), r'test is .*; give \(x, y\)'),

@@ -1,7 +1,7 @@
 """What holds for every model, whatever its flag for training is called: a tiny check of somebody's module, once.
 
 In training, statistics of batches move and dropout draws; in evaluation, the logits of an example depend on nothing but
-the example.
+the example. And logits are no probabilities.
 """
 
 import warnings
@@ -146,6 +146,8 @@ def _check_evaluation(who, model, variables, x):
       f'{who} gives an example other logits in evaluation when the rest of the batch changes; '
       + REMEDY.format(STATISTICS)
     )
+  if (whole >= 0).all() and np.allclose(whole.sum(-1), 1, atol=1e-2):
+    raise ConfigError(f'{who} returns probabilities, which losses take for logits; return the numbers before softmax')
 
 
 def _drawn(shapes: PyTree) -> PyTree:

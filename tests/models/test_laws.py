@@ -142,6 +142,14 @@ def test_refused(case):
   assert line.endswith(f'give `__call__` (or `features`) an argument `train`, and pass it on as `{layer}=not train`')
 
 
+def test_probabilities_are_no_logits():
+  line = refusal(linen(lambda self, x: nn.softmax(nn.Dense(3)(x))))
+  assert line.startswith('models: Net returns probabilities, ')
+  assert line.endswith('; return the numbers before softmax')
+  check(linen(lambda self, x: nn.log_softmax(nn.Dense(3)(x))))
+  check(linen(lambda self, x: nn.sigmoid(nn.Dense(3)(x))))
+
+
 @pytest.mark.parametrize('case', REFUSED_OF_NNX)
 def test_refused_of_nnx(case):
   begins, call = REFUSED_OF_NNX[case]
