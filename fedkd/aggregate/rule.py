@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 
+from fedkd.aggregate import law
 from fedkd.checks import blame
 from fedkd.checks.kinds import what_is
 from fedkd.checks.returned import check_arrays
@@ -59,6 +60,14 @@ def as_rule(rule: AnyRule) -> Rule:
     tree, after = jax.eval_shape(functools.partial(_returned, rule, given), rows, weight, state)
     _check(rule, 'returned', tree, jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), rows))
     _check(rule, 'returned a state with', after, state)
+    if blame.is_foreign(_function(rule)):
+      law.look(
+        _function(rule),
+        _named(rule),
+        functools.partial(blame.call, 'init of rule', init),
+        functools.partial(_returned, rule, given),
+        tree,
+      )
     tree, after = given(rows, weight, state)
     some = jnp.any(weight > 0)
     tree = jax.tree.map(lambda new, row: jnp.asarray(new, row.dtype), tree, rows)

@@ -2,6 +2,7 @@
 
 import functools
 import re
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -102,6 +103,39 @@ SENTENCES = {
   ),
   'lambda': (lambda rows, weight: rows, ARRAY, rf'^rule {HERE}:<lambda>{AT} returned \[3, 5\], expected \[5\]$'),
 }
+
+
+def shares(rows, weight):
+  return jax.tree.map(lambda a: jnp.tensordot(weight / weight.sum(), a, 1), rows)
+
+
+def remembering(reduce):
+  """A pair that reduces by a plain rule and keeps the result."""
+  return aggregate.Rule(lambda like: like, lambda rows, weight, last: (reduce(rows, weight), last))
+
+
+@pytest.mark.parametrize(
+  ('reduce', 'reads'),
+  [
+    (lambda rows, weight: jax.tree.map(lambda a: a.mean(0), rows), True),
+    (lambda rows, weight: jax.tree.map(lambda a: a[0], rows), True),
+    (lambda rows, weight: jax.tree.map(lambda a: a[-1], rows), True),
+    (shares, False),
+    (lambda rows, weight: jax.tree.map(lambda a: a[jnp.argmax(weight)], rows), False),
+    (lambda rows, weight: {'w': rows['w'][0] * jnp.ones((4, 5))[1], 'b': rows['b'][0]}, False),  # of these shapes alone
+  ],
+)
+@pytest.mark.parametrize('lifted', [lambda rule: rule, remembering])
+def test_a_rule_that_reads_absent_rows_is_told_once(reduce, reads, lifted):
+  rows = {'w': jnp.ones((3, 5)), 'b': jnp.ones((3, 2))}
+  rule = lifted(reduce)
+  for again in (False, True):
+    with warnings.catch_warnings(record=True) as told:
+      warnings.simplefilter('always')
+      made = aggregate.as_rule(rule)
+      jax.jit(made.update)(rows, jnp.ones(3), made.init(jax.tree.map(lambda a: a[0], rows)))
+    expected = r'^rule .* changes its result with a row of weight 0, .*; leave such rows out, as fedkd.aggregate.mean'
+    assert [bool(re.match(expected, str(one.message))) for one in told] == [True] * (reads and not again)
 
 
 @pytest.mark.parametrize(('rule', 'rows', 'sentence'), SENTENCES.values(), ids=SENTENCES)
