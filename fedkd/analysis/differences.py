@@ -125,8 +125,9 @@ def _compared(run, values, base, apart) -> dict:
 
 
 def p_value(gain: np.ndarray) -> float:
-  """Of a two-sided t test that the mean of paired differences [seeds] is 0; NaN below two seeds or without spread."""
-  if len(gain) < 2 or not gain.std(ddof=1):
+  """Of a two-sided t test that the mean of paired differences [seeds] is 0; NaN below three seeds, of which intervals
+  are ranges, or without spread."""
+  if len(gain) < statistics.FEWEST or not gain.std(ddof=1):
     return np.nan
   return float(2 * stdtr(len(gain) - 1, -abs(gain.mean()) / (gain.std(ddof=1) / np.sqrt(len(gain)))))
 

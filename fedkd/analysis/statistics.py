@@ -6,12 +6,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import stdtrit  # the quantile of Student's t, without the second that scipy.stats takes to import
 
+FEWEST = 3  # seeds for an interval or a test
+
 
 def interval(values: Any) -> tuple[float, float, float]:
   """(mean, low, high): a 95 % Student t interval over seeds; with fewer than three seeds the range."""
   values = np.asarray(values, float)
   mean = values.mean()
-  if len(values) < 3:
+  if len(values) < FEWEST:
     return mean, values.min(), values.max()
   half = stdtrit(len(values) - 1, 0.975) * values.std(ddof=1) / np.sqrt(len(values))
   return mean, mean - half, mean + half
@@ -46,7 +48,7 @@ def published(
 def spread(values: Any, unit: str = '') -> str:
   """'mean ± half width', or 'mean [low, high]' for fewer than three seeds."""
   mean, low, high = interval(values)
-  if len(values) >= 3:
+  if len(values) >= FEWEST:
     return f'{mean:.2f} ± {high - mean:.2f}{unit}'
   return f'{mean:.2f} [{low:.2f}, {high:.2f}]{unit}' if len(values) > 1 else f'{mean:.2f}{unit}'
 

@@ -307,3 +307,10 @@ def test_a_thousand_runs_are_read_in_seconds(folder, tmp_path):
   frame = analysis.runs(f'{tmp_path}/*')
   print(json.dumps({'seconds': time.monotonic() - begun, 'lines': len(frame)}))
   assert frame['run'].nunique() == 1000
+
+
+def test_p_values_and_holm_by_hand():
+  """0.01 * 3, then 0.02 * 2, then 0.03 * 1 but not less than before; what cannot be tested does not count."""
+  np.testing.assert_allclose(analysis.holm(np.array([0.03, 0.01, np.nan, 0.02])), [0.04, 0.03, np.nan, 0.04])
+  np.testing.assert_allclose(analysis.p_value(np.array([1.0, 2.0, 3.0])), 0.0741799, rtol=1e-5)  # t = 3.4641
+  assert np.isnan([analysis.p_value(np.array(few)) for few in ([1.0, 2.0], [], [2.0, 2.0, 2.0])]).all()

@@ -10,26 +10,6 @@ DRAWS = 10_000
 PRIOR = 0.5  # strength of the pseudo-observation at 0
 
 
-def p_value(differences: ArrayLike) -> float:
-  """Of a two-sided paired t test of differences [seeds]; NaN for fewer than three, or without any variance."""
-  from scipy import stats
-
-  values = np.asarray(differences, float)
-  if len(values) < 3 or not np.ptp(values):
-    return float('nan')
-  return float(stats.ttest_1samp(values, 0).pvalue)
-
-
-def holm(p: dict) -> dict:
-  """{name: p value adjusted by Holm (1979)} of {name: p value}; NaN stays NaN and is not counted as a test."""
-  known = sorted((value, name) for name, value in p.items() if not np.isnan(value))
-  adjusted, largest = dict(p), 0.0
-  for i, (value, name) in enumerate(known):
-    largest = max(largest, min(1.0, (len(known) - i) * value))
-    adjusted[name] = largest
-  return adjusted
-
-
 def bootstrap(by_setting: Sequence[ArrayLike], draws: int = DRAWS) -> tuple[float, float, float]:
   """(mean, low, high): the mean over settings of the mean over seeds, and a 95 % percentile interval of a hierarchical
   bootstrap: settings are drawn, and seeds within each.

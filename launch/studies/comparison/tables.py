@@ -32,8 +32,8 @@ def of_setting(here: dict, out, page: pathlib.Path | None = None) -> str:
   """A row per method, the best on own rows first; `here` is that of `found`. With `page`, names link to results."""
   private = here['private'][1] if 'private' in here else None
   gains = {m: scores.gain(one, private) if private else {} for m, (_, one) in here.items()}
-  tested = {m: evidence.p_value(list(g.values())) for m, g in gains.items() if m not in REFERENCES}
-  adjusted = evidence.holm(tested)
+  tested = {m: analysis.p_value(np.array(list(g.values()))) for m, g in gains.items() if m not in REFERENCES}
+  adjusted = dict(zip(tested, analysis.holm(np.array(list(tested.values()))), strict=True))
   mean = lambda method: np.mean(list(scores.accuracy(here[method][1], 'own').values()))
   lines = [_line(m, *here[m], private, gains[m], adjusted, out, page) for m in sorted(here, key=mean, reverse=True)]
   return analysis.markdown(pd.DataFrame(lines))

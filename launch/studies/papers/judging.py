@@ -57,4 +57,4 @@ def _plain(difference, printed, profile, margin) -> str:
 def p_value(difference: np.ndarray, margin: float = 0.0) -> float:
   """Of a paired t test, two-sided, that the mean difference is minus `margin`; NaN below three seeds, or without
   spread."""
-  return analysis.p_value(np.asarray(difference) + margin) if len(difference) > 2 else np.nan
+  return analysis.p_value(np.asarray(difference) + margin)

@@ -143,14 +143,6 @@ def test_raw_public_images_are_counted_once_up_and_for_all_others_down(tiny):
   assert runs.public_bytes('fedhe', world) == {'up': 0, 'down': 0}
 
 
-def test_holm_adjusts_within_a_setting():
-  """0.01 * 3, then 0.02 * 2, then 0.03 * 1 but not less than before; what cannot be tested does not count."""
-  p = evidence.holm({'c': 0.03, 'a': 0.01, 'nan': float('nan'), 'b': 0.02})
-  np.testing.assert_allclose([p['a'], p['b'], p['c']], [0.03, 0.04, 0.04])
-  assert np.isnan(p['nan'])
-  np.testing.assert_allclose(evidence.p_value([1.0, 2.0, 3.0]), 0.0741799, rtol=1e-5)  # t = 3.4641 with 2 degrees
-
-
 def test_the_bootstrap_of_settings_is_wider_than_that_of_seeds():
   alike = evidence.bootstrap([[1.0, 2.0, 3.0]] * 3)
   apart = evidence.bootstrap([[-3.0, -2.0, -1.0], [1.0, 2.0, 3.0], [5.0, 6.0, 7.0]])
