@@ -126,14 +126,44 @@ def test_a_schedule_of_the_students_counts_their_steps():
   assert list(map(int, counts)) == [1 + 2 + 3]
 
 
+STUDENT = jnp.log(jnp.array([[0.5, 0.25, 0.25], [0.1, 0.8, 0.1]]))
+TEACHER = jnp.log(jnp.array([[0.25, 0.6, 0.15], [0.2, 0.7, 0.1]]))
+# KL(teacher || student) of the first image; both predict the same class of the second.
+APART = 0.25 * np.log(0.25 / 0.5) + 0.6 * np.log(0.6 / 0.25) + 0.15 * np.log(0.15 / 0.25)
+
+
 def test_only_images_of_other_classes_count_by_hand():
   """Two images, one of another class: half of its divergence."""
-  student, teacher = (
-    jnp.log(jnp.array([[0.5, 0.25, 0.25], [0.1, 0.8, 0.1]])),
-    jnp.log(jnp.array([[0.25, 0.5, 0.25], [0.2, 0.7, 0.1]])),
+  assert dense.disagreement(STUDENT, TEACHER) == pytest.approx(APART / 2, rel=1e-5)
+
+
+def test_the_loss_of_the_generator_by_hand(monkeypatch):
+  """Of two students the second agrees with the ensemble: the mean of both disagreements counts, against the rest."""
+  made = []
+  monkeypatch.setattr(dense, 'synthesis', lambda making, *rest: made.append(making))
+  methods.dense(SGD, bn=2.0, onehot=3.0, adversarial=5.0)
+  found = made[0].loss(TEACHER, [STUDENT, TEACHER], jnp.array([0, 1]), jnp.float32(0.7))
+  by_hand = 2 * 0.7 - 3 * (np.log(0.25) + np.log(0.7)) / 2 - 5 * (APART / 2 + 0) / 2
+  assert found == pytest.approx(by_hand, rel=1e-5)
+
+
+def test_the_loss_of_the_distillation_by_hand():
+  """The mean over images of T^2 KL(ensemble || student), both softened."""
+  image = jax.random.randint(jax.random.key(1), (5, 6, 6, 1), 0, 256).astype(jnp.uint8)
+  x = np.float32(image) / 255
+  teachers = teachers_of(NET, x)
+  student = NET.init(jax.random.key(7), x, False)['params']
+  lesson = synthesis.Lesson(SGD, 2, 3.0)
+  loss_fn = synthesis._lesson_loss([NET], teachers, lesson, image, 1.0)(NET)
+  rows = jnp.array([0, 2, 3])
+  loss, _ = loss_fn(student, {}, jax.random.key(0), rows)
+  target, logits = (
+    NET.apply({'params': params}, x[rows], False)[0]
+    for params in (jax.tree.map(lambda a: a[0], teachers.variables[0]['params']), student)
   )
-  by_hand = 0.25 * np.log(0.25 / 0.5) + 0.5 * np.log(0.5 / 0.25)
-  assert dense.disagreement(student, teacher) == pytest.approx(by_hand / 2, rel=1e-5)
+  p, q = (np.asarray(jax.nn.softmax(of / 3.0), np.float64) for of in (target, logits))
+  assert loss == pytest.approx(9 * (p * np.log(p / q)).sum(-1).mean(), rel=1e-3)
+  assert loss > 1e-3
 
 
 def test_the_distillation_at_a_high_temperature_is_towards_the_logits():

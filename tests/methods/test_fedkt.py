@@ -9,6 +9,7 @@ import optax
 import pytest
 
 from fedkd import examples, ledger, local, methods
+from fedkd.types import Masked
 from helpers import assert_same_bits
 from small_nets import made_with
 
@@ -61,6 +62,31 @@ def test_one_upload_in_all_and_absent_clients_never_vote():
   nobody, _ = late.run()
   assert not bool(nobody.server.voted)
   assert_same_bits(nobody.server.learners, late.state.server.learners)
+
+
+def test_the_server_labels_public_rows_by_the_votes_of_those_who_are_there():
+  """Three parties with two students each, of which the second is absent; recounted from their logits."""
+  made = made_with(methods.fedkt(SGD, partitions=2, consistent=True, **SHORT))
+  group, data = made.groups[0], made.data[0]
+  public = data.pool.example[examples.public(data).index]
+  drawn = [[fedkt.fresh(jax.random.key(2 * k + s), group.model, data) for s in range(2)] for k in range(3)]
+  stack = lambda trees: jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+  uploads = jax.tree.map(lambda leaf: Masked(leaf, jnp.bool_(True)), stack([stack(one) for one in drawn]))
+  receive = jax.jit(
+    lambda ids: (
+      made.method.server.receive(
+        jax.random.key(0), jnp.int32(0), made.groups, made.state.server, (uploads,), (ids,), made.data
+      )[0].label
+    )
+  )
+  choice = np.array([[np.argmax(group.model.apply(v, public, False)[0], -1) for v in one] for one in drawn])
+  for ids in ([0, -1, 2], [0, 1, 2], [-1, 1, -1]):
+    counts = np.zeros((len(public), group.model.classes))
+    for k in range(3):
+      for row, (first, second) in enumerate(choice[k].T):
+        counts[row, first] += 2 * (ids[k] >= 0 and first == second)
+    np.testing.assert_array_equal(receive(jnp.array(ids)), counts.argmax(-1))
+  assert len(np.unique(choice)) > 1
 
 
 def test_the_final_model_learns_the_winners_in_every_round():
