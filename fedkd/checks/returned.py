@@ -88,10 +88,10 @@ def check_like(who: str, expected: Any, found: Any, remedy: str, dtypes: bool = 
   Raises:
     ConfigError: for the first place where it has not.
   """
-  looked_at = _shape if dtypes else np.shape
-  if jax.tree.structure(expected) == jax.tree.structure(found) and all(
-    looked_at(was) == looked_at(now) for was, now in zip(jax.tree.leaves(expected), jax.tree.leaves(found), strict=True)
-  ):
+  looked_at: Callable[[Any], Any] = _shape if dtypes else np.shape
+  structures: list[Any] = [jax.tree.structure(tree) for tree in (expected, found)]
+  shapes = [list(map(looked_at, jax.tree.leaves(tree))) for tree in (expected, found)]
+  if structures[0] == structures[1] and shapes[0] == shapes[1]:
     return
   was, now = (
     {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
