@@ -29,8 +29,8 @@ by the whole:
 | private | | | | 94.74 ± 0.19 | |
 | agg | | | | 97.27 ± 0.47 | |
 
-With a Dirichlet split on MNIST, `paper`: fedavg 98.84, heterofl 93.35; with split=homepage heterofl 89.62, fedrolex 89.64
-(printed: 98.88, 91.04, 91.17).
+With a Dirichlet split on MNIST, `paper`: fedavg 98.84, heterofl 93.35; with split=homepage heterofl 89.62 and fedrolex
+89.64 (printed: 98.88, 91.04, 91.17).
 
 With the error of HeFlwr's server Federated Dropout fails as it does there. A row of three seeds takes about four
 minutes in `small` and six to twenty in `paper`.

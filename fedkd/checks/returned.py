@@ -88,7 +88,7 @@ def check_like(who: str, expected: Any, found: Any, remedy: str, dtypes: bool = 
   Raises:
     ConfigError: for the first place where it has not.
   """
-  looked_at: Callable[[Any], Any] = _shape if dtypes else np.shape
+  looked_at: Any = _shape if dtypes else np.shape
   structures: list[Any] = [jax.tree.structure(tree) for tree in (expected, found)]
   shapes = [list(map(looked_at, jax.tree.leaves(tree))) for tree in (expected, found)]
   if structures[0] == structures[1] and shapes[0] == shapes[1]:
