@@ -1,5 +1,5 @@
-"""Compares runs: accuracy with interval, paired difference to a reference, worst client, megabytes, seconds; also the
-command `fedkd compare`.
+"""Compares runs: accuracy with interval, paired difference to a reference, worst client, examples, megabytes,
+seconds; also the command `fedkd compare`.
 
 python -m launch.compare RUN RUN ... [--reference=RUN] [--out=DIR] [--results=results/ID/PROFILE]
 
@@ -40,10 +40,11 @@ def write_results(paths: Iterable[str], folder: pathlib.Path) -> None:
     files.write_json(folder / f'{one["method"]}.json', one)
 
 
-def write_table(table, tidy, out: pathlib.Path) -> None:
-  """The table, and figures of the tidy frame of its runs."""
+def write_table(table, tidy, why: dict[str, str], out: pathlib.Path) -> None:
+  """The table, and figures of the tidy frame of its runs; `why`: {run: why it is not compared}, which its name says."""
   table.to_csv(out / 'table.csv', index=False)
   (out / 'table.md').write_text(analysis.markdown(table) + '\n')
+  tidy = tidy.assign(run=tidy['run'].map(lambda run: f'{run} ({why[run]})' if why.get(run) else run))
   colours = analysis.colours(tidy)
   analysis.save(analysis.curves(tidy, colours=colours), out / 'accuracy_rounds.png')
   analysis.save(analysis.curves(tidy, 'updates', colours=colours), out / 'accuracy_turns.png')
@@ -76,12 +77,13 @@ def main(argv: Sequence[str]) -> None:
     reference = _REFERENCE.value and pathlib.Path(_REFERENCE.value).absolute()
     with folder_of(_RESULTS) as folder, folder_of(_OUT) as out:  # before the table, which takes a while
       tidy = analysis.runs(glob.escape(str(path)) for path in paths.values())
-      table = compare.table(runs, tidy, next((label for label, path in paths.items() if path == reference), None))
+      base = next((label for label, path in paths.items() if path == reference), None) or compare.usual_reference(runs)
+      table = compare.table(runs, tidy, base)
       print(table.to_string(index=False))
       if folder:
         write_results(paths.values(), folder)
       if out:
-        write_table(table, tidy, out)
+        write_table(table, tidy, compare.apart(runs, tidy, base) if base else {}, out)
 
 
 if __name__ == '__main__':

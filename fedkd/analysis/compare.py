@@ -1,4 +1,4 @@
-"""Runs side by side: accuracy with interval, paired differences, worst client, megabytes."""
+"""Runs side by side: accuracy with interval, paired differences, worst client, examples, megabytes."""
 
 import os
 import pathlib
@@ -30,9 +30,8 @@ def table(runs: dict, frame: pd.DataFrame, reference: str | None = None) -> pd.D
     frame: tidy, of the same runs.
     reference: a label; None: the first run whose method is `private`.
   """
-  if reference is None:
-    reference = next((label for label, run in runs.items() if run['method'] == 'private'), None)
-  why = _apart(runs, frame, reference) if reference in runs else {}
+  reference = reference or usual_reference(runs)
+  why = apart(runs, frame, reference) if reference in runs else {}
   prefix, lines = 'worst_client_', []
   named = dict.fromkeys(key.removeprefix(prefix) for run in runs.values() for key in run if key.startswith(prefix))
   for label, run in runs.items():
@@ -45,6 +44,7 @@ def table(runs: dict, frame: pd.DataFrame, reference: str | None = None) -> pd.D
         'difference': _difference(run, runs.get(reference), why.get(label)) if label != reference else 'reference',
         **{f'{name} %': _spread(run.get(f'final_{name}')) for name in named},
         'worst client %': analysis.spread(100 * np.array(run['worst_client'])),
+        'examples': f'{np.mean(run["examples"]):,.0f}' if 'examples' in run else '-',
         'MB up': f'{np.mean(sent["up"]) / 1e6:.3f}',
         'MB down': f'{np.mean(sent["down"]) / 1e6:.3f}',
         'seconds': f'{run["seconds"]:.0f}',
@@ -53,14 +53,19 @@ def table(runs: dict, frame: pd.DataFrame, reference: str | None = None) -> pd.D
   return pd.DataFrame(lines)
 
 
-def _spread(accuracy) -> str:
-  return '-' if accuracy is None else analysis.spread(100 * np.array(accuracy))
+def usual_reference(runs: dict) -> str | None:
+  """The label of the first run whose method is `private`."""
+  return next((label for label, run in runs.items() if run['method'] == 'private'), None)
 
 
-def _apart(runs, frame, reference) -> dict[str, str]:
-  """{label: why it is not compared with the reference, '' if it is}."""
+def apart(runs: dict, frame: pd.DataFrame, reference: str) -> dict[str, str]:
+  """{label: why it is not compared with the reference, '' if it is}; arguments as `table`."""
   unread = dict.fromkeys(runs, 'evaluations cannot be read')
   return unread | differences.apart(frame, reference) if any(frame['run'] == reference) else unread
+
+
+def _spread(accuracy) -> str:
+  return '-' if accuracy is None else analysis.spread(100 * np.array(accuracy))
 
 
 def _difference(run, reference, why) -> str:

@@ -274,7 +274,7 @@ def _finish(parts, workdir, state, totals, tracker) -> dict:
     'groups': [{'name': g.name, 'clients': len(g.ids), 'first': int(g.ids[0])} for g in parts.groups],
     **results.headline(rows),
     'ledger': {w: {kind: {'numbers': n, 'bytes': b} for kind, (n, b) in totals[w].items()} for w in ('up', 'down')},
-    'turns': rows[-1]['turns'][0],
+    'turns': float(np.mean(totals['turns'])),  # of a seed
     'examples': totals['examples'],
     'images': sources.counts(parts.source),
     'seconds': totals['seconds'],

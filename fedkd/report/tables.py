@@ -50,7 +50,8 @@ def _note(runs) -> str:
     return text
   return (
     f'{text} Differences to {runs.base} in points, paired over the seeds that both have; p of a paired t test, after '
-    'Holm. MB are 10⁶ bytes of all clients together; seconds are those of training, of all seeds.'
+    'Holm. Examples are those of all client updates and MB 10⁶ bytes, of all clients together; seconds are those of '
+    'training, of all seeds.'
   )
 
 

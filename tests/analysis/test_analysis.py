@@ -79,6 +79,22 @@ def test_a_run_that_cannot_be_compared_says_why_instead_of_the_difference():
   )
 
 
+def test_examples_stand_beside_the_difference_of_runs_of_other_lengths():
+  one = {'a': a_summary('private', [0.5, 0.6, 0.7]), 'b': a_summary('fedhe', [0.6, 0.7, 0.8])}
+  one['a']['examples'] = [9000.0, 9600.0, 9600.0]
+  table = compare.table(one, a_frame(one)).set_index('run')
+  assert table['examples'].to_dict() == {'a': '9,400', 'b': '-'}  # a run of an older version
+
+
+def test_figures_name_the_runs_that_are_not_compared(tmp_path, monkeypatch):
+  one = {'a': a_summary('private', [0.5, 0.6, 0.7]), 'b': a_summary('fedhe', [0.6, 0.7, 0.8])}
+  frame, drawn = a_frame(one, b=30), []
+  monkeypatch.setattr(analysis, 'curves', lambda tidy, *x, colours: drawn.append((set(tidy['run']), set(colours))))
+  monkeypatch.setattr(analysis, 'save', lambda axes, path: None)
+  command.write_table(compare.table(one, frame), frame, compare.apart(one, frame, 'a'), tmp_path)
+  assert [set.union(*of_one) for of_one in drawn] == [{'a', 'b (other test rows)'}] * 3
+
+
 def test_runs_are_told_apart_by_as_much_of_their_paths_as_needed(tmp_path):
   a, b, c = tmp_path / 'hetero/fedhe', tmp_path / 'homo/fedhe', tmp_path / 'homo/private'
   assert compare.labelled([b, c, b]) == {'fedhe': b, 'private': c}

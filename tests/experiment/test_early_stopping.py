@@ -118,6 +118,15 @@ def test_a_phase_ends_when_everyone_has_stopped(finished, images, tmp_path):
   assert rows[3]['turns'] == [8]
 
 
+def test_the_summary_counts_the_updates_of_a_mean_seed(images, tmp_path):
+  made = of_one_group(images, 'private', 12, (0, 5))
+  made.early_stop.update({'watch': 'validation_accuracy', 'patience': 1})
+  summary = experiment.run(made, tmp_path / 'run', show=False)
+  first, second = metrics(tmp_path / 'run')[-1]['turns']
+  assert first != second
+  assert summary['turns'] == (first + second) / 2
+
+
 def test_a_seed_in_which_nobody_learned_has_no_loss(tmp_path):
   sums = {**totals.start(2), 'means': {'loss': [[0.0, 3.0], [0, 2]]}}
   row = totals.row(sums)

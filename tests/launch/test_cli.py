@@ -146,7 +146,7 @@ def test_where_a_comparison_goes_is_checked_before_it_is_made(tmp_path, monkeypa
   flags.FLAGS.mark_as_parsed()
   (tmp_path / 'file').touch()
   (tmp_path / 'out' / 'table.csv').mkdir(parents=True)
-  monkeypatch.setattr(compare.results, 'summary', lambda path: {})
+  monkeypatch.setattr(compare.results, 'summary', lambda path: {'method': 'fedhe'})
   monkeypatch.setattr(compare.compare, 'table', lambda runs, frame, reference: pytest.fail('a table'))
   for flag in ('out', 'results'):
     with flagsaver.flagsaver(**{flag: str(tmp_path / 'file')}), pytest.raises(SystemExit, match='2'):
