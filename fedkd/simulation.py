@@ -11,17 +11,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedkd import inference, round, summary
-from fedkd.checks import arguments, kinds, ranges, returned
+from fedkd import round, summary
+from fedkd.checks import kinds, ranges, returned
 from fedkd.errors import ConfigError
 from fedkd.federation import Federation, on_device
-from fedkd.inference import model_of, predict_by
 from fedkd.models.base import class_of
 from fedkd.models.initial import Initial, group_variables
 from fedkd.plan import Plan, Planner, tables
+from fedkd.readout import readout
 from fedkd.round import Report
 from fedkd.sharding import mapped_at_once
-from fedkd.types import Group, Method, PyTree, State, clients
+from fedkd.states import initial_state
+from fedkd.types import Group, Method, PyTree, State
 
 HORIZON = 1000  # rounds for which a plan is drawn
 FOREIGN = 'give a state of this simulation, and map over several with jax.vmap'
@@ -119,8 +120,6 @@ def simulation(
   if clients_per_vmap is None:
     clients_per_vmap = mapped_at_once(jax.eval_shape(fresh, jax.random.key(0)), axes=1)
   step = round.step(method, groups, kinds.whole_number('clients_per_vmap', clients_per_vmap))
-  all_clients = np.arange(clients(groups))
-  rows = inference.evaluated_rows(groups, all_clients)
 
   @jax.jit
   def begin(arrays, key, variables):
@@ -139,17 +138,6 @@ def simulation(
     state, report = rounds(arrays, state, 1)
     return state, jax.tree.map(lambda a: a[0], report)
 
-  @functools.partial(jax.jit, static_argnums=0)
-  def correct(predict, arrays, state, x, y):
-    return inference.correct_of_clients(method, groups, all_clients, rows, 0, ready(arrays, state), x, y, predict)
-
-  @functools.partial(jax.jit, static_argnums=0)
-  def outputs(predict, arrays, state, x):
-    return inference.logits_of_clients(method, groups, all_clients, rows, ready(arrays, state), x, predict)
-
-  def ready(arrays, state):
-    return calibrated(method, Federation(groups, *arrays[0]), state.federated, range(len(groups)))
-
   several = jax.jit(rounds, static_argnums=2)
 
   @functools.cache
@@ -163,35 +151,6 @@ def simulation(
     returned.check_like('state is of another simulation,', like(state.key.dtype), state, FOREIGN, dtypes=False)
     return state
 
-  def accuracy(state, x, y, inference='', domains=None):
-    tested = on_device(arguments.tested(x, y, federation.pool.example, groups[0].model.classes))
-    is_correct = correct(predict_by(method, inference), arrays, own(state), *tested)
-    domains = arguments.domain_of_each(domains, len(y))
-    return jnp.mean(is_correct, 1) if domains is None else _per_domain(is_correct, domains)
-
-  def logits(state, x, inference=''):
-    x = on_device(arguments.like_those('x', x, federation.pool.example))
-    return outputs(predict_by(method, inference), arrays, own(state), x)
-
-  def validation_accuracy(state, inference=''):
-    validation = federation.validation
-    if validation is None:
-      raise ValueError('the federation has no validation rows; give fedkd.federation some, as validation=...')
-    x, y = federation.pool.example[validation.index], federation.pool.label[validation.index]
-    is_correct = correct(predict_by(method, inference), arrays, own(state), x, y)
-    if federation.domain is None:
-      return jnp.mean(is_correct, 1)
-    return _per_domain(is_correct, federation.domain[validation.index], int(np.max(federation.domain)) + 1)
-
-  def model(state, client):
-    if isinstance(client, bool) or not isinstance(client, int | np.integer) or not 0 <= client < len(all_clients):
-      raise ValueError(f'client={client!r} is unknown; the federation has clients 0 to {len(all_clients) - 1}')
-    return model_of(method, groups, ready(arrays, own(state)), client)
-
-  def models(state):
-    state = ready(arrays, own(state))
-    return tuple(model_of(method, groups, state, int(client)) for client in all_clients)
-
   def init(key, variables=None):
     kinds.check_key(key)
     if variables is not None:
@@ -202,12 +161,7 @@ def simulation(
     init=init,
     round=lambda state: one(arrays, own(state)),
     run=lambda state, rounds: several(arrays, own(state), kinds.whole_number('rounds', rounds)),
-    accuracy=accuracy,
-    logits=logits,
-    predict=lambda state, x, inference='': jnp.argmax(logits(state, x, inference), -1),
-    validation_accuracy=validation_accuracy,
-    model=model,
-    models=models,
+    **readout(method, federation, own),
     method=method,
     federation=federation,
   )
@@ -233,66 +187,3 @@ def check_variables(groups: Sequence[Group], like: Sequence[dict], variables: Se
   for group, of_group in zip(groups, variables, strict=True):
     if (given := {np.shape(leaf)[0] for leaf in jax.tree.leaves(of_group)}) not in ({1}, {len(group.ids)}):
       raise ConfigError(f'variables are of {sorted(given)} clients for the {len(group.ids)} of {group.name}; {remedy}')
-
-
-def _per_domain(is_correct, domain, count=None):
-  """Means float32[clients, domains] of float32[clients, T]; 0 of 0 examples are undefined: NaN."""
-  total = functools.partial(jax.ops.segment_sum, segment_ids=domain, num_segments=count or int(np.max(domain)) + 1)
-  return (total(is_correct.T) / total(jnp.ones((len(domain), 1)))).T
-
-
-def initial_state(
-  key: jax.Array, method: Method, federation: Federation, variables: Sequence[dict], stale: bool = False
-) -> State:
-  """The state before the first round.
-
-  Args:
-    key: of the run (or phase).
-    variables: per group, leaves [1, ...] (all clients alike) or [n, ...].
-    stale: whether clients train on what they downloaded last.
-
-  Raises:
-    ValueError: where they do, and the server `asks`.
-  """
-  if stale and method.server.asks:
-    raise ValueError(
-      'clients of a stale plan answer older downloads, and this server asks for other public rows in every round; set '
-      'stale=False (plan.stale in a config)'
-    )
-  states = first_clients(key, method, federation, variables)
-  server = first_server(key, method, federation, variables)
-  if not stale:
-    return State(states, server)
-  key_inbox = jax.random.split(key, 3)[2]
-  return State(states, server, round.fill_inbox(key_inbox, method, federation.groups, server, federation.data()))
-
-
-def first_clients(key: jax.Array, method: Method, federation: Federation, variables: Sequence[dict]) -> tuple:
-  """The clients' states before their first update, per group; arguments as `initial_state`."""
-  key_client = jax.random.split(key, 3)[0]
-
-  def of_group(group, data, variables):
-    def one(row, initial):
-      of_client = round.of_client(data, row)
-      key = key_client if method.client.alike else jax.random.fold_in(key_client, of_client.private.id)
-      return method.client.init(key, group.model, of_client, initial)
-
-    rows, given = data.private.size.shape[0], jax.tree.leaves(variables)[0].shape[0]
-    if given == 1:
-      return jax.vmap(one, (0, None))(jnp.arange(rows), jax.tree.map(lambda a: jax.lax.squeeze(a, (0,)), variables))
-    if given < rows:  # padding clients start like the last
-      variables = jax.tree.map(lambda a: jnp.take(a, np.minimum(np.arange(rows), given - 1), 0), variables)
-    return jax.vmap(one)(jnp.arange(rows), variables)
-
-  return tuple(map(of_group, federation.groups, federation.data(), variables))
-
-
-def first_server(key: jax.Array, method: Method, federation: Federation, variables: Sequence[dict]) -> PyTree:
-  """The server's state before the first round; arguments as `initial_state`."""
-  first = tuple(jax.tree.map(lambda a: jax.lax.index_in_dim(a, 0, keepdims=False), v) for v in variables)
-  return method.server.init(jax.random.split(key, 3)[1], federation.groups, first, federation.data())
-
-
-def calibrated(method: Method, federation: Federation, state: State, which: Sequence[int]) -> State:
-  """The state whose models of the groups numbered `which` may be evaluated (`Method.calibrate`)."""
-  return method.calibrate(federation.groups, state, federation.data(), which) if method.calibrate else state

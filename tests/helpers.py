@@ -13,7 +13,7 @@ from fedkd import inference
 from fedkd import round as rounds
 from fedkd.federation import Federation, everybodys, table
 from fedkd.models.base import Preprocessed
-from fedkd.simulation import initial_state
+from fedkd.states import initial_state
 from fedkd.types import ExampleIndices, Group, Method, Pool, State
 
 CLASSES = 3

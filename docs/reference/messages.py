@@ -12,7 +12,7 @@ import numpy as np
 from fedkd import ledger
 from fedkd.models.initial import group_variables
 from fedkd.round import of_client
-from fedkd.simulation import initial_state
+from fedkd.states import initial_state
 from fedkd.types import Download, Known, Masked, PeerMessages, PyTree
 from reference import example, markdown
 

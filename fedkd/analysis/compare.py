@@ -31,7 +31,7 @@ def table(runs: dict, frame: pd.DataFrame, reference: str | None = None) -> pd.D
     reference: a label; None: the first run whose method is `private`.
   """
   reference = reference or usual_reference(runs)
-  why = apart(runs, frame, reference) if reference in runs else {}
+  why = apart(runs, frame, reference) if reference and reference in runs else {}
   prefix, lines = 'worst_client_', []
   named = dict.fromkeys(key.removeprefix(prefix) for run in runs.values() for key in run if key.startswith(prefix))
   for label, run in runs.items():

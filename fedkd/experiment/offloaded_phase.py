@@ -20,7 +20,7 @@ from fedkd.experiment.programs import Inputs, Task, clients_per_vmap, correct_of
 from fedkd.experiment.storage import checkpoint, client_store, key_data
 from fedkd.federation import Federation
 from fedkd.plan import Plan
-from fedkd.simulation import calibrated, first_clients, first_server
+from fedkd.states import calibrated, first_clients, first_server
 from fedkd.types import Method, State
 
 SLOTS = 256  # client updates per window, about: enough to keep the device busy, few enough for memory

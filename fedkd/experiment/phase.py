@@ -15,7 +15,7 @@ from fedkd.experiment.programs import PER_SEED, Inputs, Task, clients_per_vmap, 
 from fedkd.experiment.storage import checkpoint, key_data
 from fedkd.local import Learner
 from fedkd.plan import Plan
-from fedkd.simulation import calibrated, initial_state
+from fedkd.states import calibrated, initial_state
 from fedkd.types import Method, State, clients, of_model
 
 MOST_ROUNDS = 1000  # of one call, whose reports are held on the device

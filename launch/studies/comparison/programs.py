@@ -19,7 +19,7 @@ from fedkd.federation import Federation
 from fedkd.round import run as run_rounds
 from fedkd.round import step as round_step
 from fedkd.sharding import mapped_at_once
-from fedkd.simulation import calibrated, initial_state
+from fedkd.states import calibrated, initial_state
 from fedkd.types import Method, clients
 
 SEGMENT = 10  # rounds of one call at most

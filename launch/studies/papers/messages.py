@@ -12,7 +12,7 @@ import fedkd
 from fedkd import analysis, ledger, methods, models
 from fedkd.models.initial import initial_variables
 from fedkd.round import of_client
-from fedkd.simulation import initial_state
+from fedkd.states import initial_state
 from fedkd.types import Download
 
 CLIENTS = 2

@@ -11,7 +11,7 @@ from jax.sharding import PartitionSpec as P
 
 from fedkd import round
 from fedkd.models.initial import initial_variables
-from fedkd.simulation import initial_state
+from fedkd.states import initial_state
 from fedkd.types import Data, Download, PyTree
 from launch.tools.speed import parts
 from launch.tools.speed.cases import Case

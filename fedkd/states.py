@@ -1,0 +1,68 @@
+"""States of a method on a federation: before the first round, and as they are evaluated."""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedkd import round
+from fedkd.federation import Federation
+from fedkd.types import Method, PyTree, State
+
+
+def initial_state(
+  key: jax.Array, method: Method, federation: Federation, variables: Sequence[dict], stale: bool = False
+) -> State:
+  """The state before the first round.
+
+  Args:
+    key: of the run (or phase).
+    variables: per group, leaves [1, ...] (all clients alike) or [n, ...].
+    stale: whether clients train on what they downloaded last.
+
+  Raises:
+    ValueError: where they do, and the server `asks`.
+  """
+  if stale and method.server.asks:
+    raise ValueError(
+      'clients of a stale plan answer older downloads, and this server asks for other public rows in every round; set '
+      'stale=False (plan.stale in a config)'
+    )
+  states = first_clients(key, method, federation, variables)
+  server = first_server(key, method, federation, variables)
+  if not stale:
+    return State(states, server)
+  key_inbox = jax.random.split(key, 3)[2]
+  return State(states, server, round.fill_inbox(key_inbox, method, federation.groups, server, federation.data()))
+
+
+def first_clients(key: jax.Array, method: Method, federation: Federation, variables: Sequence[dict]) -> tuple:
+  """The clients' states before their first update, per group; arguments as `initial_state`."""
+  key_client = jax.random.split(key, 3)[0]
+
+  def of_group(group, data, variables):
+    def one(row, initial):
+      of_client = round.of_client(data, row)
+      key = key_client if method.client.alike else jax.random.fold_in(key_client, of_client.private.id)
+      return method.client.init(key, group.model, of_client, initial)
+
+    rows, given = data.private.size.shape[0], jax.tree.leaves(variables)[0].shape[0]
+    if given == 1:
+      return jax.vmap(one, (0, None))(jnp.arange(rows), jax.tree.map(lambda a: jax.lax.squeeze(a, (0,)), variables))
+    if given < rows:  # padding clients start like the last
+      variables = jax.tree.map(lambda a: jnp.take(a, np.minimum(np.arange(rows), given - 1), 0), variables)
+    return jax.vmap(one)(jnp.arange(rows), variables)
+
+  return tuple(map(of_group, federation.groups, federation.data(), variables))
+
+
+def first_server(key: jax.Array, method: Method, federation: Federation, variables: Sequence[dict]) -> PyTree:
+  """The server's state before the first round; arguments as `initial_state`."""
+  first = tuple(jax.tree.map(lambda a: jax.lax.index_in_dim(a, 0, keepdims=False), v) for v in variables)
+  return method.server.init(jax.random.split(key, 3)[1], federation.groups, first, federation.data())
+
+
+def calibrated(method: Method, federation: Federation, state: State, which: Sequence[int]) -> State:
+  """The state whose models of the groups numbered `which` may be evaluated (`Method.calibrate`)."""
+  return method.calibrate(federation.groups, state, federation.data(), which) if method.calibrate else state
