@@ -1,5 +1,6 @@
 """What the results say to somebody who has to choose: sentences and a table of decisions, made from numbers alone."""
 
+import collections
 import functools
 import math
 import textwrap
@@ -91,14 +92,21 @@ def _basis(different) -> str:
   seeds = [len(pair[1]['runs']) for here in different.values() for pair in here.values()]
   finished = len(SIZES['whole'].seeds)
   count = f'{min(seeds)}' if min(seeds) == max(seeds) else f'{min(seeds)} to {max(seeds)}'
-  there = {method for here in different.values() for method in here}
-  could = {method for suite, name in different for method in applying(suite, 'different', name)}
+  there = collections.Counter(method for here in different.values() for method in here)
+  could = collections.Counter(method for suite, name in different for method in applying(suite, 'different', name))
   said = (
     f'This rests on {len(different)} of {planned} settings ({names}), {len(there)} of {len(could)} methods and {count} '
     f'of {finished} seeds, which is all that has been run'
   )
   few = len(different) < 3
-  return said + ('; it says nothing about other data yet.' if few else ', and the intervals below are of these.')
+  said += '; it says nothing about other data yet.' if few else ', and the intervals below are of these.'
+  whole = [f'`{method}`' for method in could if there[method] == could[method] and method not in ('private', 'agg')]
+  if not whole or all(there[method] == could[method] for method in there):
+    return said
+  return (
+    f'{said} Of all methods {len(whole)} were run in every one of them ({", ".join(whole)}); where one of these fits a '
+    'situation, the others are not considered.'
+  )
 
 
 def decisions(rows: list) -> list:

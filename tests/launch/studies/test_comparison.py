@@ -297,6 +297,18 @@ def test_advice_says_what_clients_predict_with_beside_their_own_model():
   )
 
 
+def test_advice_names_the_methods_that_were_run_everywhere():
+  """FedHe in both settings, FedMD, which gains more, in one of them."""
+  one = lambda accuracy: (None, {'runs': [one_run(s, [accuracy] * 10) for s in (0, 1)]})
+  small = {'private': one(0.5), 'fedhe': one(0.6)}
+  different = {('digits', 'skew-0.5'): {**small, 'fedmd': one(0.9)}, ('letters', 'skew-0.5'): small}
+  (said,) = advice.sentences(tables.overview(different), different)
+  said = ' '.join(said.split())
+  assert 'were run in every one of them (`fedhe`); where one of these fits a situation, the others are not' in said
+  (said,) = advice.sentences(tables.overview(different), dict(list(different.items())[:1]))
+  assert 'every one of them' not in said
+
+
 def test_the_page_answers_first_and_links_every_row(made, tmp_path, monkeypatch):
   """FedHe is ten points above Private with both seeds; FedMD is not run."""
   place = CELL.place.__class__('digits', 'whole', 'different', 'skew-0.5')
