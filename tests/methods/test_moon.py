@@ -69,19 +69,23 @@ def test_two_rounds_are_those_of_a_twin_in_numpy():
   net = models.MLP((4,), classes=CLASSES)
   made = problem(methods.moon(SGD, **HOW, mu=2.0), [net], [3], plan.synchronous()([3], 2), PARTS)
   x, true = examples_of(made)
-  w, last = layers_in_numpy(made.state.server['params']), [None] * 3
+  w, last, told = layers_in_numpy(made.state.server['params']), [None] * 3, []
   for _ in range(2):
     moved = []
     for k, rows in enumerate(PARTS):
-      y = w
+      y, losses = w, []
       for _ in range(HOW['steps']):
+        losses.append(losses_of(y, w, last[k], x[rows], true[rows]))
         y = descended(y, w, last[k], x[rows], true[rows])
       moved.append(y)
       last[k] = y
+      told.append(np.mean(losses, 0))
     w = [np.average([m[i] for m in moved], 0, [len(rows) for rows in PARTS]) for i in range(2)]
-  found = layers_in_numpy(made.run()[0].server['params'])
-  for ours, theirs in zip(found, w, strict=True):
+  state, report = made.run()
+  for ours, theirs in zip(layers_in_numpy(state.server['params']), w, strict=True):
     np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+  reported = np.stack([report.info[0][name].ravel() for name in ('loss', 'contrast')], 1)
+  np.testing.assert_allclose(reported, told, rtol=1e-4, atol=1e-6)
 
 
 def test_all_three_models_see_an_image_flipped_alike():
@@ -133,6 +137,15 @@ def descended(y, w, last, x, true, mu=2.0, temperature=0.5):
     away = 1 / (1 + np.exp((cos_near - cos_far) / temperature))  # the probability of the wrong one
     slope = slope + mu / len(x) / temperature * away[:, None] * (far - near)
   return [y[0] - RATE * x.T @ (slope * (z > 0)), y[1] - RATE * outputs.T @ error]
+
+
+def losses_of(y, w, last, x, true, temperature=0.5):
+  """The cross-entropy, and the contrastive term without its weight, before a step."""
+  z = hidden(x, y)
+  p = softmax(np.hstack([z, np.ones((len(z), 1))]) @ y[1])
+  cos = lambda other: np.exp(cosine(z, hidden(x, other))[1] / temperature)
+  apart = 0 if last is None else -np.log(cos(w) / (cos(w) + cos(last))).mean()
+  return -(true * np.log(p)).sum(1).mean(), apart
 
 
 def cosine(z, other):
