@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import optax
 
 from fedkd import optimizers
+from fedkd.models.base import is_augmented
 from fedkd.types import ClientInit, Pool, PyTree
 
 # (params, batch_stats, key, rows of the batch) -> (loss, (batch_stats, sums))
@@ -60,6 +61,15 @@ def forward(
     mutable=['batch_stats'],
   )
   return logits, out, updated.get('batch_stats', batch_stats)
+
+
+def alongside(model: nn.Module, variables: dict, key: jax.Array, image: jax.Array) -> tuple[jax.Array, dict]:
+  """(Logits, out) of a model in inference mode, on the images that `forward` sees with this key: cropped and flipped
+  alike."""
+  if not is_augmented(model):
+    return model.apply(variables, image, False)
+  _, key_augment = jax.random.split(key)
+  return model.apply(variables, image, method='augmented', rngs={'augment': key_augment})
 
 
 def tally(label: jax.Array, **means: jax.Array) -> dict:

@@ -64,8 +64,7 @@ def fiarse(
     learner = local.start({'params': received, 'batch_stats': batch_stats}, tx)
     learner, sums = local.fit(key, learner, tx, masked_loss, data.private, work, t)
     change = jax.tree.map(jnp.subtract, learner.params, received)
-    message = {'params': change, 'index': _positions(change)}
-    return state, {**_held(message, held), 'batch_stats': learner.batch_stats}, local.report(sums)
+    return state, {**_message(change, held, counted), 'batch_stats': learner.batch_stats}, local.report(sums)
 
   def variables(state, g):
     whole = state.server['variables']
@@ -129,13 +128,16 @@ def _above(x, threshold, surrogate):
   return _through(x, threshold) if surrogate else jnp.where(jnp.abs(x) >= threshold, x, 0)
 
 
-def _positions(params: PyTree) -> PyTree:
-  """int32, the number of every weight within its array."""
-  return jax.tree.map(lambda a: jnp.arange(a.size, dtype=jnp.int32).reshape(a.shape), params)
+def _message(params: PyTree, held: PyTree, counted: PyTree) -> dict:
+  """The numbers that are held, with their positions within arrays that can be masked; others are sent whole."""
 
+  def position(leaf, mask, c):
+    return Masked(jnp.arange(leaf.size, dtype=jnp.int32).reshape(leaf.shape), mask) if c else ()
 
-def _held(message: dict, held: PyTree) -> dict:
-  return {name: jax.tree.map(Masked, tree, held) for name, tree in message.items()}
+  return {
+    'params': jax.tree.map(Masked, params, held),
+    'index': jax.tree.map(position, params, held, counted),
+  }
 
 
 def sub_models(capacities: tuple, rate: float, rule: aggregate.AnyRule) -> Server:
@@ -161,9 +163,9 @@ def sub_models(capacities: tuple, rate: float, rule: aggregate.AnyRule) -> Serve
     return {'variables': {'params': params, 'batch_stats': batch_stats}, 'rule': tuple(rule for _, rule in moved)}, {}
 
   def send(key, t, groups, state, ids, data):
-    whole, message = state['variables'], {'params': state['variables']['params']}
-    message['index'] = _positions(message['params'])
-    own = lambda id: _held(message, part_of(whole, capacities, id))
+    whole = state['variables']
+    counted = counted_leaves(whole['params'], whole['batch_stats'])
+    own = lambda id: _message(whole['params'], part_of(whole, capacities, id), counted)
     return tuple(Download({'batch_stats': whole['batch_stats']}, jax.vmap(own)(slots)) for slots in ids)
 
   return Server(init, receive, send)

@@ -25,8 +25,9 @@ def moon(
   Learned, sent and averaged: as in `fedavg`. A client also keeps the model that it uploaded last, whose features z_p of
   a batch are repelled, while those z_g of the received model attract (Eqs. 3 and 4): the mean over the batch of
   -log(exp(cos(z, z_g) / T) / (exp(cos(z, z_g) / T) + exp(cos(z, z_p) / T))). z_g and z_p are constants, by models in
-  inference mode. A client's first update has no z_p, and is that of FedAvg. z is the model's feature vector; the
-  authors put a projection head of two layers before the classifier, which is a model of its own here.
+  inference mode that see the same crops and flips. A client's first update has no z_p, and is that of FedAvg. z is the
+  model's feature vector; the authors put a projection head of two layers before the classifier, which is a model of its
+  own here.
 
   Args:
     tx: optax optimizer, fresh in every round.
@@ -47,12 +48,11 @@ def moon(
     return {'last': of_model(variables), 'has_last': jnp.asarray(False)}
 
   def step(key, t, model, state, down, data):
-    fixed = lambda variables, image: flat(model.apply(of_model(variables), image, False)[1]['features'])
-
     def loss_fn(params, batch_stats, key, index):
       image, label = data.pool.example[index], data.pool.label[index]
       logits, out, batch_stats = local.forward(model, params, batch_stats, key, image)
-      apart = contrast(flat(out['features']), fixed(down.shared, image), fixed(state['last'], image), temperature)
+      fixed = lambda variables: flat(local.alongside(model, of_model(variables), key, image)[1]['features'])
+      apart = contrast(flat(out['features']), fixed(down.shared), fixed(state['last']), temperature)
       apart = jnp.where(state['has_last'], jnp.mean(apart), 0)
       loss = local.cross_entropy(logits, label) + local.penalty(out)
       return loss + mu * apart, (batch_stats, local.tally(label, loss=loss, contrast=apart))

@@ -195,6 +195,10 @@ class Preprocessed(nn.Module):
   def __call__(self, x, train):
     return self.net(self.prepare(x, train), train)
 
+  def augmented(self, x):
+    """(logits, out) in inference mode, of examples that are cropped and flipped as in training."""
+    return self.net(self.prepare(x, True), False)
+
 
 def augment(key: jax.Array, x: jax.Array, crop: int, flip: bool) -> jax.Array:
   """Random crop (after zero padding by `crop` pixels) and horizontal flip of [B, H, W, c], each image its own."""

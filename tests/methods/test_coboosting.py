@@ -2,6 +2,7 @@
 
 import importlib
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +10,7 @@ import optax
 import pytest
 
 from fedkd import local, methods
+from fedkd.servers import synthesis
 from helpers import assert_close
 from small_nets import made_with
 
@@ -46,6 +48,48 @@ def test_weights_by_hand():
     (jnp.array([0.0, 0.5]),), lambda w: jnp.einsum('k,kbc->bc', w[0], outputs[:2]), label, 0.01
   )
   np.testing.assert_allclose(again[0], [0.01, 0.49], rtol=1e-6)
+
+
+class Looking(nn.Module):
+  """A net whose logits are its images' first three numbers."""
+
+  classes: int = 3
+
+  def __call__(self, x, train):
+    return x.reshape(len(x), -1)[:, :3], {}
+
+
+@pytest.mark.parametrize('unit', [1.0, 255.0])
+def test_a_pass_sees_every_earlier_image_once_with_its_label(unit):
+  """Of 30 places 18 are filled, image i with the number i; batches of 6, and weights that go from one to the next."""
+  image = jnp.broadcast_to(jnp.arange(30, dtype=jnp.uint8)[:, None, None, None], (30, 2, 2, 1))
+  teachers = synthesis.Teachers(({},), (jnp.array([True, True, False]),), (jnp.array([0.25, 0.5, 0.0]),))
+  nothing = {'params': {'a': jnp.zeros(3)}, 'batch_stats': {}}
+  teachers = teachers._replace(variables=(nothing,))
+  state = synthesis.SynthesisState(teachers, image, 100 + jnp.arange(30), jnp.int32(18), (), ())
+  seen = []
+
+  def reweigh(t, weight, logits_of, label):
+    note = lambda *found: seen.append(jax.tree.map(np.asarray, found))
+    jax.debug.callback(note, t, weight[0], logits_of((jnp.array([1.0, 0, 0]),)), label)
+    return (weight[0] + 0.125,)
+
+  again = jax.jit(lambda key: synthesis._reweighed(key, jnp.int32(7), [Looking()], state, reweigh, 6, unit))
+  orders = []
+  for key in map(jax.random.key, (0, 1)):
+    seen.clear()
+    after = again(key)
+    jax.effects_barrier()
+    seen.sort(key=lambda found: found[1][0])  # callbacks need not come in order
+    assert [int(t) for t, *_ in seen] == [7, 7, 7]
+    weights = np.stack([weight for _, weight, *_ in seen])
+    np.testing.assert_allclose(weights, [[0.25 + 0.125 * i, 0.5 + 0.125 * i, 0] for i in range(3)])
+    np.testing.assert_allclose(after.weight[0], [0.625, 0.875, 0])
+    for _, _, logits, label in seen:
+      np.testing.assert_allclose(logits, np.repeat(unit / 255 * (label[:, None] - 100), 3, 1), rtol=1e-5)
+    orders.append(np.concatenate([label for *_, label in seen]))
+    assert sorted(orders[-1]) == list(range(100, 118))
+  assert (orders[0] != orders[1]).any()
 
 
 def test_hard_images_count_more_by_hand():

@@ -10,12 +10,12 @@ import numpy as np
 import optax
 import pytest
 
-from fedkd import inference, ledger, local, losses, methods
+from fedkd import inference, ledger, local, losses, methods, plan
 from fedkd.models.base import Classifier
 from fedkd.models.generator import ImageGenerator
 from fedkd.servers import synthesis
-from helpers import assert_close, assert_same_bits
-from small_nets import NET, Normed, made_with
+from helpers import assert_close, assert_same_bits, problem, softmax
+from small_nets import NARROW, NET, PARTS, Normed, made_with
 
 dense = importlib.import_module('fedkd.methods.dense')  # the module, not the factory
 SGD = optax.sgd(0.1)
@@ -164,6 +164,30 @@ def test_the_loss_of_the_distillation_by_hand():
   p, q = (np.asarray(jax.nn.softmax(of / 3.0), np.float64) for of in (target, logits))
   assert loss == pytest.approx(9 * (p * np.log(p / q)).sum(-1).mean(), rel=1e-3)
   assert loss > 1e-3
+
+
+def test_the_losses_that_are_reported_by_hand():
+  """Where nothing moves: of the images that were made, seen as bytes, and of their distillation, by students of two
+  architectures."""
+  still = {**PLAIN, **SHORT, 'epochs': 40, 'generator_rate': 0.0, 'server_rate': 0.0, 'temperature': 3.0, 'bn': 0.0}
+  method = methods.dense(SGD, onehot=2.0, adversarial=3.0, **still)
+  made = problem(method, [NET, NARROW], [1, 2], plan.synchronous()([1, 2], 1), PARTS)
+  state, report = made.run()
+  server, nets = state.server, [group.model for group in made.groups]
+  label, image = np.asarray(server.label[:8]), server.image[:8]
+  of = lambda net, variables: np.asarray(net.apply(variables, image, False)[0], float)
+  row = lambda tree, k: jax.tree.map(lambda a: a[k], tree)
+  teachers = [(0, 0), (1, 0), (1, 1)]
+  target = np.mean([of(nets[g], row(local.variables(state.client[g]), k)) for g, k in teachers], 0)
+  students = [of(net, local.variables(learner)) for net, learner in zip(nets, server.learners, strict=True)]
+  apart = lambda student, t: t**2 * (softmax(target / t) * np.log(softmax(target / t) / softmax(student / t))).sum(1)
+  taught = np.mean([apart(student, 3.0).mean() for student in students])
+  np.testing.assert_allclose(np.ravel(report.server['server_loss']), taught, rtol=1e-3)
+  wrong = np.mean([(apart(s, 1.0) * (s.argmax(1) != target.argmax(1))).mean() for s in students])
+  made_for = -np.log(softmax(target)[np.arange(8), label]).mean()
+  np.testing.assert_allclose(np.ravel(report.server['generator_loss']), 2 * made_for - 3 * wrong, rtol=0.02)
+  assert taught > 0.01
+  assert wrong > 0.01
 
 
 def test_the_distillation_at_a_high_temperature_is_towards_the_logits():

@@ -8,10 +8,10 @@ import numpy as np
 import optax
 import pytest
 
-from fedkd import examples, ledger, local, methods
+from fedkd import examples, ledger, local, methods, plan
 from fedkd.types import Masked
-from helpers import assert_same_bits
-from small_nets import made_with
+from helpers import assert_same_bits, problem, row, softmax
+from small_nets import NARROW, NET, PARTS, made_with
 
 fedkt = importlib.import_module('fedkd.methods.fedkt')  # the module, not the factory
 SGD = optax.sgd(0.1)
@@ -64,6 +64,74 @@ def test_one_upload_in_all_and_absent_clients_never_vote():
   assert_same_bits(nobody.server.learners, late.state.server.learners)
 
 
+@pytest.mark.parametrize('level', ['none', 'server', 'parties'])
+def test_a_students_labels_are_those_with_most_votes_of_its_teachers(monkeypatch, level):
+  """Clients with 8, 3 and 2 rows of their own and three teachers, each of which has a vote if it has a row; whatever
+  wins is what students learn, and noise is added to the votes at the parties or on the server."""
+  seen, noises = [], []
+
+  def winners(key, counts, noise):
+    noises.append(noise)
+    jax.debug.callback(lambda key, counts: seen.append((key.tobytes(), counts)), jax.random.key_data(key), counts)
+    return jnp.full(len(counts), 2, jnp.int32)
+
+  monkeypatch.setattr(fedkt, 'winners', winners)
+  how = {**SHORT, 'teachers': 3, 'student_epochs': 30}
+  made = made_with(methods.fedkt(SGD, partitions=2, level=level, noise=0.5, **how), rounds=1)
+  step, (model, data) = made.method.client.step, (made.groups[0].model, made.data[0])
+  own = jax.jit(lambda private, shared: data._replace(private=private, shared=shared))
+  for k, voters in enumerate((3, 3, 2)):
+    seen.clear()
+    view = own(row(data.private, k), row(data.shared, k))
+    _, up, _ = jax.jit(lambda view: step(jax.random.key(0), jnp.int32(0), model, (), None, view))(view)
+    jax.effects_barrier()
+    assert len(seen) == 2
+    assert seen[0][0] != seen[1][0]  # each student has noise of its own
+    for _, counts in seen:
+      np.testing.assert_array_equal(counts, np.round(counts))
+      np.testing.assert_array_equal(counts.sum(1), voters)
+    public = data.pool.example[examples.public(data).index]
+    for s in range(2):
+      student = jax.tree.map(lambda leaf, s=s: leaf.value[s], up, is_leaf=lambda a: isinstance(a, Masked))
+      assert (np.argmax(model.apply(student, public, False)[0], -1) == 2).all()
+  assert set(noises) == {0.5 if level == 'parties' else None}
+  noises.clear()
+  up = jax.tree.map(lambda leaf: leaf[None], up)
+  receive = lambda up: made.server.receive(made.key, jnp.int32(0), made.state.server, (up,), (jnp.zeros(1, int),))
+  jax.eval_shape(receive, up)
+  assert set(noises) == {0.5 if level == 'server' else None}
+
+
+def test_the_losses_that_are_reported_by_hand(monkeypatch):
+  """Nets that know nothing have the loss log 3 on every row of every pass; on the server, which has nets of two
+  architectures, the mean of theirs on the winners, which are passed 4 at a time."""
+  made = problem(
+    methods.fedkt(optax.sgd(0.0), partitions=2, **{**SHORT, 'epochs': 3, 'batch': 2}),
+    [NET, NARROW],
+    [1, 2],
+    plan.synchronous()([1, 2], 1),
+    PARTS,
+  )
+  nothing = lambda *given: jax.tree.map(jnp.zeros_like, fresh(*given))
+  fresh = fedkt.fresh
+  monkeypatch.setattr(fedkt, 'fresh', nothing)
+  state, report = made.run()
+  info = [{name: np.asarray(of[name])[0] for name in ('loss', 'examples')} for of in report.info]
+  for of in info:
+    np.testing.assert_allclose(of['loss'], np.log(3), rtol=1e-5)
+  # Of 8, 3 and 2 rows two teachers have 4 and 4, 2 and 1, 1 and 1: batches of 2 in three passes, twice.
+  np.testing.assert_array_equal(np.concatenate([of['examples'] for of in info]), 6 * 2 * np.array([4, 2, 2]))
+  public = made.data[0].pool.example[examples.public(made.data[0]).index]
+  label = np.asarray(state.server.label)
+  assert not len(label) % 2
+  losses = []
+  for group, learner in zip(made.groups, made.state.server.learners, strict=True):
+    p = softmax(np.asarray(group.model.apply(local.variables(learner), public, False)[0], float))
+    losses.append(-np.log(p[np.arange(len(label)), label]).mean())
+  assert abs(losses[0] - losses[1]) > 0.01
+  np.testing.assert_allclose(np.ravel(report.server['server_loss']), np.mean(losses), rtol=1e-5)
+
+
 def test_the_server_labels_public_rows_by_the_votes_of_those_who_are_there():
   """Three parties with two students each, of which the second is absent; recounted from their logits."""
   made = made_with(methods.fedkt(SGD, partitions=2, consistent=True, **SHORT))
@@ -83,8 +151,8 @@ def test_the_server_labels_public_rows_by_the_votes_of_those_who_are_there():
   for ids in ([0, -1, 2], [0, 1, 2], [-1, 1, -1]):
     counts = np.zeros((len(public), group.model.classes))
     for k in range(3):
-      for row, (first, second) in enumerate(choice[k].T):
-        counts[row, first] += 2 * (ids[k] >= 0 and first == second)
+      for at, (first, second) in enumerate(choice[k].T):
+        counts[at, first] += 2 * (ids[k] >= 0 and first == second)
     np.testing.assert_array_equal(receive(jnp.array(ids)), counts.argmax(-1))
   assert len(np.unique(choice)) > 1
 

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from flax import traverse_util
 
 from fedkd import aggregate, ledger, methods, plan
 from fedkd.methods.fiarse import counted_leaves, largest, least, part_of
@@ -123,6 +124,24 @@ def test_the_ledger_counts_weights_and_positions_of_what_is_held():
   sent = 2 * total + total // 4
   _, report = start.run()
   assert ledger.total(report.down) == {'weights': (sent, 4 * sent), 'indices': (sent, 4 * sent)}
+  assert ledger.total(report.up) == ledger.total(report.down)
+
+
+def test_batchnorm_is_sent_without_positions():
+  """It is never masked, so that everybody knows where its numbers belong."""
+  start = made((1.0, 0.25), net=Normed())
+  whole = start.state.server['variables']
+  norms = sum(leaf.size for name, leaf in traverse_util.flatten_dict(whole['params'], sep='/').items() if 'bn' in name)
+  statistics = sum(leaf.size for leaf in jax.tree.leaves(whole['batch_stats']))
+  total = weights(whole['params']).size - norms
+  sent = 2 * total + total // 4
+  _, report = start.run()
+  assert norms == 2 * 4
+  assert ledger.total(report.down) == {
+    'weights': (sent + 3 * norms, 4 * (sent + 3 * norms)),
+    'indices': (sent, 4 * sent),
+    'statistics': (3 * statistics, 12 * statistics),
+  }
   assert ledger.total(report.up) == ledger.total(report.down)
 
 

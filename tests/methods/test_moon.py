@@ -69,20 +69,53 @@ def test_two_rounds_are_those_of_a_twin_in_numpy():
   net = models.MLP((4,), classes=CLASSES)
   made = problem(methods.moon(SGD, **HOW, mu=2.0), [net], [3], plan.synchronous()([3], 2), PARTS)
   x, true = examples_of(made)
-  layers = lambda params: [np.vstack([p['kernel'], p['bias'][None]]).astype(float) for p in layers_of(params)]
-  w, last = layers(made.state.server['params']), [None] * 3
+  w, last, told = layers_in_numpy(made.state.server['params']), [None] * 3, []
   for _ in range(2):
     moved = []
     for k, rows in enumerate(PARTS):
-      y = w
+      y, losses = w, []
       for _ in range(HOW['steps']):
+        losses.append(losses_of(y, w, last[k], x[rows], true[rows]))
         y = descended(y, w, last[k], x[rows], true[rows])
       moved.append(y)
       last[k] = y
+      told.append(np.mean(losses, 0))
     w = [np.average([m[i] for m in moved], 0, [len(rows) for rows in PARTS]) for i in range(2)]
-  found = layers(made.run()[0].server['params'])
-  for ours, theirs in zip(found, w, strict=True):
+  state, report = made.run()
+  for ours, theirs in zip(layers_in_numpy(state.server['params']), w, strict=True):
     np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+  reported = np.stack([report.info[0][name].ravel() for name in ('loss', 'contrast')], 1)
+  np.testing.assert_allclose(reported, told, rtol=1e-4, atol=1e-6)
+
+
+def test_all_three_models_see_an_image_flipped_alike():
+  """One row and one step from the received model, whose features are then those that attract: their cosine is 1."""
+  net, method = models.MLP((4,), classes=CLASSES), methods.moon(SGD, steps=1, batch=1)
+  made = problem(method, [net], [1], plan.synchronous()([1], 1), [np.array([5])])
+  down = made.server.send(made.key, 0, made.state.server, (jnp.arange(1),))[0]
+  last = jax.tree.map(lambda a: a[::-1], made.state.server)  # of another model
+  state, data = {'last': last, 'has_last': jnp.asarray(True)}, row_of(made)
+  model = made.groups[0].model.clone(flip=True)
+  step = jax.jit(lambda key: method.client.step(key, jnp.int32(1), model, state, down, data)[2]['contrast'])
+  found = np.array([step(jax.random.key(i)) for i in range(12)])
+  image = (np.asarray(data.pool.example[5], float) - 128) / 64
+  views = [np.append(view.ravel(), 1.0)[None] for view in (image, image[:, ::-1])]
+  first, other = (layers_in_numpy(variables['params'])[0] for variables in (made.state.server, last))
+  cos = [cosine(np.maximum(x @ first, 0), np.maximum(x @ other, 0))[1][0] for x in views]
+  expected = np.log1p(np.exp((np.array(cos) - 1) / 0.5))
+  which = np.abs(found[:, None] - expected).argmin(1)
+  np.testing.assert_allclose(found, expected[which], rtol=1e-4)
+  assert set(which) == {0, 1}
+  assert np.ptp(expected) > 1e-3
+
+
+def row_of(made):
+  """What its only client sees."""
+  return made.data[0]._replace(private=row(made.data[0].private, 0), shared=row(made.data[0].shared, 0))
+
+
+def layers_in_numpy(params):
+  return [np.vstack([p['kernel'], p['bias'][None]]).astype(float) for p in layers_of(params)]
 
 
 def layers_of(params):
@@ -104,6 +137,15 @@ def descended(y, w, last, x, true, mu=2.0, temperature=0.5):
     away = 1 / (1 + np.exp((cos_near - cos_far) / temperature))  # the probability of the wrong one
     slope = slope + mu / len(x) / temperature * away[:, None] * (far - near)
   return [y[0] - RATE * x.T @ (slope * (z > 0)), y[1] - RATE * outputs.T @ error]
+
+
+def losses_of(y, w, last, x, true, temperature=0.5):
+  """The cross-entropy, and the contrastive term without its weight, before a step."""
+  z = hidden(x, y)
+  p = softmax(np.hstack([z, np.ones((len(z), 1))]) @ y[1])
+  cos = lambda other: np.exp(cosine(z, hidden(x, other))[1] / temperature)
+  apart = 0 if last is None else -np.log(cos(w) / (cos(w) + cos(last))).mean()
+  return -(true * np.log(p)).sum(1).mean(), apart
 
 
 def cosine(z, other):

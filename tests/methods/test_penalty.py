@@ -43,6 +43,7 @@ class Counted(nn.Module):
 
 SGD = optax.sgd(0.5)
 TURN = {'steps': 2, 'batch': 4}
+ONCE = {'epochs': 1, 'batch': 3, 'server_tx': SGD, 'server_batch': 4, 'server_rounds': 2, 'latent': 2, 'width': 2}
 PUBLIC = {**TURN, 'epochs': None, 'subset': 4, 'digest_batch': 4}
 NET, OTHER, MAPS = map(Counted, (models.MLP((), **OF), models.MLP((2,), **OF), models.GKTClient(channels=4, **OF)))
 # name -> method, rounds, the steps of a client in them
@@ -58,6 +59,10 @@ TABLE = {
   'fedmrl': (methods.fedmrl(SGD, OTHER, epochs=None, **TURN), 1, 2),
   'fedkd': (methods.fedkd(SGD, OTHER, epochs=None, **TURN), 1, 2),
   'heterofl': (methods.heterofl(SGD, epochs=None, **TURN), 1, 2),
+  'moon': (methods.moon(SGD, **TURN), 2, 2 * 2),
+  'fedkt': (methods.fedkt(SGD, teachers=1, epochs=1, student_epochs=1, final_epochs=1, batch=4), 2, 2 * 2),
+  'dense': (methods.dense(SGD, bn=0, generator_steps=1, **ONCE), 2, 1 + 2),  # of the server, on more images each
+  'coboosting': (methods.coboosting(SGD, generator_steps=1, **ONCE), 2, 1 + 2),  # as many as of a client: 8 rows
   'fedmd': (methods.fedmd(SGD, **PUBLIC), 2, 2 + 1),  # its first round is a report
   'rhfl': (methods.rhfl(SGD, **PUBLIC), 2, 2 * 2 + 1),
   'fccl': (methods.fccl(SGD, **PUBLIC), 2, 2 * 2 + 1),
