@@ -15,7 +15,7 @@ from fedkd import inference, round, summary
 from fedkd.checks import arguments, kinds, ranges, returned
 from fedkd.errors import ConfigError
 from fedkd.federation import Federation, on_device
-from fedkd.inference import model_of, predict_by
+from fedkd.inference import model_of, predict_by, predicted_class
 from fedkd.models.base import class_of
 from fedkd.models.initial import Initial, group_variables
 from fedkd.plan import Plan, Planner, tables
@@ -56,7 +56,7 @@ class Simulation(NamedTuple):
     NaN where logits are; `inference` names one of the method's further `predictions`. With `domains` int[T], the domain
     of every example from 0, or the client whose test example it is, float32[clients, domains].
   logits: (state, x, inference='') -> float32[clients, T, C] of every client's model on raw examples [T, ...].
-  predict: as `logits` -> int32[clients, T], the class with the largest.
+  predict: as `logits` -> int32[clients, T], the class with the largest, -1 where one is NaN.
   validation_accuracy: (state, inference='') -> float32[clients] on the held-out rows of the federation; [clients,
     domains] if it has domains, NaN for those without held-out rows.
   model: (state, client) -> (module, variables): `module.apply(variables, x, False)` gives (logits, out) for raw
@@ -204,7 +204,7 @@ def simulation(
     run=lambda state, rounds: several(arrays, own(state), kinds.whole_number('rounds', rounds)),
     accuracy=accuracy,
     logits=logits,
-    predict=lambda state, x, inference='': jnp.argmax(logits(state, x, inference), -1),
+    predict=lambda state, x, inference='': predicted_class(logits(state, x, inference)),
     validation_accuracy=validation_accuracy,
     model=model,
     models=models,

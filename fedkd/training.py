@@ -153,7 +153,7 @@ def _check_history(history, run, state):
     raise ValueError(f'history is of {name!r} from another key than the state; {told}, or leave out history')
   if history.clients[name].get('data', '') not in ('', _clients(run.simulation, run.test)['data']):
     raise ValueError(
-      f'history has evaluations of {name!r} on other examples or test examples; give the same ones, or leave out history'
+      f'history has evaluations of {name!r} on other examples or test examples; give the same, or leave out history'
     )
 
 
