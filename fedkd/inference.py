@@ -42,7 +42,9 @@ def is_correct(
   Returns:
     float32[T], 1 or 0, and NaN where a logit is; or a dict of them.
   """
-  label = lambda x: jax.tree.map(lambda each: _class(each(model, variables, server_state, x)), predict)
+  label = lambda x: jax.tree.map(
+    lambda each: predicted_class(each(model, variables, server_state, x), UNDEFINED), predict
+  )
   score = lambda predicted: jnp.where((predicted == UNDEFINED) & (y >= 0), jnp.nan, predicted == y)
   return jax.tree.map(score, in_batches(label, x, batch))
 
@@ -61,9 +63,10 @@ def in_batches(function: Callable[[jax.Array], PyTree], x: jax.Array, batch: int
   return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:])[:rows], jax.lax.map(function, x))
 
 
-def _class(logits) -> jax.Array:
-  """int32[B], the class with the largest logit; `UNDEFINED` where one is NaN, of which `argmax` would make a class."""
-  return jnp.where(jnp.isnan(jnp.max(logits, -1)), UNDEFINED, jnp.argmax(logits, -1))
+def predicted_class(logits: jax.Array, undefined: int = -1) -> jax.Array:
+  """int32[...], the class with the largest logit [..., C]; `undefined` where one is NaN, of which `argmax` would make a
+  class."""
+  return jnp.where(jnp.isnan(jnp.max(logits, -1)), undefined, jnp.argmax(logits, -1))
 
 
 def predictions(method: Method) -> dict[str, Predict]:

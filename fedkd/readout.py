@@ -11,7 +11,7 @@ import numpy as np
 from fedkd import inference
 from fedkd.checks import arguments
 from fedkd.federation import Federation, on_device
-from fedkd.inference import model_of, predict_by
+from fedkd.inference import model_of, predict_by, predicted_class
 from fedkd.states import calibrated
 from fedkd.types import Method, clients
 
@@ -70,7 +70,7 @@ def readout(method: Method, federation: Federation, own: Callable[[Any], Any]) -
   return {
     'accuracy': accuracy,
     'logits': logits,
-    'predict': lambda state, x, inference='': jnp.argmax(logits(state, x, inference), -1),
+    'predict': lambda state, x, inference='': predicted_class(logits(state, x, inference)),
     'validation_accuracy': validation_accuracy,
     'model': model,
     'models': models,

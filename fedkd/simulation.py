@@ -57,7 +57,7 @@ class Simulation(NamedTuple):
     NaN where logits are; `inference` names one of the method's further `predictions`. With `domains` int[T], the domain
     of every example from 0, or the client whose test example it is, float32[clients, domains].
   logits: (state, x, inference='') -> float32[clients, T, C] of every client's model on raw examples [T, ...].
-  predict: as `logits` -> int32[clients, T], the class with the largest.
+  predict: as `logits` -> int32[clients, T], the class with the largest, -1 where one is NaN.
   validation_accuracy: (state, inference='') -> float32[clients] on the held-out rows of the federation; [clients,
     domains] if it has domains, NaN for those without held-out rows.
   model: (state, client) -> (module, variables): `module.apply(variables, x, False)` gives (logits, out) for raw

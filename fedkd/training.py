@@ -18,7 +18,7 @@ import numpy as np
 
 from fedkd import clock
 from fedkd import totals as running
-from fedkd.checks import kinds
+from fedkd.checks import arguments, kinds
 from fedkd.errors import DivergedError
 from fedkd.history import NAME, History, lifted, round_of, seeds_of, shapes_of
 from fedkd.inference import evaluated_in, predictions
@@ -75,14 +75,18 @@ def train(
   several = isinstance(simulation, Mapping)
   simulations = dict(simulation) if isinstance(simulation, Mapping) else {NAME: simulation}
   _check(simulations, rounds, every, test)
+  if history is not None:
+    kinds.check_is('history', history, History, 'what fedkd.train has returned second, or None')
   if tracker is not None:
     from fedkd.experiment import trackers
 
     trackers.check(tracker)
-  history = history or History()
-  for name, one in simulations.items():
-    begun = key.get(name) if isinstance(key, Mapping) else key
-    run, state, history = _begun(name, one, begun, test, history)
+  begun, history = [], history or History()
+  for name, one in simulations.items():  # all of them, so that what is wrong with the last ends no training
+    run, state, history = _begun(name, one, key.get(name) if isinstance(key, Mapping) else key, test, history)
+    begun.append((run, state))
+  for run, state in begun:
+    name = run.name
     with _tracked(tracker, run, history, rounds, every) as (history, tell):
       history, is_complete = _trained(run, state, rounds, every, progress, history, tell.log)
       tell.finish(_summary(history, name) if is_complete else None, ())
@@ -102,6 +106,8 @@ def _check(simulations, rounds, every, test):
   if not simulations:
     raise ValueError('simulation is an empty dict; give at least one, by name')
   for run, one in simulations.items():
+    if not isinstance(run, str) or run != pathlib.PurePath(run).name or run == '..':  # `History.save`: its folder
+      raise ValueError(f"simulation has the name {kinds.what_is(run)}; give a name that a folder can have, without '/'")
     kinds.check_is(f'simulation[{run!r}]', one, Simulation, 'what fedkd.simulation returns')
   kinds.whole_number('rounds', rounds)
   kinds.whole_number('every', every)
@@ -111,7 +117,8 @@ def _check(simulations, rounds, every, test):
       'of each'
     )
   for run, one in simulations.items() if test is not None and len(test) == 3 else ():
-    owner, several = np.asarray(test[2]), clients(one.federation.groups)
+    owner = arguments.one_each('test[2]', test[2], len(np.atleast_1d(test[1])))
+    several = clients(one.federation.groups)
     if len(np.unique(owner)) != several or owner.min() != 0 or owner.max() != several - 1:
       raise ValueError(
         f'test has examples of the clients {np.unique(owner).tolist()}, and {run!r} has clients 0 to {several - 1}; '
@@ -131,19 +138,31 @@ def _begun(name, simulation, begun, test, history) -> tuple[_Run, SimulationStat
     raise ValueError(f'key is a state of another simulation than {name!r}; give a state of this one, or a key')
   if name not in history.states:
     return run, begun, _noted(history, run, begun, running.start(run.seeds or 1))
-  if (last := round_of(history.states[name])) != round_of(begun):
-    raise ValueError(
-      f'history ends at round {last} of {name!r}, and the state is after round {round_of(begun)}; give the state that '
-      'was returned with it'
-    )
+  _check_history(history, run, begun)
   return run, begun, history
+
+
+def _check_history(history, run, state):
+  """Checks that a history is of the training that goes on: one line of evaluations, on the same examples."""
+  name, last, told = run.name, history.states[run.name], 'give the state that was returned with it'
+  if round_of(last) != round_of(state):
+    raise ValueError(
+      f'history ends at round {round_of(last)} of {name!r}, and the state is after round {round_of(state)}; {told}'
+    )
+  if last.key.shape != state.key.shape or not np.array_equal(*map(jax.random.key_data, (last.key, state.key))):
+    raise ValueError(f'history is of {name!r} from another key than the state; {told}, or leave out history')
+  if history.clients[name].get('data', '') not in ('', _clients(run.simulation, run.test)['data']):
+    raise ValueError(
+      f'history has evaluations of {name!r} on other examples or test examples; give the same, or leave out history'
+    )
 
 
 def _fresh(name, simulation, key, test, history) -> tuple[_Run, SimulationState, History]:
   """As `_begun`, from one key or several."""
   if name in history.states:
     raise ValueError(f'history has {name!r} already; give its state instead of a key, or leave out history')
-  key = jnp.stack(key) if isinstance(key, list | tuple) else key
+  listed = isinstance(key, list | tuple) and len(key) and all(isinstance(one, jax.Array | np.ndarray) for one in key)
+  key = jnp.stack(key) if listed else key
   typed = jnp.issubdtype(getattr(key, 'dtype', np.dtype(bool)), jax.dtypes.prng_key)
   seeds = key.shape[0] if np.ndim(key) > (not typed) else 0
   kinds.check_key(key[0] if seeds else key)

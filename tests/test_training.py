@@ -169,9 +169,39 @@ def test_wrong_arguments_are_refused(federation, simulation, trained, tmp_path):
     (lambda: fedkd.train(simulation, KEY, history=trained[1]), "history has 'run' already"),
     (lambda: fedkd.restore(tmp_path / 'nothing', simulation), "holds no 'run'"),
     (lambda: fedkd.restore(tmp_path, other), "holds a state of another simulation than 'run'; make that one$"),
+    (lambda: fedkd.train(simulation, []), '^key is a list; give one key'),
+    (lambda: fedkd.train(simulation, KEY, history='runs'), "history is 'runs', a str; give what fedkd.train has"),
+    (lambda: fedkd.train({0.1: simulation}, KEY), 'simulation has the name 0.1, a float; give a name that a folder'),
+    (lambda: fedkd.train({'a/b': simulation}, KEY), "simulation has the name 'a/b', a str; give"),
+    (lambda: fedkd.train({'..': simulation}, KEY), r"simulation has the name '\.\.', a str; give"),
+    (lambda: fedkd.train(simulation, KEY, test=(X, Y, Y / 1)), r'test\[2\] is float32\[120\]; give integers \[120\]'),
+    (lambda: fedkd.train(simulation, KEY, test=(X, Y, Y[:5])), r'test\[2\] is int32\[5\]; give integers \[120\]'),
   ):
     with pytest.raises((ValueError, ConfigError), match=said):
       call()
+
+
+def test_what_is_wrong_with_the_last_simulation_ends_no_training(federation, simulation):
+  narrow = fedkd.federation(X[:, :4], Y, [np.arange(0, 30), np.arange(30, 50), np.arange(50, 90)], NETS)
+  other = fedkd.simulation(fedkd.methods.private(optax.sgd(0.1), steps=1, batch=8), narrow)
+  trained = []
+  first = simulation._replace(run=lambda *arguments: trained.append(arguments))
+  for key, said in ((KEY, 'x has shape'), ({'first': KEY}, "key has nothing for 'other'")):
+    with pytest.raises(ValueError, match=said):
+      fedkd.train({'first': first, 'other': other}, key, rounds=2, test=(X, Y))
+  assert not trained
+
+
+def test_a_history_goes_on_with_its_own_state_and_examples(simulation, trained):
+  state, history = trained
+  with pytest.raises(ValueError, match=r"^history has evaluations of 'run' on other examples or test examples"):
+    fedkd.train(simulation, state, rounds=1, test=(X[:30], Y[:30]), history=history)
+  foreign, _ = fedkd.train(simulation, jax.random.key(7), rounds=5, test=(X, Y), every=5)
+  with pytest.raises(ValueError, match=r"^history is of 'run' from another key than the state; give the state that"):
+    fedkd.train(simulation, foreign, rounds=1, test=(X, Y), history=history)
+  several, _ = fedkd.train(simulation, jax.random.split(KEY, 2), rounds=5, test=(X, Y), every=5)
+  with pytest.raises(ValueError, match=r"^history is of 'run' from another key than the state"):
+    fedkd.train(simulation, several, rounds=1, test=(X, Y), history=history)
 
 
 def test_logits_are_those_of_every_clients_model(simulation, trained):

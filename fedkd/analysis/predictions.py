@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import softmax
 
-from fedkd.checks.kinds import check_one_each
+from fedkd.checks.kinds import check_one_each, is_integer, what_is, whole_number
 from fedkd.errors import ConfigError
 
 
@@ -24,13 +24,11 @@ def confusion(predicted: ArrayLike, y: ArrayLike, classes: int) -> np.ndarray:
     int64[..., C, C].
 
   Raises:
-    ConfigError: for another number of true classes than of predictions, or a class outside 0 .. C-1.
+    ConfigError: for another number of true classes than of predictions, or what is no class from 0 to C-1.
   """
-  predicted, y = np.asarray(predicted), np.asarray(y)
+  classes = whole_number('classes', classes)
+  predicted, y = _numbers('predicted', predicted, classes), _numbers('y', y, classes)
   check_one_each('y', y, predicted.shape[-1], 'predictions')
-  for field, values in (('predicted', predicted), ('y', y)):
-    if len(outside := values[(values < 0) | (values >= classes)]):
-      raise ConfigError(f'{field} has class {outside[0]} of classes={classes}; give classes from 0 to {classes - 1}')
   flat = predicted.reshape(-1, len(y))
   counts = [np.bincount(y * classes + row, minlength=classes**2).reshape(classes, classes) for row in flat]
   return np.reshape(counts, (*predicted.shape[:-1], classes, classes))
@@ -54,19 +52,25 @@ def calibration_error(logits: ArrayLike, y: ArrayLike, bins: int = 15) -> np.nda
     logits: float[..., N, C].
     y: int[N].
     bins: of confidence, of equal width, each without its lower end.
+
+  Returns:
+    NaN for a client of which a logit is NaN.
   """
-  logits, y = np.asarray(logits, float), np.asarray(y)
+  bins, logits = whole_number('bins', bins), np.asarray(logits, float)
+  if logits.ndim < 2 or not logits.size:
+    raise ConfigError(f'logits is {what_is(logits)}; give float[..., N, C], of at least one example')
+  y = _numbers('y', y, logits.shape[-1])
   check_one_each('y', y, logits.shape[-2], 'predictions')
   confidence = softmax(logits, -1).max(-1)
   gap = (logits.argmax(-1) == y) - confidence
-  place = np.clip(np.ceil(confidence * bins).astype(int) - 1, 0, bins - 1)
+  place = np.clip(np.ceil(np.nan_to_num(confidence) * bins).astype(int) - 1, 0, bins - 1)
   member = place[..., None] == np.arange(bins)  # [..., N, bins]
   return np.abs((gap[..., None] * member).sum(-2)).sum(-1) / len(y)
 
 
 def disagreement(predicted: ArrayLike) -> np.ndarray:
   """The share of examples of which two clients predict different classes, float[..., K, K], of int[..., K, N]."""
-  predicted = np.asarray(predicted)
+  predicted = _numbers('predicted', predicted, axes='K, N')
   return np.mean(predicted[..., :, None, :] != predicted[..., None, :, :], -1)
 
 
@@ -81,9 +85,23 @@ def across(predicted: ArrayLike, y: ArrayLike, owner: ArrayLike) -> np.ndarray:
   Returns:
     float[..., K, K], NaN in the column of a client without examples.
   """
-  predicted, y, owner = np.asarray(predicted), np.asarray(y), np.asarray(owner)
+  predicted, y = _numbers('predicted', predicted, axes='K, N'), _numbers('y', y)
+  owner = _numbers('owner', owner, predicted.shape[-2], kind='client', least=-1)
   for field, values in (('y', y), ('owner', owner)):
     check_one_each(field, values, predicted.shape[-1], 'predictions')
   member = (owner[:, None] == np.arange(predicted.shape[-2])).astype(float)  # [N, K]
   with np.errstate(invalid='ignore'):
     return (predicted == y) @ member / member.sum(0)
+
+
+def _numbers(field, values, count=None, axes='N', kind='class', least=0) -> np.ndarray:
+  """int64[..., axes], classes or clients from `least` to below `count`; int64, for products overflow in a uint8."""
+  values = np.asarray(values)
+  if not (is_integer(values.dtype) or values.dtype == bool) or values.ndim < len(axes.split(', ')):
+    raise ConfigError(f'{field} is {what_is(values)}; give int[..., {axes}]')
+  values = values.astype(np.int64)
+  if len(outside := values[(values < least) | (values >= (np.inf if count is None else count))]):
+    of, most = ('', 'up') if count is None else (f' of {count}', f'to {count - 1}')
+    why = ', as predict gives where a logit is NaN' if field == 'predicted' and outside[0] == -1 else ''
+    raise ConfigError(f'{field} has {kind} {outside[0]}{of}{why}; give {kind} numbers from {least} {most}')
+  return values
