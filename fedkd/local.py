@@ -1,7 +1,7 @@
 """Local training: the one mini-batch loop, used for every client and every server model."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -66,10 +66,11 @@ def forward(
 def alongside(model: nn.Module, variables: dict, key: jax.Array, image: jax.Array) -> tuple[jax.Array, dict]:
   """(Logits, out) of a model in inference mode, on the images that `forward` sees with this key: cropped and flipped
   alike."""
+  apply: Callable[..., Any] = model.apply
   if not is_augmented(model):
-    return model.apply(variables, image, False)
+    return apply(variables, image, False)
   _, key_augment = jax.random.split(key)
-  return model.apply(variables, image, method='augmented', rngs={'augment': key_augment})
+  return apply(variables, image, method='augmented', rngs={'augment': key_augment})
 
 
 def tally(label: jax.Array, **means: jax.Array) -> dict:
