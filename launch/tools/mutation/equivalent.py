@@ -4,6 +4,8 @@ AUXILIARY = 'an auxiliary output of the loss, through which no gradient flows'
 RECEIVED = 'a message, which depends on no parameter'
 EVEN = 'the squares and absolute values of a difference do not see its sign'
 
+PADDING = 'rows behind those that there are, which are never looked at'
+
 EQUIVALENT: dict[str, str] = {
   'methods/fd.py fd.step.loss_fn: jax.lax.stop_gradient(_output(logits, knowledge)) -> _output(logits, knowledge)': (
     AUXILIARY
@@ -17,6 +19,12 @@ EQUIVALENT: dict[str, str] = {
   "logits)}) -> {'features': of.T @ f, 'logits': class_sums(of, logits)}": AUXILIARY,
   'methods/fedgen.py fedgen.step.loss_fn: jax.lax.stop_gradient(of_generated(key_own, label)) -> '
   'of_generated(key_own, label)': '`losses.kl_divergence` stops the gradient into its target',
+  'methods/fedkt.py part_of: -len(rows) // parts -> -len(rows)': PADDING,
+  'methods/fedkt.py part_of: len(rows) - 1 -> len(rows) - 0 * 1': PADDING,
+  'methods/fedkt.py part_of: len(rows) - 1 -> len(rows) + 1': PADDING,
+  'methods/fedkt.py winners: counts + jax.random.laplace(key, counts.shape) / noise -> counts - '
+  'jax.random.laplace(key, counts.shape) / noise': 'the noise is as often below 0 as above',
+  'servers/synthesis.py _observed: jnp.float32(0) + sum(seen) -> 0 * jnp.float32(0) + sum(seen)': 'a sum with 0',
   'servers/confidence_weights.py confidences: equal + beta * share -> 0 * equal + beta * share': (
     'a softmax does not see what is added to all'
   ),
