@@ -11,7 +11,7 @@ import pytest
 
 from fedkd import local, methods
 from fedkd.servers import synthesis
-from helpers import assert_close
+from helpers import assert_close, softmax
 from small_nets import made_with
 
 coboosting = importlib.import_module('fedkd.methods.coboosting')  # the module, not the factory
@@ -120,17 +120,22 @@ def test_images_move_away_from_the_student_by_hand():
 
 
 def test_images_are_moved_by_signs_along_the_gradient():
-  """Of a linear ensemble, whose gradient is known; numbers that it does not look at stay."""
-  kernel = jnp.array([[1.0, -2, 0.5], [0, 1, 1], [0, 0, 0]])
-  x = jax.random.uniform(jax.random.key(0), (5, 3))
+  """Of a linear ensemble, whose gradient is known; numbers that it does not look at stay. Its answers are softened: at
+  the temperature 1 some signs would be others."""
+  kernel = 12 * jnp.array([[1.0, -2, 0.5], [0, 1, 1], [0, 0, 0]])
+  x = jax.random.uniform(jax.random.key(0), (9, 3))
   teach = lambda x: x @ kernel
   sign = coboosting.direction(jax.random.key(1), x, teach)
   assert set(np.unique(sign)) <= {-1, 0, 1}
   np.testing.assert_array_equal(sign[:, 2], 0)
-  mix = jax.random.uniform(jax.random.key(1), (5, 3), minval=-1, maxval=1)
-  p = jax.nn.softmax(teach(x) / 4)
-  by_hand = jnp.sign((p * (mix - jnp.sum(p * mix, -1, keepdims=True))) @ kernel.T)
-  np.testing.assert_array_equal(sign, by_hand)
+  mix = jax.random.uniform(jax.random.key(1), (9, 3), minval=-1, maxval=1)
+
+  def by_hand(temperature):
+    p = softmax(np.asarray(teach(x) / temperature, float))
+    return np.sign((p * (mix - np.sum(p * mix, -1, keepdims=True))) @ kernel.T)
+
+  np.testing.assert_array_equal(sign, by_hand(4))
+  assert (by_hand(1) != by_hand(4)).any()
 
 
 def test_only_the_generators_gradient_is_clipped():

@@ -19,6 +19,8 @@ EQUIVALENT: dict[str, str] = {
   "logits)}) -> {'features': of.T @ f, 'logits': class_sums(of, logits)}": AUXILIARY,
   'methods/fedgen.py fedgen.step.loss_fn: jax.lax.stop_gradient(of_generated(key_own, label)) -> '
   'of_generated(key_own, label)': '`losses.kl_divergence` stops the gradient into its target',
+  'methods/coboosting.py direction.combined: jnp.sum(mix * jax.nn.softmax(logits / MOVED_AT)) -> jnp.mean(mix '
+  '* jax.nn.softmax(logits / MOVED_AT))': 'a sign does not see a positive factor',
   'methods/fedkt.py part_of: -len(rows) // parts -> -len(rows)': PADDING,
   'methods/fedkt.py part_of: len(rows) - 1 -> len(rows) - 0 * 1': PADDING,
   'methods/fedkt.py part_of: len(rows) - 1 -> len(rows) + 1': PADDING,
