@@ -67,9 +67,11 @@ def alongside(model: nn.Module, variables: dict, key: jax.Array, image: jax.Arra
   """(Logits, out) of a model in inference mode, on the images that `forward` sees with this key: cropped and flipped
   alike."""
   if not is_augmented(model):
-    return model.apply(variables, image, False)
-  _, key_augment = jax.random.split(key)
-  return model.apply(variables, image, method='augmented', rngs={'augment': key_augment})
+    logits, out = model.apply(variables, image, False)
+  else:
+    _, key_augment = jax.random.split(key)
+    logits, out = model.apply(variables, image, method='augmented', rngs={'augment': key_augment})
+  return logits, out
 
 
 def tally(label: jax.Array, **means: jax.Array) -> dict:
