@@ -63,15 +63,13 @@ def forward(
   return logits, out, updated.get('batch_stats', batch_stats)
 
 
-def alongside(model: nn.Module, variables: dict, key: jax.Array, image: jax.Array) -> tuple[jax.Array, dict]:
+def alongside(model: nn.Module, variables: dict, key: jax.Array, image: jax.Array) -> PyTree:
   """(Logits, out) of a model in inference mode, on the images that `forward` sees with this key: cropped and flipped
   alike."""
   if not is_augmented(model):
-    logits, out = model.apply(variables, image, False)
-  else:
-    _, key_augment = jax.random.split(key)
-    logits, out = model.apply(variables, image, method='augmented', rngs={'augment': key_augment})
-  return logits, out
+    return model.apply(variables, image, False)
+  _, key_augment = jax.random.split(key)
+  return model.apply(variables, image, method='augmented', rngs={'augment': key_augment})
 
 
 def tally(label: jax.Array, **means: jax.Array) -> dict:
