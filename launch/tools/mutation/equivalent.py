@@ -21,6 +21,11 @@ EQUIVALENT: dict[str, str] = {
   'of_generated(key_own, label)': '`losses.kl_divergence` stops the gradient into its target',
   'methods/coboosting.py direction.combined: jnp.sum(mix * jax.nn.softmax(logits / MOVED_AT)) -> jnp.mean(mix '
   '* jax.nn.softmax(logits / MOVED_AT))': 'a sign does not see a positive factor',
+  'methods/fedapen.py apart: share * places -> places': PADDING,
+  'methods/fedapen.py apart: places - 1 -> places - 0 * 1': PADDING,
+  'methods/fedapen.py apart: places - 1 -> places + 1': PADDING,
+  'methods/fedapen.py learned_weight.loss: len(label) - 1 -> len(label) - 0 * 1': PADDING,
+  'methods/fedapen.py learned_weight.loss: len(label) - 1 -> len(label) + 1': PADDING,
   'methods/fedkt.py part_of: -len(rows) // parts -> -len(rows)': PADDING,
   'methods/fedkt.py part_of: len(rows) - 1 -> len(rows) - 0 * 1': PADDING,
   'methods/fedkt.py part_of: len(rows) - 1 -> len(rows) + 1': PADDING,
