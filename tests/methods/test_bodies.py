@@ -110,7 +110,8 @@ def test_two_rounds_are_those_of_a_twin_in_numpy(name):
       counts.append(len(PARTS[k]))
       heads[k] = own[1]
     body = np.average(bodies, 0, counts)
-  state, _ = made.run()
+  state, report = made.run()
+  np.testing.assert_array_equal(report.info[0]['examples'], 12 * len(parts) * (np.array(slots) >= 0))
   for k in range(3):
     for ours, theirs in zip(of(state, k), (body, heads[k]), strict=True):
       np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)

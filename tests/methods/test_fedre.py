@@ -54,6 +54,14 @@ def test_one_step_from_zeros_is_in_closed_form(reduction, rate):
   np.testing.assert_allclose(head['bias'], 0.2 * (soft - 1 / 3).sum(0), rtol=1e-5, atol=1e-7)
 
 
+def test_an_upload_that_is_missing_does_not_count():
+  """Though the batch has room for as many as there are slots."""
+  messages = some_mixtures()
+  absent = jax.tree.map(jnp.zeros_like, messages[0])
+  full, fewer = methods.fedre(SGD, server_batch=2, **TURN), methods.fedre(SGD, server_batch=3, **TURN)
+  assert_same_bits(after(fewer, [messages[0], absent, messages[2]]), after(full, [messages[0], messages[2]]))
+
+
 def test_the_order_of_the_clients_does_not_matter():
   method, messages = methods.fedre(SGD, **TURN), some_mixtures()
   assert_close(after(method, messages, False), after(method, messages[::-1], False))

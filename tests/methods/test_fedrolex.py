@@ -93,8 +93,8 @@ def test_what_no_participant_has_keeps_its_bits():
   assert (before[held] != after[held]).any()
 
 
-@pytest.mark.parametrize('weighted', [False, True])
-def test_three_rounds_are_those_of_a_twin_in_numpy(weighted):
+@pytest.mark.parametrize(('weighted', 'stride', 'step'), [(False, 0.0, 1), (True, 0.7, 3)])
+def test_three_rounds_are_those_of_a_twin_in_numpy(weighted, stride, step):
   """A client with the whole network of four hidden units, and two with half of them, of whom one is absent in the
   second round. The head's numbers are of the classes that a client has, or means are by examples and no loss is masked.
   """
@@ -102,7 +102,8 @@ def test_three_rounds_are_those_of_a_twin_in_numpy(weighted):
   slots = [[0, 1, 2], [0, 2], [0, 1, 2]]
   places = (np.zeros((3, 1), np.int32), np.array([[0, 1], [-1, 1], [1, 0]], np.int32))
   nets = [models.MLP((4,), classes=CLASSES), models.MLP((2,), classes=CLASSES)]
-  method = methods.fedrolex(optax.sgd(rate), None, 2, 12, masked=not weighted, weighted=weighted)
+  how = {'epochs': None, 'steps': 2, 'batch': 12, 'masked': not weighted, 'weighted': weighted, 'stride': stride}
+  method = methods.fedrolex(optax.sgd(rate), **how)
   made = problem(method, nets, [1, 2], plan.Plan(places), parts)
   pixels, label = small_nets.in_vectors(made)
   layers = lambda params: [np.asarray(params['net'][at][name], float) for at, name in LAYERS]
@@ -110,7 +111,7 @@ def test_three_rounds_are_those_of_a_twin_in_numpy(weighted):
   for t, present in enumerate(slots):
     sums, holders = [np.zeros_like(a) for a in whole], [np.zeros_like(a) for a in whole]
     for k in present:
-      unit = np.arange(4) if k == 0 else (t + np.arange(2)) % 4
+      unit = np.arange(4) if k == 0 else (step * t + np.arange(2)) % 4
       own = np.isin(range(CLASSES), label[parts[k]]) if not weighted else np.ones(CLASSES, bool)
       x, true = pixels[parts[k]], np.eye(CLASSES)[label[parts[k]]]
       w, b, v, c = whole[0][:, unit], whole[1][unit], whole[2][unit], whole[3]
