@@ -136,6 +136,16 @@ def test_a_rule_with_memory_begins_with_no_change():
   assert 0 < np.abs(after - before).max() < 2e-6
 
 
+def test_what_nobody_holds_stays_under_a_rule_that_has_no_value_for_it():
+  """The median of no numbers is infinite; client 1, with room for half, is alone."""
+  method = methods.fiarse(SGD, (1.0, 0.5), rule=aggregate.median, **TURN)
+  start = problem(method, [NET], [3], plan.Plan((np.array([[1]], np.int32),)), EQUAL)
+  held = weights(part_of(start.state.server['variables'], (1.0, 0.5), jnp.int32(1)))
+  before, after = (weights(state.server['variables']['params']) for state in (start.state, start.run()[0]))
+  np.testing.assert_array_equal(after[~held], before[~held])
+  assert (after[held] != before[held]).mean() > 0.5
+
+
 def _uploads(start):
   server, client, group, data = start.method.server, start.method.client, start.groups[0], start.data[0]
   (down,) = server.send(start.key, 0, start.groups, start.state.server, (jnp.arange(3),), start.data)
