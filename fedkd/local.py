@@ -63,7 +63,7 @@ def forward(
   return logits, out, updated.get('batch_stats', batch_stats)
 
 
-def alongside(model: nn.Module, variables: dict, key: jax.Array, image: jax.Array) -> tuple[jax.Array, dict]:
+def alongside(model: nn.Module, variables: dict, key: jax.Array, image: jax.Array) -> PyTree:
   """(Logits, out) of a model in inference mode, on the images that `forward` sees with this key: cropped and flipped
   alike."""
   apply: Callable[..., Any] = model.apply

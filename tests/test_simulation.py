@@ -16,7 +16,7 @@ import fedkd
 import runs
 from fedkd import aggregate, codecs, experiment, methods, models, plan
 from fedkd.experiment.build import assembly
-from fedkd.types import Download, apply_model
+from fedkd.types import Download, apply_model, own_model
 from helpers import assert_close, assert_same_bits, cases
 
 CLASSES, WIDTH, CLIENTS, SIDE = 3, 6, 4, 12
@@ -147,7 +147,8 @@ def test_every_method_runs_through_the_door(name):
   assert (examples > 0).sum() >= CLIENTS
   accuracy = simulation.accuracy(state, x[HELD], y[HELD])
   assert accuracy.shape == (CLIENTS,)
-  if alone := {'head', 'large'} & {name for name, _ in method.predictions}:  # what a client deploys is its network
+  networks = {'head', 'large', *(['own'] if method.deployed is own_model else [])}
+  if alone := networks & {name for name, _ in method.predictions}:  # what a client deploys is its network
     accuracy = simulation.accuracy(state, x[HELD], y[HELD], inference=alone.pop())
   for client, (module, variables) in enumerate(simulation.models(state)):
     if client % 2:  # one of either group

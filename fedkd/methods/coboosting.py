@@ -62,12 +62,14 @@ def coboosting(
     weight_step: by how much every weight moves against the sign of its gradient of the cross-entropy, in each batch of
       a pass over the images of earlier rounds; 0: the weights stay equal. They are kept between 0 and 1.
     weight_decay: factor of that step from one round to the next.
-    perturbation: by how much every number of an image, between 0 and 1, is moved before the distillation.
+    perturbation: by how much every number of an image, between 0 and 1, is moved before the distillation. The authors
+      move normalised images by 8 / 255, which for their MNIST, of numbers from -1 to 1, is 4 / 255 here.
     temperature: of the distillation.
     server_batch: images of a round, and per step of the distillation and of the weights.
     server_rate: of the distillation's SGD with momentum 0.9, weight decay 1e-4, gradients clipped to norm 10 and a
       cosine to 0 over `server_rounds`.
-    crop, flip: random crops and flips of the distillation's images, as in `methods.dense`.
+    crop, flip: random crops and flips of the distillation's images, as in `methods.dense` (in the authors' code 4 and
+      True for CIFAR, neither for MNIST; the weights learn from such images, too, but here from those as they are).
     server_tx: optimizer of the distillation in place of that.
 
   Raises:

@@ -157,8 +157,9 @@ def apart(seed: jax.Array, private, share: float) -> tuple:
   """((rows, size) to train on, (rows, size) held out) of a client's own, in an order that its `seed` fixes."""
   places, size = private.index.shape[0], private.size
   order = local.shuffle(jax.random.key(seed), places, size)
-  held = jnp.where(size > 1, jnp.maximum(jnp.floor(share * size), share > 0), 0).astype(jnp.int32)
-  at = jnp.clip(size - held + jnp.arange(max(1, int(share * places))), 0, places - 1)
+  most = max(1, int(share * places))
+  held = jnp.where(size > 1, jnp.clip(jnp.floor(share * size), share > 0, most), 0).astype(jnp.int32)
+  at = jnp.clip(size - held + jnp.arange(most), 0, places - 1)
   return (private.index[order], size - held), (private.index[order[at]], held)
 
 

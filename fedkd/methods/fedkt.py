@@ -12,7 +12,7 @@ import optax
 
 from fedkd import examples, inference, local, servers
 from fedkd.checks.ranges import Count, Positive, Weight, checked
-from fedkd.types import Client, Download, Masked, Method, PyTree, Server
+from fedkd.types import Client, Download, Masked, Method, Server
 
 
 class Voted(NamedTuple):
@@ -155,7 +155,7 @@ def _voting(tx, work: local.Work, consistent: bool, noise) -> Server:
     return Voted(jnp.zeros(len(rows), jnp.int32), jnp.bool_(False), tuple(local.start(v, tx) for v in variables))
 
   def vote(key, groups, uploads, ids, data):
-    counts: PyTree = jnp.zeros(())
+    counts = jnp.zeros((len(examples.public(data[0]).index), groups[0].model.classes))
     for group, up, slots, view in zip(groups, uploads, ids, data, strict=True):
       students = jax.tree.map(lambda leaf: leaf.value, up, is_leaf=lambda a: isinstance(a, Masked))
       every = lambda one, group=group, view=view: jax.lax.map(lambda v: chosen(group.model, v, view), one)

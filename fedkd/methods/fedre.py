@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedkd import inference, local
+from fedkd import aggregate, inference, local
 from fedkd.checks.ranges import Count, Positive, Scale, checked
 from fedkd.methods.fedgh import head_sender, ways_of_heads
 from fedkd.methods.lg_fedavg import with_part
@@ -92,10 +92,13 @@ def mixed_head(work: local.Work, rate: float, reduction: str) -> Server:
     together = len(valid) <= work.batch  # then a step is on all, each once, instead of on a batch that is filled up
 
     def of_batch(params, rows, soft):
-      rows, soft, weight = (value, label, valid) if together else (rows, soft, jnp.ones(len(rows)))
-      losses = optax.softmax_cross_entropy(layer_subset.linear(params, rows), soft)
-      total = jnp.sum(jnp.where(weight > 0, losses, 0))
-      return total if reduction == 'sum' else total / jnp.maximum(jnp.sum(weight), 1)
+      rows, soft, counts = (value, label, valid) if together else (rows, soft, jnp.ones(len(rows), bool))
+
+      def one(row, soft, counts):
+        return jnp.where(counts, optax.softmax_cross_entropy(layer_subset.linear(params, row[None])[0], soft), 0)
+
+      total = aggregate.total(one, rows, soft, counts)  # an empty slot changes no bit of it
+      return total if reduction == 'sum' else total / jnp.maximum(jnp.sum(counts), 1)
 
     return of_batch
 

@@ -28,10 +28,11 @@ def fiarse(
   """The largest weights of one network both ways, as many as a client has room for.
 
   Learned: the network on the server; a client trains a share of its weights, those above a threshold that stays for the
-  client update, under a mask that follows them: one that sinks below it computes as 0 and stays where it is. Sent:
-  those weights and their positions down, their changes and positions up, and all of BatchNorm, which is never masked.
-  Averaged: every weight's change over the clients that were sent it, all counting equally (the authors leave out
-  clients whose change is exactly 0); BatchNorm's statistics over all.
+  client update, under a mask that follows them: one that sinks below it computes as 0, and has no gradient, so that
+  plain SGD leaves it where it is. Sent: those weights and their positions down, their changes and positions up, and all
+  of BatchNorm, which is never masked, without positions. Averaged: every weight's change over the clients that were
+  sent it, all counting equally (the authors leave out clients whose change is exactly 0); BatchNorm's statistics over
+  all.
 
   Client i has the capacity `capacities[i % len(capacities)]`, and is evaluated with that share of the server's network.
 
@@ -173,9 +174,9 @@ def sub_models(capacities: tuple, rate: float, rule: aggregate.AnyRule) -> Serve
 
 def _moved(rule, rate, here, old, state, change) -> tuple:
   """(a leaf after the rule's step for each number that somebody holds, the rule's states)."""
-  rows = lambda a: a.reshape(len(here), -1)
-  weight = (rows(change.valid) & here[:, None]).astype(jnp.float32)
   if not len(here):  # a rule need not handle zero rows
     return old, state
+  rows = lambda a: a.reshape(len(here), -1)
+  weight = (rows(change.valid) & here[:, None]).astype(jnp.float32)
   step, state = rule.update(rows(change.value), weight, state)
   return old + rate * jnp.where(jnp.any(weight > 0, 0), step, 0).reshape(old.shape), state

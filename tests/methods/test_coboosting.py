@@ -9,9 +9,9 @@ import numpy as np
 import optax
 import pytest
 
-from fedkd import local, methods
+from fedkd import local, methods, optimizers
 from fedkd.servers import synthesis
-from helpers import assert_close
+from helpers import assert_close, softmax
 from small_nets import made_with
 
 coboosting = importlib.import_module('fedkd.methods.coboosting')  # the module, not the factory
@@ -120,17 +120,22 @@ def test_images_move_away_from_the_student_by_hand():
 
 
 def test_images_are_moved_by_signs_along_the_gradient():
-  """Of a linear ensemble, whose gradient is known; numbers that it does not look at stay."""
-  kernel = jnp.array([[1.0, -2, 0.5], [0, 1, 1], [0, 0, 0]])
-  x = jax.random.uniform(jax.random.key(0), (5, 3))
+  """Of a linear ensemble, whose gradient is known; numbers that it does not look at stay. Its answers are softened: at
+  the temperature 1 some signs would be others."""
+  kernel = 12 * jnp.array([[1.0, -2, 0.5], [0, 1, 1], [0, 0, 0]])
+  x = jax.random.uniform(jax.random.key(0), (9, 3))
   teach = lambda x: x @ kernel
   sign = coboosting.direction(jax.random.key(1), x, teach)
   assert set(np.unique(sign)) <= {-1, 0, 1}
   np.testing.assert_array_equal(sign[:, 2], 0)
-  mix = jax.random.uniform(jax.random.key(1), (5, 3), minval=-1, maxval=1)
-  p = jax.nn.softmax(teach(x) / 4)
-  by_hand = jnp.sign((p * (mix - jnp.sum(p * mix, -1, keepdims=True))) @ kernel.T)
-  np.testing.assert_array_equal(sign, by_hand)
+  mix = jax.random.uniform(jax.random.key(1), (9, 3), minval=-1, maxval=1)
+
+  def by_hand(temperature):
+    p = softmax(np.asarray(teach(x) / temperature, float))
+    return np.sign((p * (mix - np.sum(p * mix, -1, keepdims=True))) @ kernel.T)
+
+  np.testing.assert_array_equal(sign, by_hand(4))
+  assert (by_hand(1) != by_hand(4)).any()
 
 
 def test_only_the_generators_gradient_is_clipped():
@@ -144,6 +149,19 @@ def test_only_the_generators_gradient_is_clipped():
     local.start({'params': params, 'batch_stats': {}}, tx), tx, {'net': jnp.ones(4), 'noise': jnp.ones(4)}, {}
   )
   assert_close(learner.params, {'net': jnp.full(4, -0.1), 'noise': jnp.full(4, -0.1)}, 1e-4)
+
+
+def test_the_distillation_descends_as_in_the_authors_code():
+  """Gradients clipped to norm 10, then decay, momentum, and a cosine over the rounds; two steps in each."""
+  tx, params, trace = coboosting._sgd(0.5, 4), {'w': jnp.array([3.0, 4.0])}, np.zeros(2)
+  w, state = np.array([3.0, 4.0]), optimizers.init(tx, params)
+  for i, gradient in enumerate([[6.0, 8.0], [60.0, 80.0], [0.0, 0.0], [3.0, 0.0], [0.0, 20.0], [1.0, 1.0]]):
+    clipped = np.array(gradient) * min(1, 10 / max(np.linalg.norm(gradient), 1e-9))
+    trace = 0.9 * trace + clipped + 1e-4 * w
+    w = w - 0.5 * (1 + np.cos(np.pi * (i // 2) / 4)) / 2 * trace
+    updates, state = optimizers.update(tx, {'w': jnp.array(gradient)}, state, params, jnp.int32(i // 2))
+    params = optax.apply_updates(params, updates)
+    np.testing.assert_allclose(params['w'], w, rtol=1e-5, atol=1e-6)
 
 
 def test_what_the_server_is_given_by_hand(monkeypatch):

@@ -147,16 +147,29 @@ def test_the_loss_of_the_generator_by_hand(monkeypatch):
   assert found == pytest.approx(by_hand, rel=1e-5)
 
 
+class Costly(nn.Module):
+  """A net with a term of its own."""
+
+  net: nn.Module = NET
+
+  def __call__(self, x, train):
+    logits, out = self.net(x, train)
+    return logits, {**out, 'penalty': 0.25}
+
+
 def test_the_loss_of_the_distillation_by_hand():
-  """The mean over images of T^2 KL(ensemble || student), both softened."""
+  """The mean over images of T^2 KL(ensemble || student), both softened; in what is minimised, but not in what is
+  reported, the student's own term."""
   image = jax.random.randint(jax.random.key(1), (5, 6, 6, 1), 0, 256).astype(jnp.uint8)
   x = np.float32(image) / 255
   teachers = teachers_of(NET, x)
   student = NET.init(jax.random.key(7), x, False)['params']
   lesson = synthesis.Lesson(SGD, 2, 3.0)
-  loss_fn = synthesis._lesson_loss([NET], teachers, lesson, image, 1.0)(NET)
+  loss_fn = synthesis._lesson_loss([NET], teachers, lesson, image, 1.0)(Costly())
   rows = jnp.array([0, 2, 3])
-  loss, _ = loss_fn(student, {}, jax.random.key(0), rows)
+  whole, (_, sums) = loss_fn({'net': student}, {}, jax.random.key(0), rows)
+  loss = local.report(sums)['loss']
+  assert float(whole) == pytest.approx(float(loss) + 0.25, rel=1e-5)
   target, logits = (
     NET.apply({'params': params}, x[rows], False)[0]
     for params in (jax.tree.map(lambda a: a[0], teachers.variables[0]['params']), student)
@@ -242,6 +255,9 @@ def test_the_images_of_the_smallest_loss_are_kept():
   first, label, before = make()
   away, _, after = make(steps=4)
   assert_same_bits((first, before), (away, after))
+  fading = optax.chain(optax.add_decayed_weights(1.0), optax.scale(-0.5))  # moves without any gradient
+  same = {'loss': lambda logits, students, label, apart: 0 * logits.sum(), 'tx': fading}
+  assert_same_bits(make(**same), make(**same, steps=4))  # of equal ones the first
   towards, _, less = make(steps=30, tx=optax.adam(0.1))
   assert less < before - 0.01
   logits = synthesis.ensemble([NET], teachers, jnp.float32(towards) / 255)[0]

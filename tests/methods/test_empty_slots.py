@@ -21,6 +21,10 @@ MADE = {
   'fedkd': methods.fedkd(SGD, NARROW, **TURN),
   'fedtgp': methods.fedtgp(SGD, server_epochs=2, **TURN),
   'fedgh': methods.fedgh(SGD, **TURN),
+  'fedre': methods.fedre(SGD, **TURN),
+  'scaffold': methods.scaffold(SGD, steps=2, batch=4),
+  'moon': methods.moon(SGD, steps=2, batch=4),
+  'fiarse': methods.fiarse(SGD, (1.0, 0.5), steps=2, batch=4),
   'fedgen': methods.fedgen(SGD, hidden=4, server_steps=2, server_batch=4, generated=4, **TURN),
 }
 every = pytest.mark.parametrize('name', [pytest.param(name, marks=pytest.mark.slow) for name in MADE])
@@ -30,6 +34,12 @@ every = pytest.mark.parametrize('name', [pytest.param(name, marks=pytest.mark.sl
 def test_an_empty_slot_changes_no_bit(name):
   full, wider = (made_with(MADE[name], participants=[row] * 3).run()[0] for row in ([0, 1, 2], [0, -1, 1, 2]))
   assert_same_bits(wider, full)
+
+
+@every
+def test_a_plan_without_slots_leaves_the_server_as_it_was(name):
+  made = made_with(MADE[name], participants=np.zeros((2, 0), int))
+  assert_same_bits(made.run()[0], made.state)
 
 
 @every

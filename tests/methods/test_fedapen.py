@@ -40,6 +40,7 @@ def test_two_rounds_are_those_of_a_twin_in_numpy():
   made = made_with(rounds=2, weights='learned')
   x, y, found = parties(made, lambda client: client.learner)
   whole, weights, expected = numbers_of(made.state.server['params']), np.full(3, 0.5), []
+  told = np.zeros((2, 2, 3))  # the mean losses of own and common models, by round and client
   splits = [taught(made, made.state, k) for k in range(3)]
   for t in range(2):
     sums = []
@@ -51,6 +52,8 @@ def test_two_rounds_are_those_of_a_twin_in_numpy():
       for _ in range(2):
         p, q = party.probabilities(rows), common.probabilities(rows)
         mix = softmax(w * party.logits(rows) + (1 - w) * common.logits(rows))
+        for i, (one, other) in enumerate(((p, q), (q, p))):
+          told[i, t, k] -= (y[rows] * np.log(one * mix) + other * np.log(one / other)).sum(1).mean() / 2
         party.descend(rows, (p - y[rows]) + (p - q) + w * (mix - y[rows]))
         common.descend(rows, (q - y[rows]) + (q - p) + (1 - w) * (mix - y[rows]))
       sums.append(common.w)
@@ -63,6 +66,7 @@ def test_two_rounds_are_those_of_a_twin_in_numpy():
   assert_alike(state.client[0].learner, found)
   np.testing.assert_allclose(numbers_of(state.server['params']), whole, rtol=1e-4, atol=1e-5)
   np.testing.assert_allclose(report.info[0]['weight'][1], weights, rtol=1e-4)
+  np.testing.assert_allclose([report.info[0][name] for name in ('loss', 'common_loss')], told, rtol=1e-4)
   ready = made.method.calibrate(made.groups, state, made.data, (0,))
   np.testing.assert_allclose(ready.client[0].weight, expected, rtol=1e-4)
   assert np.ptp([*weights, *expected]) > 1e-2
@@ -86,6 +90,14 @@ def test_held_out_examples_never_train():
   assert (int(size), int(held)) == (1, 0)
   two = one._replace(size=jnp.int32(2))
   assert int(apart(jnp.uint32(3), two, 0.05)[1][1]) == 1
+
+
+@pytest.mark.parametrize('share', [0.05, 0.29, 0.57, 0.58])
+def test_every_example_trains_or_is_held_out(share):
+  """Whatever the rounding: 0.29 of 100 is below 29 in double precision, and 29 in single."""
+  of = ExampleIndices(jnp.arange(100, 200), jnp.int32(100), jnp.int32(0))
+  (rows, size), (held, many) = apart(jnp.uint32(3), of, share)
+  assert sorted([*np.asarray(rows)[: int(size)], *np.asarray(held)[: int(many)]]) == list(range(100, 200))
 
 
 def test_the_weight_grows_to_1_where_the_own_model_is_right_and_the_other_knows_nothing():

@@ -132,6 +132,15 @@ def test_the_losses_that_are_reported_by_hand(monkeypatch):
   np.testing.assert_allclose(np.ravel(report.server['server_loss']), np.mean(losses), rtol=1e-5)
 
 
+def test_a_plan_without_slots_and_an_empty_slot():
+  """Nobody is there, who could vote; and a place for nobody does not matter."""
+  method = methods.fedkt(SGD, **SHORT)
+  made = made_with(method, participants=np.zeros((1, 0), int))
+  assert_same_bits(made.run()[0], made.state)
+  one, other = (made_with(method, participants=[slots]).run()[0] for slots in ([0, 1, 2], [0, -1, 1, 2]))
+  assert_same_bits(one, other)
+
+
 def test_the_server_labels_public_rows_by_the_votes_of_those_who_are_there():
   """Three parties with two students each, of which the second is absent; recounted from their logits."""
   made = made_with(methods.fedkt(SGD, partitions=2, consistent=True, **SHORT))

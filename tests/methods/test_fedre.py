@@ -8,9 +8,9 @@ import pytest
 
 from fedkd import ledger, methods, models, plan
 from fedkd.methods.fedre import mixture
-from helpers import assert_close, assert_same_bits, problem
+from helpers import assert_close, assert_same_bits, problem, row
 from lone_servers import KEY
-from small_nets import NET, PARTS, made_with
+from small_nets import NET, PARTS, in_vectors, made_with
 
 SGD = optax.sgd(0.1)
 TURN = {'epochs': 1, 'batch': 4}
@@ -54,6 +54,14 @@ def test_one_step_from_zeros_is_in_closed_form(reduction, rate):
   np.testing.assert_allclose(head['bias'], 0.2 * (soft - 1 / 3).sum(0), rtol=1e-5, atol=1e-7)
 
 
+def test_an_upload_that_is_missing_does_not_count():
+  """Though the batch has room for as many as there are slots."""
+  messages = some_mixtures()
+  absent = jax.tree.map(jnp.zeros_like, messages[0])
+  full, fewer = methods.fedre(SGD, server_batch=2, **TURN), methods.fedre(SGD, server_batch=3, **TURN)
+  assert_same_bits(after(fewer, [messages[0], absent, messages[2]]), after(full, [messages[0], messages[2]]))
+
+
 def test_the_order_of_the_clients_does_not_matter():
   method, messages = methods.fedre(SGD, **TURN), some_mixtures()
   assert_close(after(method, messages, False), after(method, messages[::-1], False))
@@ -90,10 +98,14 @@ def test_what_is_sent_is_counted_and_mixed_anew_in_every_round(resample):
 
   def step(key, t, model, state, down, data):
     out = made.method.client.step(key, t, model, state, down, data)
-    return out[0], out[1], {**out[2], 'mix': out[1]['label'].value[0]}
+    return out[0], out[1], {**out[2], 'mix': out[1]['label'].value[0], 'sent': out[1]['knowledge'].value[0]}
 
   noting = made._replace(method=made.method._replace(client=made.method.client._replace(step=step)), programs={})
-  _, report = noting.run()
+  state, report = noting.run()
+  for slot, k in ((0, 0), (2, 2)):  # by features of the model that was trained
+    np.testing.assert_allclose(
+      report.info[0]['sent'][1, slot], mixed(made, state, k, report.info[0]['mix'][1, slot]), 1e-4
+    )
   mix = np.asarray(report.info[0]['mix'])
   np.testing.assert_allclose(mix[0].sum(-1), 1, rtol=1e-6)
   assert (mix[0, 0] == mix[1, 0]).all() == (not resample)
@@ -101,6 +113,14 @@ def test_what_is_sent_is_counted_and_mixed_anew_in_every_round(resample):
   width, head = 5, 5 * 3 + 3
   assert ledger.total(report.up) == {'knowledge': (5 * width, 20 * width), 'labels': (5 * 3, 20 * 3)}
   assert ledger.total(report.down) == {'weights': (5 * head, 20 * head)}
+
+
+def mixed(made, state, k, shares):
+  """The class means of a client's features, mixed in NumPy."""
+  x, label = in_vectors(made)
+  layer = row(state.client[0]['learner'].params['net']['layers_0'], k)
+  z = np.maximum(x[PARTS[k]] @ np.asarray(layer['kernel'], float) + layer['bias'], 0)
+  return sum(share * z[label[PARTS[k]] == c].mean(0) for c, share in enumerate(shares) if share)
 
 
 def test_a_round_with_nobody_teaches_nothing():

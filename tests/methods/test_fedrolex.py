@@ -8,13 +8,15 @@ import numpy as np
 import optax
 import pytest
 
+import small_nets
 from fedkd import methods, models, plan
 from fedkd.servers import corners, nested
-from helpers import CLASSES, assert_close, assert_same_bits, problem
+from helpers import CLASSES, assert_close, assert_same_bits, problem, softmax
 
 TURN = {'epochs': None, 'steps': 2, 'batch': 6}
 SGD = optax.sgd(0.1)
 WIDE, HALF = models.MLP((8, 6), classes=CLASSES), models.MLP((4, 3), classes=CLASSES)
+LAYERS = [('layers_0', 'kernel'), ('layers_0', 'bias'), ('output', 'kernel'), ('output', 'bias')]
 NETS, SIZES = [WIDE, HALF], [2, 2]
 
 
@@ -89,6 +91,42 @@ def test_what_no_participant_has_keeps_its_bits():
   held[np.ix_([1, 2, 3, 4], [1, 2, 3])] = True
   assert (before[~held] == after[~held]).all()
   assert (before[held] != after[held]).any()
+
+
+@pytest.mark.parametrize(('weighted', 'stride', 'step'), [(False, 0.0, 1), (True, 0.7, 3)])
+def test_three_rounds_are_those_of_a_twin_in_numpy(weighted, stride, step):
+  """A client with the whole network of four hidden units, and two with half of them, of whom one is absent in the
+  second round. The head's numbers are of the classes that a client has, or means are by examples and no loss is masked.
+  """
+  rate, parts = 0.1, small_nets.PARTS  # of all classes; of 0 and 2; of 1
+  slots = [[0, 1, 2], [0, 2], [0, 1, 2]]
+  places = (np.zeros((3, 1), np.int32), np.array([[0, 1], [-1, 1], [1, 0]], np.int32))
+  nets = [models.MLP((4,), classes=CLASSES), models.MLP((2,), classes=CLASSES)]
+  how = {'epochs': None, 'steps': 2, 'batch': 12, 'masked': not weighted, 'weighted': weighted, 'stride': stride}
+  method = methods.fedrolex(optax.sgd(rate), **how)
+  made = problem(method, nets, [1, 2], plan.Plan(places), parts)
+  pixels, label = small_nets.in_vectors(made)
+  layers = lambda params: [np.asarray(params['net'][at][name], float) for at, name in LAYERS]
+  whole = layers(made.state.server['params'][0])
+  for t, present in enumerate(slots):
+    sums, holders = [np.zeros_like(a) for a in whole], [np.zeros_like(a) for a in whole]
+    for k in present:
+      unit = np.arange(4) if k == 0 else (step * t + np.arange(2)) % 4
+      own = np.isin(range(CLASSES), label[parts[k]]) if not weighted else np.ones(CLASSES, bool)
+      x, true = pixels[parts[k]], np.eye(CLASSES)[label[parts[k]]]
+      w, b, v, c = whole[0][:, unit], whole[1][unit], whole[2][unit], whole[3]
+      for _ in range(2):
+        z = np.maximum(x @ w + b, 0)
+        error = (softmax(np.where(own, z @ v + c, 0)) - true) * own / len(x)
+        back = error @ v.T * (z > 0)
+        w, b, v, c = w - rate * x.T @ back, b - rate * back.sum(0), v - rate * z.T @ error, c - rate * error.sum(0)
+      at = np.ix_(range(x.shape[1]), unit), unit, np.ix_(unit, np.flatnonzero(own)), own
+      for i, found in enumerate((w, b, v[:, own], c[own])):
+        sums[i][at[i]] += (len(x) if weighted else 1) * found
+        holders[i][at[i]] += len(x) if weighted else 1
+    whole = [np.where(h > 0, s / np.maximum(h, 1), old) for s, h, old in zip(sums, holders, whole, strict=True)]
+  for ours, theirs in zip(layers(made.run()[0].server['params'][0]), whole, strict=True):
+    np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
 def test_every_channel_is_in_the_window_equally_often():

@@ -7,9 +7,10 @@ import optax
 import pytest
 from flax import traverse_util
 
+import twins
 from fedkd import aggregate, ledger, methods, plan
 from fedkd.methods.fiarse import counted_leaves, largest, least, part_of
-from helpers import assert_close, problem
+from helpers import assert_close, problem, softmax
 from small_nets import NET, Normed
 
 SGD = optax.sgd(0.1)
@@ -98,11 +99,51 @@ def test_every_weight_is_the_mean_over_those_who_hold_it():
   np.testing.assert_allclose(after, whole + mean, atol=1e-6)
 
 
+@pytest.mark.parametrize('surrogate', [True, False])
+def test_two_rounds_are_those_of_a_twin_in_numpy(surrogate):
+  """Softmax regression, whole batches, clients with room for all, for half and for all; the second round is that of the
+  client with half alone, so that the rest stays."""
+  slots = np.array([[0, 1, 2], [-1, 1, -1]], np.int32)
+  method = methods.fiarse(optax.sgd(twins.RATE), (1.0, 0.5), steps=3, batch=16, surrogate=surrogate, server_rate=0.75)
+  start = twins.made_with(method, participants=slots)
+  x, true = twins.examples_of(start)
+  w = twins.numbers_of(start.state.server['variables']['params'])
+  sank = 0
+  for present in slots:
+    total, holders = np.zeros_like(w), np.zeros_like(w)
+    for k in (k for k in present if k >= 0):
+      threshold = np.sort(np.abs(w), None)[-(w.size if k != 1 else w.size // 2)]
+      held, rows = np.abs(w) >= threshold, twins.PARTS[k]
+      y = np.where(held, w, 0)
+      for _ in range(3):
+        above, size = np.abs(y) >= threshold, np.abs(y)
+        p = softmax(x[rows] @ np.where(above, y, 0))
+        slope = x[rows].T @ (p - true[rows]) / len(rows)
+        factor = 1 + 2 * size * threshold / np.maximum((size + threshold) ** 2, 1e-30) if surrogate else 1
+        y = y - twins.RATE * slope * factor * above
+      sank += (held & (np.abs(y) < threshold)).sum()
+      total, holders = total + np.where(held, y - w, 0), holders + held
+    w = w + 0.75 * total / np.maximum(holders, 1)
+  found = twins.numbers_of(start.run()[0].server['variables']['params'])
+  np.testing.assert_allclose(found, w, rtol=1e-4, atol=1e-5)
+  assert sank > 3
+
+
 def test_a_rule_with_memory_begins_with_no_change():
   """One that hardly lets a change through leaves the weights where they were."""
   start = made((1.0, 0.5), rule=aggregate.centred_clipping(1e-6))
   before, after = (weights(state.server['variables']['params']) for state in (start.state, start.run()[0]))
   assert 0 < np.abs(after - before).max() < 2e-6
+
+
+def test_what_nobody_holds_stays_under_a_rule_that_has_no_value_for_it():
+  """The median of no numbers is infinite; client 1, with room for half, is alone."""
+  method = methods.fiarse(SGD, (1.0, 0.5), rule=aggregate.median, **TURN)
+  start = problem(method, [NET], [3], plan.Plan((np.array([[1]], np.int32),)), EQUAL)
+  held = weights(part_of(start.state.server['variables'], (1.0, 0.5), jnp.int32(1)))
+  before, after = (weights(state.server['variables']['params']) for state in (start.state, start.run()[0]))
+  np.testing.assert_array_equal(after[~held], before[~held])
+  assert (after[held] != before[held]).mean() > 0.5
 
 
 def _uploads(start):

@@ -41,6 +41,14 @@ def test_an_absent_client_keeps_the_model_that_it_uploaded():
   assert not made.state.client[0]['has_last'].any()
 
 
+def test_a_client_without_examples_has_no_last_model():
+  made = made_with(methods.moon(SGD, **HOW), 1)
+  nobody = made.data[0].private._replace(size=jnp.zeros(3, jnp.int32))
+  state, _ = made._replace(data=(made.data[0]._replace(private=nobody),), programs={}).run()
+  assert not state.client[0]['has_last'].any()
+  assert_same_bits(state.server, made.state.server)
+
+
 def test_it_begins_after_a_phase_that_leaves_optimizers():
   made = made_with(methods.moon(SGD, **HOW))
   given = {**row(made.method.variables(made.state, 0), 0), 'opt': SGD.init(())}

@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from fedkd import ledger, methods, models, plan
-from helpers import CLASSES, assert_close, pool, problem, row, softmax
+from helpers import CLASSES, assert_close, assert_same_bits, pool, problem, row, softmax
 from twins import PARTS, RATE, examples_of, made_with, numbers_of
 
 STEPS, BATCH = 3, 16  # of 16, 8 and 4 rows every one as often
@@ -59,6 +59,17 @@ def test_one_client_alone_is_corrected_by_nothing():
   alone = lambda method: problem(method, [models.MLP((4,), classes=CLASSES)], [1], plan.synchronous()([1], 3))
   ours, theirs = alone(scaffold()), alone(methods.fedavg(optax.sgd(RATE), steps=STEPS, batch=BATCH))
   assert_close(ours.run()[0].server['weights'], theirs.run()[0].server, rtol=1e-5)
+
+
+def test_a_client_without_examples_keeps_its_variate():
+  made = made_with(scaffold(), 3, 2)
+  first, _ = made.run(1)
+  nobody = made.data[0].private._replace(size=jnp.zeros(3, jnp.int32))
+  idle = made._replace(data=(made.data[0]._replace(private=nobody),), programs={})
+  after, _ = idle.run(1, first, 1)
+  assert_same_bits(after.client, first.client)
+  assert_same_bits(after.server['control'], first.server['control'])
+  assert any(np.asarray(leaf).any() for leaf in jax.tree.leaves(first.client))
 
 
 def test_after_one_step_a_variate_is_the_gradient_at_what_was_received():

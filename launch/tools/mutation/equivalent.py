@@ -4,6 +4,9 @@ AUXILIARY = 'an auxiliary output of the loss, through which no gradient flows'
 RECEIVED = 'a message, which depends on no parameter'
 EVEN = 'the squares and absolute values of a difference do not see its sign'
 
+ANOTHER_KEY = 'weights are drawn from another key'
+PADDING = 'rows behind those that there are, which are never looked at'
+
 EQUIVALENT: dict[str, str] = {
   'methods/fd.py fd.step.loss_fn: jax.lax.stop_gradient(_output(logits, knowledge)) -> _output(logits, knowledge)': (
     AUXILIARY
@@ -17,6 +20,24 @@ EQUIVALENT: dict[str, str] = {
   "logits)}) -> {'features': of.T @ f, 'logits': class_sums(of, logits)}": AUXILIARY,
   'methods/fedgen.py fedgen.step.loss_fn: jax.lax.stop_gradient(of_generated(key_own, label)) -> '
   'of_generated(key_own, label)': '`losses.kl_divergence` stops the gradient into its target',
+  'methods/coboosting.py direction.combined: jnp.sum(mix * jax.nn.softmax(logits / MOVED_AT)) -> jnp.mean(mix '
+  '* jax.nn.softmax(logits / MOVED_AT))': 'a sign does not see a positive factor',
+  'methods/fedapen.py apart: share * places -> places': PADDING,
+  'methods/fedapen.py apart: places - 1 -> places - 0 * 1': PADDING,
+  'methods/fedapen.py apart: places - 1 -> places + 1': PADDING,
+  'methods/fedapen.py learned_weight.loss: len(label) - 1 -> len(label) - 0 * 1': PADDING,
+  'methods/fedapen.py learned_weight.loss: len(label) - 1 -> len(label) + 1': PADDING,
+  'methods/fedre.py fedre.step: 2 ** 31 - 1 -> 2 ** 31 - 0 * 1': ANOTHER_KEY,
+  'methods/fedre.py fedre.step: 2 ** 31 - 1 -> 2 ** 31 + 1': ANOTHER_KEY,
+  'methods/fedre.py fedre.step: 2 ** 31 -> 2': ANOTHER_KEY,
+  'methods/fiarse.py part_of: len(ordered) - max(1, int(share * len(ordered))) -> 0 * len(ordered) - max(1, int(share '
+  '* len(ordered)))': 'places from the end are those from the beginning',
+  'methods/fedkt.py part_of: -len(rows) // parts -> -len(rows)': PADDING,
+  'methods/fedkt.py part_of: len(rows) - 1 -> len(rows) - 0 * 1': PADDING,
+  'methods/fedkt.py part_of: len(rows) - 1 -> len(rows) + 1': PADDING,
+  'methods/fedkt.py winners: counts + jax.random.laplace(key, counts.shape) / noise -> counts - '
+  'jax.random.laplace(key, counts.shape) / noise': 'the noise is as often below 0 as above',
+  'servers/synthesis.py _observed: jnp.float32(0) + sum(seen) -> 0 * jnp.float32(0) + sum(seen)': 'a sum with 0',
   'servers/confidence_weights.py confidences: equal + beta * share -> 0 * equal + beta * share': (
     'a softmax does not see what is added to all'
   ),
