@@ -766,6 +766,30 @@ MISFITS = {
     serving(send=lambda *args: (Download(own=jnp.zeros(3)),)),
     rf'^Server.send {LINE}returned a Download for group 0 whose own is \[3\]; let own have leaves \[4, ...\]',
   ),
+  **{
+    f'a metric {name}': (
+      stepping(lambda *args, info=info: (args[3], {}, info)),
+      rf'^Client.step {LINE}returned {words}',
+    )
+    for name, info, words in (
+      ('per class', {'gap': jnp.zeros(3)}, r"float32\[3\] as 'gap' in info; let it be a scalar, for example its mean"),
+      ('of metrics', {'gap': {'a': 0.5}}, "a dict as 'gap' in info; let it be a scalar"),
+      ('by a number', {1: 0.5}, '1 in info, a name that an evaluation has for something else'),
+      *((f'{name} twice', {name: 0.5}, f"'{name}' in info, a name") for name in ('accuracy', 'round', 'bytes_up')),
+      ('of clients', {'gap_per_client': 0.5}, "'gap_per_client' in info, a name"),
+    )
+  },
+  **{
+    f'a metric of the server {name}': (
+      PRIVATE._replace(server=PRIVATE.server._replace(receive=lambda *args, info=info: (args[3], info))),
+      rf'^Server.receive {LINE}returned {words}',
+    )
+    for name, info, words in (
+      ('per class', {'gap': jnp.zeros(3)}, r"float32\[3\] as 'gap' in info; let it be a scalar"),
+      ('that clients have', {'loss': 0.5}, "'loss' in info, a name that an evaluation has for something else; choose"),
+      ('as examples', {'examples': 0.5}, "'examples' in info, a name"),
+    )
+  },
   'a rule': (methods.fedavg(SGD, steps=1, rule=rule), rf"^rule {LINE}raised KeyError: 'nothing'"),
 }
 
