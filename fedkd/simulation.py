@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedkd import inference, round, summary
-from fedkd.checks import arguments, kinds, ranges, returned
+from fedkd.checks import arguments, blame, kinds, ranges, returned
 from fedkd.errors import ConfigError
 from fedkd.federation import Federation, on_device
 from fedkd.inference import model_of, predict_by, predicted_class
@@ -184,8 +184,7 @@ def simulation(
     return _per_domain(is_correct, federation.domain[validation.index], int(np.max(federation.domain)) + 1)
 
   def model(state, client):
-    if isinstance(client, bool) or not isinstance(client, int | np.integer) or not 0 <= client < len(all_clients):
-      raise ValueError(f'client={client!r} is unknown; the federation has clients 0 to {len(all_clients) - 1}')
+    kinds.check_number('client', client, range(len(all_clients)), 'the federation', 'clients')
     return model_of(method, groups, ready(arrays, own(state)), client)
 
   def models(state):
@@ -214,6 +213,8 @@ def simulation(
   with returned.explained(returned.suspects(method, [class_of(group.model) for group in groups])):
     begun = like(jax.random.key(0, impl=kinds.THREEFRY).dtype)
     after, _ = jax.eval_shape(made.round, begun)  # incompatible parts fail here
+    for predict in filter(blame.is_foreign, inference.predictions(method).values()):
+      jax.eval_shape(functools.partial(outputs, predict), arrays, begun, federation.pool.example[:2])
   kinds.check_generators('a state of this method or of its optimizer', after)
   return made
 

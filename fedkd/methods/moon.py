@@ -6,6 +6,7 @@ import optax
 
 from fedkd import aggregate, local, servers
 from fedkd.checks.ranges import Count, Positive, Scale, Weight, checked
+from fedkd.models.base import features_in
 from fedkd.types import Client, Method, of_model
 
 
@@ -47,12 +48,14 @@ def moon(
     return {'last': of_model(variables), 'has_last': jnp.asarray(False)}
 
   def step(key, t, model, state, down, data):
-    fixed = lambda variables, image: flat(model.apply(of_model(variables), image, False)[1]['features'])
+    fixed = lambda variables, image: flat(features_in(model.apply(of_model(variables), image, False)[1], model))
 
     def loss_fn(params, batch_stats, key, index):
       image, label = data.pool.example[index], data.pool.label[index]
       logits, out, batch_stats = local.forward(model, params, batch_stats, key, image)
-      apart = contrast(flat(out['features']), fixed(down.shared, image), fixed(state['last'], image), temperature)
+      apart = contrast(
+        flat(features_in(out, model)), fixed(down.shared, image), fixed(state['last'], image), temperature
+      )
       apart = jnp.where(state['has_last'], jnp.mean(apart), 0)
       loss = local.cross_entropy(logits, label) + local.penalty(out)
       return loss + mu * apart, (batch_stats, local.tally(label, loss=loss, contrast=apart))
