@@ -8,10 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from fedkd.checks.kinds import THREEFRY
+from fedkd.checks import blame
+from fedkd.checks.kinds import THREEFRY, what_is
 from fedkd.errors import ConfigError
 from fedkd.examples import owned
-from fedkd.models.base import check_features, class_of
+from fedkd.models.base import check_features, class_of, features_in
 from fedkd.types import Data, ExampleIndices, Group, Method, Pool, Predict, PyTree, State, of_model
 
 # What may follow `accuracy_` in the name of a metric already.
@@ -43,7 +44,7 @@ def is_correct(
     float32[T], 1 or 0, and NaN where a logit is; or a dict of them.
   """
   label = lambda x: jax.tree.map(
-    lambda each: predicted_class(each(model, variables, server_state, x), UNDEFINED), predict
+    lambda each: predicted_class(logits_by(each, model, variables, server_state, x), UNDEFINED), predict
   )
   score = lambda predicted: jnp.where((predicted == UNDEFINED) & (y >= 0), jnp.nan, predicted == y)
   return jax.tree.map(score, in_batches(label, x, batch))
@@ -61,6 +62,24 @@ def in_batches(function: Callable[[jax.Array], PyTree], x: jax.Array, batch: int
   pad = -rows % batch
   x = jnp.pad(x, [(0, pad)] + [(0, 0)] * (x.ndim - 1)).reshape(-1, batch, *x.shape[1:])
   return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:])[:rows], jax.lax.map(function, x))
+
+
+def logits_by(predict: Predict, model: nn.Module, variables: dict, server_state: PyTree, x: jax.Array) -> jax.Array:
+  """Logits [B, C] by one way to predict.
+
+  Raises:
+    ConfigError: if it is somebody's own, and raises an error or returns something else.
+  """
+  if not blame.is_foreign(predict):
+    return predict(model, variables, server_state, x)
+  logits = blame.call('predict', predict, model, variables, server_state, x)
+  fits = isinstance(logits, jax.Array) and jnp.issubdtype(logits.dtype, jnp.floating)
+  if not fits or logits.shape != (len(x), getattr(model, 'classes', logits.shape[-1])):
+    raise ConfigError(
+      f'predict {blame.named(predict)} returned {what_is(logits)} for {len(x)} examples; let it return logits '
+      f'[{len(x)}, {getattr(model, "classes", "classes")}]'
+    )
+  return logits
 
 
 def predicted_class(logits: jax.Array, undefined: int = -1) -> jax.Array:
@@ -199,7 +218,7 @@ def logits_of_clients(
   """Logits [K, T, C] of the `clients` on raw examples [T, ...], arguments as of `correct_of_clients`."""
 
   def each(model, own):
-    return in_batches(lambda x: predict(model, own, state.server, x), x)
+    return in_batches(lambda x: logits_by(predict, model, own, state.server, x), x)
 
   return in_order(groups, clients, of_models(method, groups, state, rows, each))
 
@@ -218,7 +237,7 @@ def feature_shape(model: nn.Module, pool: Pool) -> tuple[int, ...]:
   """
   check_features(model)
   example = jax.ShapeDtypeStruct((1, *pool.example.shape[1:]), pool.example.dtype)
-  features = lambda x: model.init_with_output(jax.random.key(0), x, False)[0][1]['features']
+  features = lambda x: features_in(model.init_with_output(jax.random.key(0), x, False)[0][1], model)
   return jax.eval_shape(features, example).shape[1:]
 
 
@@ -238,7 +257,7 @@ def infer(
 
   def one(rows):
     logits, out = model.apply(variables, image[rows], False)
-    return (logits, out['features']) if features else logits
+    return (logits, features_in(out, model)) if features else logits
 
   whole = lambda a: a.reshape(-1, *a.shape[2:])[: index.shape[0]]
   return jax.tree.map(whole, jax.lax.map(one, batches))

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedkd import inference
-from fedkd.checks import arguments
+from fedkd.checks import arguments, kinds
 from fedkd.federation import Federation, on_device
 from fedkd.inference import model_of, predict_by, predicted_class
 from fedkd.states import calibrated
@@ -59,8 +59,7 @@ def readout(method: Method, federation: Federation, own: Callable[[Any], Any]) -
     return _per_domain(is_correct, federation.domain[validation.index], int(np.max(federation.domain)) + 1)
 
   def model(state, client):
-    if isinstance(client, bool) or not isinstance(client, int | np.integer) or not 0 <= client < len(all_clients):
-      raise ValueError(f'client={client!r} is unknown; the federation has clients 0 to {len(all_clients) - 1}')
+    kinds.check_number('client', client, range(len(all_clients)), 'the federation', 'clients')
     return model_of(method, groups, ready(arrays, own(state)), client)
 
   def models(state):

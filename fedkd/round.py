@@ -159,7 +159,7 @@ def round(key, t, method: Method, groups, state: State, data, participants, clie
     outs.append(out)
   uploads, infos, counts_up, counts_down = zip(*outs, strict=True)
   received = method.server.receive(key_receive, t, groups, state.server, uploads, ids, data)
-  server, server_info = returned.of_receive(method.server.receive, state.server, received)
+  server, server_info = returned.of_receive(method.server.receive, state.server, received, infos)
   inbox = state.inbox
   if inbox is not None:
     downs = _sent(method, key_send, t + 1, groups, server, ids, data)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedkd import round, summary
-from fedkd.checks import kinds, ranges, returned
+from fedkd.checks import blame, kinds, ranges, returned
 from fedkd.errors import ConfigError
 from fedkd.federation import Federation, on_device
 from fedkd.models.base import class_of
@@ -168,6 +168,8 @@ def simulation(
   with returned.explained(returned.suspects(method, [class_of(group.model) for group in groups])):
     begun = like(jax.random.key(0, impl=kinds.THREEFRY).dtype)
     after, _ = jax.eval_shape(made.round, begun)  # incompatible parts fail here
+    for predict in filter(blame.is_foreign, inference.predictions(method).values()):
+      jax.eval_shape(functools.partial(outputs, predict), arrays, begun, federation.pool.example[:2])
   kinds.check_generators('a state of this method or of its optimizer', after)
   return made
 

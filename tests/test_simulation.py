@@ -276,6 +276,36 @@ def test_an_nnx_module_is_trained_through_to_linen():
   assert simulation.accuracy(state, X[HELD], Y[HELD]).min() > 0.7
 
 
+class Silent(nn.Module):
+  """Has the methods for features, and returns none."""
+
+  classes: int = CLASSES
+  lowering: str = 'auto'
+
+  def setup(self):
+    self.hidden, self.output = nn.Dense(4), nn.Dense(CLASSES)
+
+  def features(self, x, train):
+    return nn.relu(self.hidden(x))
+
+  def head(self, f):
+    return self.output(f)
+
+  def __call__(self, x, train):
+    return self.head(self.features(x, train)), {}
+
+
+@pytest.mark.parametrize('name', ['fedgh', 'fedproto', 'felo', 'moon'])
+def test_a_method_whose_features_are_nowhere_names_the_model(name):
+  method = getattr(methods, name)(SGD)
+  with pytest.raises(
+    ValueError, match=r'^models: Silent returns no features beside its logits, .* let `__call__` return'
+  ):
+    fedkd.simulation(method, federation([Silent()]))
+  with pytest.raises(ValueError, match=r'^models: Logits returns logits alone, but this method needs the features'):
+    fedkd.simulation(method, federation([Logits()]))
+
+
 def test_a_method_that_needs_features_shows_the_two_methods_to_add():
   method = methods.felo(SGD, epochs=1)
   with pytest.raises(ValueError, match=r'Logits returns logits alone.*`features\(self, x, train\)`.*`head\(self, f\)`'):
@@ -767,6 +797,53 @@ MISFITS = {
     serving(send=lambda *args: (Download(own=jnp.zeros(3)),)),
     rf'^Server.send {LINE}returned a Download for group 0 whose own is \[3\]; let own have leaves \[4, ...\]',
   ),
+  **{
+    f'a metric {name}': (
+      stepping(lambda *args, info=info: (args[3], {}, info)),
+      rf'^Client.step {LINE}returned {words}',
+    )
+    for name, info, words in (
+      ('per class', {'gap': jnp.zeros(3)}, r"float32\[3\] as 'gap' in info; let it be a scalar, for example its mean"),
+      ('of metrics', {'gap': {'a': 0.5}}, "a dict as 'gap' in info; let it be a scalar"),
+      ('by a number', {1: 0.5}, '1 in info, a name that an evaluation has for something else'),
+      *((f'{name} twice', {name: 0.5}, f"'{name}' in info, a name") for name in ('accuracy', 'round', 'bytes_up')),
+      ('of clients', {'gap_per_client': 0.5}, "'gap_per_client' in info, a name"),
+    )
+  },
+  **{
+    f'a metric of the server {name}': (
+      PRIVATE._replace(server=PRIVATE.server._replace(receive=lambda *args, info=info: (args[3], info))),
+      rf'^Server.receive {LINE}returned {words}',
+    )
+    for name, info, words in (
+      ('per class', {'gap': jnp.zeros(3)}, r"float32\[3\] as 'gap' in info; let it be a scalar"),
+      ('that clients have', {'loss': 0.5}, "'loss' in info, a name that an evaluation has for something else; choose"),
+      ('as examples', {'examples': 0.5}, "'examples' in info, a name"),
+    )
+  },
+  **{
+    f'a prediction {name}': (
+      PRIVATE._replace(**{field: predict if field == 'predict' else (('mine', predict),)}),
+      rf'^predict {LINE}{words}',
+    )
+    for name, field, predict, words in (
+      (
+        'of classes',
+        'predict',
+        lambda *args: jnp.argmax(apply_model(*args), -1),
+        r'returned int32\[2\] for 2 examples',
+      ),
+      ('of some classes', 'predictions', lambda *args: apply_model(*args)[:, :2], r'returned float32\[2, 2\] for 2 .*'),
+      (
+        'of one example',
+        'predict',
+        lambda *args: apply_model(*args)[:1],
+        r'returned .*; let it return logits \[2, 3\]$',
+      ),
+      ('with more', 'predictions', lambda *args: (apply_model(*args), {}), 'returned a tuple for 2 examples'),
+      ('that fails', 'predictions', lambda *args: apply_model(*args).nothing, 'raised AttributeError: '),
+    )
+  },
   'a rule': (methods.fedavg(SGD, steps=1, rule=rule), rf"^rule {LINE}raised KeyError: 'nothing'"),
 }
 

@@ -1,6 +1,7 @@
 """Values that are not what was asked for: how a sentence calls them, and the refusals that many arguments share."""
 
 import types
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -52,6 +53,14 @@ def whole_number(field: str, value: Any) -> int:
   if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
     raise ValueError(f'{field}={value!r} must be a whole number, at least 1')
   return int(value)
+
+
+def check_number(field: str, value: Any, known: Sequence[int], whole: str, things: str) -> None:
+  """Checks that a whole number is one of those that there are, such as the number of a client of `whole`."""
+  if isinstance(value, bool) or not isinstance(value, int | np.integer) or value not in known:
+    is_range = isinstance(known, range) and len(known) > 1
+    told = f'{known[0]} to {known[-1]}' if is_range else ', '.join(map(str, known))
+    raise ConfigError(f'{field}={value!r} is unknown; {whole} has {things} {told}')
 
 
 def check_key(key: Any) -> None:

@@ -13,6 +13,11 @@ from fedkd.checks import blame
 from fedkd.checks.kinds import what_is
 from fedkd.errors import ConfigError
 
+# What an evaluation says by itself: entries of an `info` with these names would take their places.
+TAKEN = frozenset(('run', 'method', 'phase', 'round', 'seeds', 'clients', 'time', 'test_rows', 'turns', 'seconds'))
+TAKEN |= {'examples', 'numbers_up', 'numbers_down', 'bytes_up', 'bytes_down'}
+ACCURACIES = ('accuracy', 'validation_accuracy')
+
 
 def of_step(step: Callable, group: str, returned: Any) -> tuple:
   """(state, upload, info) of a `Client.step`.
@@ -25,11 +30,12 @@ def of_step(step: Callable, group: str, returned: Any) -> tuple:
   _check_dict(who, returned[2])
   for what, tree in zip(('state', 'upload', 'info'), returned, strict=True):
     check_arrays(f'{who} for a client of {group}', what, tree)
+  _check_metrics(who, returned[2], TAKEN - {'examples'})
   return returned
 
 
-def of_receive(receive: Callable, before: Any, returned: Any) -> tuple:
-  """(state, info) of a `Server.receive`, whose state is like the one `before`.
+def of_receive(receive: Callable, before: Any, returned: Any, infos: Iterable[dict] = ()) -> tuple:
+  """(state, info) of a `Server.receive`, whose state is like the one `before`; `infos`: of the clients of every group.
 
   Raises:
     ConfigError: for anything else.
@@ -39,6 +45,7 @@ def of_receive(receive: Callable, before: Any, returned: Any) -> tuple:
   _check_dict(who, returned[1])
   for what, tree in zip(('state', 'info'), returned, strict=True):
     check_arrays(who, what, tree)
+  _check_metrics(who, returned[1], TAKEN.union(*infos))
   check_state(who, before, returned[0], 'Server.init and Server.receive')
   return returned
 
@@ -169,6 +176,15 @@ def check_tuple(who: str, returned: Any, count: int, words: str) -> None:
 def _check_dict(who, info):
   if not isinstance(info, dict):
     raise ConfigError(f'{who} {what_is(info)} as info; let it be a dict of scalars, or {{}}')
+
+
+def _check_metrics(who, info, taken):
+  """Checks that an `info` has numbers, under names that nothing else has in an evaluation."""
+  for name, value in info.items():
+    if not isinstance(name, str) or name in taken or name.startswith(ACCURACIES) or name.endswith('_per_client'):
+      raise ConfigError(f'{who} {name!r} in info, a name that an evaluation has for something else; choose another')
+    if not jax.tree_util.all_leaves([value]) or np.shape(value):
+      raise ConfigError(f'{who} {what_is(value)} as {name!r} in info; let it be a scalar, for example its mean')
 
 
 def check_arrays(who: str, what: str, tree: Any) -> None:

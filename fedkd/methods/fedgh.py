@@ -11,6 +11,7 @@ import optax
 from fedkd import inference, local, servers
 from fedkd.checks.ranges import Count, Positive, Scale, checked
 from fedkd.methods.lg_fedavg import with_part
+from fedkd.models.base import features_in
 from fedkd.servers import layer_subset
 from fedkd.servers.trained_table import trained_table
 from fedkd.types import Client, Download, Method, Server, apply_model, of_model
@@ -69,7 +70,7 @@ def ways_of_heads(head: str) -> tuple:
   """(how to predict with a client's 'own' head or the server's 'global' one, the other way with its name)."""
 
   def by_global(model, variables, server_state, x):
-    features = model.apply(of_model(variables), x, False)[1]['features']
+    features = features_in(model.apply(of_model(variables), x, False)[1], model)
     return layer_subset.linear(server_state.server['params'], features)
 
   ways = {'own': apply_model, 'global': by_global}

@@ -15,6 +15,7 @@ import optax
 from fedkd import aggregate, local, losses
 from fedkd.checks.ranges import Count, Fraction, Positive, checked
 from fedkd.methods import pair
+from fedkd.models.base import features_in
 from fedkd.models.torch_layers import torch_kernel
 from fedkd.servers import low_rank
 from fedkd.types import Client, Method
@@ -108,7 +109,7 @@ def fedkd(
       kl = lambda to, of: jnp.mean(jax.vmap(losses.divergence)(fixed(jax.nn.softmax(to)), of)) / per
       apart = jnp.float32(0)
       if hidden:
-        feature, linked = own['features'], other['features'] @ params['link']['kernel']
+        feature, linked = features_in(own, model), features_in(other, net) @ params['link']['kernel']
         apart = jnp.mean(jnp.square(feature - fixed(linked))) + jnp.mean(jnp.square(fixed(feature) - linked))
       divergence = kl(common_logits, own_logits) + kl(own_logits, common_logits)
       mutual = confidence_weighted(divergence + apart, fixed(ce + common_ce))

@@ -14,6 +14,7 @@ import optax
 from fedkd import aggregate, local, servers
 from fedkd.checks.ranges import Count, Positive, checked
 from fedkd.methods import pair
+from fedkd.models.base import features_in
 from fedkd.models.torch_layers import TorchDense
 from fedkd.types import Client, Method, Server, of_model
 
@@ -72,7 +73,7 @@ def fedmrl(
       image, label = data.pool.example[index], data.pool.label[index]
       _, own, own_stats = local.forward(model, params['own'], batch_stats['own'], key, image)
       _, other, other_stats = local.forward(net, params['common'], batch_stats['common'], key, image)
-      features = other['features'], own['features']
+      features = features_in(other, net), features_in(own, model)
       after = {'own': own_stats, 'common': other_stats, 'link': {}}
       logits = fused(model, net, {n: {'params': params[n], 'batch_stats': after[n]} for n in params}, *features)
       large, narrow = (local.cross_entropy(z, label) for z in logits)
@@ -123,7 +124,7 @@ def _by(way, common, small):
     all_of_them = {'own': of_model(variables), 'common': other, 'link': variables['link']}
     own_logits, own = model.apply(all_of_them['own'], x, False)
     logits, out = net.apply(other, x, False)
-    large, narrow = fused(model, net, all_of_them, out['features'], own['features'])
+    large, narrow = fused(model, net, all_of_them, features_in(out, net), features_in(own, model))
     return {'mix_large': large, 'mix_small': narrow, 'large': own_logits, 'small': logits}[way]
 
   return predict

@@ -14,6 +14,7 @@ import optax
 from fedkd import aggregate, examples, inference, local, servers
 from fedkd.checks.ranges import Count, Positive, Weight, checked
 from fedkd.losses import masked_squared_error
+from fedkd.models.base import features_in
 from fedkd.types import Client, Method, Predict, Server, State, apply_model, of_model
 
 Inference = Literal['head', 'prototypes']
@@ -108,7 +109,7 @@ def client_of(
     def loss_fn(params, batch_stats, key, index):
       image, label = data.pool.example[index], data.pool.label[index]
       logits, out, batch_stats = local.forward(model, params, batch_stats, key, image)
-      f = out['features']
+      f = features_in(out, model)
       away = jnp.mean(jax.vmap(masked_squared_error)(f, received.value[label], received.valid[label]))
       loss = local.cross_entropy(logits, label) + local.penalty(out) + weight * away
       seen = jax.nn.one_hot(label, logits.shape[-1])  # [B, C]
@@ -142,7 +143,7 @@ def by_prototypes(server: Server, own: bool = False) -> Predict:
     nobody = (jnp.zeros(0, jnp.int32),)
     known = server.send(jax.random.key(0), jnp.int32(0), (), server_state, nobody, ())[0].shared['knowledge']
     valid = known.valid & (variables['classes'] > 0) if own else known.valid
-    return nearest(out['features'], known.value, valid, logits)
+    return nearest(features_in(out, model), known.value, valid, logits)
 
   return predict
 

@@ -15,6 +15,7 @@ import optax
 from fedkd import aggregate, local, servers
 from fedkd.checks.ranges import Count, Positive, Weight, checked
 from fedkd.losses import Direction, class_sums, masked_kl, masked_squared_error
+from fedkd.models.base import features_in
 from fedkd.servers import features_and_logits
 from fedkd.servers.features_and_logits import Alignment
 from fedkd.types import Client, Masked, Method, Server, is_masked
@@ -138,7 +139,7 @@ def exchanging(
       index, place = rows
       image, label = data.pool.example[index], data.pool.label[index]
       logits, out, batch_stats = local.forward(model, params, batch_stats, key, image)
-      f = narrowed(out['features'], width)
+      f = narrowed(features_in(out, model), width)
       ce = local.cross_entropy(logits, label) + local.penalty(out)
       mse = jax.vmap(masked_squared_error)(f, feature.value[label], feature.valid[label])
       kl = jax.vmap(functools.partial(masked_kl, direction=kl_direction))

@@ -6,6 +6,7 @@ import optax
 
 from fedkd import aggregate, local, servers
 from fedkd.checks.ranges import Count, Positive, Scale, Weight, checked
+from fedkd.models.base import features_in
 from fedkd.types import Client, Method, of_model
 
 
@@ -51,8 +52,8 @@ def moon(
     def loss_fn(params, batch_stats, key, index):
       image, label = data.pool.example[index], data.pool.label[index]
       logits, out, batch_stats = local.forward(model, params, batch_stats, key, image)
-      fixed = lambda variables: flat(local.alongside(model, of_model(variables), key, image)[1]['features'])
-      apart = contrast(flat(out['features']), fixed(down.shared), fixed(state['last']), temperature)
+      fixed = lambda own: flat(features_in(local.alongside(model, of_model(own), key, image)[1], model))
+      apart = contrast(flat(features_in(out, model)), fixed(down.shared), fixed(state['last']), temperature)
       apart = jnp.where(state['has_last'], jnp.mean(apart), 0)
       loss = local.cross_entropy(logits, label) + local.penalty(out)
       return loss + mu * apart, (batch_stats, local.tally(label, loss=loss, contrast=apart))

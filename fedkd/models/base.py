@@ -114,6 +114,21 @@ def check_features(net: Any) -> None:
     )
 
 
+def features_in(out: Mapping, model: Any) -> jax.Array:
+  """The features [B, ...] that a model has returned beside its logits, in `out`.
+
+  Raises:
+    ConfigError: for a model that returned none, with what to add.
+  """
+  if 'features' not in out:
+    check_features(model)
+    raise ConfigError(
+      f'models: {class_of(model).__name__} returns no features beside its logits, but this method needs them; let '
+      "`__call__` return (self.head(f), {'features': f})"
+    )
+  return out['features']
+
+
 def has_contract(net: Any) -> bool:
   """Whether a module has the methods and fields of the contract."""
   return has_features(net) and hasattr(net, 'classes') and hasattr(net, 'lowering')

@@ -227,7 +227,16 @@ def test_a_loaded_client_repeats_its_accuracy(finished, images, tmp_path):
     assert np.mean(answer == label) == pytest.approx(last[client], abs=1e-6)
 
 
-@pytest.mark.parametrize(('client', 'seed', 'match'), [(4, None, 'clients 0 to 3'), (0, 9, 'seeds 0')])
+@pytest.mark.parametrize(
+  ('client', 'seed', 'match'),
+  [
+    (4, None, '^client=4 is unknown; the run has clients 0 to 3'),
+    (0, 9, '^seed=9 is unknown; the run has seeds 0'),
+    (1.0, None, '^client=1.0 is unknown'),
+    (True, None, '^client=True is unknown'),
+    (0, False, '^seed=False is unknown'),
+  ],
+)
 def test_load_refuses_unknown_clients_and_seeds(finished, client, seed, match):
   with pytest.raises(ConfigError, match=match):
     experiment.load(finished[0], client, seed)
@@ -599,6 +608,12 @@ def test_logits_of_a_run_are_those_of_the_models_that_are_loaded(finished):
   logits = experiment.logits(finished[0], x)
   for client, (model, variables) in enumerate(experiment.load_all(finished[0])):
     np.testing.assert_allclose(logits[client], model.apply(variables, x, False)[0], atol=1e-5)
+  for other, said in (
+    (x / 255, '^x is float64, and the examples of the federation are uint8; give uint8 of the same scale'),
+    (x[:, :5], r'^x has shape \[130, 5, 12, 1\]; give examples \[T, 12, 12, 1\], at least one'),
+  ):
+    with pytest.raises(ValueError, match=said):
+      experiment.logits(finished[0], other)
 
 
 def test_load_needs_neither_weights_nor_the_run_it_started_from(images, finished, tmp_path, monkeypatch):

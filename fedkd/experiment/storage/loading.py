@@ -14,7 +14,8 @@ from ml_collections import ConfigDict
 from fedkd import config as configs
 from fedkd import files
 from fedkd.analysis import results
-from fedkd.checks.kinds import THREEFRY
+from fedkd.checks.arguments import like_those
+from fedkd.checks.kinds import THREEFRY, check_number
 from fedkd.data.sources import Source
 from fedkd.errors import ConfigError
 from fedkd.experiment.build.assembly import build
@@ -72,8 +73,7 @@ def load_with_source(
 ) -> tuple[nn.Module, dict, Source]:
   """As `load`, and the data set."""
   config = read_config(workdir, trust)
-  if not 0 <= client < config.data.clients:
-    raise ConfigError(f'client={client} is unknown; the run has clients 0 to {config.data.clients - 1}')
+  check_number('client', client, range(config.data.clients), 'the run', 'clients')
   with jax.default_prng_impl(THREEFRY):
     method, groups, state, source = _deployed(workdir, config, [client], seed)
   return *model_of(method, groups, state, client), source
@@ -90,11 +90,16 @@ def load_all(
 
 
 def logits(workdir: str | pathlib.Path, x: ArrayLike, seed: int | None = None, trust: bool = False) -> np.ndarray:
-  """Logits float32[clients, N, C] of the models of all clients, as `load_all` gives them, on raw examples [N, ...]."""
+  """Logits float32[clients, N, C] of the models of all clients, as `load_all` gives them, on raw examples [N, ...].
+
+  Raises:
+    ConfigError: as `load`, and for examples of another shape or kind than those of the run.
+  """
   config = read_config(workdir, trust)
   clients = np.arange(config.data.clients)
   with jax.default_prng_impl(THREEFRY):
-    method, groups, state, _ = _deployed(workdir, config, clients, seed)
+    method, groups, state, source = _deployed(workdir, config, clients, seed)
+    x = like_those('x', x, source.train_image)
     rows = evaluated_rows(groups, clients)
     of = jax.jit(lambda state, x: logits_of_clients(method, groups, clients, rows, state, x, apply_model))
     return np.asarray(of(state, jnp.asarray(x)))
@@ -103,8 +108,7 @@ def logits(workdir: str | pathlib.Path, x: ArrayLike, seed: int | None = None, t
 def _deployed(workdir, config, clients, seed) -> tuple:
   """(method, groups, state, data set) of one seed in the newest intact checkpoint, ready to be evaluated."""
   seed = config.seeds[0] if seed is None else seed
-  if seed not in config.seeds:
-    raise ConfigError(f'seed={seed} is unknown; the run has seeds {", ".join(map(str, config.seeds))}')
+  check_number('seed', seed, config.seeds, 'the run', 'seeds')
   summary = results.summary(workdir) if (pathlib.Path(workdir) / 'summary.json').exists() else None
   config.devices = 1  # a checkpoint serves any number
   parts = build(config, dry=not config.client_store, evaluate=np.array(clients))
