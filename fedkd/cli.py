@@ -114,7 +114,8 @@ object is there count as done.
   fedkd reproduce --list
   fedkd reproduce --id=h2l-rmnist-a10 --profile=small --out=my_results
 
-  --profile=PROFILE  paper (as published), light, small (minutes to an hour on two cores; the default), smoke (seconds)
+  --profile=PROFILE  paper (as published), medium, light, small (minutes to an hour on two cores; the default), smoke
+                     (seconds); not every table has all of them
   --out=DIR          where the JSON objects go, by default results
   --workdir=DIR      where the runs go, by default runs/reproduce
   --check            build every row and count its messages, without training

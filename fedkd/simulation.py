@@ -15,6 +15,7 @@ from fedkd import round, summary
 from fedkd.checks import blame, kinds, ranges, returned
 from fedkd.errors import ConfigError
 from fedkd.federation import Federation, on_device
+from fedkd.inference import predictions
 from fedkd.models.base import class_of
 from fedkd.models.initial import Initial, group_variables
 from fedkd.plan import Plan, Planner, tables
@@ -168,8 +169,8 @@ def simulation(
   with returned.explained(returned.suspects(method, [class_of(group.model) for group in groups])):
     begun = like(jax.random.key(0, impl=kinds.THREEFRY).dtype)
     after, _ = jax.eval_shape(made.round, begun)  # incompatible parts fail here
-    for predict in filter(blame.is_foreign, inference.predictions(method).values()):
-      jax.eval_shape(functools.partial(outputs, predict), arrays, begun, federation.pool.example[:2])
+    for name in (name for name, predict in predictions(method).items() if blame.is_foreign(predict)):
+      jax.eval_shape(functools.partial(made.logits, x=federation.pool.example[:2], inference=name), begun)
   kinds.check_generators('a state of this method or of its optimizer', after)
   return made
 

@@ -76,7 +76,7 @@ def default() -> ConfigDict:
   config.model_seed = config_dict.placeholder(int)  # of the initial weights of all seeds; None: each seed's own
 
   config.data = ConfigDict()
-  # Or rotated_mnist_5k, rotated_mnist, a TFDS name, npz:FILE, table:FILE, folder:DIR, domains:DIR
+  # Or rotated_mnist_5k, rotated_mnist, a TFDS name, npz:FILE, table:FILE, hf:PATH, folder:DIR, domains:DIR
   config.data.name = 'mnist_5k'
   config.data.dir = ''  # where sets lie; empty: $TFDS_DATA_DIR or TFDS's own default, and $FEDKD_IMAGES for folders
   config.data.angles = (0, 20, 40, 60)  # of rotated_mnist's domains, in degrees clockwise

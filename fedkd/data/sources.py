@@ -52,9 +52,10 @@ def load(
 
   Args:
     name: 'mnist_5k'; 'npz:FILE' with x_train, y_train, x_test, y_test and, where training rows have natural owners,
-      origin; 'table:FILE', CSV or Parquet; 'folder:DIR' of {train,test}/class/image; 'domains:DIR' of
-      domain/class/image; 'rotated_mnist' or 'rotated_mnist_5k', whose domains are the same 1000 digits rotated by
-      `angles`; or a TFDS name such as 'cifar10' or 'emnist/letters', prepared as array_record or parquet.
+      origin; 'table:FILE', CSV or Parquet; 'hf:PATH', a set of the library datasets; 'folder:DIR' of
+      {train,test}/class/image; 'domains:DIR' of domain/class/image; 'rotated_mnist' or 'rotated_mnist_5k', whose
+      domains are the same 1000 digits rotated by `angles`; or a TFDS name such as 'cifar10' or 'emnist/letters',
+      prepared as array_record or parquet.
     directory: where prepared TFDS sets are; None is $TFDS_DATA_DIR or TFDS's own default.
     label: the feature of a TFDS set to learn. With 'coarse_label' (cifar100) `origin` is the rank of the fine class
       within its superclass.
