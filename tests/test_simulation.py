@@ -358,6 +358,11 @@ def test_rounds_and_runs_are_the_same_program_however_they_are_cut():
   assert_close(jax.jit(SIMULATION.round)(start)[0][1:], SIMULATION.round(start)[0][1:])
 
 
+def test_accuracies_are_traced_beside_arrays_that_are_on_a_device():
+  held, state = (jnp.asarray(X[HELD]), jnp.asarray(Y[HELD])), SIMULATION.init(KEY)
+  assert_close(jax.jit(lambda state: SIMULATION.accuracy(state, *held))(state), SIMULATION.accuracy(state, *held))
+
+
 @pytest.mark.slow
 def test_seeds_under_vmap_equal_single_seeds():
   keys = jax.random.split(KEY, 3)

@@ -45,8 +45,9 @@ def in_range(field: str, x: Any, dtype: Any) -> None:
   whole = is_integer(dtype)
   kind, limits = (int, jnp.iinfo(dtype)) if whole else (float, jnp.finfo(dtype))
   least, most = kind(limits.min), kind(limits.max)
-  if least <= kind(x.min()) and kind(x.max()) <= most:  # NaN is in no range
-    return
+  with jax.ensure_compile_time_eval():  # an array has values in a traced function too
+    if least <= kind(x.min()) and kind(x.max()) <= most:  # NaN is in no range
+      return
   x = np.asarray(x)
   row, *_ = np.argwhere(~((x >= least) & (x <= most)))[0]
   value = kind(next(v for v in x[row].reshape(-1) if not least <= v <= most))

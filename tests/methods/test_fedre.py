@@ -98,15 +98,14 @@ def test_what_is_sent_is_counted_and_mixed_anew_in_every_round(resample):
 
   def step(key, t, model, state, down, data):
     out = made.method.client.step(key, t, model, state, down, data)
-    return out[0], out[1], {**out[2], 'mix': out[1]['label'].value[0], 'sent': out[1]['knowledge'].value[0]}
+    label, sent = out[1]['label'].value[0], out[1]['knowledge'].value[0]
+    return *out[:2], {f'{what}{i}': value for what, a in (('mix', label), ('sent', sent)) for i, value in enumerate(a)}
 
   noting = made._replace(method=made.method._replace(client=made.method.client._replace(step=step)), programs={})
   state, report = noting.run()
+  mix, sent = (np.stack([report.info[0][f'{what}{i}'] for i in range(n)], -1) for what, n in (('mix', 3), ('sent', 5)))
   for slot, k in ((0, 0), (2, 2)):  # by features of the model that was trained
-    np.testing.assert_allclose(
-      report.info[0]['sent'][1, slot], mixed(made, state, k, report.info[0]['mix'][1, slot]), 1e-4
-    )
-  mix = np.asarray(report.info[0]['mix'])
+    np.testing.assert_allclose(sent[1, slot], mixed(made, state, k, mix[1, slot]), 1e-4)
   np.testing.assert_allclose(mix[0].sum(-1), 1, rtol=1e-6)
   assert (mix[0, 0] == mix[1, 0]).all() == (not resample)
   np.testing.assert_allclose(mix[0, 2], [0, 1, 0])  # of its single class
