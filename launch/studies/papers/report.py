@@ -48,10 +48,7 @@ DECIDING = """## What would decide most
 
 Reruns, with hours on two cores as estimated from the rows that are there:
 
-* Velo and Felo, iid, six new seeds from one commit (why-velo-iid, 0.4); FedProto and Local at 3, 5 and 10 passes with
-  4 and 5 classes a client (why-fedproto-length-4 and -5, 0.3).
-* FedGKT and HeteroFL with ImageNet's stem (why-felo-maps, 0.5); Felo, Velo and FedAvg with a Dirichlet split, six more
-  seeds, averaged weights loaded from the start (1).
+* Felo, Velo and FedAvg with a Dirichlet split, six more seeds, averaged weights loaded from the start (1).
 * FedHe and Private on MNIST, different nets, with FedMD's examples (1 to 2); FedMD with KL at paper length, last and
   best round (3).
 * FedAvg and FedProx with the LeNet of 431,080 weights at 7 and 14 rounds, three alphas, six seeds (4).
