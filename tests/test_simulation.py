@@ -132,6 +132,58 @@ def _every_method():
 
 
 # Those with rows or modules that the others do not need; `tests/test_methods.py` trains them all.
+class HalfWeights(nn.Module):
+  """A network whose weights are in half precision."""
+
+  classes: int = 3
+
+  def setup(self):
+    self.hidden, self.output = (nn.Dense(width, param_dtype=jnp.bfloat16) for width in (4, self.classes))
+
+  def features(self, x, train):
+    return nn.relu(self.hidden(x))
+
+  def head(self, f):
+    return self.output(f)
+
+  def __call__(self, x, train):
+    features = self.features(x, train)
+    return self.head(features), {'features': features}
+
+
+@pytest.mark.parametrize('name', ['fedavg', 'scaffold', 'heterofl', 'fedrolex', 'federated_dropout', 'fiarse'])
+def test_weights_keep_their_precision(name):
+  y = np.arange(24) % 3
+  federation = fedkd.federation(np.eye(3, dtype=np.float32)[y], y, [np.arange(12), np.arange(12, 24)], HalfWeights())
+  simulation = fedkd.simulation(getattr(methods, name)(optax.sgd(0.1), batch=4), federation)
+
+  def params(key):
+    state, _ = simulation.run(simulation.init(key), rounds=2)
+    return simulation.model(state, client=0)[1]['params']
+
+  assert {leaf.dtype for leaf in jax.tree.leaves(jax.eval_shape(params, KEY))} == {jnp.dtype('bfloat16')}
+
+
+def test_gradients_through_rounds_are_those_of_differences():
+  y = np.arange(24) % 3
+  x, net = np.eye(3, dtype=np.float32)[y], fedkd.models.MLP((3, 3), classes=3)
+  federation = fedkd.federation(x, y, [np.arange(12), np.arange(12, 24)], net)
+
+  def loss(alpha):
+    method = methods.fedhe(optax.adam(1e-2, eps_root=1e-8), steps=2, batch=4, alpha=alpha)
+    simulation = fedkd.simulation(method, federation)
+    _, report = simulation.run(simulation.init(jax.random.key(0)), rounds=3)
+    return report.info[0]['loss'][-1].mean()
+
+  np.testing.assert_allclose(jax.grad(loss)(1.0), (loss(1.05) - loss(0.95)) / 0.1, rtol=0.01)
+
+
+def test_traced_labels_are_refused_in_one_sentence():
+  y = jnp.arange(6) % 3
+  with pytest.raises(ValueError, match=r'^y is traced, and labels are read when a federation is made; make it outside'):
+    jax.jit(lambda y: fedkd.federation(np.eye(3)[np.arange(6) % 3], y, [range(6)], fedkd.models.MLP((3,))))(y)
+
+
 @pytest.mark.parametrize('name', cases(methods.__all__, fast=('fedmd', 'fedh2l')))
 def test_every_method_runs_through_the_door(name):
   method, nets, given = _every_method()[name]

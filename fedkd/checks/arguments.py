@@ -22,6 +22,8 @@ def arrays(x: Any, y: Any) -> tuple[Any, np.ndarray]:
   """(x, y) as numbers [N, ...] of a dtype that JAX has, and labels int[N] from 0."""
   x, y = examples('x', x), as_array('y', y, 'integers [N]')
   _check_labels(x, y, len(x))
+  if isinstance(y, jax.core.Tracer):
+    raise ValueError('y is traced, and labels are read when a federation is made; make it outside jit, vmap and grad')
   if int(y.min()) < 0:
     raise ValueError(f'y has the label {int(y.min())}; number the classes from 0')
   warn_of_channels_first(x)

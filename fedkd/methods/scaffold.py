@@ -54,7 +54,8 @@ def scaffold(
     learner = local.start(received, corrected)
     learner, sums = local.fit(key, learner, corrected, local.supervised(model, data.pool), data.private, work, t)
     _, total, count = learner.opt
-    seen = jax.tree.map(lambda summed, old: jnp.where(count > 0, summed / jnp.maximum(count, 1), old), total, control)
+    mean = lambda summed, old: jnp.where(count > 0, summed / jnp.maximum(count, 1), old).astype(old.dtype)
+    seen = jax.tree.map(mean, total, control)
     count = jnp.int32(1) if equal_weights else data.private.size
     weights = {**local.variables(learner), 'count': count}
     return seen, {'weights': weights, 'control': optax.tree.sub(seen, control)}, local.report(sums)
