@@ -38,7 +38,7 @@ def label_ends(axes: Axes, ends: Sequence[End], size: float = 8.0) -> None:
 def label_points(axes: Axes, points: Sequence[End], size: float = 8.0) -> None:
   """Writes names right of their points, none over another: points too near for names between them share a column."""
   at = _in_axes(axes, points)
-  letter = 0.65 * size / 72 * axes.get_figure(root=True).dpi / axes.get_window_extent().width
+  letter = 0.65 * size / 72 * _dpi(axes) / axes.get_window_extent().width
   columns: list[list[int]] = []
   for i in np.argsort(at[:, 0], kind='stable'):
     if not columns or at[i, 0] - at[columns[-1][-1], 0] > letter * (3 + max(len(points[j].name) for j in columns[-1])):
@@ -55,9 +55,13 @@ def _in_axes(axes, ends) -> np.ndarray:
   return axes.transAxes.inverted().transform(axes.transData.transform(inside))
 
 
+def _dpi(axes) -> float:
+  return axes.get_figure(root=True).dpi
+
+
 def _column(axes, ends, x, wanted, size):
   """Names below one another, as near to the wanted heights as they fit."""
-  gap = 1.3 * size / 72 * axes.get_figure(root=True).dpi / axes.get_window_extent().height
+  gap = 1.3 * size / 72 * _dpi(axes) / axes.get_window_extent().height
   places = spread(wanted, gap)
   places -= np.clip(places.max() - max(1.0, gap * len(ends)), 0, None)  # not above the top
   for end, place in zip(ends, places, strict=True):
