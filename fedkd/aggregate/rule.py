@@ -39,6 +39,7 @@ class Rule(NamedTuple):
 
 
 AnyRule = PlainRule | Rule
+CALL_IT = 'makes a rule; call it, and give what it returns'
 
 
 def as_rule(rule: AnyRule) -> Rule:
@@ -112,13 +113,19 @@ def _returned(rule, update, *args):
     inspect.signature(_function(rule)).bind(*args if isinstance(rule, Rule) else args[:2])
   except TypeError as error:
     given = '(rows, weight, state)' if isinstance(rule, Rule) else '(rows, weight)'
-    raise ConfigError(f'{_named(rule)} cannot be called: {error}; let it take {given}') from error
+    raise ConfigError(
+      f'{_named(rule)} cannot be called: {error}; let it take {given}, or give the rule that it makes'
+    ) from error
   except ValueError:  # a builtin without signature
     pass
+  if getattr(_function(rule), '__annotations__', {}).get('return') is Rule:
+    raise ConfigError(f'{_named(rule)} {CALL_IT}')
   with blame.guard('rule', _function(rule)):
     returned = update(*args)
   if not (isinstance(returned, tuple) and len(returned) == 2):
     raise ConfigError(f'{_named(rule)} does not return a pair; let it return (tree, state)')
+  if isinstance(returned[0], Rule):
+    raise ConfigError(f'{_named(rule)} {CALL_IT}')
   for what, tree in zip(('tree', 'state'), returned, strict=True):
     check_arrays(f'{_named(rule)} returned', what, tree)
   return returned

@@ -14,8 +14,13 @@ import optax
 
 from fedkd.checks.kinds import short
 from fedkd.checks.ranges import plain
+from fedkd.config.trees import is_function, to_json
 from fedkd.errors import ConfigError
 from fedkd.models.nnx_makers import signature_of
+
+TAKE_THEM = (
+  'let it take them, or, where it makes such a function, name in its module what it makes, as made = make(...)'
+)
 
 
 def functions(module: types.ModuleType) -> dict[str, Callable]:
@@ -50,6 +55,27 @@ def resolve(name: Any, choices: dict[str, Callable], field: str, path: str = 'mo
     known = f'choose one of {", ".join(sorted(choices))}, or' if choices else 'give'
     raise ConfigError(f'{field}={short(name)} is unknown; {known} {path}')
   return choices[name]
+
+
+def path_of(value: Any, field: str) -> Any:
+  """The 'module:function' of a function, by which another process finds it; any other value as it is.
+
+  Raises:
+    ConfigError: for a function that has no name of its own, such as a lambda.
+  """
+  if not is_function(value):
+    return value
+  path = to_json(value)
+  try:
+    found = resolve(path, {}, field)
+  except ConfigError:
+    found = None
+  if found is not value:
+    raise ConfigError(
+      f'{field} is {path}, which cannot be found by that name; let a module define it, as name = ..., and write '
+      "'module:name'"
+    )
+  return path
 
 
 def _remedy(path, attribute) -> str:
@@ -114,7 +140,7 @@ def check_call(what: str, function: Any, names: tuple[str, ...] | None, values: 
   try:
     inspect.signature(function).bind(*names, **dict.fromkeys(values))
   except TypeError as error:
-    raise ConfigError(f'{what} cannot be called with ({", ".join(names)}): {error}; let it take them') from error
+    raise ConfigError(f'{what} cannot be called with ({", ".join(names)}): {error}; {TAKE_THEM}') from error
   except ValueError as error:  # a builtin that does not say what it takes
     raise ConfigError(f'{what} does not say what it takes; wrap it in a function of ({", ".join(names)})') from error
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fedkd.config import command_line
+from fedkd.config.lookup import path_of
 from fedkd.errors import ConfigError
 
 COUNT = 3  # values of an interval that says no number of its own
@@ -28,7 +29,8 @@ def parse(grid: str | Mapping[str, Any]) -> tuple[Axis, ...]:
   """The axes of a grid as text, or as {field: values, or the text of an interval}.
 
   Raises:
-    ConfigError: for a grid that says nothing, a field given twice, or an interval that is none.
+    ConfigError: for a grid that says nothing, a field given twice, an interval that is none, or a function without a
+      name.
   """
   pairs = _pairs(grid) if isinstance(grid, str) else list(grid.items())
   axes = tuple(_axis(_whole_name(field), values) for field, values in pairs)
@@ -83,7 +85,7 @@ def _axis(field, values) -> Axis:
     if match := re.fullmatch(r'(log|linear):(.*)', values):
       return _interval(field, values, match[1] == 'log', match[2].split(':'))
     values = [_value(part) for part in re.split(r',(?![^(\[{]*[)\]}])', values) if part.strip()]
-  values = tuple(values)
+  values = tuple(path_of(value, f'grid: {field}') for value in values)
   if not values or len(set(map(repr, values))) < len(values):
     raise ConfigError(f'grid: {field} has {"a value twice" if values else "no values"}; {EXAMPLE}')
   return Axis(field, values)

@@ -13,6 +13,7 @@ from ml_collections import ConfigDict
 
 from fedkd import config as configs
 from fedkd import files
+from fedkd.config.lookup import path_of
 from fedkd.config.trees import at, put
 from fedkd.errors import ConfigError
 from fedkd.experiment.build.from_config import TRACED
@@ -86,6 +87,8 @@ def sweep(
   """
   out = pathlib.Path(out)
   config = configs.migrate(copy.deepcopy(config).unlock())
+  for field, value in configs.flatten(config.to_dict()).items():
+    path_of(value, field)  # runs are read from their files
   axes = grids.parse(grid)
   numbers, test_seeds = _check(config, seeds, axes), _test_seeds(seeds, test_seeds)
   searches.check(search, points)

@@ -80,6 +80,11 @@ SENTENCES = {
   'partial': (functools.partial(unreduced), ARRAY, rf'^rule {HERE}:unreduced{AT} returned'),
   'jitted': (jax.jit(unreduced), ARRAY, rf'^rule {HERE}:unreduced{AT} returned'),
   'one argument': (lambda rows: rows, ARRAY, r'cannot be called: too many positional arguments; let it take \(rows, w'),
+  'a factory': (
+    lambda rows, weight: aggregate.Rule(rows, weight),
+    ARRAY,
+    r'<lambda>.* makes a rule; call it, and give what it returns$',
+  ),
   'scalar': (lambda rows, weight: 0.0, ARRAY, r'<lambda>.* returned \[\], expected \[5\]$'),
   'integers': (
     lambda rows, weight: jnp.ones(5, int),
@@ -136,6 +141,11 @@ def test_a_rule_that_reads_absent_rows_is_told_once(reduce, reads, lifted):
       jax.jit(made.update)(rows, jnp.ones(3), made.init(jax.tree.map(lambda a: a[0], rows)))
     expected = r'^rule .* changes its result with a row of weight 0, .*; leave such rows out, as fedkd.aggregate.mean'
     assert [bool(re.match(expected, str(one.message))) for one in told] == [True] * (reads and not again)
+
+
+def test_a_factory_of_the_package_is_no_rule():
+  with pytest.raises(ValueError, match=r'^rule fedkd\.aggregate:centred_clipping .* makes a rule; call it'):
+    aggregate.as_rule(aggregate.centred_clipping).update(ARRAY, jnp.ones(3), ())
 
 
 @pytest.mark.parametrize(('rule', 'rows', 'sentence'), SENTENCES.values(), ids=SENTENCES)

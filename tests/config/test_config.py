@@ -1,6 +1,8 @@
 """Config blocks come from signatures; config strings choose; differences decide about resuming."""
 
+import functools
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -45,6 +47,28 @@ def test_functions_are_named_in_text_whatever_the_argument_is_called():
   block.combine = 'mode'
   with pytest.raises(ConfigError, match=r"method.combine='mode' is unknown; choose one of mean, median, trimmed_mean"):
     base.build('method', block, 'tx')
+
+
+def test_what_a_function_was_made_with_is_part_of_its_name():
+  class Pulled(NamedTuple):
+    """A pair of functions that is no optimizer."""
+
+    init: Callable
+    update: Callable
+
+  def power(exponent, inner):
+    return lambda rows, weight: inner(rows, weight**exponent)
+
+  said = base.to_json
+  assert said(aggregate.trimmed_mean) == 'fedkd.aggregate:trimmed_mean'
+  assert said(functools.partial(aggregate.trimmed_mean, share=0.2)) == 'fedkd.aggregate:trimmed_mean(share=0.2)'
+  assert said(power(2, aggregate.median)).endswith(
+    ':' + power.__qualname__ + '.<locals>.<lambda>(exponent=2, inner=fedkd.aggregate:median)'
+  )
+  assert said(optax.sgd(0.1)) != said(optax.sgd(0.2)) == said(optax.sgd(0.2))
+  pair = Pulled(said, power(1, said))
+  assert base.freeze([pair, [1]]) == (pair, (1,))
+  assert isinstance(base.freeze(pair), Pulled)
 
 
 def test_a_method_takes_tx_first():

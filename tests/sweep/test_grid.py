@@ -2,6 +2,7 @@
 
 import pytest
 
+from fedkd import aggregate
 from fedkd.errors import ConfigError
 from fedkd.sweep import grid, points
 
@@ -67,3 +68,11 @@ def test_names_of_points_are_directories_that_differ():
   assert len(set(odd)) == 5
   assert all('/' not in name and ' ' not in name and len(name) < 128 for name in odd)
   assert points.name_of({'a.b': 0.1234567}) != points.name_of({'a.b': 0.1234568})
+
+
+def test_functions_in_a_grid_become_the_names_by_which_runs_find_them():
+  (axis,) = grid.parse({'method.rule': (aggregate.trimmed_mean, 'median')})
+  assert axis.values == ('fedkd.aggregate:trimmed_mean', 'median')
+  for unnamed in (lambda rows, weight: rows, aggregate.centred_clipping(1.0)):
+    with pytest.raises(ConfigError, match=r'grid: method.rule is .* cannot be found by that name; let a module define'):
+      grid.parse({'method.rule': (unnamed,)})
