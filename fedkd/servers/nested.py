@@ -111,7 +111,8 @@ def _mean_of_holders(whole, uploaded, held, cuts):
     products = aggregate.total(lambda p, w: jax.tree.map(jnp.multiply, p, w), group, holds)
     sums = jax.tree.map(add, sums, products)
     holders = jax.tree.map(add, holders, aggregate.total(lambda w: w, holds))
-  return jax.tree.map(lambda s, h, old: jnp.where(h > 0, s / jnp.maximum(h, 1), old), sums, holders, whole)
+  mean = lambda s, h, old: jnp.where(h > 0, s / jnp.maximum(h, 1), old).astype(old.dtype)
+  return jax.tree.map(mean, sums, holders, whole)
 
 
 def _by_rule(by_number, whole, uploaded, held, cuts, memory):
@@ -122,7 +123,7 @@ def _by_rule(by_number, whole, uploaded, held, cuts, memory):
     table = lambda trees: jnp.concatenate(list(map(padded, trees, cuts)))
     weight = table(holders)
     new, state = by_number.update(table(leaves), weight, state)
-    return jnp.where(jnp.any(weight > 0, 0), new, old.reshape(-1)).reshape(old.shape), state
+    return jnp.where(jnp.any(weight > 0, 0), new, old.reshape(-1)).reshape(old.shape).astype(old.dtype), state
 
   leaves, structure = jax.tree.flatten(whole)
   per_leaf = lambda trees: zip(*map(jax.tree.leaves, trees), strict=True)
