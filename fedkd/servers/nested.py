@@ -108,7 +108,8 @@ def _mean_of_holders(whole, uploaded, held, cuts):
   for group, holds, cut in zip(uploaded, held, cuts, strict=True):
     # Padding, not `at[corner].add`, which would be a scatter.
     add = lambda old, new, cut=cut: old + corners.padded(new, old.shape, cut)
-    products = aggregate.total(lambda p, w: jax.tree.map(jnp.multiply, p, w), group, holds)
+    product = lambda p, w: jnp.where(w > 0, p, 0) * w  # whatever is where it does not count
+    products = aggregate.total(lambda p, w: jax.tree.map(product, p, w), group, holds)
     sums = jax.tree.map(add, sums, products)
     holders = jax.tree.map(add, holders, aggregate.total(lambda w: w, holds))
   mean = lambda s, h, old: jnp.where(h > 0, s / jnp.maximum(h, 1), old).astype(old.dtype)
