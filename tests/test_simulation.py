@@ -244,7 +244,14 @@ def test_a_notebook_and_a_run_directory_end_alike(tmp_path, initial):
   parts = assembly.build(config, dry=True)
   source, split = parts.source, parts.splits[0]
   nets = [g.model.net for g in parts.groups for _ in g.ids]
-  made = fedkd.federation(source.train_image, source.train_label, split.private, nets, validation=split.validation[0])
+  made = fedkd.federation(
+    source.train_image,
+    source.train_label,
+    split.private,
+    nets,
+    validation=split.validation[0],
+    normalise=fedkd.models.base.mean_image(source.train_image),  # rows that the split gives to nobody included
+  )
   method = methods.fedhe(optax.adam(1e-3), steps=2, batch=8)
   simulation = fedkd.simulation(method, made, initial=initial)
   state, report = simulation.run(simulation.init(jax.random.key(0)), rounds=3)

@@ -108,12 +108,16 @@ def _mean_of_holders(whole, uploaded, held, cuts):
   for group, holds, cut in zip(uploaded, held, cuts, strict=True):
     # Padding, not `at[corner].add`, which would be a scatter.
     add = lambda old, new, cut=cut: old + corners.padded(new, old.shape, cut)
-    product = lambda p, w: jnp.where(w > 0, p, 0) * w  # whatever is where it does not count
-    products = aggregate.total(lambda p, w: jax.tree.map(product, p, w), group, holds)
+    products = aggregate.total(lambda p, w: jax.tree.map(_counted, p, w), group, holds)
     sums = jax.tree.map(add, sums, products)
     holders = jax.tree.map(add, holders, aggregate.total(lambda w: w, holds))
   mean = lambda s, h, old: jnp.where(h > 0, s / jnp.maximum(h, 1), old).astype(old.dtype)
   return jax.tree.map(mean, sums, holders, whole)
+
+
+def _counted(value, weight):
+  """Their product; 0 where nothing counts, whatever is there."""
+  return jnp.where(weight > 0, value, 0) * weight
 
 
 def _by_rule(by_number, whole, uploaded, held, cuts, memory):
