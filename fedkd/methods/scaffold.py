@@ -54,7 +54,8 @@ def scaffold(
     learner = local.start(received, corrected)
     learner, sums = local.fit(key, learner, corrected, local.supervised(model, data.pool), data.private, work, t)
     _, total, count = learner.opt
-    seen = jax.tree.map(lambda summed, old: jnp.where(count > 0, summed / jnp.maximum(count, 1), old), total, control)
+    mean = lambda summed, old: jnp.where(count > 0, summed / jnp.maximum(count, 1), old).astype(old.dtype)
+    seen = jax.tree.map(mean, total, control)
     count = jnp.int32(1) if equal_weights else data.private.size
     weights = {**local.variables(learner), 'count': count}
     return seen, {'weights': weights, 'control': optax.tree.sub(seen, control)}, local.report(sums)
@@ -67,7 +68,9 @@ def with_correction(tx: optax.GradientTransformation, correction: PyTree) -> opt
   """`tx` along gradients plus `correction`; its state: (that of tx, sum of the gradients without it, their number)."""
 
   def init(params):
-    return optimizers.init(tx, params), jax.tree.map(jnp.zeros_like, params), jnp.float32(0)
+    # Of hundreds of gradients in half precision the later ones would add nothing.
+    zeros = jax.tree.map(lambda a: jnp.zeros(a.shape, jnp.promote_types(a.dtype, jnp.float32)), params)
+    return optimizers.init(tx, params), zeros, jnp.float32(0)
 
   def update(grads, state, params=None, *, round=0, **_):
     inner, total, count = state
