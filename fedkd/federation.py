@@ -93,7 +93,9 @@ def federation(
     arguments.check_shared(parts, shared, public)
     parts = [np.concatenate([np.setdiff1d(own, given), given]) for own, given in zip(parts, shared, strict=True)]
     public = np.concatenate(shared)
-  mean, scale = arguments.normalisation(normalise, _given(x, *parts, public, validation), _normalisation)
+  is_computed = callable(normalise) or (normalise is None and x.dtype == np.uint8)
+  seen = _given(x, *parts, public, validation) if is_computed else x  # a copy
+  mean, scale = arguments.normalisation(normalise, seen, _normalisation)
   domains = arguments.domain_of_each(domains, len(y))
   preprocessed = [base.Preprocessed(base.adapted(net, x[:1]), mean, scale) for net in nets]
   made = groups.grouped(nets, preprocessed)
