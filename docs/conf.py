@@ -24,3 +24,9 @@ html_show_copyright = False
 smartquotes = False  # 'own' is a value to be typed
 
 reference.write(DOCS)
+
+
+def setup(app):
+  """Papers' pages link to RESULTS.md, which readers of the repository see; the site includes it in results.md."""
+  moved = lambda text: text.replace('](../../RESULTS.md', '](../results.md')
+  app.connect('source-read', lambda app, name, source: source.__setitem__(0, moved(source[0])))

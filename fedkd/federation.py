@@ -75,7 +75,8 @@ def federation(
       number up to the largest.
     normalise: (mean, scale), or x -> (mean, scale), so that a model sees (x - mean) * scale; (None, None) leaves x as
       it is; None: uint8 examples of two axes or more, which are images, minus their mean image, by 255, and no
-      normalisation of anything else.
+      normalisation of anything else. Means are over the rows of clients, public and validation rows: those that are
+      in none of them, such as test examples in the same arrays, have no part in what models see.
 
   Raises:
     ValueError: naming argument, value and remedy, before anything is compiled.
@@ -92,7 +93,9 @@ def federation(
     arguments.check_shared(parts, shared, public)
     parts = [np.concatenate([np.setdiff1d(own, given), given]) for own, given in zip(parts, shared, strict=True)]
     public = np.concatenate(shared)
-  mean, scale = arguments.normalisation(normalise, x, _normalisation)
+  is_computed = callable(normalise) or (normalise is None and x.dtype == np.uint8)
+  seen = _given(x, *parts, public, validation) if is_computed else x  # a copy
+  mean, scale = arguments.normalisation(normalise, seen, _normalisation)
   domains = arguments.domain_of_each(domains, len(y))
   preprocessed = [base.Preprocessed(base.adapted(net, x[:1]), mean, scale) for net in nets]
   made = groups.grouped(nets, preprocessed)
@@ -139,6 +142,12 @@ def everybodys(rows: ArrayLike) -> ExampleIndices:
   """Pooled examples, not owned by one client."""
   index = np.asarray(rows, np.int32)
   return ExampleIndices(index, np.array(len(index), np.int32), np.array(-1, np.int32))
+
+
+def _given(x, *rows):
+  """The examples of `x` that somebody has; None among the rows is nobody."""
+  given = np.unique(np.concatenate([some for some in rows if some is not None]))
+  return x if len(given) == len(x) else x[given]
 
 
 def _normalisation(x) -> tuple:

@@ -267,7 +267,9 @@ def class_features(model: nn.Module, variables: dict, data: Data) -> tuple[jax.A
   """Mean features [C, d], in inference mode, of a client's examples of each class, and how many there are, [C]."""
   rows = data.private
   _, feature = infer(model, variables, data.pool.example, rows.index, features=True)
-  member = jax.nn.one_hot(data.pool.label[rows.index], model.classes) * owned(rows)[:, None]  # [n, C]
+  here = owned(rows)[:, None]
+  feature = jnp.where(here, feature, 0)  # padding is somebody else's example, on which this model may overflow
+  member = jax.nn.one_hot(data.pool.label[rows.index], model.classes) * here  # [n, C]
   count = jnp.sum(member, 0)
   return member.T @ feature / jnp.maximum(count, 1)[:, None], count
 

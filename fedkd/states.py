@@ -1,12 +1,14 @@
 """States of a method on a federation: before the first round, and as they are evaluated."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from fedkd import round
+from fedkd.checks import blame, returned
 from fedkd.federation import Federation
 from fedkd.types import Method, PyTree, State
 
@@ -45,7 +47,7 @@ def first_clients(key: jax.Array, method: Method, federation: Federation, variab
     def one(row, initial):
       of_client = round.of_client(data, row)
       key = key_client if method.client.alike else jax.random.fold_in(key_client, of_client.private.id)
-      return method.client.init(key, group.model, of_client, initial)
+      return _checked('Client.init', method.client.init, key, group.model, of_client, initial)
 
     rows, given = data.private.size.shape[0], jax.tree.leaves(variables)[0].shape[0]
     if given == 1:
@@ -60,7 +62,16 @@ def first_clients(key: jax.Array, method: Method, federation: Federation, variab
 def first_server(key: jax.Array, method: Method, federation: Federation, variables: Sequence[dict]) -> PyTree:
   """The server's state before the first round; arguments as `initial_state`."""
   first = tuple(jax.tree.map(lambda a: jax.lax.index_in_dim(a, 0, keepdims=False), v) for v in variables)
-  return method.server.init(jax.random.split(key, 3)[1], federation.groups, first, federation.data())
+  key_server, init = jax.random.split(key, 3)[1], method.server.init
+  return _checked('Server.init', init, key_server, federation.groups, first, federation.data())
+
+
+def _checked(name: str, init: Callable, *args: Any) -> PyTree:
+  """What an `init` returns, as arrays of the dtypes that its leaves have: after a round a Python number, or an array
+  made of one as by `jnp.full(n, 0.5)`, would be of another kind to JAX, and so the second round another program."""
+  state = init(*args)
+  returned.check_arrays(f'{name} {blame.named(init)} returned', 'state', state)
+  return jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, jnp.result_type(leaf)), state)
 
 
 def calibrated(method: Method, federation: Federation, state: State, which: Sequence[int]) -> State:

@@ -113,6 +113,20 @@ def test_owners_and_public_rows_written_later_change_no_federation(dtype):
   assert_same_bits(numbers(made), before)
 
 
+@pytest.mark.parametrize('kept', [{'public': np.arange(40, 45)}, {'validation': np.arange(40, 45)}, {}])
+def test_what_nobody_has_is_in_no_mean(kept):
+  """As test examples that lie in the same arrays."""
+  images = np.random.default_rng(0).integers(0, 256, (ROWS, 2, 2, 1)).astype(np.uint8)
+  others = images.copy()
+  others[45 if kept else 40 :] //= 2
+  seen, mean_of = [], lambda x: (seen.append(np.array(x)), fedkd.models.base.mean_image(x))[1]
+  models_of = [federation(x, **kept, **how).groups[0].model
+               for x in (images, others) for how in ({}, {'normalise': mean_of})]  # fmt: skip
+  for model in models_of:
+    np.testing.assert_array_equal(model.mean, images[: 45 if kept else 40].mean(0, dtype=np.float64).astype(np.float32))
+  assert_same_bits(*seen)
+
+
 @pytest.fixture(scope='module')
 def simulated():
   tables = (aligned([[0], [1]], np.int32),)

@@ -11,6 +11,7 @@ import pytest
 from fedkd import aggregate, methods, models, optimizers, plan, schedules
 from fedkd.local import Learner
 from helpers import CLASSES, assert_close, assert_same_bits, cases, pool, preprocessed, problem, row
+from walled import walled
 
 ROUNDS = 30  # of the learnable problem
 STILL = 4  # more, at a learning rate of 0
@@ -242,6 +243,19 @@ def test_a_round_with_nobody_leaves_everything_as_it_was(name):
   before, _ = fresh(name).run(BUSY, length=ROUNDS)
   after, _ = made.run(1, before, BUSY, length=ROUNDS)
   assert_same_bits(without_keys(after), without_keys(before))
+
+
+@pytest.mark.parametrize('name', cases([name for name in TABLE if name != 'agg'], fast=('fedhe',)))
+def test_nothing_but_what_is_sent_or_public_reaches_anybody(name):
+  """Bit for bit; not even a zero times it. AGG is no federated method."""
+  (nets, sizes), images = zip(*TABLE[name][1], strict=True), pool()
+  images = images._replace(example=images.example.astype(jnp.float32))
+  tables = [table.copy() for table in plan.synchronous()(sizes, 4).participants]
+  for table in tables:
+    table[1, 0] = table[2, -1] = -1
+  method = method_of(name)
+  open_, closed = (problem(m, nets, sizes, plan.Plan(tuple(tables)), images=images) for m in (method, walled(method)))
+  assert_same_bits(without_keys(closed.run()[0]), without_keys(open_.run()[0]))
 
 
 IN_ORDER = ('velo pool', 'fedgkt', 'fedtgp', 'fedgh', 'fedre')  # their servers train on the uploads

@@ -132,58 +132,6 @@ def _every_method():
 
 
 # Those with rows or modules that the others do not need; `tests/test_methods.py` trains them all.
-class HalfWeights(nn.Module):
-  """A network whose weights are in half precision."""
-
-  classes: int = 3
-
-  def setup(self):
-    self.hidden, self.output = (nn.Dense(width, param_dtype=jnp.bfloat16) for width in (4, self.classes))
-
-  def features(self, x, train):
-    return nn.relu(self.hidden(x))
-
-  def head(self, f):
-    return self.output(f)
-
-  def __call__(self, x, train):
-    features = self.features(x, train)
-    return self.head(features), {'features': features}
-
-
-@pytest.mark.parametrize('name', ['fedavg', 'scaffold', 'heterofl', 'fedrolex', 'federated_dropout', 'fiarse'])
-def test_weights_keep_their_precision(name):
-  y = np.arange(24) % 3
-  federation = fedkd.federation(np.eye(3, dtype=np.float32)[y], y, [np.arange(12), np.arange(12, 24)], HalfWeights())
-  simulation = fedkd.simulation(getattr(methods, name)(optax.sgd(0.1), batch=4), federation)
-
-  def params(key):
-    state, _ = simulation.run(simulation.init(key), rounds=2)
-    return simulation.model(state, client=0)[1]['params']
-
-  assert {leaf.dtype for leaf in jax.tree.leaves(jax.eval_shape(params, KEY))} == {jnp.dtype('bfloat16')}
-
-
-def test_gradients_through_rounds_are_those_of_differences():
-  y = np.arange(24) % 3
-  x, net = np.eye(3, dtype=np.float32)[y], fedkd.models.MLP((3, 3), classes=3)
-  federation = fedkd.federation(x, y, [np.arange(12), np.arange(12, 24)], net)
-
-  def loss(alpha):
-    method = methods.fedhe(optax.adam(1e-2, eps_root=1e-8), steps=2, batch=4, alpha=alpha)
-    simulation = fedkd.simulation(method, federation)
-    _, report = simulation.run(simulation.init(jax.random.key(0)), rounds=3)
-    return report.info[0]['loss'][-1].mean()
-
-  np.testing.assert_allclose(jax.grad(loss)(1.0), (loss(1.05) - loss(0.95)) / 0.1, rtol=0.01)
-
-
-def test_traced_labels_are_refused_in_one_sentence():
-  y = jnp.arange(6) % 3
-  with pytest.raises(ValueError, match=r'^y is traced, and labels are read when a federation is made; make it outside'):
-    jax.jit(lambda y: fedkd.federation(np.eye(3)[np.arange(6) % 3], y, [range(6)], fedkd.models.MLP((3,))))(y)
-
-
 @pytest.mark.parametrize('name', cases(methods.__all__, fast=('fedmd', 'fedh2l')))
 def test_every_method_runs_through_the_door(name):
   method, nets, given = _every_method()[name]
@@ -219,7 +167,59 @@ def test_every_method_may_be_coded(name):
   before = jax.eval_shape(simulation.init, KEY)
   after = jax.eval_shape(lambda key: simulation.round(simulation.init(key))[0], KEY)
   assert jax.tree.structure(before) == jax.tree.structure(after)
-  assert [(a.shape, a.dtype) for a in jax.tree.leaves(before)] == [(a.shape, a.dtype) for a in jax.tree.leaves(after)]
+  assert kinds_of(before) == kinds_of(after)
+
+
+def kinds_of(tree):
+  """All that decides whether JAX compiles a program once more."""
+  return [(a.shape, a.dtype, a.weak_type) for a in jax.tree.leaves(tree)]
+
+
+class InHalf(nn.Module):
+  """A network whose parameters are bfloat16, and that computes so."""
+
+  classes: int = CLASSES
+  width: int = 6
+  lowering: str = 'auto'
+
+  def setup(self):
+    dense = lambda width: nn.Dense(width, dtype=jnp.bfloat16, param_dtype=jnp.bfloat16)
+    self.hidden, self.output = dense(self.width), dense(self.classes)
+
+  def features(self, x, train):
+    return nn.relu(self.hidden(x.reshape(len(x), -1)))
+
+  def head(self, f):
+    return self.output(f)
+
+  def __call__(self, x, train):
+    f = self.features(x, train)
+    return self.head(f), {'features': f}
+
+
+# FedGKT's networks are its own.
+@pytest.mark.parametrize('name', cases([n for n in methods.__all__ if n != 'fedgkt'], fast=('scaffold', 'heterofl')))
+def test_every_method_trains_parameters_in_half_precision(name):
+  """From shapes alone; a state of other dtypes is refused."""
+  method, nets, given = _every_method()[name]
+  small = InHalf(width=3 if name in ('heterofl', 'fedrolex', 'federated_dropout') else 6)
+  nets = [InHalf() if net is nets[0] or len(nets) == 1 else small for net in nets]
+  simulation = fedkd.simulation(method, fedkd.federation(*images(), PARTS, nets, **given))
+  begun = jax.eval_shape(simulation.init, KEY)
+  after = jax.eval_shape(lambda key: simulation.run(simulation.init(key), 2)[0], KEY)
+  assert kinds_of(after) == kinds_of(begun)
+  parameters = jax.eval_shape(lambda state: simulation.method.variables(state.federated, 0)['params'], after)
+  assert {leaf.dtype for leaf in jax.tree.leaves(parameters)} == {jnp.dtype(jnp.bfloat16)}
+
+
+@pytest.mark.parametrize('name', cases(methods.__all__, fast=('dense',)))
+def test_every_method_trains_where_numbers_of_64_bits_are_on(name):
+  with jax.enable_x64(True):
+    method, nets, given = _every_method()[name]
+    simulation = fedkd.simulation(method, fedkd.federation(*images(), PARTS, nets, **given))
+    begun = jax.eval_shape(simulation.init, KEY)
+    after = jax.eval_shape(lambda state: simulation.run(state, 2)[0], begun)
+    assert kinds_of(after) == kinds_of(begun)
 
 
 @pytest.mark.parametrize('name', cases(methods.__all__, fast=('fedh2l', 'dense')))
@@ -244,7 +244,14 @@ def test_a_notebook_and_a_run_directory_end_alike(tmp_path, initial):
   parts = assembly.build(config, dry=True)
   source, split = parts.source, parts.splits[0]
   nets = [g.model.net for g in parts.groups for _ in g.ids]
-  made = fedkd.federation(source.train_image, source.train_label, split.private, nets, validation=split.validation[0])
+  made = fedkd.federation(
+    source.train_image,
+    source.train_label,
+    split.private,
+    nets,
+    validation=split.validation[0],
+    normalise=fedkd.models.base.mean_image(source.train_image),  # rows that the split gives to nobody included
+  )
   method = methods.fedhe(optax.adam(1e-3), steps=2, batch=8)
   simulation = fedkd.simulation(method, made, initial=initial)
   state, report = simulation.run(simulation.init(jax.random.key(0)), rounds=3)
@@ -829,6 +836,10 @@ MISFITS = {
     stepping(lambda *args: (args[3], {'a': 'b'}, {})),
     rf"^Client.step {LINE}.* 'b', a str at \['a'\] in its upload",
   ),
+  'text in a first state': (
+    PRIVATE._replace(server=PRIVATE.server._replace(init=lambda *args: {'a': 'b'})),
+    rf"^Server.init {LINE}returned 'b', a str at \['a'\] in its state; let it be a pytree of arrays$",
+  ),
   'an error': (stepping(broken), rf"^Client.step {LINE}raised KeyError: 'count'"),
   'receive without info': (
     serving(receive=lambda *args: args[3]),
@@ -940,3 +951,23 @@ def test_a_module_that_was_typed_in_has_no_file_and_is_taken(monkeypatch):
   x, y = np.eye(3, dtype=np.float32)[np.arange(12) % 3], np.arange(12) % 3
   (group,) = fedkd.federation(x, y, [np.arange(12)], space['Typed']()).groups
   assert (group.name, group.model.classes) == ('Typed', 3)
+
+
+def test_gradients_through_rounds_are_those_of_differences():
+  y = np.arange(24) % 3
+  x, net = np.eye(3, dtype=np.float32)[y], fedkd.models.MLP((3, 3), classes=3)
+  federation = fedkd.federation(x, y, [np.arange(12), np.arange(12, 24)], net)
+
+  def loss(alpha):
+    method = methods.fedhe(optax.adam(1e-2, eps_root=1e-8), steps=2, batch=4, alpha=alpha)
+    simulation = fedkd.simulation(method, federation)
+    _, report = simulation.run(simulation.init(jax.random.key(0)), rounds=3)
+    return report.info[0]['loss'][-1].mean()
+
+  np.testing.assert_allclose(jax.grad(loss)(1.0), (loss(1.05) - loss(0.95)) / 0.1, rtol=0.01)
+
+
+def test_traced_labels_are_refused_in_one_sentence():
+  y = jnp.arange(6) % 3
+  with pytest.raises(ValueError, match=r'^y is traced, and labels are read when a federation is made; make it outside'):
+    jax.jit(lambda y: fedkd.federation(np.eye(3)[np.arange(6) % 3], y, [range(6)], fedkd.models.MLP((3,))))(y)

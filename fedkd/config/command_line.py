@@ -117,6 +117,8 @@ def _check_field(config, field):
   for part in field.partition('[')[0].split('.'):
     if not isinstance(block, ConfigDict):
       raise ConfigError(f'{what} has no fields, so that --config.{field} names nothing')
+    if path == 'data' and part not in block and part in block.partition:  # only those of this package have short forms
+      raise ConfigError(f'data has no field {part!r}, its partition has; write --config.data.partition.{part}')
     check_known([part], block, what)
     block = block[part]
     path = f'{path}.{part}'.lstrip('.')

@@ -80,7 +80,8 @@ def fedgkt(
       loss = ce + alpha * distill
       return loss, (batch_stats, local.tally(index, loss=loss, distill_loss=distill))
 
-    rows = (private.index, received.value, received.valid)
+    known = jnp.where(received.valid[:, None], received.value, 0)  # NaN would reach the gradient, whatever its weight
+    rows = (private.index, known, received.valid)
     learner, sums = local.fit(key, learner, tx, loss_fn, (rows, private.size), local.Work(batch, steps, epochs), t)
     owned = examples.owned(private)
     logits, maps = inference.infer(model, local.variables(learner), data.pool.example, private.index, features=True)

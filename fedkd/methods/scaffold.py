@@ -68,7 +68,9 @@ def with_correction(tx: optax.GradientTransformation, correction: PyTree) -> opt
   """`tx` along gradients plus `correction`; its state: (that of tx, sum of the gradients without it, their number)."""
 
   def init(params):
-    return optimizers.init(tx, params), jax.tree.map(jnp.zeros_like, params), jnp.float32(0)
+    # Of hundreds of gradients in half precision the later ones would add nothing.
+    zeros = jax.tree.map(lambda a: jnp.zeros(a.shape, jnp.promote_types(a.dtype, jnp.float32)), params)
+    return optimizers.init(tx, params), zeros, jnp.float32(0)
 
   def update(grads, state, params=None, *, round=0, **_):
     inner, total, count = state

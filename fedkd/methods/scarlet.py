@@ -1,5 +1,5 @@
-"""SCARLET: "Soft-Label Caching and Sharpening for Communication-Efficient Federated Distillation", 2025,
-arXiv 2504.19602.
+"""SCARLET: Azuma, Nishio, Kitagawa, Nakano, Tanimura, "Soft-Label Caching and Sharpening for Communication-Efficient
+Federated Distillation", 2025, arXiv 2504.19602.
 
 DS-FL whose labels are cached for some rounds on both sides, with a power in place of the softmax.
 """

@@ -78,8 +78,12 @@ def expand(message: PyTree) -> PyTree:
   def one(leaf):
     if not isinstance(leaf, LowRank):
       return leaf
-    scale = jnp.where(leaf.scale.valid, leaf.scale.value, 0)  # a message that is not sent has values all the same
-    product = (leaf.left.value.T * scale) @ leaf.right.value
+    # What is not sent has values all the same, and 0 times NaN is NaN.
+    left, scale, right = (
+      jnp.where(part.valid.reshape(-1, *[1] * (part.value.ndim - 1)), part.value, 0)
+      for part in (leaf.left, leaf.scale, leaf.right)
+    )
+    product = (left.T * scale) @ right
     return jnp.where(leaf.whole.valid, leaf.whole.value, product.reshape(leaf.whole.value.shape))
 
   return jax.tree.map(one, message, is_leaf=lambda node: isinstance(node, LowRank))

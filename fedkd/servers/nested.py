@@ -108,11 +108,16 @@ def _mean_of_holders(whole, uploaded, held, cuts):
   for group, holds, cut in zip(uploaded, held, cuts, strict=True):
     # Padding, not `at[corner].add`, which would be a scatter.
     add = lambda old, new, cut=cut: old + corners.padded(new, old.shape, cut)
-    products = aggregate.total(lambda p, w: jax.tree.map(jnp.multiply, p, w), group, holds)
+    products = aggregate.total(lambda p, w: jax.tree.map(_counted, p, w), group, holds)
     sums = jax.tree.map(add, sums, products)
     holders = jax.tree.map(add, holders, aggregate.total(lambda w: w, holds))
   mean = lambda s, h, old: jnp.where(h > 0, s / jnp.maximum(h, 1), old).astype(old.dtype)
   return jax.tree.map(mean, sums, holders, whole)
+
+
+def _counted(value, weight):
+  """Their product; 0 where nothing counts, whatever is there."""
+  return jnp.where(weight > 0, value, 0) * weight
 
 
 def _by_rule(by_number, whole, uploaded, held, cuts, memory):
@@ -123,7 +128,7 @@ def _by_rule(by_number, whole, uploaded, held, cuts, memory):
     table = lambda trees: jnp.concatenate(list(map(padded, trees, cuts)))
     weight = table(holders)
     new, state = by_number.update(table(leaves), weight, state)
-    return jnp.where(jnp.any(weight > 0, 0), new, old.reshape(-1)).reshape(old.shape), state
+    return jnp.where(jnp.any(weight > 0, 0), new, old.reshape(-1)).reshape(old.shape).astype(old.dtype), state
 
   leaves, structure = jax.tree.flatten(whole)
   per_leaf = lambda trees: zip(*map(jax.tree.leaves, trees), strict=True)

@@ -248,7 +248,7 @@ def _made(key, nets, state: SynthesisState, making: Making, unit):
   generator = ImageGenerator(state.image.shape[1:], making.width)
   key_net, key_noise, key_label, key_view = jax.random.split(key, 4)
   noise = jax.random.normal(key_noise, (making.batch, making.latent))
-  label = jax.random.randint(key_label, (making.batch,), 0, nets[0].classes)
+  label = jax.random.randint(key_label, (making.batch,), 0, nets[0].classes, jnp.int32)
   params = {'net': generator.init(key_net, noise)['params'], 'noise': noise}
   students = [local.variables(learner) for learner in state.learners]
 
@@ -262,7 +262,7 @@ def _made(key, nets, state: SynthesisState, making: Making, unit):
   def step(i, carry):
     learner, best = carry
     (loss, image), grads = jax.value_and_grad(loss_fn, has_aux=True)(learner.params, jax.random.fold_in(key_view, i))
-    best = jax.tree.map(lambda a, b: jnp.where(loss < best.loss, a, b), _Best(loss, image), best)
+    best = jax.tree.map(lambda a, b: jnp.where(loss < best.loss, a, b), _Best(jnp.float32(loss), image), best)
     return local.update(learner, making.tx, grads, {}), best
 
   first = local.start({'params': params, 'batch_stats': {}}, making.tx)

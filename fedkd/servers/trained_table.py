@@ -34,8 +34,11 @@ def trained_table(
   def receive(key, t, groups, state, uploads, ids, data):
     # An empty slot has no valid class.
     pick = lambda of: jnp.concatenate([of(up).reshape(-1, *of(up).shape[2:]) for up in uploads])
-    value, valid = pick(lambda up: up['knowledge'].value), pick(lambda up: up['knowledge'].valid)
-    label, count = pick(lambda up: up['label'].value), jnp.sum(valid)
+    valid = pick(lambda up: up['knowledge'].valid)
+    # The gradient of what does not count may be NaN all the same.
+    kept = lambda a: jnp.where(valid.reshape(-1, *[1] * (a.ndim - 1)), a, 0)
+    value, label = (kept(pick(lambda up, name=name: up[name].value)) for name in ('knowledge', 'label'))
+    count = jnp.sum(valid)
     of_batch = loss(state['params'], value, label, valid)
 
     def loss_fn(params, batch_stats, key, rows):

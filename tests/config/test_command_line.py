@@ -82,11 +82,19 @@ def test_other_numbers_of_clients_share_the_models(read, clients):
   assert typed.groups == ({'model': 'MLP', 'clients': 4},)
 
 
+def halves(labels, clients, seed, large=0.8):
+  raise NotImplementedError
+
+
 @pytest.mark.parametrize(
   ('words', 'match'),
   [
     (('--config.data.nosuch=1',), r"^data has no field 'nosuch'; it has aligned, .*, validation$"),
     (('--config.data.client=1',), r"^data has no field 'client'; it has .*; is it 'clients'\?$"),
+    (
+      (f'--config.data.partition={__name__}:halves', '--config.data.large=0.9'),
+      r"^data has no field 'large', its partition has; write --config.data.partition.large$",
+    ),
     (('--config.rouns=1',), r"^config has no field 'rouns'; .* is it 'rounds'\?$"),
     (('--config.optimizer.name=sgd', '--config.optimizer.eps=1'), r"^optimizer sgd has no field 'eps'; it has .*mom"),
     (('--config.method.name=fedhee',), r"^method.name='fedhee' is unknown; choose one of agg, .*, or module:function$"),

@@ -7,6 +7,7 @@ import optax
 import pytest
 
 from fedkd import ledger, methods, models, plan
+from fedkd.methods.scaffold import with_correction
 from helpers import CLASSES, assert_close, assert_same_bits, pool, problem, row, softmax
 from twins import PARTS, RATE, examples_of, made_with, numbers_of
 
@@ -111,3 +112,12 @@ def test_a_message_holds_the_weights_twice():
   p = sum(a.size for a in jax.tree.leaves(made.state.server['control']))
   assert numbers == {'weights': 3 * 2 * p, 'labels': 3}
   assert ledger.KINDS['control'] == 'weights'
+
+
+def test_every_gradient_counts_in_half_precision():
+  """300 sums in bfloat16 would end at 256, to which it cannot add 1."""
+  one = {'w': jnp.ones(2, jnp.bfloat16)}
+  tx = with_correction(optax.sgd(0.0), jax.tree.map(jnp.zeros_like, one))
+  _, (_, total, count) = jax.lax.fori_loop(0, 300, lambda _, carry: tx.update(one, carry[1], one), (one, tx.init(one)))
+  np.testing.assert_array_equal(total['w'], 300)
+  assert count == 300

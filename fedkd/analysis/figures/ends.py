@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib import patheffects
 from matplotlib.axes import Axes
 
 MOST = 8  # runs in a legend
@@ -30,12 +31,38 @@ def spread(wanted: np.ndarray, gap: float) -> np.ndarray:
 
 def label_ends(axes: Axes, ends: Sequence[End], size: float = 8.0) -> None:
   """Writes the names right of the axes, none over another, each with a thin line to its end."""
-  figure: Any = axes.get_figure(root=True)
-  figure.draw_without_rendering()  # sets limits and the height of the axes
-  gap = 1.3 * size / 72 * figure.dpi / axes.get_window_extent().height
-  ends = [end._replace(x=min(end.x, axes.get_xlim()[1])) for end in ends]
-  at = axes.transData.transform([(end.x, end.y) for end in ends])
-  places = spread(axes.transAxes.inverted().transform(at)[:, 1], gap)
+  at = _in_axes(axes, ends)
+  _column(axes, ends, 1.06, at[:, 1], size)
+
+
+def label_points(axes: Axes, points: Sequence[End], size: float = 8.0) -> None:
+  """Writes names right of their points, none over another: points too near for names between them share a column."""
+  at = _in_axes(axes, points)
+  letter = 0.65 * size / 72 * _dpi(axes) / axes.get_window_extent().width
+  columns: list[list[int]] = []
+  for i in np.argsort(at[:, 0], kind='stable'):
+    if not columns or at[i, 0] - at[columns[-1][-1], 0] > letter * (3 + max(len(points[j].name) for j in columns[-1])):
+      columns.append([])
+    columns[-1].append(int(i))
+  for column in columns:
+    _column(axes, [points[i] for i in column], at[column, 0].max() + 2 * letter, at[column, 1], size)
+
+
+def _in_axes(axes, ends) -> np.ndarray:
+  """Places [ends, 2] as fractions of the axes, whose limits are set by it."""
+  axes.get_figure(root=True).draw_without_rendering()
+  inside = [(min(end.x, axes.get_xlim()[1]), end.y) for end in ends]
+  return axes.transAxes.inverted().transform(axes.transData.transform(inside))
+
+
+def _dpi(axes) -> float:
+  return axes.get_figure(root=True).dpi
+
+
+def _column(axes, ends, x, wanted, size):
+  """Names below one another, as near to the wanted heights as they fit."""
+  gap = 1.3 * size / 72 * _dpi(axes) / axes.get_window_extent().height
+  places = spread(wanted, gap)
   places -= np.clip(places.max() - max(1.0, gap * len(ends)), 0, None)  # not above the top
   for end, place in zip(ends, places, strict=True):
     line: dict[str, Any] = {
@@ -48,12 +75,14 @@ def label_ends(axes: Axes, ends: Sequence[End], size: float = 8.0) -> None:
       'relpos': (0, 0.5),
     }
     where: dict[str, Any] = {
-      'xytext': (1.06, place),
+      'xytext': (x, place),
       'textcoords': 'axes fraction',
       'annotation_clip': False,
       'va': 'center',
     }
-    axes.annotate(end.name, (end.x, end.y), color=end.colour, fontsize=size, arrowprops=line, **where)
+    at = min(end.x, axes.get_xlim()[1]), end.y
+    halo = [patheffects.withStroke(linewidth=2, foreground='white')]  # lines below do not cross out a name
+    axes.annotate(end.name, at, color=end.colour, fontsize=size, arrowprops=line, path_effects=halo, **where)
 
 
 def name_runs(axes: Axes, ends: Sequence[End]) -> None:
@@ -71,7 +100,7 @@ def name_points(axes: Axes, runs: Sequence[str], points: Sequence[End] = ()) -> 
   """A legend beside the axes, or the names of more than `MOST` runs of one point each, beside their `points`; the title
   names a single run."""
   if len(points) > MOST:
-    label_ends(axes, points)
+    label_points(axes, points)
   elif len(runs) > 1:
     axes.legend(frameon=False, fontsize='small', loc='center left', bbox_to_anchor=(1, 0.5))
   elif not axes.get_title():

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from fedkd.analysis.figures.ends import MOST, End, name_points, name_runs
 from fedkd.analysis.figures.features import feature_map
 from fedkd.analysis.figures.notes import below, note_of
-from fedkd.analysis.figures.panels import logarithmic, panel, within_per_cent
+from fedkd.analysis.figures.panels import blank, logarithmic, panel, within_per_cent
 from fedkd.analysis.figures.style import COLOURS, MARKERS, styles
 from fedkd.analysis.statistics import interval
 
@@ -58,6 +58,7 @@ def gain_against_megabytes(points: Mapping, reference: str = 'private', axes: Ax
     reference: its name.
     axes: to draw in; None: new ones.
   """
+  axes = blank(9.0, 4.8) if axes is None and len(points) > MOST else axes  # with room for names
   axes = panel(
     axes, xlabel='megabytes of all clients, public images included', ylabel=f'gain over {reference} (points)'
   )

@@ -31,12 +31,12 @@ def best(rows: list, fits) -> dict | None:
   Only methods count that were run in the most settings: gains over different settings do not compare. `rows` are of
   `tables.overview`, the largest gain first.
   """
-  there = _everywhere([row for row in rows if fits(row)])
+  there = everywhere([row for row in rows if fits(row)])
   return next((row for row in there if is_sure(row)), there[0] if there else None)
 
 
-def _everywhere(rows) -> list:
-  """The rows of as many settings as any of them has."""
+def everywhere(rows) -> list:
+  """The rows of `tables.overview` of as many settings as any of them has."""
   most = max((row['wins'][1] for row in rows), default=0)
   return [row for row in rows if row['wins'][1] == most]
 
@@ -100,19 +100,23 @@ def _basis(different) -> str:
   )
   few = len(different) < 3
   said += '; it says nothing about other data yet.' if few else ', and the intervals below are of these.'
-  whole = [f'`{method}`' for method in could if there[method] == could[method] and method not in ('private', 'agg')]
-  if not whole or all(there[method] == could[method] for method in there):
+  counts = {method: there[method] for method in could if there[method] and method not in tables.REFERENCES}
+  most = max(counts.values(), default=0)
+  if all(there[method] == could[method] for method in counts):
     return said
+  leading = [f'`{method}`' for method, count in counts.items() if count == most]
+  were = 'were' if len(leading) > 1 else 'was'
+  where = 'every one' if most == len(different) else f'{most}'
   return (
-    f'{said} Of all methods {len(whole)} were run in every one of them ({", ".join(whole)}); where one of these fits a '
-    'situation, the others are not considered.'
+    f'{said} Only {", ".join(leading)} {were} run in {where} of them; where one of these fits a situation, the others '
+    'are not considered.'
   )
 
 
 def decisions(rows: list) -> list:
   """Lines of a table: situation, method, gain, gain at equal examples, megabytes, how sure."""
   lines = [_decision(situation, best(rows, fits)) for situation, fits in SITUATIONS.items()]
-  gaining = [row for row in _everywhere(rows) if row['method'] != 'agg' and is_sure(row)]
+  gaining = [row for row in everywhere(rows) if row['method'] != 'agg' and is_sure(row)]
   safest = min(gaining, key=lambda row: row['below'], default=None)
   if safest:
     share = f'no client may lose (fewest below training alone: {100 * safest["below"]:.0f} %)'

@@ -2,6 +2,9 @@
 
 import pathlib
 
+import matplotlib.figure
+import numpy as np
+
 from fedkd import methods
 from fedkd.analysis import figures
 from launch.studies.comparison import advice, budget, cells, costs, tables
@@ -84,7 +87,7 @@ def write(out, path) -> None:
   lines = [HEAD, *_answer(everything['different'], path), _how(), RUN]
   for tier in TIERS:
     if everything[tier]:
-      lines += [f'## {NAMES[tier][0].upper()}{NAMES[tier][1:]}', '', tables.of_tier(_rows(everything, tier)), '']
+      lines += [f'## {NAMES[tier][0].upper()}{NAMES[tier][1:]}', '', *_overviews(everything[tier])]
       for (suite, setting), here in everything[tier].items():
         lines += _section(suite, tier, setting, here, out, path)
   lines += [*costs.page(out), *_absent()]
@@ -92,14 +95,33 @@ def write(out, path) -> None:
 
 
 def _of_tier(out, tier) -> dict:
-  """{(suite, setting): {method: (cell, what is there)}} of the settings in which Private is there."""
+  """{(suite, setting): {method: (cell, what is there)}} of the settings in which a method is there beside Private."""
   places = [(suite, name) for suite in SUITES for name, one in settings(suite, PROFILE).items() if tier in one.tiers]
   there = {place: tables.found(out, place[0], PROFILE, tier, place[1]) for place in places}
-  return {place: here for place, here in there.items() if 'private' in here}
+  return {place: here for place, here in there.items() if 'private' in here and {*here} - {*tables.REFERENCES}}
 
 
-def _rows(everything, tier) -> list:
-  return tables.overview(everything[tier])
+def _by_suite(everything) -> dict:
+  """{suite: its settings}."""
+  suites = dict.fromkeys(suite for suite, _ in everything)
+  return {name: {place: here for place, here in everything.items() if place[0] == name} for name in suites}
+
+
+def _overviews(everything) -> list:
+  """A table over the settings of each suite; over several suites, one of the methods that were run in all of them."""
+  by_suite, lines = _by_suite(everything), []
+  if len(by_suite) > 1:
+    rows = advice.everywhere(tables.overview(everything))
+    lines = [
+      f'### Over {rows[0]["wins"][1]} settings, the methods that were run in as many',
+      '',
+      tables.of_tier(rows),
+      '',
+    ]
+  for suite, here in by_suite.items():
+    count = f'{len(here)} settings' if len(here) > 1 else 'one setting'
+    lines += [f'### {TITLES[suite]}, over {count}', '', tables.of_tier(tables.overview(here)), '']
+  return lines
 
 
 def _answer(different, path) -> list:
@@ -122,11 +144,15 @@ def _answer(different, path) -> list:
 
 
 def figure(different: dict):
-  """Gain over Private on own rows against all megabytes with public images, a point per method: mean over settings and
-  the interval of `tables.overview`."""
-  rows = [row for row in tables.overview(different) if row['method'] != 'agg']
-  axes = figures.gain_against_megabytes({row['method']: (row['megabytes'], *row['gain']) for row in rows})
-  return axes.figure
+  """Gain over Private on own rows against all megabytes with public images, a panel per suite and a point per method:
+  mean over settings and the interval of `tables.overview`."""
+  by_suite = _by_suite(different)
+  drawn = matplotlib.figure.Figure(figsize=(9, 4.4 * len(by_suite)), layout='constrained')
+  for axes, (suite, here) in zip(np.ravel(drawn.subplots(len(by_suite))), by_suite.items(), strict=True):
+    rows = [row for row in tables.overview(here) if row['method'] not in tables.REFERENCES]
+    figures.gain_against_megabytes({row['method']: (row['megabytes'], *row['gain']) for row in rows}, axes=axes)
+    axes.set_title(f'{TITLES[suite]}, {len(here)} setting{"s" * (len(here) > 1)}')
+  return drawn
 
 
 def _how() -> str:

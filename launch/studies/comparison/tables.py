@@ -127,11 +127,12 @@ def overview(everything: dict) -> list:
   out = []
   for method in dict.fromkeys(m for here in everything.values() for m in here if m != 'private'):
     pairs = [(here[method][1], here['private'][1]) for here in everything.values() if method in here]
+    pairs = [pair for pair in pairs if scores.gain(*pair)]  # with a common seed
+    if not pairs:
+      continue
     own, rest = ([list(scores.gain(*pair, rows).values()) for pair in pairs] for rows in scores.ROWS)
     equal = [list(g.values()) for pair in pairs if (g := scores.gain_at_examples(*pair))]
     within = [list(g.values()) for pair in pairs if (g := scores.gain_at_bytes(*pair, 1e6 * WITHIN))]
-    if not all(map(len, own)):
-      continue  # without a common seed
     _, by_itself = SHARED.get(method, ('', None))
     alone = [list(scores.gain_alone(*pair, by_itself).values()) for pair in pairs] if by_itself else None
     means, lost = [np.mean(g) for g in own], np.concatenate([scores.losses(*pair) for pair in pairs])

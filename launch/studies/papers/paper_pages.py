@@ -23,7 +23,7 @@ files had been changed since.
 CLAIMS = """## Claims
 
 A claim is an inequality between two rows, judged by the longest profile that has both
-([what the words mean](../results.md#what-the-words-mean)). *Ours* is the difference with equal numbers of examples
+([what the words mean](../../RESULTS.md#what-the-words-mean)). *Ours* is the difference with equal numbers of examples
 where that was run, and *as published* then the one with the paper's budgets. A claim that allows for some points less
 (how many is our choice) is judged in the same way against minus that many. *p* is that of a paired t test, after Holm
 over all claims of the paper; a claim that repeats an earlier one's run (marked =) is not counted again. Claims of one

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 from matplotlib.text import Annotation
 
-from fedkd.analysis.figures import curves
+from fedkd.analysis.figures import curves, gain_against_megabytes
 from fedkd.analysis.figures.ends import spread
 
 
@@ -39,3 +39,15 @@ def test_a_name_leads_to_the_last_value_of_its_run(many):
   ends = {one.get_text(): one.xy for one in axes.get_children() if isinstance(one, Annotation)}
   lines = {one.get_label(): (one.get_xdata()[-1], one.get_ydata()[-1]) for one in axes.get_lines()}
   assert ends == lines
+
+
+def test_names_of_points_are_beside_them_without_overlap():
+  sent = [0.4, 0.5, 3.5, 4.0, 4.0, 4.0, 18, 18, 19, 122, 250, 260]
+  points = {f'method_{i}': (x, i % 4, i % 4 - 2.0, i % 4 + 2.0) for i, x in enumerate(sent)}
+  axes = gain_against_megabytes(points)
+  axes.figure.draw_without_rendering()
+  boxes = {one.get_text(): super(Annotation, one).get_window_extent() for one in axes.texts}
+  assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes.values(), 2))
+  x = {name: axes.transData.transform((at[0], 0))[0] for name, at in points.items()}
+  assert all(0 < boxes[name].x0 - x[name] < 60 for name in points)
+  assert max(box.x1 for box in boxes.values()) <= axes.figure.bbox.x1

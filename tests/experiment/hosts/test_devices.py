@@ -73,6 +73,14 @@ options['felo'] = {'initial': 1, 'epochs': 1, 'feature_align': 'pool'}
 options |= {'fedmd': {'subset': 16, 'digest_batch': 8}, 'heterofl': {'epochs': 1}, 'fedh2l': {'batch': 8}}
 # Adam makes full steps of gradients that are nothing but rounding, so those of the autoencoder are small ones.
 options['velo'] = {**options['felo'], 'cvae_epochs': 1, 'limits': (20, 20), 'cvae_rate': 1e-6}
+turn = {'steps': 2, 'epochs': 0, 'batch': 8}
+options |= {name: turn for name in ('scaffold', 'moon', 'fedrolex')}
+options['fedapen'] = {**turn, 'common': {'model': 'MLP', 'hidden': (4,)}}
+options['selective_fd'] = {**turn, 'subset': 16, 'digest_batch': 8, 'digest_steps': 1, 'auxiliary': 20}
+options['fedkt'] = {'teachers': 2, 'epochs': 1, 'student_epochs': 1, 'final_epochs': 1, 'batch': 8}
+if name in ('scaffold', 'moon'):
+  config.groups = config.groups[:1]
+  config.data.clients = 5
 if name == 'fedgkt':
   config.groups = ({'model': 'GKTClient', 'clients': 8, 'channels': 4},)
   options[name] = {'epochs': 1, 'server_blocks': (1,), 'server_width': 0.125, 'server_epochs': 1}
@@ -139,9 +147,11 @@ def test_devices_change_nothing_but_rounding_and_a_run_continues_on_other_device
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-  'name', ['private', 'agg', 'fedavg', 'fedprox', 'fedhe', 'fedmd', 'fedh2l', 'felo', 'velo', 'heterofl', 'fedgkt']
-)
-def test_every_method_on_eight_devices(tmp_path, name):
+  'name',
+  ['private', 'agg', 'fedavg', 'fedprox', 'fedhe', 'fedmd', 'fedh2l', 'felo', 'velo', 'heterofl', 'fedgkt', 'scaffold',
+   'moon', 'fedrolex', 'fedapen', 'selective_fd', 'fedkt'],
+)  # fmt: skip
+def test_every_kind_of_method_on_eight_devices(tmp_path, name):
   assert_alike(*outcomes(name, run(tmp_path / 'eight', 8), run(tmp_path / 'one', 1)))
 
 

@@ -304,9 +304,38 @@ def test_advice_names_the_methods_that_were_run_everywhere():
   different = {('digits', 'skew-0.5'): {**small, 'fedmd': one(0.9)}, ('letters', 'skew-0.5'): small}
   (said,) = advice.sentences(tables.overview(different), different)
   said = ' '.join(said.split())
-  assert 'were run in every one of them (`fedhe`); where one of these fits a situation, the others are not' in said
+  assert 'Only `fedhe` was run in every one of them; where one of these fits a situation, the others are not' in said
   (said,) = advice.sentences(tables.overview(different), dict(list(different.items())[:1]))
   assert 'every one of them' not in said
+  different['cifar10', 'skew-0.5'] = {'private': one(0.5), 'fedmd': one(0.6)}
+  (said,) = advice.sentences(tables.overview(different), different)
+  assert 'Only `fedhe`, `fedmd` were run in 2 of them; where' in ' '.join(said.split())
+
+
+def test_a_setting_without_common_seeds_leaves_a_method_its_others():
+  one = lambda accuracy, *seeds: (None, {'runs': [one_run(s, [accuracy] * 10) for s in seeds]})
+  whole = {'private': one(0.5, 0, 1), 'fedhe': one(0.6, 0, 1)}
+  (row,) = tables.overview({'a': whole, 'b': {'private': one(0.5, 0), 'fedhe': one(0.9, 1)}})
+  assert (row['method'], row['settings'], row['gain'][0]) == ('fedhe', 1, pytest.approx(10))
+
+
+def test_the_page_has_an_overview_per_suite_and_counts_no_setting_of_references_alone(tmp_path, monkeypatch):
+  one = lambda accuracy: (None, {'runs': [one_run(s, [accuracy] * 10) for s in (0, 1)]})
+  small = {'private': one(0.5), 'agg': one(0.6)}
+  there = {'digits': small | {'fedhe': one(0.7), 'fedmd': one(0.8)}, 'letters': small | {'fedhe': one(0.65)}}
+  monkeypatch.setattr(page.tables, 'found', lambda out, suite, *of: there.get(suite, small) if of[2] == 'few' else {})
+  everything = page._of_tier(tmp_path, 'different')
+  assert list(everything) == [('digits', 'few'), ('letters', 'few')]
+  text = '\n'.join(page._overviews(everything))
+  whole, digits, letters = text.split('### ')[1:]
+  methods_in = lambda table: [line.split()[1] for line in table.splitlines() if line.startswith('| ')][2:]
+  assert (methods_in(whole), methods_in(digits), methods_in(letters)) == (
+    ['fedhe', 'agg'],
+    ['fedmd', 'fedhe', 'agg'],
+    ['fedhe', 'agg'],
+  )
+  drawn = page.figure(everything)
+  assert [len(axes.containers) for axes in drawn.axes] == [2, 1]
 
 
 def test_the_page_answers_first_and_links_every_row(made, tmp_path, monkeypatch):
