@@ -1,0 +1,33 @@
+"""Controls: what the benchmark's own choices do to a method. Each is run as somebody else's method is, by `--add`, and
+so with the rates and decays from which methods without a hyperparameter choose."""
+
+import optax
+
+from fedkd import Method, methods
+
+# {control: (whose, what is other about it)}
+CONTROLS = {
+  'private_fresh': ('private', 'a fresh optimizer in every round'),
+  'fedhe_decay': ('fedhe', 'alpha 0.1, and a choice of decays'),
+  'fedproto_kept': ('fedproto', 'the optimizer is kept, weight 1, and a choice of decays'),
+}
+
+
+def name_of(control: str) -> str:
+  """The method as `--add` names it."""
+  return f'{__name__}:{control}'
+
+
+def private_fresh(tx: optax.GradientTransformation, steps: int, batch: int) -> Method:
+  """`private` with the optimizer of the methods that begin each round with a fresh one."""
+  return methods.private(tx, epochs=None, steps=steps, batch=batch, keep_optimizer=False)
+
+
+def fedhe_decay(tx: optax.GradientTransformation, steps: int, batch: int) -> Method:
+  """`fedhe` with what it has in the benchmark and a fixed alpha, which leaves room for a decay."""
+  return methods.fedhe(tx, steps=steps, batch=batch, alpha=0.1, count_offset=0.0)
+
+
+def fedproto_kept(tx: optax.GradientTransformation, steps: int, batch: int) -> Method:
+  """`fedproto` with the optimizer of `private` and a fixed weight, which leaves room for a decay."""
+  return methods.fedproto(tx, epochs=None, steps=steps, batch=batch, weight=1.0, keep_optimizer=True)
