@@ -1,8 +1,10 @@
 """What every method may spend: the same client updates, and the same eight runs to choose its hyperparameters."""
 
+import inspect
 import itertools
 
 from fedkd import config as base
+from fedkd import methods
 from fedkd.config import choices
 from launch.studies.comparison.settings import SIZES, networks, rounds, settings
 
@@ -47,8 +49,16 @@ SHARED = {
   'fedmrl': ('features of own and common model', None),
   'fedre': ('the head that the server sends', 'own_head'),
 }
+# Of methods without a say in it, the one that goes on with an optimizer: its rounds are single steps.
+KEEPING = ('fedh2l',)
 COMMON = {'model': 'MLP', 'hidden': (32,)}
 COMMON_PHOTOS = {'model': 'ResNet10', 'width': 0.0625}
+
+
+def is_fresh(method: str) -> bool:
+  """Whether clients begin every round with a fresh optimizer, which for Adam are moments of 0."""
+  keep = inspect.signature(getattr(methods, method)).parameters.get('keep_optimizer')
+  return method not in KEEPING and not (keep and keep.default)
 
 
 def grid(method: str) -> list:

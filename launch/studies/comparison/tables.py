@@ -189,6 +189,18 @@ def _probability(three) -> str:
   return 'fewer than 3 settings' if three is None else f'{three[2]:.2f}, {three[0]:.2f}'
 
 
+def control(cell, one: dict, base: dict, other: str, out, page: pathlib.Path) -> dict:
+  """A row: what is other than in `base`, a method of the tables, and what that adds to it over common seeds."""
+  return {
+    'method': base['method'],
+    'with': f'[{other}]({os.path.relpath(cells.path_of(cell, out), page.parent)})',
+    'own rows': _signed(scores.gain(one, base)),
+    'all rows': _signed(scores.gain(one, base, 'all')),
+    'seeds': len(scores.gain(one, base)),
+    'chosen': f'{_choice(one)}; in the tables {_choice(base)}',
+  }
+
+
 def beside(chosen: list, out) -> str:
   """The settings of somebody's cells, each with a table in which their method is beside ours."""
   lines = []

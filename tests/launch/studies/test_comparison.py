@@ -18,6 +18,7 @@ from launch.studies.comparison import (
   advice,
   budget,
   cells,
+  controls,
   evidence,
   page,
   problem,
@@ -317,6 +318,26 @@ def test_a_setting_without_common_seeds_leaves_a_method_its_others():
   whole = {'private': one(0.5, 0, 1), 'fedhe': one(0.6, 0, 1)}
   (row,) = tables.overview({'a': whole, 'b': {'private': one(0.5, 0), 'fedhe': one(0.9, 1)}})
   assert (row['method'], row['settings'], row['gain'][0]) == ('fedhe', 1, pytest.approx(10))
+
+
+def test_the_page_says_what_is_not_equal_where_a_control_was_run(tmp_path, monkeypatch):
+  place = CELL.place.__class__('digits', 'whole', 'different', 'skew-0.5')
+  one = lambda method, accuracy: (
+    cells.Cell(place, method),
+    {**cells.described(cells.Cell(place, method)), 'runs': [one_run(s, [accuracy] * 10) for s in (0, 1, 2)]},
+  )
+  name = controls.name_of('private_fresh')
+  there = {'private': one('private', 0.7), 'fedhe': one('fedhe', 0.8)}
+  monkeypatch.setattr(page.tables, 'found', lambda out, *of, more=(): there)
+  assert page._unequal(tmp_path, tmp_path / 'page.md') == []
+  there[name] = one(name, 0.6)
+  title, _, said, _, table, _ = page._unequal(tmp_path, tmp_path / 'page.md')
+  assert title == '## What is not equal'
+  assert '`fedproto`' in said
+  assert '`private`, `' not in said
+  (row,) = [line for line in table.splitlines() if 'fresh' in line]
+  assert row.startswith('| private | [a fresh optimizer in every round](digits/different/skew-0.5/')
+  assert '| -10.00 ± 0.00 |' in row
 
 
 def test_the_page_has_an_overview_per_suite_and_counts_no_setting_of_references_alone(tmp_path, monkeypatch):
