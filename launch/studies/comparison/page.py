@@ -9,7 +9,7 @@ import pandas as pd
 
 from fedkd import analysis, methods
 from fedkd.analysis import figures
-from launch.studies.comparison import advice, budget, cells, controls, costs, tables
+from launch.studies.comparison import advice, budget, cells, controls, costs, scores, tables
 from launch.studies.comparison.settings import (
   REDUCES,
   SIZES,
@@ -93,7 +93,7 @@ def write(out, path) -> None:
   """Writes the page, and beside it the figure of its answer."""
   path, out = pathlib.Path(path), pathlib.Path(out)
   everything = {tier: _of_tier(out, tier) for tier in TIERS}
-  lines = [HEAD, *_answer(everything['different'], path), _how(), *_unequal(out, path), RUN]
+  lines = [HEAD, *_answer(everything['different'], path), *_caution(out), _how(), *_unequal(out, path), RUN]
   for tier in TIERS:
     if everything[tier]:
       lines += [f'## {NAMES[tier][0].upper()}{NAMES[tier][1:]}', '', *_overviews(everything[tier])]
@@ -177,15 +177,27 @@ def _how() -> str:
   return text
 
 
+def _controlled(out) -> list:
+  """(control's cell, what is there, the method's own, what is other) of the controls that were run."""
+  suite, tier, setting = CONTROLLED
+  names = {controls.name_of(control): pair for control, pair in controls.CONTROLS.items()}
+  here = tables.found(out, suite, PROFILE, tier, setting, more=names)
+  return [(*here[name], here[of][1], other) for name, (of, other) in names.items() if name in here and of in here]
+
+
+def _caution(out) -> list:
+  """A sentence of the answer about what is not equal; nothing where no control has been run."""
+  moved = [np.mean(list(scores.gain(one, base).values())) for _, one, base, _ in _controlled(out)]
+  if not moved:
+    return []
+  most = max(map(abs, moved))
+  return [f'Not everything is equal: [controls](#what-is-not-equal) move a method by up to {most:.1f} points.', '']
+
+
 def _unequal(out, path) -> list:
   """What controls say about choices that treat methods differently; nothing where none has been run."""
   suite, tier, setting = CONTROLLED
-  names = {controls.name_of(control): control for control in controls.CONTROLS}
-  here = tables.found(out, suite, PROFILE, tier, setting, more=names)
-  pairs = {name: controls.CONTROLS[names[name]] for name in names if name in here}
-  rows = [
-    tables.control(*here[name], here[of][1], other, out, path) for name, (of, other) in pairs.items() if of in here
-  ]
+  rows = [tables.control(*each, out, path) for each in _controlled(out)]
   if not rows:
     return []
   fresh = ', '.join(f'`{method}`' for method in applying(suite, tier, setting) if budget.is_fresh(method))
