@@ -22,7 +22,7 @@ from fedkd.checks import blame
 from fedkd.checks.kinds import check_is, short, what_is
 from fedkd.checks.ranges import Range, Ratio, checked
 from fedkd.errors import ConfigError
-from fedkd.types import Download, Known, Masked, Method, PeerMessages, PyTree
+from fedkd.types import Download, Known, Masked, Method, PeerMessages, PyTree, where_valid
 
 __all__ = [
   'Codec',
@@ -314,7 +314,4 @@ def _bases(download: Download) -> dict:
 
 
 def _base(leaf):
-  if not _wrapped(leaf):
-    return leaf
-  valid = leaf.valid.reshape(*leaf.valid.shape, *[1] * (leaf.value.ndim - leaf.valid.ndim))
-  return jnp.where(valid, leaf.value, 0)
+  return where_valid(leaf.value, leaf.valid) if _wrapped(leaf) else leaf

@@ -18,7 +18,7 @@ from fedkd.losses import kl
 from fedkd.models.base import is_augmented
 from fedkd.models.gkt import GKTModel, GKTServer
 from fedkd.rows import store_rows
-from fedkd.types import Client, Download, Masked, Method, Server, clients
+from fedkd.types import Client, Download, Masked, Method, Server, clients, where_valid
 
 
 @checked
@@ -80,7 +80,7 @@ def fedgkt(
       loss = ce + alpha * distill
       return loss, (batch_stats, local.tally(index, loss=loss, distill_loss=distill))
 
-    known = jnp.where(received.valid[:, None], received.value, 0)  # NaN would reach the gradient, whatever its weight
+    known = where_valid(*received)  # NaN would reach the gradient, whatever its weight
     rows = (private.index, known, received.valid)
     learner, sums = local.fit(key, learner, tx, loss_fn, (rows, private.size), local.Work(batch, steps, epochs), t)
     owned = examples.owned(private)

@@ -11,7 +11,7 @@ import optax
 from fedkd import aggregate, local
 from fedkd.checks.ranges import Count, Positive, Ratio, Scale, checked
 from fedkd.servers.weights import check_one_architecture
-from fedkd.types import Client, Download, Masked, Method, PyTree, Server
+from fedkd.types import Client, Download, Masked, Method, PyTree, Server, where_valid
 
 
 @checked
@@ -53,8 +53,7 @@ def fiarse(
   work = local.Work(batch, steps, epochs)
 
   def step(key, t, model, state, down, data):
-    values = lambda leaf: jnp.where(leaf.valid, leaf.value, 0)
-    received = jax.tree.map(values, down.own['params'], is_leaf=_masked)
+    received = jax.tree.map(lambda leaf: where_valid(*leaf), down.own['params'], is_leaf=_masked)
     held = jax.tree.map(lambda leaf: leaf.valid, down.own['params'], is_leaf=_masked)
     batch_stats = down.shared['batch_stats']
     counted = counted_leaves(received, batch_stats)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from fedkd import aggregate
 from fedkd.rows import store_rows
 from fedkd.servers.combine import valid_if
-from fedkd.types import Download, Masked, PyTree, Server, clients, is_masked
+from fedkd.types import Download, Masked, PyTree, Server, clients, is_masked, where_valid
 
 
 class LowRank(NamedTuple):
@@ -78,11 +78,7 @@ def expand(message: PyTree) -> PyTree:
   def one(leaf):
     if not isinstance(leaf, LowRank):
       return leaf
-    # What is not sent has values all the same, and 0 times NaN is NaN.
-    left, scale, right = (
-      jnp.where(part.valid.reshape(-1, *[1] * (part.value.ndim - 1)), part.value, 0)
-      for part in (leaf.left, leaf.scale, leaf.right)
-    )
+    left, scale, right = (where_valid(*part) for part in (leaf.left, leaf.scale, leaf.right))
     product = (left.T * scale) @ right
     return jnp.where(leaf.whole.valid, leaf.whole.value, product.reshape(leaf.whole.value.shape))
 
@@ -92,7 +88,7 @@ def expand(message: PyTree) -> PyTree:
 def apply_update(variables: PyTree, download: PyTree) -> PyTree:
   """The server's weights, as a client has them after a download of `updates`; `variables`: what it had before."""
   change = jax.tree.map(
-    lambda leaf: jnp.where(leaf.valid, leaf.value, 0) if is_masked(leaf) else leaf,
+    lambda leaf: where_valid(*leaf) if is_masked(leaf) else leaf,
     expand(download['update']),
     is_leaf=is_masked,
   )

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 
 from fedkd import local
-from fedkd.types import PyTree, Server, ServerSend
+from fedkd.types import PyTree, Server, ServerSend, where_valid
 
 # (params, vectors [N, d], labels int[N], which of them count, bool[N]) -> (params, vectors [B, d], labels [B]) -> loss
 TableLoss = Callable[[PyTree, jax.Array, jax.Array, jax.Array], Callable]
@@ -35,9 +35,8 @@ def trained_table(
     # An empty slot has no valid class.
     pick = lambda of: jnp.concatenate([of(up).reshape(-1, *of(up).shape[2:]) for up in uploads])
     valid = pick(lambda up: up['knowledge'].valid)
-    # The gradient of what does not count may be NaN all the same.
-    kept = lambda a: jnp.where(valid.reshape(-1, *[1] * (a.ndim - 1)), a, 0)
-    value, label = (kept(pick(lambda up, name=name: up[name].value)) for name in ('knowledge', 'label'))
+    kept = lambda name: where_valid(pick(lambda up: up[name].value), valid)  # others could have a gradient of NaN
+    value, label = kept('knowledge'), kept('label')
     count = jnp.sum(valid)
     of_batch = loss(state['params'], value, label, valid)
 

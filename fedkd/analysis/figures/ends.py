@@ -31,14 +31,14 @@ def spread(wanted: np.ndarray, gap: float) -> np.ndarray:
 
 def label_ends(axes: Axes, ends: Sequence[End], size: float = 8.0) -> None:
   """Writes the names right of the axes, none over another, each with a thin line to its end."""
-  at = _in_axes(axes, ends)
+  ends, at = _in_axes(axes, ends)
   _column(axes, ends, 1.06, at[:, 1], size)
 
 
 def label_points(axes: Axes, points: Sequence[End], size: float = 8.0) -> None:
   """Writes names right of their points, none over another: points too near for names between them share a column."""
-  at = _in_axes(axes, points)
-  letter = 0.65 * size / 72 * _dpi(axes) / axes.get_window_extent().width
+  points, at = _in_axes(axes, points)
+  letter = 0.65 * _in_pixels(axes, size) / axes.get_window_extent().width
   columns: list[list[int]] = []
   for i in np.argsort(at[:, 0], kind='stable'):
     if not columns or at[i, 0] - at[columns[-1][-1], 0] > letter * (3 + max(len(points[j].name) for j in columns[-1])):
@@ -48,20 +48,21 @@ def label_points(axes: Axes, points: Sequence[End], size: float = 8.0) -> None:
     _column(axes, [points[i] for i in column], at[column, 0].max() + 2 * letter, at[column, 1], size)
 
 
-def _in_axes(axes, ends) -> np.ndarray:
-  """Places [ends, 2] as fractions of the axes, whose limits are set by it."""
+def _in_axes(axes, ends) -> tuple[list, np.ndarray]:
+  """(ends, levels at the right limit; their places [ends, 2] as fractions of the axes), whose limits it sets."""
   axes.get_figure(root=True).draw_without_rendering()
-  inside = [(min(end.x, axes.get_xlim()[1]), end.y) for end in ends]
-  return axes.transAxes.inverted().transform(axes.transData.transform(inside))
+  ends = [end._replace(x=min(end.x, axes.get_xlim()[1])) for end in ends]
+  at = axes.transData.transform([(end.x, end.y) for end in ends])
+  return ends, axes.transAxes.inverted().transform(at)
 
 
-def _dpi(axes) -> float:
-  return axes.get_figure(root=True).dpi
+def _in_pixels(axes, size) -> float:
+  return size / 72 * axes.get_figure(root=True).dpi
 
 
 def _column(axes, ends, x, wanted, size):
   """Names below one another, as near to the wanted heights as they fit."""
-  gap = 1.3 * size / 72 * _dpi(axes) / axes.get_window_extent().height
+  gap = 1.3 * _in_pixels(axes, size) / axes.get_window_extent().height
   places = spread(wanted, gap)
   places -= np.clip(places.max() - max(1.0, gap * len(ends)), 0, None)  # not above the top
   for end, place in zip(ends, places, strict=True):
@@ -80,9 +81,10 @@ def _column(axes, ends, x, wanted, size):
       'annotation_clip': False,
       'va': 'center',
     }
-    at = min(end.x, axes.get_xlim()[1]), end.y
     halo = [patheffects.withStroke(linewidth=2, foreground='white')]  # lines below do not cross out a name
-    axes.annotate(end.name, at, color=end.colour, fontsize=size, arrowprops=line, path_effects=halo, **where)
+    axes.annotate(
+      end.name, (end.x, end.y), color=end.colour, fontsize=size, arrowprops=line, path_effects=halo, **where
+    )
 
 
 def name_runs(axes: Axes, ends: Sequence[End]) -> None:

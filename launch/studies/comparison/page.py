@@ -93,7 +93,9 @@ def write(out, path) -> None:
   """Writes the page, and beside it the figure of its answer."""
   path, out = pathlib.Path(path), pathlib.Path(out)
   everything = {tier: _of_tier(out, tier) for tier in TIERS}
-  lines = [HEAD, *_answer(everything['different'], path), *_caution(out), _how(), *_unequal(out, path), RUN]
+  controlled = _controlled(out)
+  caution, unequal = _caution(controlled), _unequal(controlled, out, path)
+  lines = [HEAD, *_answer(everything['different'], path), *caution, _how(), *unequal, RUN]
   for tier in TIERS:
     if everything[tier]:
       lines += [f'## {NAMES[tier][0].upper()}{NAMES[tier][1:]}', '', *_overviews(everything[tier])]
@@ -185,19 +187,19 @@ def _controlled(out) -> list:
   return [(*here[name], here[of][1], other) for name, (of, other) in names.items() if name in here and of in here]
 
 
-def _caution(out) -> list:
+def _caution(controlled) -> list:
   """A sentence of the answer about what is not equal; nothing where no control has been run."""
-  moved = [np.mean(list(scores.gain(one, base).values())) for _, one, base, _ in _controlled(out)]
+  moved = [np.mean(list(scores.gain(one, base).values())) for _, one, base, _ in controlled]
   if not moved:
     return []
   most = max(map(abs, moved))
   return [f'Not everything is equal: [controls](#what-is-not-equal) move a method by up to {most:.1f} points.', '']
 
 
-def _unequal(out, path) -> list:
+def _unequal(controlled, out, path) -> list:
   """What controls say about choices that treat methods differently; nothing where none has been run."""
   suite, tier, setting = CONTROLLED
-  rows = [tables.control(*each, out, path) for each in _controlled(out)]
+  rows = [tables.control(*each, out, path) for each in controlled]
   if not rows:
     return []
   fresh = ', '.join(f'`{method}`' for method in applying(suite, tier, setting) if budget.is_fresh(method))

@@ -329,16 +329,20 @@ def test_the_page_says_what_is_not_equal_where_a_control_was_run(tmp_path, monke
   name = controls.name_of('private_fresh')
   there = {'private': one('private', 0.7), 'fedhe': one('fedhe', 0.8)}
   monkeypatch.setattr(page.tables, 'found', lambda out, *of, more=(): there)
-  assert page._unequal(tmp_path, tmp_path / 'page.md') == page._caution(tmp_path) == []
+  assert (
+    page._unequal(page._controlled(tmp_path), tmp_path, tmp_path / 'page.md')
+    == page._caution(page._controlled(tmp_path))
+    == []
+  )
   there[name] = one(name, 0.6)
-  title, _, said, _, table, _ = page._unequal(tmp_path, tmp_path / 'page.md')
+  title, _, said, _, table, _ = page._unequal(page._controlled(tmp_path), tmp_path, tmp_path / 'page.md')
   assert title == '## What is not equal'
   assert '`fedproto`' in said
   assert '`private`, `' not in said
   (row,) = [line for line in table.splitlines() if 'fresh' in line]
   assert row.startswith('| private | [a fresh optimizer in every round](digits/different/skew-0.5/')
   assert '| -10.00 ± 0.00 |' in row
-  assert 'move a method by up to 10.0 points' in page._caution(tmp_path)[0]
+  assert 'move a method by up to 10.0 points' in page._caution(page._controlled(tmp_path))[0]
 
 
 def test_the_page_has_an_overview_per_suite_and_counts_no_setting_of_references_alone(tmp_path, monkeypatch):
