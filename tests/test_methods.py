@@ -1,5 +1,6 @@
 """One table of promises over every method. A new method needs a row, and nothing else."""
 
+import inspect
 from functools import cache
 
 import jax
@@ -299,6 +300,29 @@ def test_variables_are_those_of_the_architectures(name):
     assert jax.tree.map(lambda a: a.shape[1:], variables['params']) == jax.tree.map(
       lambda a: a.shape, expected['params']
     )
+
+
+def keeping(name):
+  """Whether a method lets its clients keep their optimizer."""
+  return 'keep_optimizer' in inspect.signature(getattr(methods, name)).parameters
+
+
+@pytest.mark.parametrize('keep', [True, False])
+@pytest.mark.parametrize('name', cases([name for name in methods.__all__ if keeping(name)], fast=('felo',)))
+def test_an_optimizer_that_is_kept_goes_on_counting(name, keep):
+  given, nets = TABLE[name if name in TABLE else f'{name} pool']
+  nets, sizes = zip(*nets, strict=True)
+  method = getattr(methods, name)(**{**given, 'tx': optax.adam(0.01), 'keep_optimizer': keep})
+  made = problem(method, nets, sizes, plan.synchronous()(sizes, 4))
+
+  def steps(state):
+    is_count = lambda node: isinstance(node, optax.ScaleByAdamState)
+    return [node.count.max() for node in jax.tree.leaves(state.client, is_leaf=is_count) if is_count(node)]
+
+  before, _ = made.run(3, length=4)  # in which those that learn more and more have come to their end
+  after, _ = made.run(1, before, 3, length=4)
+  three, four = (max(steps(state), default=0) for state in (before, after))
+  assert four > three > 0 if keep else four == three
 
 
 def with_batch_norm(name):

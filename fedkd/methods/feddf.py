@@ -33,6 +33,7 @@ def feddf(
   distill_data: Literal['public', 'noise'] = 'public',
   server_tx: optax.GradientTransformation | None = None,
   rule: aggregate.AnyRule = aggregate.mean,
+  keep_optimizer: bool = False,
 ) -> Method:
   """Averages that learn from the ensemble, on the server.
 
@@ -41,7 +42,7 @@ def feddf(
   code weights all equally), and the outputs of all models of all architectures.
 
   Args:
-    tx: optax optimizer of the clients, fresh in every update.
+    tx: optax optimizer of the clients.
     epochs: passes over the client's data per round; or
     steps: mini-batches.
     batch: examples per mini-batch.
@@ -58,6 +59,7 @@ def feddf(
     distill_data: the 'public' images, or 5000 images of 'noise'.
     server_tx: optimizer of the distillation in place of Adam, cosine and clipping.
     rule: aggregation rule of the weights inside each architecture, weighted by n_k; the ensemble's outputs stay means.
+    keep_optimizer: whether the state of the clients' optimizer persists across updates; else it is fresh in each.
 
   Raises:
     ValueError: for an unknown choice, drop_worst without validation, or without public rows.
@@ -71,5 +73,5 @@ def feddf(
   waits = patience if validate == 'public' else None
   server = servers.distilled(servers.weights(rule, per_group=True), patience=waits, **training, **ensemble)
   loss = lambda model, data, received: local.supervised(model, data.pool)
-  made = averaging(tx, loss, local.Work(batch, steps, epochs), keep_optimizer=False, server=server)
+  made = averaging(tx, loss, local.Work(batch, steps, epochs), keep_optimizer, server=server)
   return made._replace(variables=lambda state, g: servers.global_model(state.server['weights'], g))

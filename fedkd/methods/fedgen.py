@@ -44,6 +44,7 @@ def fedgen(
   early_stop: Count | None = 20,
   equal_weights: bool = False,
   rule: aggregate.AnyRule = aggregate.mean,
+  keep_optimizer: bool = False,
 ) -> Method:
   """Weights and label counts up, weights and a generator of features down.
 
@@ -56,7 +57,7 @@ def fedgen(
   (`configs/personal_digits.py`).
 
   Args:
-    tx: optax optimizer, fresh in every client update.
+    tx: optax optimizer of the clients.
     steps: mini-batches per client update; or
     epochs: passes over the client's data.
     batch: examples per mini-batch.
@@ -78,6 +79,7 @@ def fedgen(
       whatever its `steps`; the paper has no such bound); None: never.
     equal_weights: whether clients count equally in the mean (the paper); else by their number of examples (the code).
     rule: aggregation rule of the weights, weighted likewise; the generator learns from every client's own head.
+    keep_optimizer: whether the optimizer's state persists across updates; else it is fresh in each, as in the code.
 
   Raises:
     ValueError: for an unknown choice; at init, for heads that are not one linear layer, or differ in shape, or with
@@ -110,7 +112,7 @@ def fedgen(
       sums = local.tally(label, loss=loss, generated_loss=fake, distill_loss=away)
       return loss, ((batch_stats, done + 1), {'seen': jnp.sum(jax.nn.one_hot(label, logits.shape[-1]), 0), **sums})
 
-    learner = local.resume(with_part(learner, received), tx, False)
+    learner = local.resume(with_part(learner, received), tx, keep_optimizer)
     # What a forward pass hands to the next one: the statistics, and the number of the step.
     learner = learner._replace(batch_stats=(learner.batch_stats, jnp.int32(0)))
     learner, sums = local.fit(key, learner, tx, loss_fn, data.private, work, t)

@@ -27,6 +27,7 @@ def fedgh(
   server_batch: Positive = 10,
   server_rate: Scale = 0.01,
   head: Literal['own', 'global'] = 'own',
+  keep_optimizer: bool = False,
 ) -> Method:
   """Class-mean features up, a head that is trained on them down.
 
@@ -38,7 +39,7 @@ def fedgh(
   changes the head: server_epochs=0.
 
   Args:
-    tx: optax optimizer, fresh in every client update.
+    tx: optax optimizer of the clients.
     epochs: passes over the client's data per client update; or
     steps: mini-batches.
     batch: examples per mini-batch.
@@ -47,6 +48,7 @@ def fedgh(
       initialised.
     head: with which head `accuracy` is measured: a client's 'own' after its training (the code), or the server's newest
       ('global'); the other is `accuracy_global_head` or `accuracy_own_head`.
+    keep_optimizer: whether the optimizer's state persists across updates; else it is fresh in each.
 
   Raises:
     ValueError: for an unknown choice; at init, for heads that are not one linear layer, or differ in shape.
@@ -54,7 +56,7 @@ def fedgh(
   work = local.Work(batch, steps, epochs)
 
   def step(key, t, model, learner, down, data):
-    private, learner = data.private, local.resume(with_part(learner, down.shared), tx, False)
+    private, learner = data.private, local.resume(with_part(learner, down.shared), tx, keep_optimizer)
     loss_fn = local.supervised(model, data.pool)
     learner, sums = local.fit(key, learner, tx, loss_fn, private, work, t)
     means, count = inference.class_features(model, local.variables(learner), data)

@@ -30,6 +30,7 @@ def fedre(
   server_rate: Scale = 0.01,
   reduction: Literal['sum', 'mean'] = 'sum',
   head: Literal['global', 'own'] = 'global',
+  keep_optimizer: bool = False,
 ) -> Method:
   """One mixed feature vector and its mixed label up, a head that is trained on them down.
 
@@ -40,7 +41,7 @@ def fedre(
   heterogeneous models does not run through, so that what it sends down and evaluates is our reading.
 
   Args:
-    tx: optax optimizer, fresh in every client update.
+    tx: optax optimizer of the clients.
     epochs: passes over the client's data per client update; or
     steps: mini-batches.
     batch: examples per mini-batch.
@@ -50,6 +51,7 @@ def fedre(
     reduction: whether the losses of a batch are added up, as in the code, or averaged.
     head: with which head `accuracy` is measured: the server's newest ('global'), or a client's 'own' after its
       training; the other is `accuracy_own_head` or `accuracy_global_head`.
+    keep_optimizer: whether the optimizer's state persists across updates; else it is fresh in each.
 
   Raises:
     ValueError: at init, for heads that are not one linear layer, or differ in shape.
@@ -60,7 +62,7 @@ def fedre(
     return {'learner': local.start(variables, tx), 'mix': jax.random.uniform(key, (model.classes,), minval=1e-3)}
 
   def step(key, t, model, state, down, data):
-    learner = local.resume(with_part(state['learner'], down.shared), tx, False)
+    learner = local.resume(with_part(state['learner'], down.shared), tx, keep_optimizer)
     learner, sums = local.fit(key, learner, tx, local.supervised(model, data.pool), data.private, work, t)
     means, count = inference.class_features(model, local.variables(learner), data)
     drawn = jax.random.uniform(jax.random.fold_in(key, 2**31 - 1), count.shape, minval=1e-3)

@@ -29,6 +29,7 @@ def fedtgp(
   server_batch: Positive = 10,
   server_rate: Scale = 0.01,
   inference: Inference = 'head',
+  keep_optimizer: bool = False,
 ) -> Method:
   """Class-mean features up, trained prototypes down.
 
@@ -38,7 +39,7 @@ def fedtgp(
   all classes, by which the paper predicts; the head decides before there are prototypes.
 
   Args:
-    tx: optax optimizer, fresh in every client update.
+    tx: optax optimizer of the clients.
     epochs: passes over the client's data per client update; or
     steps: mini-batches.
     batch: examples per mini-batch.
@@ -48,11 +49,12 @@ def fedtgp(
     server_epochs, server_batch, server_rate: of the generator: passes over the uploads of a round, uploads per step,
       and learning rate of a fresh SGD; with 0 passes the first prototypes stay.
     inference: what `accuracy` is: by the 'head', as of other methods, or by 'prototypes'.
+    keep_optimizer: whether the optimizer's state persists across updates; else it is fresh in each.
 
   Raises:
     ValueError: for an unknown choice; at init, for features that are not vectors of one width.
   """
-  client = client_of(tx, local.Work(batch, steps, epochs), weight, after=True)
+  client = client_of(tx, local.Work(batch, steps, epochs), weight, keep_optimizer, after=True)
   server = trained_prototypes(tau, local.Work(server_batch, epochs=server_epochs), server_rate)
   return predicting(client, server, {'prototypes': by_prototypes(server)}, inference)
 

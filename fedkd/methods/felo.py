@@ -47,6 +47,7 @@ def felo(
   kl_direction: Direction = 'server',
   rule: aggregate.AnyRule = aggregate.mean,
   knowledge_rule: aggregate.AnyRule | None = None,
+  keep_optimizer: bool = False,
 ) -> Method:
   """Class means of features and logits for all clients, weights within each architecture.
 
@@ -54,7 +55,7 @@ def felo(
   mean feature and mean logits, both ways. Averaged: weights within each architecture, features and logits over all.
 
   Args:
-    tx: optax optimizer, fresh in every client update.
+    tx: optax optimizer of the clients.
     epochs: passes over the client's data per client update; or
     steps: mini-batches.
     batch: examples per mini-batch.
@@ -73,6 +74,7 @@ def felo(
     rule: aggregation rule of the weights within each architecture.
     knowledge_rule: None for the means of `store`; an aggregation rule instead reduces the clients' latest features and
       logits, class by class ('latest_per_client' is `aggregate.mean`).
+    keep_optimizer: whether the optimizer's state persists across updates; else it is fresh in each.
 
   Raises:
     ValueError: for an unknown choice, 'per_sample' with a store other than 'cumulative', or a `knowledge_rule` with
@@ -96,7 +98,8 @@ def felo(
   start: dict[str, Any] = {'initial': initial, 'load_in_initial': load_in_initial, 'feature_align': feature_align}
   loss: dict[str, Any] = {'alpha': alpha, 'kl_reduction': kl_reduction, 'kl_direction': kl_direction}
   means: dict[str, Any] = {'upload': upload, 'equal_weights': equal_weights, 'rule': rule}
-  return exchanging(tx, logits, features, local.Work(batch, steps, epochs), **start, **loss, **means)
+  work = local.Work(batch, steps, epochs)
+  return exchanging(tx, logits, features, work, **start, **loss, **means, keep_optimizer=keep_optimizer)
 
 
 def narrowed(feature: jax.Array, width: int) -> jax.Array:
@@ -119,19 +122,27 @@ def exchanging(
   kl_direction: Direction,
   feature_align: Alignment,
   rule: aggregate.AnyRule,
+  keep_optimizer: bool,
 ) -> Method:
   """Felo or Velo, by the servers of `logits` and `features` (`features_and_logits`); other arguments as in `felo`."""
   keeps = initial > 0 and not load_in_initial  # weights between updates
+  kept = (('params', 'batch_stats') if keeps else ()) + (('opt',) if keep_optimizer else ())
+
+  def remembered(learner):
+    return {name: getattr(learner, name) for name in kept} if kept else ()
 
   def init(key, model, data, variables):
     del key, model, data
-    return {name: variables[name] for name in ('params', 'batch_stats')} if keeps else ()
+    return remembered(local.start(variables, tx))
 
   def step(key, t, model, state, down, data):
     weights, means = down.shared['weights'], down.shared['knowledge']
     feature, received = means['features'], means['logits']  # Masked, values [C, d] and [C, C]
-    own = state if keeps else jax.tree.map(lambda s: s.value, weights, is_leaf=is_masked)
+    values = jax.tree.map(lambda s: s.value, weights, is_leaf=is_masked)
+    own = {name: state[name] for name in weights} if keeps else values
     begin = jax.tree.map(lambda s, own: jnp.where(s.valid, s.value, own), weights, own, is_leaf=is_masked)
+    learner = local.start(begin, tx)
+    learner = learner._replace(opt=state['opt']) if keep_optimizer else learner
     private, (classes, width) = data.private, feature.value.shape
     places = private.index.shape[0]
 
@@ -153,15 +164,17 @@ def exchanging(
       return loss, (batch_stats, {**sums, **local.tally(label, loss=loss, distill_loss=distill)})
 
     own_examples = (private.index, jnp.arange(places)), private.size
-    trained, sums = local.fit(key, local.start(begin, tx), tx, loss_fn, own_examples, work, t)
+    trained, sums = local.fit(key, learner, tx, loss_fn, own_examples, work, t)
     # Means over the forward passes of training; classes (or examples) not drawn are not sent.
     seen = sums['count'] > 0
     mean = lambda name: Masked(sums[name] / jnp.maximum(sums['count'], 1)[:, None], seen)
     label = jnp.arange(classes) if upload == 'class_mean' else data.pool.label[private.index]
     knowledge = {'features': mean('features'), 'logits': mean('logits'), 'label': Masked(label.astype(jnp.int32), seen)}
-    after = local.variables(trained)
-    up = {'weights': {**after, 'count': jnp.int32(1) if equal_weights else private.size}, 'knowledge': knowledge}
-    return (after if keeps else ()), up, local.report(sums)
+    up = {
+      'weights': {**local.variables(trained), 'count': jnp.int32(1) if equal_weights else private.size},
+      'knowledge': knowledge,
+    }
+    return remembered(trained), up, local.report(sums)
 
   server = features_and_logits(
     logits, features, feature_align=feature_align, initial=initial, load_in_initial=load_in_initial, rule=rule

@@ -47,6 +47,7 @@ def velo(
   relu: bool = False,
   rule: aggregate.AnyRule = aggregate.mean,
   knowledge_rule: aggregate.AnyRule | None = None,
+  keep_optimizer: bool = False,
 ) -> Method:
   """Generated features and class-mean logits for all clients, weights within each architecture.
 
@@ -85,7 +86,8 @@ def velo(
   start: dict[str, Any] = {'initial': initial, 'load_in_initial': load_in_initial, 'feature_align': feature_align}
   loss: dict[str, Any] = {'alpha': alpha, 'kl_reduction': kl_reduction, 'kl_direction': kl_direction}
   means: dict[str, Any] = {'upload': upload, 'equal_weights': equal_weights, 'rule': rule}
-  return exchanging(tx, logits, features, local.Work(batch, steps, epochs), **start, **loss, **means)
+  work = local.Work(batch, steps, epochs)
+  return exchanging(tx, logits, features, work, **start, **loss, **means, keep_optimizer=keep_optimizer)
 
 
 def _logits(upload, limit, rule):

@@ -1,15 +1,14 @@
 """What every method may spend: the same client updates, and the same eight runs to choose its hyperparameters."""
 
-import inspect
 import itertools
 
 from fedkd import config as base
-from fedkd import methods
 from fedkd.config import choices
 from launch.studies.comparison.settings import SIZES, networks, rounds, settings
 
 RATES = (1e-3, 3e-3, 1e-2, 3e-2)  # of Adam, for every method
 DECAYS = (1.0, 0.1)  # factor on the rate in the last third of the rounds, where there is nothing else to choose
+DECAY = 0.1  # for methods that choose something else
 BUDGET = 2 * len(RATES)  # runs to choose from
 # One more hyperparameter with two values: those of the papers or their codes, or around them.
 WEIGHTS = {
@@ -49,22 +48,19 @@ SHARED = {
   'fedmrl': ('features of own and common model', None),
   'fedre': ('the head that the server sends', 'own_head'),
 }
-# Of methods without a say in it, the one that goes on with an optimizer: its rounds are single steps.
-KEEPING = ('fedh2l',)
+# Whose runs are older than the rule that every client goes on with its optimizer, and every rate decays.
+OLDER = ()
 COMMON = {'model': 'MLP', 'hidden': (32,)}
 COMMON_PHOTOS = {'model': 'ResNet10', 'width': 0.0625}
 
 
-def is_fresh(method: str) -> bool:
-  """Whether clients begin every round with a fresh optimizer, which for Adam are moments of 0."""
-  keep = inspect.signature(getattr(methods, method)).parameters.get('keep_optimizer')
-  return method not in KEEPING and not (keep and keep.default)
-
-
 def grid(method: str) -> list:
-  """The hyperparameters to choose from: `BUDGET` dicts of `learning_rate` and one more."""
-  field, values = WEIGHTS.get(method, ('decay', DECAYS))
-  return [{'learning_rate': rate, field: value} for rate, value in itertools.product(RATES, values)]
+  """The hyperparameters to choose from: `BUDGET` dicts of `learning_rate`, `decay`, and one more where there is one."""
+  if method not in WEIGHTS:
+    return [{'learning_rate': rate, 'decay': decay} for rate, decay in itertools.product(RATES, DECAYS)]
+  field, values = WEIGHTS[method]
+  falling = {} if method in OLDER else {'decay': DECAY}
+  return [{'learning_rate': rate, **falling, field: value} for rate, value in itertools.product(RATES, values)]
 
 
 def split_choice(choice: dict) -> tuple[dict, dict]:
@@ -95,6 +91,8 @@ def fields(suite: str, profile: str, tier: str, setting: str, method: str) -> di
     out |= {'subset': size.subset, 'digest_batch': size.batch, **passes}
   if 'common' in known:
     out['common'] = COMMON_PHOTOS if suite == 'pacs' else COMMON
+  if method not in OLDER and 'keep_optimizer' in known and not known['keep_optimizer'].default:
+    out['keep_optimizer'] = True
   out = {key: value for key, value in out.items() if key in known}
   return {**out, **_special(suite, profile, tier, setting, size).get(method, {})}
 
