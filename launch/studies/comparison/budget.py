@@ -48,10 +48,20 @@ SHARED = {
   'fedmrl': ('features of own and common model', None),
   'fedre': ('the head that the server sends', 'own_head'),
 }
-# Whose runs are older than the rule that every client goes on with its optimizer, and every rate decays.
-OLDER = ()
+# Whose runs are older than the rule that every client goes on with its optimizer, and every rate decays. To run one
+# anew: take it out, and move its files away.
+OLDER = (
+  *('dsfl', 'fccl', 'fd', 'fedapen', 'feddf', 'fedgen', 'fedgh', 'fedhe', 'fedkd', 'fedmd', 'fedmrl', 'fedproto'),
+  *('fedre', 'fedtgp', 'felo', 'fml', 'ktpfl', 'lg_fedavg', 'rhfl', 'scarlet', 'selective_fd', 'velo'),
+)
 COMMON = {'model': 'MLP', 'hidden': (32,)}
 COMMON_PHOTOS = {'model': 'ResNet10', 'width': 0.0625}
+
+
+def keeps_by_default(method: str) -> bool:
+  """Whether clients go on with their optimizer where nobody says otherwise; FedH2L's rounds are single steps."""
+  keep = choices.factory(base.KINDS['method'], method)[1].get('keep_optimizer')
+  return keep.default if keep else method == 'fedh2l'
 
 
 def grid(method: str) -> list:
@@ -91,7 +101,7 @@ def fields(suite: str, profile: str, tier: str, setting: str, method: str) -> di
     out |= {'subset': size.subset, 'digest_batch': size.batch, **passes}
   if 'common' in known:
     out['common'] = COMMON_PHOTOS if suite == 'pacs' else COMMON
-  if method not in OLDER and 'keep_optimizer' in known and not known['keep_optimizer'].default:
+  if method not in OLDER and not keeps_by_default(method):
     out['keep_optimizer'] = True
   out = {key: value for key, value in out.items() if key in known}
   return {**out, **_special(suite, profile, tier, setting, size).get(method, {})}

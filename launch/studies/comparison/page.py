@@ -44,10 +44,11 @@ HOW = """## How it is measured
   and what a server trains comes on top and is shown: *at equal examples* stops a method at its last evaluation with as
   many examples as `private` has at its end, public ones counted. FedMD, FCCL and RHFL start from models that their
   clients have trained alone for the first sixth of the rounds.
-* **Equal tuning.** BUDGET runs of full length for every method: four rates of Adam (RATES)
-  with two values of its one decisive hyperparameter, or where it has none with the rate constant or a tenth in the last
-  third of the rounds. Seed TUNED, which is no test seed, decides by validation rows: the mean of the accuracies on a
-  client's own and on all. "Edge" marks a rate at the end of the grid, beyond which there may be a better one.
+* **Equal tuning.** BUDGET runs of full length for every method: four rates of Adam (RATES), which fall
+  to a tenth in the last third of the rounds, with two values of its one decisive hyperparameter; where it has none,
+  each rate with that decay and without. Seed TUNED, which is no test seed, decides by validation rows: the mean of the
+  accuracies on a client's own and on all. "Edge" marks a rate at the end of the grid, beyond which there may be a
+  better one.
 * **Scores.** *Own rows*: test rows with the client's own label distribution or domain, up to OWN per client. *All
   rows*: those of all clients together. Differences from `private` are paired over seeds; intervals in the tables of
   settings are 95 % Student t, and p values of paired t tests are adjusted by Holm within a setting. Over several
@@ -64,11 +65,14 @@ HOW = """## How it is measured
   which are counted once.
 * Processor seconds are those of one run with its evaluations, on all cores together, without compilation.
 """
-UNEQUAL = """Methods keep what they do by default. FRESH begin every round with a fresh optimizer, as most
-authors' codes do; the others, `private` too, go on with the one they have. Plain SGD loses nothing by that, but Adam,
-which all have here, loses its moments. And methods with a hyperparameter choose it where the others choose whether the
-rate decays. What a method gains or loses in the tables is therefore not all its own. Controls in one setting (WHERE),
-each minus the row of the same method in the tables, in points:"""
+RULE = """Every client goes on with its optimizer, Adam, from one round to the next, as `private` does. Most authors'
+codes begin each round with a fresh one; plain SGD loses nothing by that, Adam its moments, every STEPS mini-batches.
+"""
+UNEQUAL = """OLDER have not been run again since that is the rule. Of these, FRESH begin every round with a fresh
+optimizer, and those with a hyperparameter choose it at a constant rate, where the others choose whether the rate
+decays. What they gain or lose in the tables is therefore not all their own.
+"""
+CONTROLS = 'Controls in one setting (WHERE), each minus the row of the same method in the tables, in points:'
 RUN = """## Run it, and add yours
 
 ```bash
@@ -85,7 +89,7 @@ fedkd benchmark --suite=digits --tiers=different --settings=skew-0.5 --add=fedpr
 ```
 
 runs it in these settings, or without `--tiers` and `--settings` in all, with the budget of the others, and prints each
-table with its row. A factory that has arguments `steps` and `batch` gets the same as the others.
+table with its row. A factory that has arguments `steps`, `batch` and `keep_optimizer` gets the same as the others.
 """
 
 
@@ -188,24 +192,32 @@ def _controlled(out) -> list:
 
 
 def _caution(controlled) -> list:
-  """A sentence of the answer about what is not equal; nothing where no control has been run."""
+  """A sentence of the answer about what is not equal, while there is something and a control has been run."""
   moved = [np.mean(list(scores.gain(one, base).values())) for _, one, base, _ in controlled]
-  if not moved:
+  if not moved or not budget.OLDER:
     return []
   most = max(map(abs, moved))
   return [f'Not everything is equal: [controls](#what-is-not-equal) move a method by up to {most:.1f} points.', '']
 
 
 def _unequal(controlled, out, path) -> list:
-  """What controls say about choices that treat methods differently; nothing where none has been run."""
+  """What treats methods differently, and what controls say about it."""
   suite, tier, setting = CONTROLLED
-  rows = [tables.control(*each, out, path) for each in controlled]
-  if not rows:
-    return []
-  fresh = ', '.join(f'`{method}`' for method in applying(suite, tier, setting) if budget.is_fresh(method))
+  here = applying(suite, tier, setting)
+  older = [method for method in here if method in budget.OLDER]
+  words = {
+    'OLDER': older,
+    'FRESH': [method for method in older if not budget.keeps_by_default(method)],
+  }
   where = f'{TITLES[suite]}, {settings(suite, PROFILE)[setting].title}'
-  said = textwrap.fill(UNEQUAL.replace('FRESH', fresh).replace('WHERE', where), 120, break_on_hyphens=False)
-  return ['## What is not equal', '', said, '', analysis.markdown(pd.DataFrame(rows)), '']
+  text = RULE.replace('STEPS', str(SIZES[PROFILE].steps)) + (UNEQUAL if older else '')
+  text += CONTROLS.replace('WHERE', where) if controlled else ''
+  for word, found in words.items():
+    text = text.replace(word, ', '.join(f'`{method}`' for method in found))
+  said = textwrap.fill(text, 120, break_on_hyphens=False)
+  rows = [tables.control(*each, out, path) for each in controlled]
+  table = [analysis.markdown(pd.DataFrame(rows)), ''] if rows else []
+  return ['## What is not equal' if older else '## The optimizer', '', said, '', *table]
 
 
 def _section(suite, tier, setting, here, out, path) -> list:
