@@ -60,7 +60,8 @@ def federation(
 
   Args:
     x: [N, ...] real numbers of any dtype: uint8 images [N, H, W, ...] (normalised inside the step), float vectors,
-      integer tokens. No NaN, no infinity, nothing beyond 32 bits. NumPy arrays are copied.
+      integer tokens. No NaN, no infinity, nothing beyond 32 bits, no float64 column that rounding would level. NumPy
+      arrays are copied.
     y: int[N], labels from 0.
     parts: per client the row numbers of its training examples; disjoint, none empty. Or int[N], the client that owns
       each example, 0 to K - 1, -1 for none: the domains of a data set, for one client per domain.

@@ -196,6 +196,18 @@ def test_numbers_that_no_device_holds_are_refused_with_row_and_value(row, value,
     refused(said, sim.accuracy, state, x, Y)
 
 
+def test_columns_whose_differences_are_rounded_away_are_refused_and_others_are_not(simulated):
+  """Of training rows: two test rows may be as alike as they like."""
+  x = np.random.default_rng(0).normal(size=X.shape)
+  x[..., -1] += 1e9
+  refused(re.escape(f'x[..., {x.shape[-1] - 1}] varies by '), federation, x)
+  sim, state = simulated
+  assert len(sim.accuracy(state, x, Y))
+  x[..., -1] = 1e9 + 0.1  # no differences, nothing to lose
+  x[0, ..., -1] = 1.0  # nor where they are as large
+  federation(x)
+
+
 @pytest.mark.parametrize(
   ('value', 'dtype'), [(2**31 - 1, np.int64), (-(2**31), '>i8'), (2**32 - 1, np.uint64), (3e38, 'f8')]
 )

@@ -22,13 +22,13 @@ def examples(field: str, x: Any) -> Any:
   if not (is_integer(x.dtype) or x.dtype == bool or jnp.issubdtype(x.dtype, jnp.floating)):
     real = 'real numbers' if jnp.issubdtype(x.dtype, jnp.complexfloating) else 'numbers, for text integer tokens'
     raise ValueError(f'{field} is {x.dtype}{list(x.shape)}; give {real}')
-  dtype = _held(x.dtype)
+  dtype = held(x.dtype)
   if jnp.issubdtype(x.dtype, jnp.floating) or x.dtype.itemsize > dtype.itemsize:  # others fit: they are not looked at
     in_range(field, x, dtype)
   return x.astype(dtype, copy=False)
 
 
-def _held(dtype) -> Any:
+def held(dtype) -> Any:
   """The dtype that JAX has for another one; NumPy has floats of more than 64 bits."""
   wide = jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize > 8
   return jax.dtypes.canonicalize_dtype(np.dtype(np.float64) if wide else dtype)
@@ -57,3 +57,30 @@ def in_range(field: str, x: Any, dtype: Any) -> None:
     else 'replace such values or leave out their rows'
   )
   raise ConfigError(f'{field}[{row}] has {value:.6g}, which {dtype} cannot hold; {remedy}')
+
+
+LOST = 0.05  # of a column's standard deviation, that rounding may take at most
+OFFSET = 'subtract a number that all of them exceed'
+
+
+def in_precision(field: str, x: Any, dtype: Any, remedy: str = OFFSET) -> None:
+  """Checks that a narrower dtype leaves the columns of training examples [N, ..., c] as they vary: as float32, seconds
+  since 1970 are alike within two minutes.
+
+  Raises:
+    ConfigError: with the first column of which it does not.
+  """
+  if isinstance(x, jax.core.Tracer) or not jnp.issubdtype(dtype, jnp.floating) or x.dtype.itemsize <= dtype.itemsize:
+    return
+  columns = np.reshape(x, (-1, x.shape[-1] if x.ndim > 1 else 1))
+  least, most = columns.min(0), columns.max(0)
+  rounding = float(jnp.finfo(dtype).eps) / 2 * np.maximum(np.abs(least), np.abs(most))
+  # No deviation is less than this of the range: nearly all columns need no second look.
+  for c in np.flatnonzero(rounding > LOST * (most - least) / np.sqrt(2 * len(columns))):
+    column = columns[:, c].astype(np.float64)
+    lost, deviation = np.std(column - column.astype(dtype)), np.std(column)
+    if lost > LOST * deviation > 0:
+      where = f'{field}[..., {c}]' if x.ndim > 1 else field
+      raise ConfigError(
+        f'{where} varies by {deviation:.3g} around {column.mean():.12g}, which {np.dtype(dtype)} rounds away; {remedy}'
+      )

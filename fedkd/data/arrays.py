@@ -3,7 +3,7 @@
 import numpy as np
 
 from fedkd.checks import npz
-from fedkd.checks.numeric import in_range
+from fedkd.checks.numeric import in_precision, in_range
 from fedkd.errors import ConfigError, in_a_sentence
 
 SPLITS = ('train', 'test')
@@ -78,6 +78,8 @@ def _examples(what, x) -> np.ndarray:
     return x if x.ndim == 4 else x[..., None]
   dtype = np.dtype(np.int32 if whole else np.float32)
   in_range(what, x, dtype)
+  if what.endswith('x_train'):
+    in_precision(what, x, dtype)
   return x.astype(dtype, copy=False)
 
 

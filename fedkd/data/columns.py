@@ -6,6 +6,7 @@ Columns are Series of pandas; `where(row, column)` begins a message about a valu
 import numpy as np
 
 from fedkd.checks.kinds import short
+from fedkd.checks.numeric import OFFSET, in_precision
 from fedkd.errors import ConfigError
 
 MOST_TEXTS = 100  # different texts of a column that becomes numbers: more are names or sentences
@@ -97,6 +98,7 @@ def _filled(x, is_train, missing, name, where) -> np.ndarray:
       told = f'{where(int(absent.argmax()), name)}: the value is missing, and no training row has one'
       raise ConfigError(f'{told}; {LEFT_OUT.removeprefix("or ")}')
     x = np.where(absent, np.median(known) if missing == 'median' else known.mean(), x)
+  in_precision(f'{where(0, name)} and below: the column', x[is_train], np.dtype(np.float32), f'{OFFSET}, {LEFT_OUT}')
   return x.astype(np.float32)
 
 

@@ -113,6 +113,10 @@ def test_labels_become_contiguous_and_names_keep_the_originals(tmp_path):
     ({'x_train': np.diag([0, 0, 0, np.nan, 0, 0])}, r'x_train\[3\] has nan, which float32 cannot hold; replace such'),
     ({'x_train': np.full((6, 4), 1e40)}, r'x_train\[0\] has 1e\+40, which float32 cannot hold; .*leave out'),
     ({'x_train': np.diag([0, 0, 2**31, 0, 0, 0])}, r'x_train\[2\] has 2.14748e\+09, which int32 cannot hold; number'),
+    (
+      {'x_train': np.arange(24.0).reshape(6, 4) + np.array([0, 0, 1e10, 0])},
+      r'x_train\[..., 2\] varies by 6.83 around 10000000012, which float32 rounds away; subtract a number',
+    ),
     ({'y_train': np.arange(5)}, r'y_train is int64\[5\]; give integers \[6\], one per image'),
     ({'y_test': np.zeros(3)}, r'y_test is float64\[3\]; give integers \[3\]'),
     ({'y_train': np.zeros((6, 1), int)}, r'y_train is int64\[6, 1\]; give integers \[6\]'),

@@ -142,6 +142,17 @@ REFUSED = {
   'empty': ('', {}, r' has no rows; give a line of column names'),
   'nothing to learn from': ('label\na\nb\n', {}, r" has no column to learn 'label' from, only label; add one"),
   'infinite': (ROWS.replace('31,', '1e60,'), {'missing': 'mean'}, r"line 2, column 'age': 1e\+60 is beyond 32 bits"),
+  'seconds': (
+    ROWS.replace('age', 'time')
+    .replace('31,', '1700000031,')
+    .replace('44,', '1700000044,')
+    .replace('\n5,', '\n1700000005,')
+    .replace('60,', '1700000060,')
+    .replace('71,', '1700000071,')
+    .replace('18,', '1700000018,'),
+    {'missing': 'mean'},
+    r"line 2, column 'time' and below: the column varies by .* around 17.*, which float32 rounds away; subt",
+  ),
   'zero bytes': (ROWS.replace('Oslo', '\0'), {}, r' has zero bytes, so it is no text; write it as plain CSV in UTF-8'),
 }
 
