@@ -3,6 +3,8 @@
 Columns are Series of pandas; `where(row, column)` begins a message about a value.
 """
 
+import re
+
 import numpy as np
 
 from fedkd.checks.kinds import short
@@ -82,6 +84,7 @@ def numbers(column, is_train, missing, where) -> np.ndarray:
     is_number, there = ~np.isnan(parsed), column.notna().to_numpy()
     if not is_number[there].all():
       _check_unmixed(column, is_number, there, where)
+      _check_notation(values, there, column.name, where)
       return _indicators(values, there, is_train, column.name, where)
     column = pd.Series(np.where(there, parsed, np.nan), name=column.name)
   return _filled(column.astype(np.float64).to_numpy(), is_train, missing, column.name, where)[:, None]
@@ -125,13 +128,28 @@ def _check_unmixed(column, is_number, there, where):
   )
 
 
+def _check_notation(values, there, name, where):
+  """Checks that text is not numbers in another notation: 1,5 and 1 500 and 15 % and $15."""
+  if all(NUMBER.fullmatch(re.sub(MARKS, '', value)) for value in values[there]):
+    row = int(there.argmax())
+    raise ConfigError(
+      f'{where(row, name)}: {str(values[row])!r} looks like a number in another notation; write all of the column as '
+      f'1234.5, {LEFT_OUT}'
+    )
+
+
+MARKS = r"[\s'\N{RIGHT SINGLE QUOTATION MARK}_%$\N{EURO SIGN}\N{POUND SIGN}\N{YEN SIGN}]"
+NUMBER = re.compile(r'[-+\N{MINUS SIGN}]?(\d+([.,]\d+)?|\d{1,3}([.,]\d{3})+([.,]\d+)?)')
+
+
 def _check_filled(column, where, what, remedy):
   if (absent := column.isna().to_numpy()).any():
-    raise ConfigError(f'{where(int(absent.argmax()), column.name)}: the {what} is missing; {remedy}')
+    told = f'the {what} is missing (empty, NA, null, None or the like)'
+    raise ConfigError(f'{where(int(absent.argmax()), column.name)}: {told}; {remedy}')
 
 
 def _texts(column, where) -> np.ndarray:
-  """Text [N] of text or booleans, '' where it is missing.
+  """Text [N] of text or booleans without spaces around it, '' where it is missing.
 
   Raises:
     ConfigError: for lists, dates and other values.
@@ -142,7 +160,7 @@ def _texts(column, where) -> np.ndarray:
   for row in np.flatnonzero(~absent) if column.dtype == object else ():
     if not isinstance(values[row], PLAIN):
       raise ConfigError(_unfit(where(int(row), column.name), WORDS.get(type(values[row]), type(values[row]).__name__)))
-  return np.array(['' if missing else str(value) for value, missing in zip(values, absent, strict=True)])
+  return np.array(['' if missing else str(value).strip() for value, missing in zip(values, absent, strict=True)])
 
 
 PLAIN = str | bool | int | float | np.generic

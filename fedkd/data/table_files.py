@@ -37,12 +37,12 @@ def _csv(path, name, limit) -> tuple:
   del limit  # the file has been weighed
   text = _text(path, name)
   separator = max(',;\t', key=text.partition('\n')[0].count)
-  header, lines = _scanned(text, separator, name)
+  header, lines, codes = _scanned(text, separator, name)
+  reading = {'sep': separator, 'index_col': False, 'skipinitialspace': True, 'low_memory': False}
   with in_a_sentence(lambda error: f'data.name={name} cannot be read ({reason_of(error)}); write it as plain CSV'):
-    frame = pd.read_csv(io.StringIO(text), sep=separator, index_col=False, skipinitialspace=True, low_memory=False)
+    frame = pd.read_csv(io.StringIO(text), names=header, header=0, dtype=dict.fromkeys(codes, str), **reading)
   if len(frame) != len(lines):
     raise ConfigError(f'data.name={name} has {len(lines)} lines and {len(frame)} rows; remove lines of spaces only')
-  frame.columns = header
   return frame, lambda row: f'line {lines[row]}'
 
 
@@ -64,10 +64,11 @@ def _text(path, name) -> str:
 
 
 def _scanned(text, separator, name) -> tuple:
-  """(column names, the first line of each row): pandas would fill up short lines and number equal names."""
+  """(column names, the first line of each row, the columns of codes): pandas would fill up short lines, number equal
+  names, and take 01 and 1 for one."""
   reader = csv.reader(io.StringIO(text, newline=''), delimiter=separator, skipinitialspace=True, strict=True)
   header: list = []
-  lines, before = [], 0
+  lines, before, codes = [], 0, set()
   try:
     for fields in reader:
       if fields and not header:
@@ -79,12 +80,18 @@ def _scanned(text, separator, name) -> tuple:
         )
       elif fields:
         lines.append(before + 1)
+        codes.update(column for column, field in zip(header, fields, strict=True) if _is_code(field))
       before = reader.line_num
   except csv.Error as error:
     raise ConfigError(f'data.name={name}, line {before + 1}: {error}; mend the quotes of that row') from error
   if not lines:
     raise ConfigError(f'data.name={name} has no rows; give a line of column names, and below it a line for each row')
-  return header, lines
+  return header, lines, codes
+
+
+def _is_code(field) -> bool:
+  """Whether digits begin with 0, as of no number."""
+  return len(field) > 1 and field[0] == '0' and field.strip().isdigit()
 
 
 def _count(number, what) -> str:

@@ -1,5 +1,7 @@
 """Tables: what becomes of each column, and what is refused, with its line and column."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -101,15 +103,23 @@ REFUSED = {
   'short line': (ROWS.replace('5,Bern,1.75,no,u2', '5,Bern,1.75,no'), {}, r', line 4: 4 fields for 5 columns; mend'),
   'long line': (ROWS.replace('60,,', '60,,,'), {}, r', line 5: 6 fields for 5 columns; mend the line, and put fields'),
   'open quote': (ROWS.replace('Oslo', '"Oslo'), {}, r', line 7: unexpected end of data; mend the quotes of that row'),
-  'no label': (ROWS.replace('1.75,no', '1.75,'), {}, r", line 4, column 'label': the label is missing; label the row"),
-  'no owner': (ROWS.replace('yes,u3', 'yes,'), {'user': 'who'}, r", line 5, column 'who': the owner is missing; name"),
+  'no label': (
+    ROWS.replace('1.75,no', '1.75,'),
+    {},
+    r", line 4, column 'label': the label is missing .*; label the row",
+  ),
+  'no owner': (
+    ROWS.replace('yes,u3', 'yes,'),
+    {'user': 'who'},
+    r", line 5, column 'who': the owner is missing .*; name",
+  ),
   'mixed': (ROWS.replace('71,', 'old,'), {}, r", line 6, column 'age': 'old' is text among numbers; mend it, leave"),
   'mixed text': (
     ROWS.replace('Oslo', '12'),
     {'missing': 'mean'},
     r", line 7, column 'city': '12' is a number among text",
   ),
-  'missing': (ROWS, {}, r", line 5, column 'city': the value is missing; fill it, or set data.missing to 'mean' or"),
+  'missing': (ROWS, {}, r", line 5, column 'city': the value is missing .*; fill it, or set data.missing to 'mean' or"),
   'no column': (
     ROWS,
     {'label': 'class'},
@@ -239,3 +249,36 @@ def test_only_tables_have_columns():
     ConfigError, match=r"^data.user='who' names columns, and data.name=mnist_5k has none; leave it em"
   ):
     sources.load('mnist_5k', roles=tables.Roles(user='who'))
+
+
+@pytest.mark.parametrize(
+  'texts',
+  ['1,5 2,5 1,25', '1.500,5 2.500,0 3.000,1', '1,500 2,500 12,000', '10% 20% 15%', '$10 $20 $5', '\u22121 \u22122 3,0'],
+)
+def test_numbers_in_another_notation_are_no_categories(tmp_path, texts):
+  values = texts.split()
+  pd.DataFrame({'x': values, 'label': ['a', 'b', 'a']}).to_csv(tmp_path / 'a.csv', index=False, sep=';')
+  with pytest.raises(
+    ConfigError, match=rf"line 2, column 'x': '{re.escape(values[0])}' looks like a number in another"
+  ):
+    load(tmp_path / 'a.csv', test=0.0)
+
+
+@pytest.mark.parametrize('texts', ['10-20 20-30 10-20', '1.2.3 1.2.4 1.2.3', '10.0.0.1 10.0.0.2 x', '1/2 1/4 1/2'])
+def test_names_with_digits_are_categories(tmp_path, texts):
+  pd.DataFrame({'x': texts.split(), 'label': ['a', 'b', 'a']}).to_csv(tmp_path / 'a.csv', index=False)
+  assert load(tmp_path / 'a.csv', test=0.0).train_image.sum(1).tolist() == [1, 1, 1]
+
+
+def test_codes_that_begin_with_zero_are_text_unless_they_are_learned_from(tmp_path):
+  """01 and 1 are two owners, and two classes; 0 is a number."""
+  path = write(tmp_path / 'a.csv', 'x,zero,label,who\n01,0,01,007\n10,1,1,7\n2,0,2,8\n')
+  source = load(path, user='who', test=0.0)
+  assert source.class_names == ('01', '1', '2')
+  assert [source.origins[k] for k in source.origin] == ['007', '7', '8']
+  np.testing.assert_array_equal(source.train_image, np.float32([[1, 0], [10, 1], [2, 0]]))
+
+
+def test_spaces_around_a_word_make_no_other_word(tmp_path):
+  path = write(tmp_path / 'a.csv', 'x,label\n1, yes\n2,yes \n3,no\n')
+  assert load(path, test=0.0).class_names == ('no', 'yes')
