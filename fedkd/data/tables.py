@@ -1,6 +1,7 @@
 """Tables as arrays: a column to learn, columns to learn it from, a column that says who owns each row."""
 
 import difflib
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -61,9 +62,22 @@ def arrays(
   features = features_of(list(frame.columns), name, roles)
   where = lambda row, column: f'data.name={name}, {place(row)}, column {column!r}'
   rows = labelled(frame, roles, where, is_test)
+  if not roles.features:
+    _warn_of_row_numbers(frame[features], name)
   held = [columns.numbers(frame[column], ~rows.is_test, roles.missing, where) for column in features]
   check_size(name, 4 * len(frame) * sum(block.shape[1] for block in held), limit)
   return in_splits(np.concatenate(held, axis=1), rows), rows.names, None
+
+
+def _warn_of_row_numbers(frame, name):
+  """Warns of an index among the columns: where rows are sorted by class, it tells the class of training rows."""
+  for column in frame if len(frame) > 2 else ():
+    if frame[column].dtype.kind in 'iu' and (np.diff(frame[column].to_numpy(np.int64)) == 1).all():
+      warnings.warn(
+        f'data.name={name}: column {column!r} numbers the rows, and is learned from as the others are; name those to '
+        'learn from in data.columns',
+        stacklevel=2,
+      )
 
 
 class Rows(NamedTuple):

@@ -1,6 +1,7 @@
 """Tables: what becomes of each column, and what is refused, with its line and column."""
 
 import re
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -282,3 +283,14 @@ def test_codes_that_begin_with_zero_are_text_unless_they_are_learned_from(tmp_pa
 def test_spaces_around_a_word_make_no_other_word(tmp_path):
   path = write(tmp_path / 'a.csv', 'x,label\n1, yes\n2,yes \n3,no\n')
   assert load(path, test=0.0).class_names == ('no', 'yes')
+
+
+def test_a_column_that_numbers_the_rows_draws_a_warning(tmp_path):
+  frame = pd.DataFrame({'id': range(5, 9), 'x': [3, 1, 2, 4], 'label': list('aabb')})
+  frame.to_csv(tmp_path / 'a.csv', index=False)
+  with pytest.warns(
+    UserWarning, match=r"a.csv: column 'id' numbers the rows, .*; name those to learn from in data.col"
+  ):
+    load(tmp_path / 'a.csv', test=0.0)
+  with warnings.catch_warnings(action='error'):
+    load(tmp_path / 'a.csv', test=0.0, features=('id', 'x'))

@@ -65,6 +65,10 @@ def load_data(config) -> sources.Source:
   fit = lambda source: sources.resize(source, size, limit) if size else source
   keep, angles = configs.freeze(config.data.keep), configs.freeze(config.data.angles)
   private = sources.load(config.data.name, where, config.data.label, keep, size, angles, limit, _roles(config.data))
+  if private.classes < 2:
+    kept = ' after data.keep' if len(keep) else ''
+    told = f'has a single class{kept}, {private.class_names[0]!r}, so that every prediction would be right'
+    raise ConfigError(f'data.name={private.name} {told}; give two classes or more')
   private = fit(_some(private, config.data.rows, 'data.rows'))
   if config.data.merge_test or _tests_its_own(config):
     private = sources.merged(private, trainable=config.data.merge_test)

@@ -34,7 +34,7 @@ FIELDS = {
   'data.concentration': [-math.inf, 0, 1e7],
   'data.per_class': [-1],
   'data.crop': [999999, -1],
-  'data.keep': [(1, 1), ({'a': 1},), (1.5,)],
+  'data.keep': [(1, 1), ({'a': 1},), (1.5,), (0,)],
   'data.validation': [1, -0.1, math.nan],
   'data.limit': [0, -1],
   'seeds': [(True,), {1: 2}, (0, 2**32), (-1,), (0, 0), ()],
