@@ -68,7 +68,8 @@ def _scanned(text, separator, name) -> tuple:
   names, and take 01 and 1 for one."""
   reader = csv.reader(io.StringIO(text, newline=''), delimiter=separator, skipinitialspace=True, strict=True)
   header: list = []
-  lines, before, codes = [], 0, set()
+  lines, before = [], 0
+  codes: set[str] = set()
   try:
     for fields in reader:
       if fields and not header:
