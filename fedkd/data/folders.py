@@ -11,6 +11,7 @@ from fedkd.errors import ConfigError, in_a_sentence
 SPLITS = ('train', 'test')
 # Of Pillow, with 8 bits per channel or fewer.
 MODES = {'1', 'L', 'LA', 'La', 'P', 'PA', 'RGB', 'RGBA', 'RGBa', 'RGBX', 'CMYK', 'YCbCr', 'LAB', 'HSV'}
+DEEP = 'more than 8 bits per channel; save it with 8 bits, since the file does not say which value is white'
 IMAGE_SUFFIXES = {'.png', '.jpg', '.jpeg', '.bmp', '.gif', '.webp', '.tif', '.tiff', '.pgm', '.ppm'}
 
 
@@ -122,10 +123,7 @@ def _common_form(name, paths, wanted, limit) -> tuple:
   size = forms[0][0]
   for path, (other, mode) in zip(paths, forms, strict=True):
     if mode not in MODES:
-      raise ConfigError(
-        f'data.name={name}: {path} has pixels of mode {mode}, more than 8 bits per channel; save it with 8 bits, since '
-        'the file does not say which value is white'
-      )
+      raise ConfigError(f'data.name={name}: {path} has pixels of mode {mode}, {DEEP}')
     if max(other) > MOST_SIDE or min(other) < 1:
       raise ConfigError(f'data.name={name}: {path} is {other[0]}x{other[1]} pixels; give sides of 1 to {MOST_SIDE}')
     if other != size and not wanted:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedkd.data import tables
+from fedkd.data.folders import DEEP, MODES
 from fedkd.data.limits import LIMIT, check_size
 from fedkd.errors import ConfigError, in_a_sentence, reason_of
 
@@ -132,7 +133,8 @@ def _named(whole, frame, label):
   feature = whole.features[label]
   if hasattr(feature, 'int2str'):
     names = [str(one) for one in feature.names]
-    frame[label] = [names[number] if 0 <= number < len(names) else None for number in frame[label]]
+    numbers = frame[label].fillna(-1).astype(int)  # -1 is the hub's sign for a missing label
+    frame[label] = [names[number] if 0 <= number < len(names) else None for number in numbers]
   return frame
 
 
@@ -153,26 +155,33 @@ def _lists(whole, column, name, where, size, limit) -> np.ndarray:
 
 
 def _images(whole, column, name, where, size, limit) -> np.ndarray:
-  """uint8[N, H, W, c], grey or colour as the first image is."""
-  mode = 'L' if whole[0][column].mode in ('1', 'L') else 'RGB'
-  first = _pixels(whole, 0, column, mode, where, size)
-  check_size(name, len(whole) * first.size, limit)
-  out = np.empty((len(whole), *first.shape), np.uint8)
+  """uint8[N, H, W, c], grey if all images are."""
+  out = None
   for row in range(len(whole)):
-    pixels = _pixels(whole, row, column, mode, where, size)
-    if pixels.shape != first.shape:
+    pixels = _pixels(whole, row, column, where, size)
+    if out is None:
+      check_size(name, len(whole) * pixels.size, limit)
+      out = np.empty((len(whole), *pixels.shape), np.uint8)
+    if pixels.shape[:2] != out.shape[1:3]:
       raise ConfigError(
-        f'{where(row, column)}: {list(pixels.shape)} where the first image is {list(first.shape)}; set data.size'
+        f'{where(row, column)}: {list(pixels.shape)} where the first image is {list(out.shape[1:])}; set data.size'
       )
+    if pixels.shape[-1] > out.shape[-1]:  # the first of several in colour
+      check_size(name, len(whole) * pixels.size, limit)
+      out = np.repeat(out, pixels.shape[-1], -1)
     out[row] = pixels
   return out
 
 
-def _pixels(whole, row, column, mode, where, size) -> np.ndarray:
+def _pixels(whole, row, column, where, size) -> np.ndarray:
+  """uint8[H, W, 1] of a grey image, [H, W, 3] of others."""
   from PIL import Image
 
   with in_a_sentence(lambda error: f'{where(row, column)}: {reason_of(error)}; replace the image'):
-    image = whole[row][column].convert(mode)
+    image = whole[row][column]
+    mode, image = image.mode, image.convert('L' if image.mode in ('1', 'L') else 'RGB')
+  if mode not in MODES:
+    raise ConfigError(f'{where(row, column)}: pixels of mode {mode}, {DEEP}')
   if size:
     image = image.resize((size, size), Image.Resampling.BOX)
   return np.asarray(image).reshape(*image.size[::-1], -1)

@@ -79,6 +79,30 @@ def test_images_of_one_size(datasets, tmp_path):
   assert load(tmp_path / 'odd', size=2).train_image.shape == (4, 2, 2, 3)
 
 
+def test_images_are_grey_if_all_are_and_of_eight_bits(datasets, tmp_path):
+  grey = np.random.default_rng(0).integers(0, 256, (6, 4, 5), np.uint8)
+  dictionary(datasets, image=[Image.fromarray(one) for one in grey], label=LABELS).save_to_disk(tmp_path / 'grey')
+  np.testing.assert_array_equal(load(tmp_path / 'grey').train_image, grey[:4, ..., None])
+  colour = np.stack([grey[5], grey[4], grey[3]], -1)
+  images = [*(Image.fromarray(one) for one in grey[:5]), Image.fromarray(colour)]
+  dictionary(datasets, image=images, label=LABELS).save_to_disk(tmp_path / 'mixed')
+  source = load(tmp_path / 'mixed')
+  np.testing.assert_array_equal(source.train_image, np.repeat(grey[:4, ..., None], 3, -1))
+  np.testing.assert_array_equal(source.test_image[1], colour)
+  images[5] = Image.fromarray(np.full((4, 5), 700, np.uint16))
+  dictionary(datasets, image=images, label=LABELS).save_to_disk(tmp_path / 'deep')
+  with pytest.raises(ConfigError, match=r"row 6, column 'image': pixels of mode I;16, more than 8 bits per channel; s"):
+    load(tmp_path / 'deep')
+
+
+@pytest.mark.parametrize('label', [None, -1])
+def test_a_missing_class_is_named_with_its_row(datasets, tmp_path, label):
+  features = datasets.Features({'x': datasets.Value('float64'), 'label': datasets.ClassLabel(names=['no', 'yes'])})
+  datasets.Dataset.from_dict({'x': [1, 5, 3], 'label': [0, label, 1]}, features=features).save_to_disk(tmp_path / 'a')
+  with pytest.raises(ConfigError, match=r"row 2, column 'label': the label is missing"):
+    load(tmp_path / 'a')
+
+
 def test_files_that_cannot_be_read(datasets, tmp_path):
   (tmp_path / 'a.parquet').write_bytes(b'PAR1 broken')
   (tmp_path / 'empty').mkdir()
