@@ -37,6 +37,8 @@ def read(path: str, roles: tables.Roles, size: int = 0, limit: float = LIMIT) ->
   parts = _splits(path, name)
   features = tables.features_of(list(parts['train'].features), name, roles)
   whole, is_test = _together(parts, name)
+  if not len(parts['train']):
+    raise ConfigError(f'data.name={name} has no rows to train on; choose another set')
   chosen = _examples(whole, features, name, roles)
   place = lambda row: f'row {row + 1}'
   if chosen is None:
@@ -170,6 +172,7 @@ def _images(whole, column, name, where, size, limit) -> np.ndarray:
       check_size(name, len(whole) * pixels.size, limit)
       out = np.repeat(out, pixels.shape[-1], -1)
     out[row] = pixels
+  assert out is not None  # there are rows
   return out
 
 
