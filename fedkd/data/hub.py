@@ -37,8 +37,6 @@ def read(path: str, roles: tables.Roles, size: int = 0, limit: float = LIMIT) ->
   parts = _splits(path, name)
   features = tables.features_of(list(parts['train'].features), name, roles)
   whole, is_test = _together(parts, name)
-  if not len(parts['train']):
-    raise ConfigError(f'data.name={name} has no rows to train on; choose another set')
   chosen = _examples(whole, features, name, roles)
   place = lambda row: f'row {row + 1}'
   if chosen is None:

@@ -26,8 +26,11 @@ class Embedding(nn.Module):
       )
     if not self.vocabulary:
       raise ValueError('vocabulary=0 has no token; set it to the largest token of the data plus one')
-    known = jnp.ones(x.shape, jnp.float32) if self.padding is None else (x != self.padding).astype(jnp.float32)
-    return nn.Embed(self.vocabulary, self.width)(x) * known[..., None], known[..., None]
+    known = jnp.ones(x.shape, bool) if self.padding is None else x != self.padding
+    # Tokens below 0 would be counted from the end of the table; as those above it, they have no vector, but NaN.
+    row = jnp.where(known, jnp.where(x < 0, self.vocabulary, x), 0)
+    known = known[..., None].astype(jnp.float32)
+    return nn.Embed(self.vocabulary, self.width)(row) * known, known
 
 
 def is_tokens(x) -> bool:

@@ -111,9 +111,6 @@ def test_files_that_cannot_be_read(datasets, tmp_path):
       load(tmp_path / path)
     assert '\n' not in str(refused.value)
   dictionary(datasets, age=[1] * 6, label=LABELS)['train'].save_to_disk(tmp_path / 'saved')
-  dictionary(datasets, age=[1] * 6, label=LABELS)['train'].select([]).save_to_disk(tmp_path / 'none')
-  with pytest.raises(ConfigError, match=r'none has no rows to train on; choose another set$'):
-    load(tmp_path / 'none')
   with pytest.raises(ConfigError, match=r" has no column 'class'; set data.label to one of age, label$"):
     load(tmp_path / 'saved', label='class')
 

@@ -35,6 +35,15 @@ def test_tokens_of_padding_change_nothing(net):
   assert np.isfinite(empty).all()
 
 
+@pytest.mark.parametrize('padding', [-1, 20])
+def test_a_token_without_a_vector_has_no_prediction_unless_it_is_padding(padding):
+  """Below 0 as above the vocabulary; indices below 0 would count from the end of the table."""
+  net = models.EmbeddingBag(8, vocabulary=20, padding=padding, classes=3)
+  x = TOKENS.at[1, 2].set(padding).at[2, 0].set(-1).at[3, 0].set(20)
+  _, (logits, _) = of(net, x)
+  assert np.isnan(logits).any(1).tolist() == [False, False, padding != -1, padding != 20, False]
+
+
 def test_only_the_bag_ignores_order():
   for name, net in NETS.items():
     variables, (logits, _) = of(net, TOKENS)
