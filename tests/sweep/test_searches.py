@@ -51,11 +51,23 @@ def test_tpe_that_was_killed_goes_on_as_it_would_have(tmp_path):
 
 
 def test_tpe_learns_from_scores(tmp_path):
-  axes = grid.parse('a.b=linear:0.0:1.0')
-  near = lambda point, rounds: -abs(point['a.b'] - 0.3)
-  rungs = driven(searches.make('tpe', axes, 40, 0, 4, tmp_path), near)
-  distance = [abs(point['a.b'] - 0.3) for proposed, _ in rungs for point in proposed.values()]
-  assert sum(distance[-20:]) < 0.6 * sum(distance[:20])
+  axes, early, late = grid.parse('a.b=linear:0.0:1.0'), [], []
+  for best in (0.1, 0.3, 0.6, 0.9):
+    (tmp_path / f'{best}').mkdir()
+    near = lambda point, rounds, best=best: -abs(point['a.b'] - best)
+    rungs = driven(searches.make('tpe', axes, 40, 0, 4, tmp_path / f'{best}'), near)
+    distance = [abs(point['a.b'] - best) for proposed, _ in rungs for point in proposed.values()]
+    early, late = early + distance[:20], late + distance[-20:]
+  assert sum(late) < 0.75 * sum(early)
+
+
+def test_no_two_random_points_are_nearly_the_same(tmp_path):
+  """Those of 0 and 3 as seeds are, within two per cent in two fields."""
+  axes = grid.parse('a.b=linear:0.0:1.0;a.c=linear:0.0:1.0')
+  ((proposed, _),) = driven(searches.make('random', axes, 10, 0, 1, tmp_path), lambda point, rounds: 0.0)
+  points = sorted((point['a.b'], point['a.c']) for point in proposed.values())
+  near = [max(abs(x - y) for x, y in zip(a, b, strict=True)) for i, a in enumerate(points) for b in points[:i]]
+  assert min(near) > 0.02
 
 
 def test_halving_continues_the_better_third_for_three_times_the_rounds(tmp_path):
