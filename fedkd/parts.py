@@ -16,12 +16,22 @@ def by(column: ArrayLike) -> list[np.ndarray]:
     per value, in the order of `numpy.unique(column)`, int64[n] row numbers in ascending order.
 
   Raises:
-    ValueError: for a column that is empty, has another rank, or holds NaN.
+    ValueError: for a column that is empty, has another rank, lacks a value (NaN, None, NaT), or has values of types
+      that have no order, such as numbers among text.
   """
   values = np.asarray(as_array('column', column, 'one value per example, [N]'))
   if values.ndim != 1 or not len(values):
     raise ValueError(f'column is {what_is(values)}; give one value per example, [N]')
-  if values.dtype.kind == 'f' and np.isnan(values).any():
-    raise ValueError(f'column has NaN in row {int(np.isnan(values).argmax())}; leave out its rows, or name their owner')
+  if values.dtype.kind in 'fcmMO' and (missing := _missing(values)).any():
+    row = int(missing.argmax())
+    raise ValueError(f'column has {values[row]} in row {row}; leave out such rows, or name their owner')
+  if values.dtype == object and len(kinds := {type(value).__name__ for value in values}) > 1:
+    raise ValueError(f'column has values of several types, {", ".join(sorted(kinds))}; make them all text or numbers')
   _, owner = np.unique(values, return_inverse=True)
   return np.split(np.argsort(owner, kind='stable'), np.cumsum(np.bincount(owner))[:-1])
+
+
+def _missing(values) -> np.ndarray:
+  import pandas as pd
+
+  return np.asarray(pd.isna(values))

@@ -2,6 +2,7 @@
 
 import numpy as np
 import optax
+import pandas as pd
 import pytest
 
 import fedkd
@@ -30,7 +31,15 @@ def test_a_federation_has_a_client_per_user():
 
 @pytest.mark.parametrize(
   ('column', 'said'),
-  [([], r'^column is'), ([[1, 2]], r'^column is int64\[1, 2\]; give one value'), ([1.0, np.nan], 'NaN in row 1')],
+  [
+    ([], r'^column is'),
+    ([[1, 2]], r'^column is int64\[1, 2\]; give one value'),
+    ([1.0, np.nan], '^column has nan in row 1; leave out'),
+    (np.array(['a', None, 'a'], object), '^column has None in row 1; leave out'),
+    (np.array(['2024-01-01', 'NaT'], 'datetime64[D]'), '^column has NaT in row 1; leave out'),
+    (pd.Series(['a', None], dtype='string'), '^column has <NA> in row 1; leave out'),
+    (np.array(['1', 1, 'a'], object), '^column has values of several types, int, str; make them all text or numbers'),
+  ],
 )
 def test_what_names_no_owner_is_refused(column, said):
   with pytest.raises(ValueError, match=said):
