@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 from scipy.special import stdtr
 
 from fedkd.analysis import statistics
@@ -124,16 +125,18 @@ def _compared(run, values, base, apart) -> dict:
   return {**line, 'p': p_value(of_all(gain).to_numpy())}
 
 
-def p_value(gain: np.ndarray) -> float:
+def p_value(gain: ArrayLike) -> float:
   """Of a two-sided t test that the mean of paired differences [seeds] is 0; NaN below three seeds, of which intervals
   are ranges, or without spread."""
+  gain = statistics.of_seeds(gain)
   if len(gain) < statistics.FEWEST or not gain.std(ddof=1):
     return np.nan
   return float(2 * stdtr(len(gain) - 1, -abs(gain.mean()) / (gain.std(ddof=1) / np.sqrt(len(gain)))))
 
 
-def holm(p: np.ndarray) -> np.ndarray:
+def holm(p: ArrayLike) -> np.ndarray:
   """p values of several tests, after Holm (1979); NaN is no test."""
+  p = np.asarray(p, float)
   order = [i for i in np.argsort(p) if not np.isnan(p[i])]
   out, largest = np.full(len(p), np.nan), 0.0
   for rank, i in enumerate(order):

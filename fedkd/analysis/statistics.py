@@ -10,13 +10,32 @@ FEWEST = 3  # seeds for an interval or a test
 
 
 def interval(values: Any) -> tuple[float, float, float]:
-  """(mean, low, high): a 95 % Student t interval over seeds; with fewer than three seeds the range."""
-  values = np.asarray(values, float)
+  """(mean, low, high): a 95 % Student t interval over seeds; with fewer than three seeds the range.
+
+  Raises:
+    ValueError: unless there is one number for each seed.
+  """
+  values = of_seeds(values)
+  if not len(values):
+    raise ValueError('values is empty; give a number for each seed')
   mean = values.mean()
   if len(values) < FEWEST:
     return mean, values.min(), values.max()
   half = stdtrit(len(values) - 1, 0.975) * values.std(ddof=1) / np.sqrt(len(values))
   return mean, mean - half, mean + half
+
+
+def of_seeds(values: Any) -> np.ndarray:
+  """Numbers [seeds].
+
+  Raises:
+    ValueError: for another shape, such as [seeds, clients], over which an interval would be too narrow.
+  """
+  values = np.asarray(values, float)
+  if values.ndim != 1:
+    shape = list(values.shape)
+    raise ValueError(f'values has shape {shape}; give one number for each seed, such as the mean over its clients')
+  return values
 
 
 def paired(one: dict, other: dict) -> np.ndarray:
@@ -54,6 +73,7 @@ def spread(values: Any, unit: str = '') -> str:
 
 
 def markdown(frame: Any) -> str:
-  """A DataFrame of strings as a Markdown table."""
+  """A DataFrame of strings as a Markdown table, in which a bar inside a cell does not end it."""
   rows = [list(frame.columns), ['---'] * len(frame.columns), *frame.astype(str).values.tolist()]
-  return '\n'.join('| ' + ' | '.join(row) + ' |' for row in rows)
+  cell = lambda text: str(text).replace('|', r'\|')
+  return '\n'.join('| ' + ' | '.join(map(cell, row)) + ' |' for row in rows)

@@ -17,6 +17,19 @@ def test_interval_is_student_t():
   assert (mean, high - mean, mean - low) == pytest.approx((2, 4.302653 / np.sqrt(3), 4.302653 / np.sqrt(3)), rel=1e-6)
 
 
+def test_an_interval_is_over_seeds_alone():
+  """Over [seeds, clients] it would be the deviation of clients over the root of the seeds."""
+  for function in (analysis.interval, analysis.spread, analysis.p_value):
+    with pytest.raises(ValueError, match=r'^values has shape \[3, 4\]; give one number for each seed'):
+      function(np.ones((3, 4)))
+  with pytest.raises(ValueError, match=r'^values is empty; give'):
+    analysis.interval([])
+
+
+def test_a_bar_in_a_cell_is_part_of_it():
+  assert analysis.markdown(pd.DataFrame({'a': ['x|y']})).splitlines()[2] == r'| x\|y |'
+
+
 def test_interval_below_three_seeds_is_the_range():
   assert analysis.interval([0.25, 0.75]) == (0.5, 0.25, 0.75)
   assert analysis.spread([50.0]) == '50.00'
