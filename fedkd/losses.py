@@ -47,6 +47,7 @@ def kl_divergence(target: jax.Array, logits: jax.Array) -> jax.Array:
 def divergence(target: jax.Array, logits: jax.Array) -> jax.Array:
   """KL(target || softmax(logits)) of one example [C], with a gradient into both; classes of probability 0 and of logits
   of minus infinity add nothing."""
+  chex.assert_rank([target, logits], [1, 1])
   counts = (target != 0) & ~jnp.isneginf(logits)
   target, log = jnp.where(counts, target, 1), jnp.where(counts, jax.nn.log_softmax(logits), 0)
   return jnp.sum(jnp.where(counts, target * (jnp.log(target) - log), 0))
@@ -54,6 +55,7 @@ def divergence(target: jax.Array, logits: jax.Array) -> jax.Array:
 
 def cross_entropy(logits: jax.Array, target: jax.Array) -> jax.Array:
   """Cross-entropy of logits [C] with a distribution [C]; as `divergence`, but for the entropy of the target."""
+  chex.assert_rank([logits, target], [1, 1])
   counts = (target != 0) & ~jnp.isneginf(logits)
   return -jnp.sum(jnp.where(counts, target, 0) * jnp.where(counts, jax.nn.log_softmax(logits), 0))
 

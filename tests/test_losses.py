@@ -37,6 +37,9 @@ def test_maps_over_a_batch():
 def test_refuses_batches():
   with pytest.raises(AssertionError, match='rank'):
     masked_squared_error(OUTPUT[None], TARGET[None], jnp.array([True]))
+  for of_one in (losses.divergence, losses.cross_entropy, losses.kl_divergence):  # they would add up the examples
+    with pytest.raises(AssertionError, match='rank'):
+      of_one(OUTPUT[None], TARGET[None])
 
 
 # Distillation.
