@@ -75,7 +75,7 @@ def _equal(row) -> str:
   """The gain at equal examples, where it is another."""
   if row['gain_equal'] is None or (equal := tables.interval(row['gain_equal'])) == tables.interval(row['gain']):
     return ''
-  return f'; stopped where it has seen as many examples, public ones counted, {equal}'
+  return f'; stopped early, where it has seen as many examples, public ones counted, {equal}'
 
 
 def _alone(row) -> str:

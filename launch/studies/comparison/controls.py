@@ -8,7 +8,6 @@ from fedkd import Method, methods
 # {control: (whose, what is other about it)}
 CONTROLS = {
   'private_fresh': ('private', 'a fresh optimizer in every round'),
-  'fedhe_decay': ('fedhe', 'alpha 0.1, and a choice of decays'),
   'fedproto_kept': ('fedproto', 'the optimizer is kept, weight 1, and a choice of decays'),
 }
 
@@ -21,11 +20,6 @@ def name_of(control: str) -> str:
 def private_fresh(tx: optax.GradientTransformation, steps: int, batch: int) -> Method:
   """`private` with the optimizer of the methods that begin each round with a fresh one."""
   return methods.private(tx, epochs=None, steps=steps, batch=batch, keep_optimizer=False)
-
-
-def fedhe_decay(tx: optax.GradientTransformation, steps: int, batch: int) -> Method:
-  """`fedhe` with what it has in the benchmark and a fixed alpha, which leaves room for a decay."""
-  return methods.fedhe(tx, steps=steps, batch=batch, alpha=0.1, count_offset=0.0)
 
 
 def fedproto_kept(tx: optax.GradientTransformation, steps: int, batch: int) -> Method:

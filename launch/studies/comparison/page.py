@@ -42,8 +42,9 @@ HOW = """## How it is measured
 * **Equal budgets.** Every client update is STEPS mini-batches of BATCH of the client's own rows, for ROUNDS rounds;
   where a fifth of the clients takes part in a round there are five times as many. What clients learn from public rows
   and what a server trains comes on top and is shown: *at equal examples* stops a method at its last evaluation with as
-  many examples as `private` has at its end, public ones counted. FedMD, FCCL and RHFL start from models that their
-  clients have trained alone for the first sixth of the rounds.
+  many examples as `private` has at its end, public ones counted; where that is before the last third of the rounds, its
+  rate has not fallen yet and that of `private` has, which counts against it. FedMD, FCCL and RHFL start from models
+  that their clients have trained alone for the first sixth of the rounds.
 * **Equal tuning.** BUDGET runs of full length for every method: four rates of Adam (RATES), which fall
   to a tenth in the last third of the rounds, with two values of its one decisive hyperparameter; where it has none,
   each rate with that decay and without. Seed TUNED, which is no test seed, decides by validation rows: the mean of the
