@@ -8,7 +8,6 @@ from fedkd import Method, methods
 # {control: (whose, what is other about it)}
 CONTROLS = {
   'private_fresh': ('private', 'a fresh optimizer in every round'),
-  'fedproto_kept': ('fedproto', 'the optimizer is kept, weight 1, and a choice of decays'),
 }
 
 
@@ -20,8 +19,3 @@ def name_of(control: str) -> str:
 def private_fresh(tx: optax.GradientTransformation, steps: int, batch: int) -> Method:
   """`private` with the optimizer of the methods that begin each round with a fresh one."""
   return methods.private(tx, epochs=None, steps=steps, batch=batch, keep_optimizer=False)
-
-
-def fedproto_kept(tx: optax.GradientTransformation, steps: int, batch: int) -> Method:
-  """`fedproto` with the optimizer of `private` and a fixed weight, which leaves room for a decay."""
-  return methods.fedproto(tx, epochs=None, steps=steps, batch=batch, weight=1.0, keep_optimizer=True)

@@ -9,7 +9,7 @@ import pandas as pd
 
 from fedkd import analysis, methods
 from fedkd.analysis import figures
-from launch.studies.comparison import advice, budget, cells, controls, costs, scores, tables
+from launch.studies.comparison import advice, budget, cells, controls, costs, tables
 from launch.studies.comparison.settings import (
   REDUCES,
   SIZES,
@@ -98,9 +98,8 @@ def write(out, path) -> None:
   """Writes the page, and beside it the figure of its answer."""
   path, out = pathlib.Path(path), pathlib.Path(out)
   everything = {tier: _of_tier(out, tier) for tier in TIERS}
-  controlled = _controlled(out)
-  caution, unequal = _caution(controlled), _unequal(controlled, out, path)
-  lines = [HEAD, *_answer(everything['different'], path), *caution, _how(), *unequal, RUN]
+  unequal = _unequal(_controlled(out), out, path)
+  lines = [HEAD, *_answer(everything['different'], path), *_caution(), _how(), *unequal, RUN]
   for tier in TIERS:
     if everything[tier]:
       lines += [f'## {NAMES[tier][0].upper()}{NAMES[tier][1:]}', '', *_overviews(everything[tier])]
@@ -192,13 +191,13 @@ def _controlled(out) -> list:
   return [(*here[name], here[of][1], other) for name, (of, other) in names.items() if name in here and of in here]
 
 
-def _caution(controlled) -> list:
-  """A sentence of the answer about what is not equal, while there is something and a control has been run."""
-  moved = [np.mean(list(scores.gain(one, base).values())) for _, one, base, _ in controlled]
-  if not moved or not budget.OLDER:
+def _caution() -> list:
+  """A sentence of the answer about rows that are not on equal terms, while there are such."""
+  count = len(budget.OLDER)
+  if not count:
     return []
-  most = max(map(abs, moved))
-  return [f'Not everything is equal: [controls](#what-is-not-equal) move a method by up to {most:.1f} points.', '']
+  those = f'{count} methods have' if count > 1 else 'one method has'
+  return [f'Not everything is equal: [{those} yet to be run again](#what-is-not-equal) on the terms of the others.', '']
 
 
 def _unequal(controlled, out, path) -> list:
