@@ -22,16 +22,13 @@ def by(column: ArrayLike) -> list[np.ndarray]:
   values = np.asarray(as_array('column', column, 'one value per example, [N]'))
   if values.ndim != 1 or not len(values):
     raise ValueError(f'column is {what_is(values)}; give one value per example, [N]')
-  if values.dtype.kind in 'fcmMO' and (missing := _missing(values)).any():
-    row = int(missing.argmax())
-    raise ValueError(f'column has {values[row]} in row {row}; leave out such rows, or name their owner')
+  if values.dtype.kind in 'fcmMO':
+    import pandas as pd
+
+    if len(missing := np.flatnonzero(pd.isna(values))):
+      row = missing[0]
+      raise ValueError(f'column has {values[row]} in row {row}; leave out such rows, or name their owner')
   if values.dtype == object and len(kinds := {type(value).__name__ for value in values}) > 1:
     raise ValueError(f'column has values of several types, {", ".join(sorted(kinds))}; make them all text or numbers')
   _, owner = np.unique(values, return_inverse=True)
   return np.split(np.argsort(owner, kind='stable'), np.cumsum(np.bincount(owner))[:-1])
-
-
-def _missing(values) -> np.ndarray:
-  import pandas as pd
-
-  return np.asarray(pd.isna(values))

@@ -13,15 +13,16 @@ import numpy as np
 
 from fedkd.checks import blame
 from fedkd.checks.kinds import as_array, is_integer, what_is
-from fedkd.checks.numeric import examples, held, in_precision, in_range
+from fedkd.checks.numeric import examples, in_precision, in_range
 
 TWO_FORMS = 'give a list with the row numbers of each client, or an array int[{count}] with the owner of each row'
 
 
 def arrays(x: Any, y: Any) -> tuple[Any, np.ndarray]:
   """(x, y) as numbers [N, ...] of a dtype that JAX has, and labels int[N] from 0."""
-  given, x, y = as_array('x', x, 'examples [N, ...]'), examples('x', x), as_array('y', y, 'integers [N]')
-  in_precision('x', given, held(given.dtype))
+  given = as_array('x', x, 'examples [N, ...]')
+  x, y = examples('x', given), as_array('y', y, 'integers [N]')
+  in_precision('x', given, x.dtype)
   _check_labels(x, y, len(x))
   if isinstance(y, jax.core.Tracer):
     raise ValueError('y is traced, and labels are read when a federation is made; make it outside jit, vmap and grad')

@@ -22,13 +22,13 @@ def examples(field: str, x: Any) -> Any:
   if not (is_integer(x.dtype) or x.dtype == bool or jnp.issubdtype(x.dtype, jnp.floating)):
     real = 'real numbers' if jnp.issubdtype(x.dtype, jnp.complexfloating) else 'numbers, for text integer tokens'
     raise ValueError(f'{field} is {x.dtype}{list(x.shape)}; give {real}')
-  dtype = held(x.dtype)
+  dtype = _held(x.dtype)
   if jnp.issubdtype(x.dtype, jnp.floating) or x.dtype.itemsize > dtype.itemsize:  # others fit: they are not looked at
     in_range(field, x, dtype)
   return x.astype(dtype, copy=False)
 
 
-def held(dtype) -> Any:
+def _held(dtype) -> Any:
   """The dtype that JAX has for another one; NumPy has floats of more than 64 bits."""
   wide = jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize > 8
   return jax.dtypes.canonicalize_dtype(np.dtype(np.float64) if wide else dtype)

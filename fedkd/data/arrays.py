@@ -50,7 +50,10 @@ def checked(name, arrays, names) -> dict:
   out = dict(arrays)
   for split in splits:
     x, y = arrays[f'x_{split}'], arrays[f'y_{split}']
-    out[f'x_{split}'] = _examples(f'data.name={name}: x_{split}', x)
+    what = f'data.name={name}: x_{split}'
+    out[f'x_{split}'] = _examples(what, x)
+    if split == 'train':
+      in_precision(what, x, out['x_train'].dtype)
     out[f'y_{split}'] = _labels(f'data.name={name}: y_{split}', y, len(x), names)
   if 'origin' in arrays:
     _check_owners(name, arrays['origin'], len(arrays['y_train']))
@@ -78,8 +81,6 @@ def _examples(what, x) -> np.ndarray:
     return x if x.ndim == 4 else x[..., None]
   dtype = np.dtype(np.int32 if whole else np.float32)
   in_range(what, x, dtype)
-  if what.endswith('x_train'):
-    in_precision(what, x, dtype)
   return x.astype(dtype, copy=False)
 
 
