@@ -75,7 +75,8 @@ def _equal(row) -> str:
   """The gain at equal examples, where it is another."""
   if row['gain_equal'] is None or (equal := tables.interval(row['gain_equal'])) == tables.interval(row['gain']):
     return ''
-  return f'; stopped early, where it has seen as many examples, public ones counted, {equal}'
+  how = 'stopped early, where it has seen' if row['stopped'] else 'in fewer rounds, with'
+  return f'; {how} as many examples, public ones counted, {equal}'
 
 
 def _alone(row) -> str:
@@ -129,7 +130,7 @@ def _decision(situation, row) -> str:
     return f'| {situation} | not run yet | | | | |'
   method = f'`{row["method"]}`' if is_sure(row) else f'train alone (`{row["method"]}` is the first)'
   sure = f'{row["wins"][0]} of {row["wins"][1]} settings, {row["seeds"]} seeds'
-  equal = tables.interval(row['gain_equal'])
+  equal = tables.at_equal_examples(row)
   if row['better']:
     sure += f'; P(> 1 point) {row["better"][2]:.2f}'
   return f'| {situation} | {method} | {tables.interval(row["gain"])} | {equal} | {row["megabytes"]:.2f} | {sure} |'

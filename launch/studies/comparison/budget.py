@@ -1,6 +1,7 @@
 """What every method may spend: the same client updates, and the same eight runs to choose its hyperparameters."""
 
 import itertools
+import math
 
 from fedkd import config as base
 from fedkd.config import choices
@@ -40,8 +41,8 @@ STATIC = ('digest_loss',)
 ON_PUBLIC = ('dsfl', 'fccl', 'fedmd', 'ktpfl', 'rhfl', 'scarlet', 'selective_fd')
 PUBLIC_CLIENTS = (*ON_PUBLIC, 'fedh2l')
 PUBLIC_SERVER = ('feddf',)
-# FedMD, FCCL and RHFL start from models that their clients have trained alone: a sixth of the rounds.
-BEFORE = {'fedmd': 1 / 6, 'fccl': 1 / 6, 'rhfl': 1 / 6}
+# They start from models that their clients have trained alone, for a sixth of the rounds.
+BEFORE, BEFORE_SHARE = ('fedmd', 'fccl', 'rhfl'), 6
 # Whose clients predict with more than their own model: with what, and the further prediction by that model alone.
 SHARED = {
   'fedapen': ('the ensemble of own and common model', 'own'),
@@ -79,13 +80,17 @@ def split_choice(choice: dict) -> tuple[dict, dict]:
   return {'decay': 1.0, **traced}, {key: value for key, value in choice.items() if key in STATIC}
 
 
-def lengths(suite: str, profile: str, setting: str, method: str) -> tuple[int, int]:
+def lengths(suite: str, profile: str, setting: str, method: str, share: float = 1.0) -> tuple[int, int]:
   """(rounds that clients train alone, rounds of the method); a round of FedH2L is one local step, and in its first
-  nobody has heard anything."""
+  nobody has heard anything. `share`: of all rounds, no more than that."""
   size = SIZES[profile]
   total = rounds(settings(suite, profile)[setting], size)
-  alone = round(total * BEFORE.get(method, 0))
-  return alone, total * size.steps + 1 if method == 'fedh2l' else total - alone
+  if method == 'fedh2l':
+    total = total * size.steps + 1
+  total = math.floor(total * share * (1 + 1e-9))
+  # Rounds alone learn from no public rows: rounded up, a share of the rounds has no more than its share of examples.
+  alone = math.ceil(total / BEFORE_SHARE) if method in BEFORE else 0
+  return alone, total - alone
 
 
 def fields(suite: str, profile: str, tier: str, setting: str, method: str) -> dict:

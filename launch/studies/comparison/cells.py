@@ -11,6 +11,10 @@ from launch.studies.comparison import budget
 from launch.studies.comparison.runs import Place
 from launch.studies.comparison.settings import SIZES, TIERS, TUNED_ON, applying, config_of, reason, settings
 
+# Of the runs of a cell: those that choose its hyperparameters, those of the tests, and those of the tests with so many
+# fewer rounds that the method has as many examples as Private.
+KINDS = ('tuning', 'runs', 'equal')
+
 
 class Cell(NamedTuple):
   """A method where it meets the others."""
@@ -80,14 +84,14 @@ def described(cell: Cell) -> dict:
 
 
 def read(cell: Cell, out) -> dict:
-  """What is there of a cell: {..., 'tuning': [...], 'runs': [...]}.
+  """What is there of a cell: {..., 'tuning': [...], 'runs': [...], 'equal': [...]}, runs by `KINDS`.
 
   Raises:
     ConfigError: for a file that was made with other settings.
   """
   path = path_of(cell, out)
   if not path.exists():
-    return {'grid': budget.grid(cell.method), 'tuning': [], 'runs': []}
+    return {'grid': budget.grid(cell.method), **{kind: [] for kind in KINDS}}
   wanted, usual = described(cell), base.to_json(base.default())
   try:
     found = json.loads(path.read_text())
@@ -97,7 +101,7 @@ def read(cell: Cell, out) -> dict:
     raise ConfigError(f'{path} is not a result of this program ({error}); move it away') from error
   if changed:
     raise ConfigError(f'{path} was made with another {changed[0]}; move it away to run it again')
-  return found
+  return {**found, 'equal': found.get('equal', [])}
 
 
 def chosen(found: dict) -> dict | None:
@@ -108,20 +112,39 @@ def chosen(found: dict) -> dict | None:
   return max(finite, key=lambda one: one['validation'])['choice'] if finite else None
 
 
-def left(found: dict, seeds) -> list:
-  """The next runs of a cell: (choice, seed, whether it is for tuning); those of `seeds` once the choice is known."""
+def left(found: dict, private: dict, seeds) -> list:
+  """The next runs of a cell: (kind, choice, seed, share of the rounds); those of `seeds` once the choice is known.
+
+  Args:
+    found: what is there of the cell.
+    private: what is there of Private in the same place, which says how many examples are equal.
+    seeds: of the tests.
+  """
   done = len(found['tuning'])
   if done < len(found['grid']):
-    return [(choice, TUNED_ON, True) for choice in found['grid'][done:]]
-  there = {one['seed'] for one in found['runs']}
+    return [('tuning', choice, TUNED_ON, 1.0) for choice in found['grid'][done:]]
   best = chosen(found)
-  return [(best, seed, False) for seed in seeds if seed not in there] if best else []
+  if not best:
+    return []
+  there = {kind: {one['seed'] for one in found[kind]} for kind in KINDS}
+  if missing := [seed for seed in seeds if seed not in there['runs']]:
+    return [('runs', best, seed, 1.0) for seed in missing]
+  shares = equal_shares(found, private)
+  return [('equal', best, seed, shares[seed]) for seed in seeds if seed in shares and seed not in there['equal']]
 
 
-def add(cell: Cell, out, one: dict, tuning: bool) -> None:
-  """Appends a run to a cell's file, unless another process has done so meanwhile."""
+def equal_shares(found: dict, private: dict) -> dict:
+  """{seed: of a cell's rounds, how many have as many examples as Private in all of its own}, where it has fewer; public
+  examples count."""
+  most = {one['seed']: one['examples'] for one in private['runs']}
+  shares = {one['seed']: most[one['seed']] / one['examples'] for one in found['runs'] if one['seed'] in most}
+  return {seed: share for seed, share in shares.items() if share < 0.99}
+
+
+def add(cell: Cell, out, kind: str, one: dict) -> None:
+  """Appends a run to those of its kind in a cell's file, unless another process has done so meanwhile."""
   found = {**described(cell), **read(cell, out)}
-  runs = found['tuning' if tuning else 'runs']
+  runs = found[kind]
   same = lambda other: (other['choice'], other['seed']) == (one['choice'], one['seed'])
   if not any(map(same, runs)):
     runs.append(one)
@@ -134,5 +157,6 @@ def text(found: dict) -> str:
   """A cell as JSON, a run on each line."""
   line = lambda key, value: f'{json.dumps(key)}: {json.dumps(value)}'
   listed = lambda runs: '[' + ','.join(f'\n  {json.dumps(one)}' for one in runs) + '\n ]'
-  plain = [line(key, value) for key, value in found.items() if key not in ('tuning', 'runs')]
-  return '{\n ' + ',\n '.join([*plain, *(f'"{key}": {listed(found[key])}' for key in ('tuning', 'runs'))]) + '\n}\n'
+  plain = [line(key, value) for key, value in found.items() if key not in KINDS]
+  kinds = [kind for kind in KINDS if found[kind] or kind != 'equal']
+  return '{\n ' + ',\n '.join([*plain, *(f'"{key}": {listed(found[key])}' for key in kinds)]) + '\n}\n'

@@ -41,10 +41,10 @@ HOW = """## How it is measured
   pairs, or with one. Methods that average weights are in a tier only where something is averaged.
 * **Equal budgets.** Every client update is STEPS mini-batches of BATCH of the client's own rows, for ROUNDS rounds;
   where a fifth of the clients takes part in a round there are five times as many. What clients learn from public rows
-  and what a server trains comes on top and is shown: *at equal examples* stops a method at its last evaluation with as
-  many examples as `private` has at its end, public ones counted; where that is before the last third of the rounds, its
-  rate has not fallen yet and that of `private` has, which counts against it. FedMD, FCCL and RHFL start from models
-  that their clients have trained alone for the first sixth of the rounds.
+  and what a server trains comes on top and is shown: *at equal examples* is a run of fewer rounds with the same choice,
+  as many as have the examples that `private` has, public ones counted. "Stopped" marks where that has not been run: it
+  is the last evaluation of the whole run with as many examples, at which its rate may not have fallen yet. FedMD, FCCL
+  and RHFL start from models that their clients have trained alone for the first sixth of the rounds.
 * **Equal tuning.** BUDGET runs of full length for every method: four rates of Adam (RATES), which fall
   to a tenth in the last third of the rounds, with two values of its one decisive hyperparameter; where it has none,
   each rate with that decay and without. Seed TUNED, which is no test seed, decides by validation rows: the mean of the

@@ -25,7 +25,7 @@ class Place:
     return dataclasses.astuple(self)
 
 
-def run(place: Place, method: str, choice: dict, seed: int, tuning: bool = False) -> dict:
+def run(place: Place, method: str, choice: dict, seed: int, tuning: bool = False, share: float = 1.0) -> dict:
   """Trains and evaluates once.
 
   Args:
@@ -34,6 +34,7 @@ def run(place: Place, method: str, choice: dict, seed: int, tuning: bool = False
     choice: of hyperparameters, an entry of `budget.grid`.
     seed: of split, initial weights and batches.
     tuning: whether only validation rows are looked at, at the end.
+    share: of the rounds; with less than 1 the test rows are looked at once, at the end.
 
   Returns:
     JSON: `curve`, an entry per evaluation with accuracies on own and on all clients' test rows of every client, and
@@ -42,15 +43,15 @@ def run(place: Place, method: str, choice: dict, seed: int, tuning: bool = False
   """
   world, size = problem.make(place.astuple(), seed), settings.SIZES[place.profile]
   clock = programs.Clock()  # without loading the data
-  alone, rounds = budget.lengths(place.suite, place.profile, place.setting, method)
+  alone, rounds = budget.lengths(place.suite, place.profile, place.setting, method, share)
   values, constants = budget.split_choice(choice)
   totals, variables = running.start(1), world.variables
   if alone:
-    runner = _runner(clock, place, 'private', {}, values, world, variables, alone)
+    runner = _runner(clock, place, 'private', {}, values, world, variables, (0, alone, rounds))
     state, totals, _ = runner.train(runner.begin(), totals, 0, alone)
     variables = runner.variables(state)
-  runner = _runner(clock, place, method, constants, values, world, variables, rounds, alone)
-  state, curve, every = runner.begin(), [], -(-rounds // settings.EVALUATIONS)
+  runner = _runner(clock, place, method, constants, values, world, variables, (alone, rounds, 0))
+  state, curve, every = runner.begin(), [], -(-rounds // settings.EVALUATIONS) if share == 1 else rounds
   healthy = True
   for start in range(0, rounds, every):
     end = min(start + every, rounds)
@@ -155,9 +156,10 @@ def _segment(table, at):
   return np.pad(rows, [(0, programs.SEGMENT - len(rows)), (0, 0)], constant_values=-1)
 
 
-def _runner(clock, place, method, constants, values, world, initial, rounds, before=0) -> _Runner:
+def _runner(clock, place, method, constants, values, world, initial, phases) -> _Runner:
+  """`phases`: rounds before, of and after this one, over all of which the learning rate falls once."""
   fields = {**budget.fields(place.suite, place.profile, place.tier, place.setting, method), **constants}
-  drop_at = 2 * (rounds + before) // 3 - before
+  drop_at = 2 * sum(phases) // 3 - phases[0]
   given = {key: np.float32(value) for key, value in {**values, 'drop_at': drop_at}.items()}
   if method == 'private':  # the first phase of another method, whose own hyperparameters it does not have
     given = {key: given[key] for key in ('learning_rate', 'decay', 'drop_at')}

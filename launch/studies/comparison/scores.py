@@ -6,6 +6,8 @@ per cent, means over clients; every function returns {seed: value}.
 
 import numpy as np
 
+from launch.studies.comparison import cells
+
 ROWS = ('own', 'all')
 
 
@@ -44,11 +46,16 @@ def _minus(one, other) -> dict:
 
 
 def gain_at_examples(found: dict, private: dict, rows: str = 'own') -> dict:
-  """The gain where a method stops at its last evaluation with as many examples as Private has at its end; public
-  ones count."""
+  """The gain with no more examples than Private has, public ones counted: of runs of as many fewer rounds, where there
+  are such, else of the last evaluation with no more."""
   most = {one['seed']: one['examples'] for one in private['runs']}
   fits = lambda one, point: point['examples'] <= most.get(one['seed'], 0) * (1 + 1e-6)
-  return _minus(_at_last(found, rows, fits), accuracy(private, rows))
+  return _minus(_at_last({'runs': found['equal'] or found['runs']}, rows, fits), accuracy(private, rows))
+
+
+def is_stopped(found: dict, private: dict) -> bool:
+  """Whether `gain_at_examples` is of a run that was stopped: one of fewer rounds is needed, and has not been made."""
+  return not found['equal'] and bool(cells.equal_shares(found, private))
 
 
 def gain_at_bytes(found: dict, private: dict, most: float, rows: str = 'own') -> dict:
@@ -100,7 +107,7 @@ def seconds(found: dict) -> float:
 
 def spent(found: dict) -> tuple[float, float]:
   """(processor seconds of all runs of a cell, and of their compilation)."""
-  every = [*found['tuning'], *found['runs']]
+  every = [one for kind in cells.KINDS for one in found[kind]]
   return sum(one['seconds'] for one in every), sum(one['compiling'] for one in every)
 
 

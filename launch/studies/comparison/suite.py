@@ -36,12 +36,13 @@ def run(chosen: Sequence[cells.Cell], out: str, seeds: Sequence[int] | None = No
 
 def _finish(cell, out, seeds, made_by) -> bool:
   """All runs of a cell that are missing; whether one of its choices has not diverged."""
-  while todo := cells.left(cells.read(cell, out), seeds):
-    choice, seed, tuning = todo[0]
-    one = runs.run(cell.place, cell.method, choice, seed, tuning)
-    told = one['validation'] if tuning else one['curve'][-1]
-    print(f'{cell} seed {seed} {choice} {one["seconds"]} + {one["compiling"]} s: {_short(told)}', flush=True)
-    cells.add(cell, out, {**one, **{k: made_by[k] for k in ('commit', 'dirty', 'device')}}, tuning)
+  private = cells.read(cell._replace(method='private'), out)
+  while todo := cells.left(cells.read(cell, out), private, seeds):
+    kind, choice, seed, share = todo[0]
+    one = runs.run(cell.place, cell.method, choice, seed, kind == 'tuning', share)
+    told = one['validation'] if kind == 'tuning' else one['curve'][-1]
+    print(f'{cell} {kind} seed {seed} {choice} {one["seconds"]} + {one["compiling"]} s: {_short(told)}', flush=True)
+    cells.add(cell, out, kind, {**one, **{k: made_by[k] for k in ('commit', 'dirty', 'device')}})
   return cells.chosen(cells.read(cell, out)) is not None
 
 
@@ -57,8 +58,9 @@ def listing(suite: str, profile: str, out: str) -> None:
   known = settings(suite, profile)
   for tier, name in ((t, s) for t in TIERS for s in known if t in known[s].tiers):
     every = cells.cells(suite, profile, [tier], [name])
-    seeds = SIZES[profile].seeds
-    done = sum(not cells.left(found, seeds) and bool(found['runs']) for found in (cells.read(c, out) for c in every))
+    there = {cell.method: cells.read(cell, out) for cell in every}
+    left = [cells.left(found, there['private'], SIZES[profile].seeds) for found in there.values()]
+    done = sum(bool(found['runs']) and not of for found, of in zip(there.values(), left, strict=True))
     print(f'{tier:10s}{name:10s} {done} of {len(every)} methods done  {known[name].title}')
     for method in methods.__all__:
       if why := reason(method, tier, name, suite):

@@ -13,6 +13,7 @@ from launch.studies.comparison.budget import SHARED
 from launch.studies.comparison.settings import SIZES, applying
 
 REFERENCES = ('private', 'agg')
+STOPPED = ' (stopped)'  # what `scores.is_stopped` says
 WITHIN = 5.0  # megabytes of all clients, for the view at equal bytes
 
 
@@ -50,7 +51,7 @@ def _line(method, cell, one, private, gained, adjusted, out, page) -> dict:
     'own rows %': _spread(scores.accuracy(one, 'own')),
     'gain on own rows': other(gained),
     'Holm p': '-' if np.isnan(p) else f'{p:.3f}',
-    'at equal examples': other(scores.gain_at_examples(one, private) if private else {}),
+    'at equal examples': _equal(one, private) if private and not is_reference else other({}),
     'all rows %': _spread(scores.accuracy(one, 'all')),
     'gain on all rows': other(scores.gain(one, private, 'all') if private else {}),
     'clients below private': '-' if is_reference or not len(lost) else _lost(lost),
@@ -103,6 +104,10 @@ def _signed(by_seed) -> str:
   return ('+' if np.mean(values) >= 0 else '') + analysis.spread(values)
 
 
+def _equal(one, private) -> str:
+  return _signed(scores.gain_at_examples(one, private)) + STOPPED * scores.is_stopped(one, private)
+
+
 def _lost(lost) -> str:
   below = lost[lost > 0]
   if not len(below):
@@ -147,6 +152,7 @@ def overview(everything: dict) -> list:
         'gain_all': _over_settings(rest),
         'gain_within': _over_settings(within) if within else None,
         'gain_equal': _over_settings(equal) if equal else None,
+        'stopped': any(scores.is_stopped(*pair) for pair in pairs),
         'wins': evidence.wins(means),
         'better': evidence.signed_rank(means) if len(means) >= 3 else None,
         'below': float(np.mean(lost > 0)),
@@ -167,12 +173,17 @@ def interval(three) -> str:
   return '-' if three is None else f'{three[0]:+.2f} [{three[1]:+.2f}, {three[2]:+.2f}]'
 
 
+def at_equal_examples(row: dict) -> str:
+  """Of a row of the `overview`, and whether some of it is of runs that were stopped."""
+  return interval(row['gain_equal']) + STOPPED * row['stopped']
+
+
 def of_tier(rows: list) -> str:
   """The `overview` as a table."""
   line = lambda row: {
     'method': row['method'],
     'gain on own rows': interval(row['gain']),
-    'at equal examples': interval(row['gain_equal']),
+    'at equal examples': at_equal_examples(row),
     f'within {WITHIN:g} MB': interval(row['gain_within']),
     'by own models alone': interval(row['gain_alone']),
     'gain on all rows': interval(row['gain_all']),

@@ -172,12 +172,22 @@ def one_run(seed, own, everything=None, sent=0, examples=100.0, choice=None):
   }  # fmt: skip
 
 
+def there_is(runs, **more):
+  """What is there of a cell with these test runs."""
+  return {'grid': [], **{kind: [] for kind in cells.KINDS}, 'runs': list(runs), **more}
+
+
 def test_scores():
-  private = {'runs': [one_run(s, [0.5] * 10) for s in (0, 1)], 'tuning': [], 'grid': budget.grid('private')}
+  private = there_is(one_run(s, [0.5] * 10) for s in (0, 1))
   own = [0.4] * 2 + [0.7] * 8
-  found = {'runs': [one_run(s, own, sent=1000, examples=200.0) for s in (1, 2)], 'tuning': [], 'grid': []}
+  found = there_is(one_run(s, own, sent=1000, examples=200.0) for s in (1, 2))
   np.testing.assert_allclose(scores.gain(found, private)[1], 14.0)  # 64 - 50, of the only common seed
   np.testing.assert_allclose(scores.gain_at_examples(found, private)[1], 32.0 - 50.0)  # at half of its examples
+  assert scores.is_stopped(found, private)
+  assert not scores.is_stopped(private, private)
+  fewer = {**found, 'equal': [one_run(1, [0.6] * 10, examples=99.0)]}  # a run of half of the rounds
+  assert scores.gain_at_examples(fewer, private) == {1: pytest.approx(10.0)}
+  assert not scores.is_stopped(fewer, private)
   lost = scores.losses(found, private)
   np.testing.assert_allclose(lost, [10.0] * 2 + [0.0] * 8)
   np.testing.assert_allclose(scores.worst_client(found)[2], 40.0)
@@ -192,14 +202,15 @@ def made(monkeypatch):
   """Runs that take no time, in the order in which they were asked for. The third choice of eight is the best."""
   asked = []
 
-  def run(place, method, choice, seed, tuning=False):
-    asked.append((method, choice, seed, tuning))
+  def run(place, method, choice, seed, tuning=False, share=1.0):
+    asked.append((method, choice, seed, tuning) if share == 1 else (method, choice, seed, share))
     if tuning:
       score = {0: None, 2: 0.8, 3: 0.8}.get(budget.grid(method).index(choice), 0.3)
       spent = {'seconds': 1.0, 'compiling': 0.0, 'diverged': score is None, 'examples': 1.0}
       return {'seed': seed, 'choice': choice, 'validation': score, **spent}
     own = [0.5 + 0.01 * seed + (0.1 if method == 'fedhe' else 0.0)] * 10
-    return one_run(seed, own, sent=1000 * (method != 'private'), choice=choice)
+    examples = 100.0 * share * (2.5 if method == 'fedmd' else 1)  # it learns from public rows
+    return one_run(seed, own, sent=1000 * (method != 'private'), examples=examples, choice=choice)
 
   monkeypatch.setattr(runs, 'run', run)
   monkeypatch.setattr(suite, 'environment', lambda: {'commit': 'abc', 'dirty': False, 'device': 'one'})
@@ -217,10 +228,48 @@ def test_the_choice_is_made_on_another_seed_and_results_only_grow(made, tmp_path
   after = cells.read(CELL, tmp_path)
   assert after['tuning'] == before['tuning']
   assert after['runs'][:1] == before['runs']
-  cells.add(CELL, tmp_path, {**after['runs'][0], 'seconds': 9.0}, tuning=False)  # by another process, meanwhile
+  cells.add(CELL, tmp_path, 'runs', {**after['runs'][0], 'seconds': 9.0})  # by another process, meanwhile
   assert cells.read(CELL, tmp_path) == after
   suite.run([CELL], tmp_path)
   assert len(made) == 10
+
+
+def test_what_learns_from_public_rows_is_run_with_as_many_examples_as_private(made, tmp_path):
+  fedmd, private = (CELL._replace(method=method) for method in ('fedmd', 'private'))
+  suite.run([fedmd], tmp_path)
+  assert len(made) == 8 + 2  # how many are equal is not known before Private has been run
+  suite.run([private, fedmd, CELL], tmp_path)
+  assert [one for one in made if one[3] not in (True, False)] == [
+    ('fedmd', budget.grid('fedmd')[2], seed, pytest.approx(0.4)) for seed in (0, 1)
+  ]
+  found, reference = (cells.read(cell, tmp_path) for cell in (fedmd, private))
+  assert [one['seed'] for one in found['equal']] == [0, 1]
+  assert not scores.is_stopped(found, reference)
+  assert 'equal' not in json.loads(cells.path_of(CELL, tmp_path).read_text())
+  suite.run([fedmd], tmp_path)
+  assert len(made) == 3 * 10 + 2
+
+
+@pytest.mark.parametrize(('method', 'share'), [('fedmd', 0.43), ('fedmd', 0.5), ('dsfl', 0.43), ('fedh2l', 0.5)])
+def test_a_share_of_the_rounds_has_no_more_than_its_share_of_the_examples(method, share):
+  """Public rows are learned from in the rounds of the method, and not in those alone."""
+  examples = lambda alone, rounds: alone + 2.3 * rounds
+  for name in settings.settings('digits', 'whole'):
+    whole = examples(*budget.lengths('digits', 'whole', name, method))
+    part = examples(*budget.lengths('digits', 'whole', name, method, share))
+    assert share * whole - 2.3 - 1.3 <= part <= share * whole + 1e-6
+    assert budget.lengths('digits', 'whole', name, method, 1 - 1e-12) == budget.lengths('digits', 'whole', name, method)
+
+
+@pytest.mark.parametrize(('share', 'expected'), [(1.0, [4, 3]), (0.5, [2, 1])])
+def test_the_learning_rate_falls_once_in_the_last_third_of_all_rounds(tiny, monkeypatch, share, expected):
+  """Also where clients train alone first; counted from the first round of each phase. The models learn alone even if
+  the rate falls to 0, and a run of fewer rounds is looked at once."""
+  drops, runner = [], runs._Runner
+  monkeypatch.setattr(runs, '_Runner', lambda *given: drops.append(int(given[3]['drop_at'])) or runner(*given))
+  one = runs.run(tiny, 'fedmd', {**budget.grid('fedmd')[0], 'decay': 0.0}, 0, share=share)
+  assert drops == expected
+  assert [point['round'] for point in one['curve']] == ([2, 3, 4, 5, 6] if share == 1 else [3])
 
 
 def test_what_was_stopped_goes_on(made, tmp_path, monkeypatch):
@@ -285,8 +334,8 @@ def test_advice_prefers_a_sure_gain_among_methods_with_the_same_settings():
 
 
 def test_advice_says_what_clients_predict_with_beside_their_own_model():
-  private = {'runs': [one_run(s, [0.5] * 10) for s in (0, 1)]}
-  found = {'runs': [one_run(s, [0.8] * 10) for s in (0, 1)]}
+  private = there_is(one_run(s, [0.5] * 10) for s in (0, 1))
+  found = there_is(one_run(s, [0.8] * 10) for s in (0, 1))
   for of_seed, one in zip((0.5, 0.6), found['runs'], strict=True):
     one['curve'][-1]['own_own'] = of_seed
   (row,) = tables.overview({'skew': {'private': (None, private), 'fedapen': (None, found)}})
@@ -300,7 +349,7 @@ def test_advice_says_what_clients_predict_with_beside_their_own_model():
 
 def test_advice_names_the_methods_that_were_run_everywhere():
   """FedHe in both settings, FedMD, which gains more, in one of them."""
-  one = lambda accuracy: (None, {'runs': [one_run(s, [accuracy] * 10) for s in (0, 1)]})
+  one = lambda accuracy: (None, there_is(one_run(s, [accuracy] * 10) for s in (0, 1)))
   small = {'private': one(0.5), 'fedhe': one(0.6)}
   different = {('digits', 'skew-0.5'): {**small, 'fedmd': one(0.9)}, ('letters', 'skew-0.5'): small}
   (said,) = advice.sentences(tables.overview(different), different)
@@ -314,7 +363,7 @@ def test_advice_names_the_methods_that_were_run_everywhere():
 
 
 def test_a_setting_without_common_seeds_leaves_a_method_its_others():
-  one = lambda accuracy, *seeds: (None, {'runs': [one_run(s, [accuracy] * 10) for s in seeds]})
+  one = lambda accuracy, *seeds: (None, there_is(one_run(s, [accuracy] * 10) for s in seeds))
   whole = {'private': one(0.5, 0, 1), 'fedhe': one(0.6, 0, 1)}
   (row,) = tables.overview({'a': whole, 'b': {'private': one(0.5, 0), 'fedhe': one(0.9, 1)}})
   assert (row['method'], row['settings'], row['gain'][0]) == ('fedhe', 1, pytest.approx(10))
@@ -324,7 +373,7 @@ def test_the_page_says_what_is_not_equal_where_a_control_was_run(tmp_path, monke
   place = CELL.place.__class__('digits', 'whole', 'different', 'skew-0.5')
   one = lambda method, accuracy: (
     cells.Cell(place, method),
-    {**cells.described(cells.Cell(place, method)), 'runs': [one_run(s, [accuracy] * 10) for s in (0, 1, 2)]},
+    there_is((one_run(s, [accuracy] * 10) for s in (0, 1, 2)), **cells.described(cells.Cell(place, method))),
   )
   name = controls.name_of('private_fresh')
   there = {'private': one('private', 0.7), 'fedhe': one('fedhe', 0.8)}
@@ -365,7 +414,7 @@ def test_clients_keep_their_optimizer_and_rates_decay_in_every_method(monkeypatc
 
 
 def test_the_page_has_an_overview_per_suite_and_counts_no_setting_of_references_alone(tmp_path, monkeypatch):
-  one = lambda accuracy: (None, {'runs': [one_run(s, [accuracy] * 10) for s in (0, 1)]})
+  one = lambda accuracy: (None, there_is(one_run(s, [accuracy] * 10) for s in (0, 1)))
   small = {'private': one(0.5), 'agg': one(0.6)}
   there = {'digits': small | {'fedhe': one(0.7), 'fedmd': one(0.8)}, 'letters': small | {'fedhe': one(0.65)}}
   monkeypatch.setattr(page.tables, 'found', lambda out, suite, *of: there.get(suite, small) if of[2] == 'few' else {})
