@@ -47,11 +47,13 @@ class Codec(NamedTuple):
   encode: (key, row float32[d]) -> {name: array}, what is sent of it; 'index' is counted as indices.
   decode: (what is sent, d) -> float32[d].
   changes: whether uploads are coded as differences from what the client received.
+  drops: whether numbers are left out, and received as 0.
   """
 
   encode: Callable[[jax.Array, jax.Array], dict]
   decode: Callable[[dict, int], jax.Array]
   changes: bool = False
+  drops: bool = False
 
 
 class Coded(NamedTuple):
@@ -148,7 +150,7 @@ def top_k(share: Ratio = 0.1, changes: bool = False) -> Codec:
   def decode(arrays, width):
     return jnp.zeros(width, jnp.float32).at[arrays['index'].astype(jnp.int32)].set(arrays['value'])
 
-  return Codec(encode, decode, changes)
+  return Codec(encode, decode, changes, drops=True)
 
 
 def _places(width):
@@ -162,7 +164,8 @@ def _check_codec(field, codec):
   for name, returns in (('encode', '(key, row) -> {name: array}'), ('decode', '(arrays, width) -> float32[width]')):
     if not callable(function := getattr(codec, name)):
       raise ConfigError(f'{field}.{name} is {what_is(function)}; give a function {returns}')
-  check_is(f'{field}.changes', codec.changes, bool, 'True or False')
+  for name in ('changes', 'drops'):
+    check_is(f'{field}.{name}', getattr(codec, name), bool, 'True or False')
 
 
 def _encode(codec, key, row) -> dict:
@@ -208,8 +211,9 @@ def coded(method: Method, up: Codec | None = None, down: Codec | None = None) ->
 
   Raises:
     ValueError: for what is no method or codec, and for changes down; in the first round for changes up where nothing in
-      an upload corresponds to a download, for messages that are coded already, and for a codec that raises or returns
-      something else than `Codec` says.
+      an upload corresponds to a download, for weights of which a codec leaves numbers out that their receiver does not
+      have, for messages that are coded already, and for a codec that raises or returns something else than `Codec`
+      says.
   """
   check_is('method', method, Method, 'a method such as fedkd.methods.fedhe(optax.adam(1e-3))')
   for field, codec in (('up', up), ('down', down)):
@@ -224,6 +228,7 @@ def coded(method: Method, up: Codec | None = None, down: Codec | None = None) ->
     received = decoded(down, download)
     state, upload, info = method.client.step(key, t, model, state, received, data)
     bases = _bases(received) if up.changes else None
+    _check_whole(up, upload, received if up.changes else None)
     return state, encoded(up, jax.random.fold_in(key, UP), upload, bases), info
 
   def receive(key, t, groups, state, uploads, ids, data):
@@ -232,11 +237,31 @@ def coded(method: Method, up: Codec | None = None, down: Codec | None = None) ->
 
   def send(key, t, groups, state, ids, data):
     downs, key = method.server.send(key, t, groups, state, ids, data), jax.random.fold_in(key, DOWN)
+    _check_whole(down, downs)
     to_each = jax.vmap(lambda id, own: encoded(down, jax.random.fold_in(key, id), own))
     return tuple(Download(encoded(down, key, d.shared), to_each(i, d.own)) for d, i in zip(downs, ids, strict=True))
 
   server = method.server._replace(receive=receive, send=send)
   return method._replace(client=method.client._replace(step=step), server=server)
+
+
+def _check_whole(codec, message, received=None):
+  """Checks that a codec leaves out no weights, unless an upload is coded as changes of weights that were `received`.
+
+  Raises:
+    ValueError: if it does; a network without most of its weights is useless.
+  """
+  leaves = lambda tree: jax.tree_util.tree_leaves_with_path(tree, is_leaf=_wrapped)
+  had = {jax.tree_util.keystr(path) for part in received or () for path, leaf in leaves(part) if not _wrapped(leaf)}
+  for path, leaf in leaves(message) if codec.drops else ():
+    name = jax.tree_util.keystr(path)
+    if "['params']" in name and not _wrapped(leaf) and name not in had:
+      why = (
+        'and a network without them is useless; code changes (changes=True, for uploads alone), or choose'
+        if received is None
+        else 'and clients of this method lack the weights in some rounds, of which they would send changes; choose'
+      )
+      raise ValueError(f'the codec leaves weights out, {why} another one, such as quantised or float16')
 
 
 _wrapped = lambda leaf: isinstance(leaf, Masked | PeerMessages)
@@ -308,9 +333,10 @@ def _decoded_leaf(codec, leaf):
 
 
 def _bases(download: Download) -> dict:
-  """{path: array} of what a client has received; 0 where an entry was not sent."""
+  """{path: array} of what a client has received; 0 where an entry was not sent. What peers have sent is theirs."""
   leaves = [jax.tree_util.tree_leaves_with_path(part, is_leaf=_wrapped) for part in download]
-  return {jax.tree_util.keystr(path): _base(leaf) for part in leaves for path, leaf in part}
+  own = lambda leaf: not isinstance(leaf, PeerMessages)
+  return {jax.tree_util.keystr(path): _base(leaf) for part in leaves for path, leaf in part if own(leaf)}
 
 
 def _base(leaf):

@@ -62,7 +62,7 @@ class Simulation(NamedTuple):
   validation_accuracy: (state, inference='') -> float32[clients] on the held-out rows of the federation; [clients,
     domains] if it has domains, NaN for those without held-out rows.
   model: (state, client) -> (module, variables): `module.apply(variables, x, False)` gives (logits, out) for raw
-    examples.
+    examples. Where a method predicts with more than one network or by prototypes, these are not those of `logits`.
   models: state -> a tuple of those of all clients.
   method, federation: what it was made of.
   """

@@ -10,7 +10,7 @@ import numpy as np
 from fedkd import round
 from fedkd.checks import blame, returned
 from fedkd.federation import Federation
-from fedkd.types import Method, PyTree, State
+from fedkd.types import Method, PyTree, State, of_model
 
 
 def initial_state(
@@ -61,7 +61,8 @@ def first_clients(key: jax.Array, method: Method, federation: Federation, variab
 
 def first_server(key: jax.Array, method: Method, federation: Federation, variables: Sequence[dict]) -> PyTree:
   """The server's state before the first round; arguments as `initial_state`."""
-  first = tuple(jax.tree.map(lambda a: jax.lax.index_in_dim(a, 0, keepdims=False), v) for v in variables)
+  of_first = lambda a: jax.lax.index_in_dim(a, 0, keepdims=False)
+  first = tuple(jax.tree.map(of_first, of_model(v)) for v in variables)  # an optimizer's state is the clients' own
   key_server, init = jax.random.split(key, 3)[1], method.server.init
   return _checked('Server.init', init, key_server, federation.groups, first, federation.data())
 

@@ -213,6 +213,46 @@ def test_two_coded_rounds_of_fedavg_are_those_of_a_numpy_twin():
   assert ledger.total(report.down) == {'weights': (6 * 21, 6 * 42)}
 
 
+def simulated_method(method, rounds, **how):
+  federation = fedkd.federation(
+    X, Y, ROWS, [fedkd.models.MLP((8,), classes=SHAPE[1])] * 3, shared=[r[:4] for r in ROWS]
+  )
+  simulation = fedkd.simulation(codecs.coded(method, **how), federation)
+  return simulation.run(simulation.init(KEY), rounds)[0]
+
+
+def test_what_is_a_change_already_is_no_difference_from_what_was_received():
+  """SCAFFOLD's uploads of control variates: entries that top_k leaves out are no change at all."""
+  scaffold = methods.scaffold(optax.sgd(0.1), steps=2, batch=10)
+  norm = lambda state: float(optax.global_norm(state.server['control']))
+  plain = norm(simulated_method(scaffold, 12))
+  assert norm(simulated_method(scaffold, 12, up=codecs.top_k(0.1, changes=True))) < 2 * plain
+
+
+SGD = optax.sgd(0.1)
+
+
+@pytest.mark.parametrize(
+  ('method', 'how', 'match'),
+  [
+    (methods.fedavg(SGD), {'up': codecs.top_k()}, 'useless; code changes .changes=True, for uploads alone'),
+    (methods.fedavg(SGD), {'down': codecs.top_k()}, 'the codec leaves weights out'),
+    (methods.felo(SGD), {'up': codecs.top_k(changes=True)}, 'clients of this method lack the weights in some rounds'),
+    *(
+      (
+        methods.fedh2l(SGD, batch=4, pairs=pairs),
+        {'up': codecs.top_k(changes=True)},
+        'nothing in an upload has a count',
+      )
+      for pairs in (False, True)
+    ),
+  ],
+)
+def test_codecs_that_would_leave_out_weights_are_refused(method, how, match):
+  with pytest.raises(ValueError, match=match):
+    simulated_method(method, 1, **how)
+
+
 def test_a_method_coded_by_the_identity_is_the_method_bit_for_bit():
   _, plain, _ = simulated(2)
   federation = fedkd.federation(X, Y, ROWS, [fedkd.models.MLP((), classes=SHAPE[1])] * 3)

@@ -32,5 +32,5 @@ def read(workdir: str | os.PathLike, every_phase: bool = False) -> pd.DataFrame:
 
 
 def by_seed(frame: pd.DataFrame, column: str) -> np.ndarray:
-  """A column of `read` as [seeds, evaluations, ...]."""
+  """A column of `read` as [seeds, evaluations, ...], the lowest seed first."""
   return np.array([np.stack(f[column].to_numpy()) for _, f in frame.groupby('seed')])

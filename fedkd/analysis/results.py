@@ -188,7 +188,8 @@ def headline(rows: Sequence[dict]) -> dict:
   method with several predictions also, under their names, the end and the worst client of each, and its accuracy where
   the first one's validation accuracy is best.
 
-  Ties in validation go to the earlier round. `best` fields are missing without a validation split.
+  Ties in validation go to the earlier round. `best` fields are missing without a validation split, and NaN for a client
+  whose validation accuracy is NaN in every evaluation.
   """
   rows = [row for row in rows if row['phase'] == rows[-1]['phase']]
   seeds = range(len(rows[-1]['accuracy']))
@@ -209,11 +210,13 @@ def headline(rows: Sequence[dict]) -> dict:
     name = kind.replace('accuracy', 'final')
     out |= {name: rows[-1][kind], f'{name}_per_client': rows[-1][f'{kind}_per_client']}
   if 'validation_accuracy' in rows[-1]:
-    score = np.array([r['validation_accuracy_per_client'] for r in rows])  # [evaluations, seeds, K]
-    best = score.argmax(0)
+    score = np.array([r['validation_accuracy_per_client'] for r in rows], float)  # [evaluations, seeds, K]
+    known = ~np.isnan(score)
+    best = np.where(known, score, -np.inf).argmax(0)
     out['best_round'] = np.array([r['round'] for r in rows])[best].tolist()
     for kind in kinds:
-      accuracy = np.take_along_axis(np.array([r[f'{kind}_per_client'] for r in rows]), best[None], 0)[0]
+      accuracy = np.take_along_axis(np.array([r[f'{kind}_per_client'] for r in rows], float), best[None], 0)[0]
+      accuracy = np.where(known.any(0), accuracy, np.nan)
       name = kind.replace('accuracy', 'best_on_validation')
       out |= {name: accuracy.mean(1).tolist(), f'{name}_per_client': accuracy.tolist()}
   return out

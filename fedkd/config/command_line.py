@@ -6,6 +6,7 @@ whatever order the flags are typed.
 """
 
 import re
+import shlex
 from collections.abc import Sequence
 
 from absl import flags
@@ -106,7 +107,9 @@ def prepare(config: ConfigDict, given: dict[str, str]) -> ConfigDict:
     _check_field(config, field)
   for field, text in given.items():
     if text.lstrip().startswith('{') and isinstance(config.get(field), tuple):  # it would become a tuple of its keys
-      raise ConfigError(f'{field}={text} must be a tuple; write for example --config.{field}=1,2')
+      example = "({'name': 'private', 'rounds': 5},)" if field == 'before' else '1,2'
+      example = "({'model': 'LeNet', 'clients': 2},)" if field == 'groups' else example
+      raise ConfigError(f'{field}={text} must be a tuple; write for example --config.{field}={shlex.quote(example)}')
   if 'data.clients' in given and 'groups' not in given and config.groups:
     spread(config, number('data.clients', given['data.clients'], int, least=1))
   return config

@@ -73,7 +73,8 @@ def default() -> ConfigDict:
   # in them alone share a program; the last bits of their results may differ from those of other runs.
   config.traced = ()
   config.seeds = (0,)  # each with its own split, initial weights and batches
-  config.model_seed = config_dict.placeholder(int)  # of the initial weights of all seeds; None: each seed's own
+  # Of the initial weights of all seeds, unless init_from has them; None: each seed's own.
+  config.model_seed = config_dict.placeholder(int)
 
   config.data = ConfigDict()
   # Or rotated_mnist_5k, rotated_mnist, a TFDS name, npz:FILE, table:FILE, hf:PATH, folder:DIR, domains:DIR
@@ -111,7 +112,7 @@ def default() -> ConfigDict:
   config.data.flip = False  # random horizontal flip
 
   config.eval_every = 10  # rounds between evaluations
-  config.eval_rows = 1000  # fixed subset of the test set during the run, 0: all; the end always uses all
+  config.eval_rows = 1000  # of the test set, and held out, during the run, 0: all; the end always uses all
   config.eval_clients = 0  # fixed sample of clients to evaluate, 0: all
   config.eval_batch = 0  # images per forward pass of an evaluation; 0: 100 on a CPU, 500 elsewhere
   config.checkpoint_every = 0  # rounds between checkpoints; 0: about ten seconds, less often where saving is slow

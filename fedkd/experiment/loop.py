@@ -114,7 +114,9 @@ def _evaluate_if_due(loop, now) -> tuple:
   if now.at % every == 0 or now.at == loop.phase.rounds:
     now, row = _evaluate(loop, now)
   if early and row and now.at % every == 0:  # a run that ends in between may be prolonged
-    patience = early_stopping.update(early, now.totals['stop'], row[f'{early.watch}_per_client'])
+    # And then as if it had not ended: by as many rows as in all other evaluations.
+    seen = row if now.at < loop.phase.rounds else _accuracies(loop, now, loop.parts.config.eval_rows)
+    patience = early_stopping.update(early, now.totals['stop'], seen[f'{early.watch}_per_client'])
     now = now._replace(totals={**now.totals, 'stop': patience})
   stopped = _stopped(loop, now)
   if now.at < loop.phase.rounds and stopped is not None and stopped.all():
@@ -178,21 +180,16 @@ def _remedy(loop, safe_at) -> str:
 
 
 def _evaluate(loop, now) -> tuple:
-  """(Progress, row) after an evaluation, whose row is written. A phase's last round uses the whole test set."""
-  parts, phase, early, at = loop.parts, loop.phase, loop.parts.stops[loop.number], now.at
-  # After a phase that prepares the last one, also what it has learned about the public images.
-  prepared = at == phase.rounds and phase is not parts.phases[-1] and parts.source.public_test is not None
-  on_public = prepared or (early is not None and early.watch == 'accuracy_public')
-  limit, state = parts.config.eval_rows, phase.ready(now.state)
+  """(Progress, row) after an evaluation, whose row is written. A phase's last one is of all rows."""
+  parts, phase, at = loop.parts, loop.phase, now.at
+  last = at == phase.rounds
   row = {
     'phase': loop.number,
     'method': phase.label,
     'round': at,
     'turns': now.totals['turns'],
-    **scoring.accuracy(parts, phase, state, 0 if at == phase.rounds else limit),
-    **scoring.validation(parts, phase, state, limit),
-    **(scoring.training(parts, phase, state, TRAINING_ROWS) if at == phase.rounds else {}),
-    **(scoring.public(parts, phase, state, limit) if on_public else {}),
+    **_accuracies(loop, now, 0 if last else parts.config.eval_rows),
+    **(scoring.training(parts, phase, phase.ready(now.state), TRAINING_ROWS) if last else {}),
     **running.row(now.totals),
   }
   if loop.number == 0 and at == _due(loop, 0):
@@ -200,6 +197,20 @@ def _evaluate(loop, now) -> tuple:
   written = files.append(loop.workdir / 'metrics.jsonl', row, now.totals['metrics'])
   loop.tracker.log(row, loop.start + at)
   return now._replace(totals={**now.totals, 'metrics': written}), row
+
+
+def _accuracies(loop, now, limit) -> dict:
+  """On at most `limit` test rows, and as many of those held out and public ones, all for 0."""
+  parts, phase, early = loop.parts, loop.phase, loop.parts.stops[loop.number]
+  # After a phase that prepares the last one, also what it has learned about the public images.
+  prepared = now.at == phase.rounds and phase is not parts.phases[-1] and parts.source.public_test is not None
+  on_public = prepared or (early is not None and early.watch == 'accuracy_public')
+  state = phase.ready(now.state)
+  return {
+    **scoring.accuracy(parts, phase, state, limit),
+    **scoring.validation(parts, phase, state, limit),
+    **(scoring.public(parts, phase, state, limit) if on_public else {}),
+  }
 
 
 def _warn_of_initial_statistics(loop, at, totals):

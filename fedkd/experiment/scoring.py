@@ -98,7 +98,6 @@ def validation(parts, phase, state, limit) -> dict:
   held = [np.concatenate(split.validation) for split in parts.splits]
   if not min(map(len, held)):
     return {}
-  pick = subset(min(map(len, held)), limit)
-  lists = [[rows[pick] if limit else rows] for rows in held]
+  lists = [[rows[subset(len(rows), limit)]] for rows in held]
   correct, rows = _correct(parts, phase, state, parts.source.train_image, parts.source.train_label, lists)
   return totals.by_prediction(correct, lambda correct: totals.mean('validation_accuracy', correct[..., 0] / rows))

@@ -65,7 +65,7 @@ def fedgen(
       traced, as beta.
     beta: weight of the divergence of the client's outputs from those of its head on features generated for the labels
       of the batch; it is only in the authors' code; 0 is the paper.
-    decay: factor by which both weights shrink in every round, down to 1e-4 at least.
+    decay: factor by which both weights shrink in every round, down to 1e-4; a smaller one stays as it is.
     generated: generated features per mini-batch.
     share: which weights travel: 'all' (one architecture), or only the 'head' (the paper's Table 4).
     ensemble: what the generator learns: the sum of the clients' 'losses', each weighted by its share of the label (the
@@ -90,7 +90,7 @@ def fedgen(
   def step(key, t, model, learner, down, data):
     received, known, made = down.shared['weights'], down.shared['label'], down.shared['generator']
     net, some = generator_of(model, data, hidden), jnp.any(known)
-    weights = [jnp.where(some & (w > 0), jnp.maximum(LEAST, w * decay**t), 0) for w in (alpha, beta)]
+    weights = [jnp.where(some, jnp.maximum(jnp.minimum(LEAST, w), w * decay**t), 0) for w in (alpha, beta)]
 
     def loss_fn(params, carried, key, index):
       batch_stats, done = carried

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedkd import examples, local, servers
+from fedkd import examples, local, optimizers, servers
 from fedkd.checks.ranges import Positive, checked
 from fedkd.losses import kl_divergence
 from fedkd.methods import projection
@@ -116,6 +116,8 @@ def fedh2l(
     key_global, key_local, key_pass, key_seed = jax.random.split(key, 4)
     teachers, present = _received(down, data.private.id)
     any_teacher = jnp.any(present > 0)
+    opt = optimizers.advanced(state['learner'].opt, t)  # by the local step of every round, also while absent
+    state = {**state, 'learner': state['learner']._replace(opt=opt)}
     work = lambda state: learn(key_global, t, model, state, data, teachers, present)
     nan_like = lambda a: jnp.full(a.shape, jnp.nan, a.dtype)  # excludes updates without a global phase from the means
     idle = lambda state: (state, jax.tree.map(nan_like, jax.eval_shape(work, state)[1]))
@@ -155,7 +157,7 @@ def _check(local_rows, kl, labels):
 def _received(down, id):
   """(teachers, present float[T]): the peers' messages, and whose are valid; never the node's own."""
   if down.own:
-    teachers, valid = _parts(down.own, Masked)
+    teachers, valid = _parts(down.own['partner'], Masked)
     return jax.tree.map(lambda a: a[None], teachers), valid[None].astype(jnp.float32)
   teachers, valid = _parts(down.shared, PeerMessages)
   others = (id + 1 + jnp.arange(valid.shape[0] - 1)) % valid.shape[0]

@@ -37,14 +37,25 @@ def width(model: nn.Module, data: Data) -> int:
 
 
 def common(net: nn.Module, server: Server) -> Server:
-  """`server` for the weights of `net`, of which all clients have one, whatever their own architecture."""
+  """`server` for the weights of `net`, of which all clients have one, whatever their own architecture.
+
+  Raises:
+    ValueError: at init, for a net with another number of classes than the clients' models.
+  """
 
   def init(key, groups, variables, data):
     del variables
     example = data[0].pool.example
     key_net, key_server = jax.random.split(key)
     blank = jnp.zeros((1, *example.shape[1:]), example.dtype)
-    first = {'batch_stats': {}, **common_model(groups[0].model, net, example).init(key_net, blank, False)}
+    model = groups[0].model
+    (logits, *_), first = common_model(model, net, example).init_with_output(key_net, blank, False)
+    if logits.shape != (1, model.classes):
+      raise ValueError(
+        f'common={type(net).__name__} returns logits {list(logits.shape)} for one example of {model.classes} classes; '
+        'give it as many outputs as the models of the clients have'
+      )
+    first = {'batch_stats': {}, **first}
     return server.init(key_server, groups, (first,) * len(groups), data)
 
   return server._replace(init=init)

@@ -58,7 +58,8 @@ def scaffold(
     seen = jax.tree.map(mean, total, control)
     count = jnp.int32(1) if equal_weights else data.private.size
     weights = {**local.variables(learner), 'count': count}
-    return seen, {'weights': weights, 'control': optax.tree.sub(seen, control)}, local.report(sums)
+    change = optax.tree.sub(seen, control)
+    return seen, {'weights': weights, 'control': {'change': change}}, local.report(sums)
 
   server = servers.join(weights=servers.weights(rule, server_tx), control=servers.controls())
   return Method(Client(init, step), server, lambda state, g: servers.global_model(state.server['weights'], g))

@@ -58,7 +58,9 @@ def _setting(runs) -> str:
   seeds = _count([len(summary['seeds']) for summary in summaries], 'seed')
   runs_ = _count([len(summaries)], 'run')
   nets = _count([len({group['name'] for group in summary['groups']}) for summary in summaries], 'architecture')
-  return f'{runs_} of {clients} with {nets} on {at(configs[0], "data.name")}: {rounds}, {seeds} each.'
+  sample = [config.get('eval_clients', 0) for config in configs]
+  some = f' Only {_count(sample, "client")} of each are evaluated, a fixed random sample.' if all(sample) else ''
+  return f'{runs_} of {clients} with {nets} on {at(configs[0], "data.name")}: {rounds}, {seeds} each.{some}'
 
 
 def _rounds(config) -> int:

@@ -32,14 +32,23 @@ class Rerun(NamedTuple):
 
 
 def of(runs: Runs) -> list[Rerun]:
-  """Of every run. A config file holds all fields, so that the run does not depend on what has changed since."""
-  return [_of_run(run, number, path) for number, (run, path) in enumerate(runs.paths.items(), 1)]
+  """Of every run. A config file holds all fields, so that the run does not depend on what has changed since; but for
+  `init_from`, which names the rerun of the other run where that is among them."""
+  names = {path.absolute(): _name(run, number) for number, (run, path) in enumerate(runs.paths.items(), 1)}
+  return [_of_run(run, path, names) for run, path in runs.paths.items()]
 
 
-def _of_run(run, number, path) -> Rerun:
+def _name(run, number) -> str:
   plain = ''.join(letter if letter.isalnum() and letter.isascii() else '_' for letter in run)
-  name = f'run_{number}_{plain}'[:60]
-  fields = pprint.pformat(tables.stored_config(path), width=110, sort_dicts=False)
+  return f'run_{number}_{plain}'[:60]
+
+
+def _of_run(run, path, names) -> Rerun:
+  name, config = names[path.absolute()], tables.stored_config(path)
+  start, at, phase = str(config.get('init_from', '')).rpartition('@')
+  if start and (again := names.get(path.absolute().parent / start)):
+    config = {**config, 'init_from': f'{again}{at}{phase}'}
+  fields = pprint.pformat(config, width=110, sort_dicts=False)
   command = shlex.join(['fedkd', 'run', f'{name}.py', f'--workdir=runs/{name}'])
   return Rerun(run, f'{name}.py', FILE.format(fields=fields), command)
 

@@ -98,7 +98,7 @@ def class_means(
     width: numbers per vector, if neither.
     cold_start: updates per client before which nothing is published.
     refresh_every: updates per client after which the sum collapses to the mean (sum <- sum / count, count <- 1), as in
-      the authors' code; 0 never.
+      the authors' code, at the earliest after every one of any client; 0 never.
     per_round: start from empty sums in each round in which any client uploads.
     weighted: whether an upload counts once per example behind it (`count` of the message), not once in all.
 
@@ -116,7 +116,7 @@ def class_means(
       'since': jnp.zeros(classes),  # sum of the rounds of upload
       'turns': jnp.int32(0),
       'cold_start': jnp.int32(cold_start * client_count),
-      'refresh_every': jnp.int32(refresh_every * client_count),
+      'refresh_every': jnp.where(refresh_every > 0, jnp.maximum(refresh_every * client_count, 1), 0).astype(jnp.int32),
     }
 
   def receive(key, t, groups, state, uploads, ids, data):

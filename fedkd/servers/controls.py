@@ -9,7 +9,7 @@ from fedkd.types import Download, Server, clients
 def controls() -> Server:
   """Holds c, the mean over all K clients of their control variates, and sends it to everybody.
 
-  Uploads are changes of a client's variate, so that c + (sum of them) / K is the new mean whoever took part
+  Uploads {'change'} are changes of a client's variate, so that c + (sum of them) / K is the new mean whoever took part
   (Karimireddy et al., "SCAFFOLD", 2020, Algorithm 1). All clients' parameters have the same shapes, and the first
   variates are 0.
   """
@@ -25,7 +25,7 @@ def controls() -> Server:
       present = took_part.reshape(-1, *[1] * (change.ndim - 1))
       return control + jnp.sum(jnp.where(present, change, 0), 0) / clients(groups)
 
-    return jax.tree.map(add, state, *uploads), {}
+    return jax.tree.map(add, state, *(upload['change'] for upload in uploads)), {}
 
   def send(key, t, groups, state, ids, data):
     return tuple(Download(shared=state) for _ in ids)

@@ -50,7 +50,7 @@ def pairs(blank: Callable[[tuple], PyTree]) -> Server:
     def of(slot):
       other, alone = partner[slot], partner[slot] == slot
       pick = lambda s: Masked(s.value[other], s.valid[other] & ~alone)
-      return Download(own=jax.tree.map(pick, state, is_leaf=is_masked))
+      return Download(own={'partner': jax.tree.map(pick, state, is_leaf=is_masked)})  # not the receiver's own
 
     return tuple(of(jnp.maximum(slot, 0)) for slot in ids)
 

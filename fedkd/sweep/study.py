@@ -91,6 +91,8 @@ def sweep(
     path_of(value, field)  # runs are read from their files
   axes = grids.parse(grid)
   numbers, test_seeds = _check(config, seeds, axes), _test_seeds(seeds, test_seeds)
+  if search == 'halving' and any(axis.field == 'rounds' for axis in axes):
+    raise ConfigError('grid has rounds, which search=halving chooses itself; leave them out')
   searches.check(search, points)
   executor = _executor(launcher, jobs, out, slurm or {})
   files.make(out, 'out')
@@ -128,6 +130,8 @@ def _check(config, seeds, axes) -> tuple:
     made = [named.with_values(config, {**_first(axes), axis.field: value}) for value in axis.values]
     if not all(one.data.validation for one in made):
       raise ConfigError('data.validation=0 holds no rows out, by which points are ranked; set it above 0, as to 0.1')
+    if axis.field == 'optimizer.learning_rate' and made[0].groups and all('learning_rate' in g for g in made[0].groups):
+      raise ConfigError(f'grid has {axis.field}, but every entry of groups has its own; take these out of the groups')
     if axis.field.partition('.')[0] in TRACED and all(isinstance(at(one, axis.field), float) for one in made):
       numbers.append(axis.field)
   return () if any(map(named.names_a_block, _first(axes))) else tuple(numbers)
@@ -166,8 +170,8 @@ def _check_same(out, config, axes, search):
     return
   old = files.read_sealed(path, 'out')
   changed = configs.differences({**old['config'], 'rounds': 0}, {**now['config'], 'rounds': 0})
-  if old['config']['rounds'] != config.rounds:
-    changed.append(f'rounds: {old["config"]["rounds"]} -> {config.rounds}')
+  if old['config']['rounds'] != now['config']['rounds']:
+    changed.append(f'rounds: {old["config"]["rounds"]} -> {now["config"]["rounds"]}')
   for what in ('search', 'fields'):
     if old[what] != now[what]:
       changed.append(f'{what}: {_told(old[what])} -> {_told(now[what])}')

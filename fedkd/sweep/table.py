@@ -13,7 +13,7 @@ PER_CENT = {'validation': 'validation %', 'test': 'test %', 'worst': 'worst clie
 
 
 class Tried(NamedTuple):
-  """A point, what came of its seeds, why it failed ('' if it did not), and for how many rounds it was trained."""
+  """A point, what came of its seeds, why it failed ('' if it did not), and how many rounds it was given."""
 
   point: Mapping[str, Any]
   outcomes: Sequence[Mapping[str, Any]]
@@ -50,6 +50,7 @@ def _row(number, point, outcomes, reason, rounds) -> dict:
     row[title] = round(float(np.mean(values)), 2)
     if key == 'validation':
       row['±'] = round((max(values) - min(values)) / 2, 2)
+  rounds = point.get('rounds', rounds)  # where these are searched
   return {**row, 'seeds': len(outcomes), 'rounds': rounds, 'number': number, 'failed': reason}
 
 

@@ -101,7 +101,9 @@ def test_only_the_mean_weighs(upload):
     assert_same_bits(JITTED[name](rows, weight), JITTED[name](rows, once))
 
 
-@pytest.mark.parametrize(('share', 'count'), [(0.1, 10), (0.1, 9), (0.3, 10), (0.29, 100), (0.7, 10), (0.5, 3)])
+@pytest.mark.parametrize(
+  ('share', 'count'), [(0.1, 10), (0.1, 9), (0.3, 10), (0.29, 100), (0.7, 10), (0.5, 3), (7 / 23, 23)]
+)
 def test_trimmed_mean_cuts_as_many_as_written(share, count):
   rows = np.random.default_rng(0).normal(size=count).astype(np.float32)
   cut = min(floor(share * count + 1e-9), (count - 1) // 2)

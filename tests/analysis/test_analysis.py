@@ -180,6 +180,13 @@ def test_summary_selects_each_client_on_validation_and_averages_the_second_half(
   assert out['best_on_validation_per_client'] == [[0.4, 0.8]]
   assert out['best_on_validation'] == [pytest.approx(0.6)]
   assert out['best_round'] == [[10, 40]]
+  nan = [[[float('nan'), one['validation_accuracy_per_client'][0][1]]] for one in rows]
+  blind = results.headline([{**one, 'validation_accuracy_per_client': v} for one, v in zip(rows, nan, strict=True)])
+  assert np.isnan(blind['best_on_validation_per_client'][0][0])
+  assert blind['best_on_validation_per_client'][0][1] == 0.8
+  nan[2] = [[0.1, 0.2]]  # the only evaluation in which the first client predicts
+  blind = results.headline([{**one, 'validation_accuracy_per_client': v} for one, v in zip(rows, nan, strict=True)])
+  assert blind['best_round'] == [[20, 40]]
   assert out['second_half_mean'] == [pytest.approx(((0.6 + 0.2) / 2 + (0.7 + 0.8) / 2) / 2)]
   np.testing.assert_allclose(out['second_half_mean_per_client'], [[(0.6 + 0.7) / 2, (0.2 + 0.8) / 2]])
   assert out['last_quarter_mean'] == [pytest.approx((0.7 + 0.8) / 2)]

@@ -164,6 +164,18 @@ def test_a_run_resumes_among_stopped_clients_to_the_same_bits(finished, tmp_path
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize('watch', ['accuracy', 'validation_accuracy'])
+def test_a_run_that_is_prolonged_stops_its_clients_as_one_without_a_break(images, tmp_path, watch):
+  """Although its last evaluation was of more rows than all others."""
+  made = of_one_group(images, 'private', 8)
+  made.early_stop.update({'watch': watch, 'patience': 2})
+  made.eval_every, made.eval_rows = 1, 10
+  whole, parts = runs.halves_of(made, tmp_path, 3)
+  assert parts['turns'] == whole['turns'] < 4 * 8
+  assert parts['state_sha256'] == whole['state_sha256']
+
+
+@pytest.mark.slow
 def test_the_public_test_set_is_looked_at_where_it_is_watched(finished, tmp_path):
   own, public = (runs.save_images(tmp_path / f'{name}.npz', seed) for seed, name in enumerate(('own', 'public')))
   made = of_one_group(own, 'public', 2)

@@ -14,7 +14,7 @@ from fedkd.experiment.build import assembly
 def test_a_written_partition_is_that_of_another_run(images, tmp_path):
   config = runs.config(images, 'private', rounds=1, seeds=(3, 8))
   config.data.partition = base.partition('dirichlet')
-  config.data.partition_out, config.data.test_share = str(tmp_path / 'parts-{seed}.json'), 0.2
+  config.data.partition_out, config.data.validation = str(tmp_path / 'parts-{seed}.json'), 0.2
   first = experiment.run(config, tmp_path / 'one', show=False)
   written = [stored.read(tmp_path / f'parts-{seed}.json') for seed in (3, 8)]
   assert all(sorted(np.concatenate(parts)) == list(range(240)) for parts in written)

@@ -279,3 +279,29 @@ def test_a_run_reports_every_prediction_by_name_and_hands_over_the_models_alone(
   assert 'least %' not in compare.table({'other': other}, frame)
   curve = results.of_run(tmp_path / 'run', 'x', 'smoke')['curve']
   np.testing.assert_allclose(curve[-1]['accuracy_least'], named['final_least'], atol=1e-4)
+
+
+@pytest.mark.parametrize('method', ['fedavg', 'felo', 'fiarse', 'scaffold'])
+def test_methods_that_average_weights_start_from_those_of_a_private_phase(images, method):
+  """Whose optimizer's state is no weight."""
+  config = runs.config(images, method='fedavg')
+  config.method = configs.method(method, steps=2, batch=8, epochs=None)
+  config.before = ({'name': 'private', 'rounds': 1, 'steps': 2, 'batch': 8},)
+  assert [phase.label for phase in assembly.build(config, dry=True).phases] == ['private', method]
+
+
+def test_the_last_evaluation_is_of_all_rows(images, tmp_path):
+  """Of the test set and of those held out, whose number differs between seeds."""
+  config = runs.config(images, method='private', rounds=2, seeds=(0, 1))
+  config.data.validation, config.eval_every, config.eval_rows = 0.3, 1, 10
+  parts = assembly.build(config)
+  held = [sum(map(len, split.validation)) for split in parts.splits]
+  *_, before, last = experiment.run(config, tmp_path / 'run', show=False) and files.read(tmp_path / 'run/metrics.jsonl')
+  assert (before['test_rows'], last['test_rows']) == (10, len(parts.source.test_label))
+  whole = lambda row, counts: all(
+    np.allclose(np.array(own) * count, np.round(np.array(own) * count))
+    for own, count in zip(row['validation_accuracy_per_client'], counts, strict=True)
+  )
+  assert whole(before, [10, 10])
+  assert whole(last, held)
+  assert not whole(last, [10, 10])

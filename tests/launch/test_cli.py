@@ -76,6 +76,7 @@ MISTAKES = [
   (['compare', '--refrence=a', 'runs/none'], "fedkd: Unknown command line flag 'refrence'"),
   (['report', 'runs/none'], 'fedkd: give --out'),
   (['report', 'runs/none', '--out=a.html'], 'fedkd: runs=runs/none does not exist'),
+  (['report', 'runs/none', '--out=a.pdf'], 'fedkd: out=a.pdf is no name of a page; let it end in .html or .md'),
   (['watch', 'runs/none'], 'fedkd: watch=runs/none is no folder'),
   (['reproduce', '--id=h2l'], "fedkd: id='h2l' is unknown; choose one of md-femnist-first, "),
   (['benchmark', '--profile=smoke'], 'fedkd: give --suite=digits|letters|cifar10|cifar100|pacs'),

@@ -184,3 +184,11 @@ def test_what_does_not_fit_is_refused():
   with pytest.raises(ValueError, match=r'what g1 shares is .*layers_1.* share layers of equal shapes'):
     problem(methods.fedgen(SGD), nets, [1, 1], plans, PARTS[:2])
   assert problem(methods.fedgen(SGD, share='head'), nets, [1, 1], plans, PARTS[:2]).state.server.known.shape == (3,)
+
+
+def test_weights_below_the_least_to_which_they_decay_stay_as_they_are():
+  method = lambda weight: methods.fedgen(SGD, alpha=weight, beta=weight, decay=1.0, **TURN, **SMALL)
+  run = lambda weight: method(weight).variables(made_with(method(weight)).run()[0], 0)['params']
+  away = lambda one, other: max(np.abs(a - b).max() for a, b in zip(*map(jax.tree.leaves, (one, other)), strict=True))
+  none, small, least = (run(weight) for weight in (0.0, 1e-5, 1e-4))
+  assert 0 < away(small, none) < away(least, none) / 5

@@ -360,3 +360,12 @@ def test_rows_to_share_are_demanded(missing):
   bare = made.data[0]._replace(**{missing: None})
   with pytest.raises(ValueError, match=r'give fedkd.federation .*shared=.* data.public_share above 0'):
     made.method.client.init(jax.random.key(0), made.groups[0].model, bare, made.method.variables(made.state, 0))
+
+
+def test_a_schedule_inside_the_optimizer_goes_on_while_a_client_is_absent():
+  """It counts at least a step for every round: that of the local batch."""
+  made = made_with(fedh2l(optax.sgd(optax.linear_schedule(RATE, 0.0, 100)), batch=4), rounds=4)
+  absent = np.array([[0, -1]] * 3 + [[0, 1]], np.int32)  # the second client of the first group, for three rounds
+  state, _ = made._replace(plan=plan.Plan((absent, made.plan.participants[1]))).run()
+  counts = jax.tree.leaves(state.client[0]['learner'].opt)[0]
+  assert counts.tolist() == [7, 5]  # with a step of the global phase in all rounds but the first

@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 
-from fedkd import local, methods, models, plan
+from fedkd import local, methods, models, plan, servers
 from helpers import EXAMPLES, cases, problem, skewed, softmax
 
 TURNS, STEPS, BATCH, RATE, ALPHA = 20, 3, 6, 0.05, 0.7
@@ -126,3 +126,11 @@ def test_the_class_sums_are_of_the_passes_that_trained():
   label = np.asarray(images.label)[rows]
   for c in set(label):
     np.testing.assert_allclose(state.server['sum'][c], np.asarray(logits)[label == c].mean(0), rtol=1e-5, atol=1e-6)
+
+
+def test_sums_collapse_after_every_round_at_the_earliest():
+  """Not never, where that would be before any client's update."""
+  server = servers.class_means(refresh_every=0.1)
+  made = problem(methods.fedhe(optax.sgd(RATE)), [models.MLP((), classes=CLASSES)], [2], PLAN)
+  state = server.init(jax.random.key(0), made.groups, (), made.data)
+  assert (int(state['refresh_every']), state['refresh_every'].dtype) == (1, np.int32)

@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -131,3 +132,18 @@ def test_clients_may_count_alike():
 def test_unknown_choices_are_refused(wrong, message):
   with pytest.raises(ValueError, match=message):
     methods.fml(SGD, NARROW, **wrong)
+
+
+class Single(nn.Module):
+  """One output, which would be broadcast over all classes."""
+
+  @nn.compact
+  def __call__(self, x, train=False):
+    return nn.Dense(1)(x.reshape(x.shape[0], -1)), {}
+
+
+def test_a_common_model_with_another_number_of_classes_is_refused():
+  with pytest.raises(
+    ValueError, match=r'common=Single returns logits \[1, 1\] for one example of 3 classes; give it as'
+  ):
+    made_with(methods.fml(SGD, Single(), **TURN))

@@ -291,6 +291,22 @@ def test_the_config_of_the_page_is_that_of_the_run(finished, found, tmp_path):
     assert again.command == f'fedkd run {again.name} --workdir=runs/{file.stem}'
 
 
+def test_a_rerun_starts_from_the_rerun_of_the_run_that_it_started_from(finished, found, monkeypatch):
+  path = found.paths['private']
+  stored = {'private': {}, HOSTILE: {'init_from': f'{path.name}@0'}}
+  monkeypatch.setattr(rerun.tables, 'stored_config', lambda path: stored[path.name])
+  names = {again.run: again.name.removesuffix('.py') for again in rerun.of(found)}
+  (other,) = [again.config for again in rerun.of(found) if again.run == HOSTILE]
+  assert f"'init_from': '{names['private']}@0'" in other
+
+
+def test_the_setting_says_where_some_clients_are_evaluated(found, monkeypatch):
+  whole = tables.stored_config
+  assert 'Only' not in content._setting(found)
+  monkeypatch.setattr(content.tables, 'stored_config', lambda path: {**whole(path), 'eval_clients': 2})
+  assert content._setting(found).endswith(' Only 2 clients of each are evaluated, a fixed random sample.')
+
+
 def test_the_latex_table_is_booktabs_and_escaped(found):
   table = tables.Table('', found.table.reset_index()[['run']].astype(str).assign(**{'a_b %': ['-1.5 ± 2', '{x}']}))
   assert markdown.latex(table).splitlines()[1:] == [

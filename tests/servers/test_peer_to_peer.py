@@ -55,7 +55,7 @@ def test_peers_without_a_message_are_invalid(make):
   state = conversation(server, *ids)
   state = received(server, state, tuple(spoken(i, i < 0) for i in ids), ids)
   for down in bound(server).send(KEY, 0, state, ids):
-    assert not any(leaf.valid.any() for leaf in (down.shared or down.own).values())
+    assert not any(leaf.valid.any() for leaf in (down.shared or down.own['partner']).values())
 
 
 send_pairs = jax.jit(bound(servers.pairs(NOTHING)).send)
@@ -67,12 +67,12 @@ def test_pairs_are_a_matching(seed, sizes):
   ids = (np.arange(sizes[0]), np.arange(sizes[0], count))
   state = conversation(server, *ids, sizes=sizes)
   downs = send_pairs(jax.random.key(seed), 0, state, tuple(jnp.array(i, jnp.int32) for i in ids))
-  partner = np.concatenate([down.own['number'].value for down in downs]).astype(int)
-  valid = np.concatenate([down.own['number'].valid for down in downs])
+  partner = np.concatenate([down.own['partner']['number'].value for down in downs]).astype(int)
+  valid = np.concatenate([down.own['partner']['number'].valid for down in downs])
   np.testing.assert_array_equal(partner[partner], np.arange(count))  # an involution
   np.testing.assert_array_equal(valid, partner != np.arange(count))
   assert (~valid).sum() == count % 2  # with an odd number, one hears nobody
-  np.testing.assert_array_equal(np.concatenate([down.own['word'].value for down in downs])[:, 1], partner)
+  np.testing.assert_array_equal(np.concatenate([down.own['partner']['word'].value for down in downs])[:, 1], partner)
   assert all(down.shared == () for down in downs)
 
 
@@ -84,16 +84,16 @@ def test_pairs_are_random_and_do_not_depend_on_the_slots():
   everyone = jnp.array([0, 1]), jnp.array([2, 3, 4])
   for seed in range(60):
     downs = send(jax.random.key(seed), *everyone)
-    met[np.arange(5), np.concatenate([down.own['number'].value for down in downs]).astype(int)] += 1
+    met[np.arange(5), np.concatenate([down.own['partner']['number'].value for down in downs]).astype(int)] += 1
   assert (met > 0).all()
   some = bound(server).send(jax.random.key(59), 0, state, (jnp.array([-1, 1]), jnp.array([4])))
-  assert_same_bits(some[0].own['word'].value[1], downs[0].own['word'].value[1])
-  assert_same_bits(some[1].own['word'].value[0], downs[1].own['word'].value[2])
+  assert_same_bits(some[0].own['partner']['word'].value[1], downs[0].own['partner']['word'].value[1])
+  assert_same_bits(some[1].own['partner']['word'].value[0], downs[1].own['partner']['word'].value[2])
 
 
 def test_a_partner_without_a_message_is_invalid():
   server = servers.pairs(NOTHING)
   state = conversation(server, [0], [-1], sizes=(1, 1))
   downs = bound(server).send(KEY, 0, state, (jnp.array([0]), jnp.array([1])))
-  assert not downs[0].own['number'].valid[0]
-  assert downs[1].own['number'].valid[0]
+  assert not downs[0].own['partner']['number'].valid[0]
+  assert downs[1].own['partner']['number'].valid[0]

@@ -16,6 +16,7 @@ import runs
 from fedkd import config as configs
 from fedkd import files
 from fedkd.errors import ConfigError, StoppedError
+from fedkd.sweep import grid as grids
 from fedkd.sweep import study, worker
 
 GRID = 'optimizer.learning_rate=0.01,0.3;method.alpha=0.2,0.9'
@@ -121,6 +122,7 @@ MISTAKES = [
   ({'launcher': 'moon'}, "launcher='moon' is unknown; choose one of local, here, slurm, debug"),
   ({'search': 'best'}, "search='best' is unknown; choose one of grid, random, tpe, halving"),
   ({'points': 3}, 'points=3 is for search=random, tpe or halving'),
+  ({'search': 'halving', 'points': 3, 'grid': 'rounds=1,2'}, 'grid has rounds, which search=halving chooses itself'),
   ({'search': 'tpe'}, 'search=tpe needs points=None to be at least 1'),
 ]
 
@@ -131,6 +133,23 @@ def test_a_mistake_ends_it_before_anything_is_written(mistake, sentence, tmp_pat
     sweep(tiny(tmp_path), tmp_path / 'out', **mistake)
   assert str(error.value).startswith(sentence)
   assert not (tmp_path / 'out').exists()
+
+
+def test_a_sweep_over_rates_that_nobody_uses_is_refused(tmp_path):
+  config = tiny(tmp_path)
+  config.groups = tuple({**group, 'learning_rate': 0.1} for group in config.groups)
+  with pytest.raises(ConfigError, match=r'grid has optimizer.learning_rate, but every entry of groups has its own'):
+    sweep(config, tmp_path / 'out')
+
+
+def test_a_sweep_over_rounds_goes_on(tmp_path):
+  config, axes = tiny(tmp_path), grids.parse('rounds=3,4')
+  (tmp_path / 'out').mkdir()
+  study._check_same(tmp_path / 'out', config, axes, 'grid')
+  study._check_same(tmp_path / 'out', config, axes, 'grid')
+  config.method.steps = 3
+  with pytest.raises(ConfigError, match=r'holds a sweep with another config \(method.steps: 2 -> 3\);'):
+    study._check_same(tmp_path / 'out', config, axes, 'grid')
 
 
 def test_a_directory_of_another_sweep_is_refused(done, tmp_path):

@@ -29,6 +29,13 @@ def test_the_first_line_is_the_best_point(points):
   assert list(lines['rounds']) == sorted(lines['rounds'], reverse=True)
 
 
+def test_rounds_that_are_searched_are_those_of_the_point():
+  found = {n: table.Tried({'rounds': n + 1}, *tried(0.9 - 0.1 * n)) for n in range(2)}
+  lines = table.of(found)
+  assert list(lines['rounds']) == [1, 2]
+  assert table.best(found) == 0  # not the longest
+
+
 def test_without_a_point_that_was_trained_to_the_end_there_is_no_best():
   for broken in (tried(0.5, reason='nan'), tried(math.nan)):
     assert table.best({0: table.Tried({}, *broken), 1: table.Tried({}, *tried(0.5, rounds=2))}) is None

@@ -38,7 +38,7 @@ def shares(
 ) -> Split:
   """Cuts every client's rows of each class at random: floor(share * n_c) for test, public and validation, each.
 
-  Without public and test shares this is `partition.hold_out`, which ignores classes.
+  Without public and test shares this is `partition.hold_out`, which ignores classes, unless `aligned`.
 
   Args:
     source: a `sources.Source`.
@@ -58,10 +58,10 @@ def shares(
   _check_shares(source, asked)
   if not test_share and not len(source.test_label) and not source.tested:
     raise ConfigError(
-      f'data.test_share=0 leaves data.name={source.name} without test rows, since it has no test set; set it above 0, '
-      'for example 0.15'
+      f'data.test_share=0 leaves data.name={source.name} without test rows, since it has no test set, or '
+      'data.merge_test=True deals it out; set it above 0, for example 0.15'
     )
-  if public_share == test_share == 0:
+  if public_share == test_share == 0 and not aligned:
     return _held_out(source, parts, seed, validation)
   drawn = []
   for k, part in enumerate(parts):

@@ -108,9 +108,14 @@ def _some(source, limit, field) -> sources.Source:
 
 def make_split(config, source, seed) -> split.Split:
   """Who owns which rows, by the config's partition, and what they are used for, by its protocol."""
-  has_tests = _tests_its_own(config)
+  has_tests, share = _tests_its_own(config), config.data.test_share
   if has_tests:
     _check_tests(config)
+  if share and len(source.test_label):
+    raise ConfigError(
+      f'data.test_share={share} would keep rows from training on which nobody is tested, since data.name={source.name} '
+      'has a test set for all clients; set it to 0, or data.merge_test=True'
+    )
   end = len(source.train_label) - source.public
   own = end - source.tested
   known = {'origin': None if source.origin is None else source.origin[:own], 'test_labels': source.train_label[own:end]}

@@ -20,7 +20,7 @@ logits = network.eval()(({examples} - constants['mean']) * constants['scale'])
 def card(one: Trained, licence: str, to: str) -> str:
   """The text of README.md. `licence`: of the weights, an identifier of the hub; `to`: 'flax' or 'torch'."""
   facts = '\n'.join(f'| {name} | {value} |' for name, value in one.facts.items())
-  accuracy = 'not measured: the run evaluated other clients' if one.accuracy is None else f'{one.accuracy:.4f}'
+  accuracy = f'not measured: {one.unmeasured}' if one.accuracy is None else f'{one.accuracy:.4f}'
   return f"""---
 {_front_matter(one, licence, to)}
 ---

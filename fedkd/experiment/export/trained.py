@@ -10,8 +10,10 @@ import numpy as np
 from fedkd import config as configs
 from fedkd.analysis import results
 from fedkd.experiment.build.assembly import evaluated
-from fedkd.experiment.storage.loading import load_with_source, read_config
-from fedkd.types import of_model
+from fedkd.experiment.storage.loading import loaded, read_config
+from fedkd.types import apply_model, of_model
+
+MORE = 'in the run the client predicted with more than this network'
 
 
 class Trained(NamedTuple):
@@ -22,7 +24,8 @@ class Trained(NamedTuple):
     shape, dtype: of a raw example.
     class_names: in the order of the logits.
     facts: what the card says, name -> text.
-    accuracy: on the test set of the run, or None where this client was not evaluated.
+    accuracy: on the test set of the run, or None where this model was not evaluated.
+    unmeasured: why it was not.
     data: the name of the data set, without folders.
   """
 
@@ -33,6 +36,7 @@ class Trained(NamedTuple):
   class_names: tuple[str, ...]
   facts: dict[str, str]
   accuracy: float | None
+  unmeasured: str
   data: str
 
 
@@ -41,15 +45,16 @@ def trained(workdir: str | os.PathLike, client: int = 0, seed: int | None = None
   workdir = pathlib.Path(workdir)
   config = read_config(workdir, trust)
   summary = results.summary(workdir)
-  module, variables, source = load_with_source(workdir, client, seed, trust)
+  module, variables, source, method = loaded(workdir, client, seed, trust)
   seed = config.seeds[0] if seed is None else seed
   classes = config.data.classes or source.classes
   names = (*source.class_names, *map(str, range(len(source.class_names), classes)))
-  accuracy = _accuracy(config, summary, client, seed)
+  accuracy = _accuracy(config, summary, client, seed) if method.predict is apply_model else None
+  unmeasured = 'the run evaluated other clients' if method.predict is apply_model else MORE
   data = _short(config.data.name)
   facts = _facts(config, summary, client, seed) | {'data': data, 'training examples': _examples(workdir, client, seed)}
   raw = source.train_image
-  return Trained(module, of_model(variables), raw.shape[1:], str(raw.dtype), names, facts, accuracy, data)
+  return Trained(module, of_model(variables), raw.shape[1:], str(raw.dtype), names, facts, accuracy, unmeasured, data)
 
 
 def _short(name) -> str:

@@ -22,7 +22,7 @@ from fedkd.experiment.build.assembly import build
 from fedkd.experiment.hosts import hosts
 from fedkd.experiment.storage import checkpoint
 from fedkd.inference import evaluated_rows, logits_of_clients, model_of
-from fedkd.types import apply_model
+from fedkd.types import Method, apply_model
 
 
 def read_config(workdir: str | pathlib.Path, trust: bool = False) -> ConfigDict:
@@ -59,24 +59,26 @@ def load(
 
   Returns:
     (module, variables): `module.apply(variables, images, False)` gives (logits, {'features': ...}) for raw uint8
-    images [B, H, W, channels]. What the client would deploy: with FedGKT its half and the server's.
+    images [B, H, W, channels]. What the client would deploy: with FedGKT its half and the server's. Where a method
+    predicts with more than one network or by prototypes (FedMRL, FedAPEN, FedRE, FedProto, FedTGP), it is the client's
+    own network, whose accuracy is another than that of the run.
 
   Raises:
     ConfigError: for a directory without a run or checkpoint, one whose config names code outside fedkd, an unknown
       client or seed, or a finished run whose files have changed since.
   """
-  return load_with_source(workdir, client, seed, trust)[:2]
+  return loaded(workdir, client, seed, trust)[:2]
 
 
-def load_with_source(
+def loaded(
   workdir: str | pathlib.Path, client: int = 0, seed: int | None = None, trust: bool = False
-) -> tuple[nn.Module, dict, Source]:
-  """As `load`, and the data set."""
+) -> tuple[nn.Module, dict, Source, Method]:
+  """As `load`, and the data set and the method."""
   config = read_config(workdir, trust)
   check_number('client', client, range(config.data.clients), 'the run', 'clients')
   with jax.default_prng_impl(THREEFRY):
     method, groups, state, source = _deployed(workdir, config, [client], seed)
-  return *model_of(method, groups, state, client), source
+  return *model_of(method, groups, state, client), source, method
 
 
 def load_all(
@@ -91,6 +93,8 @@ def load_all(
 
 def logits(workdir: str | pathlib.Path, x: ArrayLike, seed: int | None = None, trust: bool = False) -> np.ndarray:
   """Logits float32[clients, N, C] of the models of all clients, as `load_all` gives them, on raw examples [N, ...].
+
+  They are others than those by which a method predicts that uses more than these models (`load`).
 
   Raises:
     ConfigError: as `load`, and for examples of another shape or kind than those of the run.

@@ -148,6 +148,15 @@ def test_aligned_copies_never_leak_a_test_example():
   assert not tested & trained
 
 
+def test_aligned_copies_never_leak_an_example_that_is_held_out():
+  """Also where nothing else is cut off, as of a set with test rows for all clients."""
+  source = fake(np.tile(np.arange(100) % 5, 3))._replace(test_label=np.arange(5))
+  found = split.shares(source, np.split(np.arange(300), 3), 3, 0.1, aligned=True)
+  held, trained = ({row % 100 for row in np.concatenate(rows)} for rows in (found.validation, found.private))
+  assert len(held) == 10
+  assert not held & trained
+
+
 def test_public_rows_of_the_source_are_everybodys():
   source = fake(np.arange(60) % 3, public=20, tested=True)
   found = split.shares(source, partition.iid(source.train_label[:40], 4, 0), 0)

@@ -61,6 +61,7 @@ FIELDS = {
     ({**PRIVATE, 'batch': 10**9},),
   ],
   'eval_clients': [HUGE, -1],
+  'data.test_share': [0.2],  # beside a test set for all clients
   'data.nosuch': [1],
   'data.partition': ['os:system', 'fair'],
   'data.protocol': ['os:system'],
@@ -100,6 +101,8 @@ def test_nonsense_is_one_sentence_before_anything_is_written(images, tmp_path, f
   ('word', 'match'),
   [
     ('--config.seeds={1: 2}', r'^seeds=\{1: 2\} must be a tuple; write for example --config.seeds=1,2$'),
+    ("--config.before={'name': 'private'}", r"write for example --config.before='\(\{"),
+    ("--config.groups={'model': 'MLP'}", r"write for example --config.groups='\(\{"),
     ('--config.data.nosuch=1', r"^data has no field 'nosuch'; it has aligned, "),
     ('--config.groups[0].clients=True', r'groups\[0\].clients=True: invalid literal'),
   ],

@@ -15,6 +15,7 @@ from fedkd.errors import ConfigError
 from fedkd.experiment.export import card
 from fedkd.experiment.export.trained import trained
 from fedkd.experiment.predict import predict
+from fedkd.experiment.storage import loading
 
 STORED = pathlib.Path(__file__).parents[2] / 'fixtures' / 'run_88492e2'
 SUMMARY = json.loads((STORED / 'run' / 'summary.json').read_text())
@@ -58,6 +59,16 @@ def test_the_card_says_what_was_measured(exported, test_set):
   assert f'| test accuracy | {accuracy:.4f} |' in body
   assert '| method | fedhe |' in body
   assert str(STORED) not in text  # folders of this machine
+
+
+def test_the_card_has_no_accuracy_of_more_than_the_model(run, monkeypatch):
+  """As where clients predict with an ensemble, or by prototypes."""
+  whole = loading.loaded
+  other = lambda *given: (*(found := whole(*given))[:3], found[3]._replace(predict=lambda *_: None))
+  monkeypatch.setattr('fedkd.experiment.export.trained.loaded', other)
+  text = card.card(trained(run, 1, 1), 'cc0-1.0', 'flax')
+  assert 'model-index' not in text
+  assert '| test accuracy | not measured: in the run the client predicted with more than this network |' in text
 
 
 def test_the_card_of_a_classifier_of_tokens_does_not_speak_of_images(run):
