@@ -43,9 +43,10 @@ HOW = """## How it is measured
 * **Equal budgets.** Every client update is STEPS mini-batches of BATCH of the client's own rows, for ROUNDS rounds;
   where a fifth of the clients takes part in a round there are five times as many. What clients learn from public rows
   and what a server trains comes on top and is shown: *at equal examples* is a run of fewer rounds with the same choice,
-  as many as have the examples that `private` has, public ones counted. "Stopped" marks where that has not been run: it
-  is the last evaluation of the whole run with as many examples, at which its rate may not have fallen yet. FedMD, FCCL
-  and RHFL start from models that their clients have trained alone for the first sixth of the rounds.
+  as many as have the examples that `private` has; public ones count, those of a server do not. "Stopped" marks where
+  that has not been run: it is the last evaluation of the whole run with as many examples, at which its rate may not
+  have fallen yet. FedMD, FCCL and RHFL start from models that their clients have trained alone for the first sixth of
+  the rounds.
 * **Equal tuning.** BUDGET runs of full length for every method: four rates of Adam (RATES), which fall
   to a tenth in the last third of the rounds, with two values of its one decisive hyperparameter; where it has none,
   each rate with that decay and without. Seed TUNED, which is no test seed, decides by validation rows: the mean of the
