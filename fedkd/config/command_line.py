@@ -20,6 +20,9 @@ from fedkd.config.migrate import FLAT, migrate
 from fedkd.config.strings import choose, number
 from fedkd.errors import ConfigError, check_known
 
+# Of tuples of dicts.
+EXAMPLES = {'before': "({'name': 'private', 'rounds': 5},)", 'groups': "({'model': 'LeNet', 'clients': 2},)"}
+
 
 class Parser(ConfigFileFlagParser):
   """Loads a config file and prepares the fields that the command line goes on to set."""
@@ -107,8 +110,7 @@ def prepare(config: ConfigDict, given: dict[str, str]) -> ConfigDict:
     _check_field(config, field)
   for field, text in given.items():
     if text.lstrip().startswith('{') and isinstance(config.get(field), tuple):  # it would become a tuple of its keys
-      example = "({'name': 'private', 'rounds': 5},)" if field == 'before' else '1,2'
-      example = "({'model': 'LeNet', 'clients': 2},)" if field == 'groups' else example
+      example = EXAMPLES.get(field, '1,2')
       raise ConfigError(f'{field}={text} must be a tuple; write for example --config.{field}={shlex.quote(example)}')
   if 'data.clients' in given and 'groups' not in given and config.groups:
     spread(config, number('data.clients', given['data.clients'], int, least=1))

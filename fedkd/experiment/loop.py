@@ -115,7 +115,9 @@ def _evaluate_if_due(loop, now) -> tuple:
     now, row = _evaluate(loop, now)
   if early and row and now.at % every == 0:  # a run that ends in between may be prolonged
     # And then as if it had not ended: by as many rows as in all other evaluations.
-    seen = row if now.at < loop.phase.rounds else _accuracies(loop, now, loop.parts.config.eval_rows)
+    seen = row
+    if now.at == loop.phase.rounds:
+      seen = _accuracies(loop, loop.phase.ready(now.state), now.at, loop.parts.config.eval_rows)
     patience = early_stopping.update(early, now.totals['stop'], seen[f'{early.watch}_per_client'])
     now = now._replace(totals={**now.totals, 'stop': patience})
   stopped = _stopped(loop, now)
@@ -182,14 +184,14 @@ def _remedy(loop, safe_at) -> str:
 def _evaluate(loop, now) -> tuple:
   """(Progress, row) after an evaluation, whose row is written. A phase's last one is of all rows."""
   parts, phase, at = loop.parts, loop.phase, now.at
-  last = at == phase.rounds
+  last, state = at == phase.rounds, phase.ready(now.state)
   row = {
     'phase': loop.number,
     'method': phase.label,
     'round': at,
     'turns': now.totals['turns'],
-    **_accuracies(loop, now, 0 if last else parts.config.eval_rows),
-    **(scoring.training(parts, phase, phase.ready(now.state), TRAINING_ROWS) if last else {}),
+    **_accuracies(loop, state, at, 0 if last else parts.config.eval_rows),
+    **(scoring.training(parts, phase, state, TRAINING_ROWS) if last else {}),
     **running.row(now.totals),
   }
   if loop.number == 0 and at == _due(loop, 0):
@@ -199,13 +201,12 @@ def _evaluate(loop, now) -> tuple:
   return now._replace(totals={**now.totals, 'metrics': written}), row
 
 
-def _accuracies(loop, now, limit) -> dict:
-  """On at most `limit` test rows, and as many of those held out and public ones, all for 0."""
+def _accuracies(loop, state, at, limit) -> dict:
+  """Of a state that is ready, in round `at`: on `limit` rows of each kind (tested, held out, public), 0 for all."""
   parts, phase, early = loop.parts, loop.phase, loop.parts.stops[loop.number]
   # After a phase that prepares the last one, also what it has learned about the public images.
-  prepared = now.at == phase.rounds and phase is not parts.phases[-1] and parts.source.public_test is not None
+  prepared = at == phase.rounds and phase is not parts.phases[-1] and parts.source.public_test is not None
   on_public = prepared or (early is not None and early.watch == 'accuracy_public')
-  state = phase.ready(now.state)
   return {
     **scoring.accuracy(parts, phase, state, limit),
     **scoring.validation(parts, phase, state, limit),

@@ -49,8 +49,9 @@ def trained(workdir: str | os.PathLike, client: int = 0, seed: int | None = None
   seed = config.seeds[0] if seed is None else seed
   classes = config.data.classes or source.classes
   names = (*source.class_names, *map(str, range(len(source.class_names), classes)))
-  accuracy = _accuracy(config, summary, client, seed) if method.predict is apply_model else None
-  unmeasured = 'the run evaluated other clients' if method.predict is apply_model else MORE
+  whole = method.predict is apply_model
+  accuracy = _accuracy(config, summary, client, seed) if whole else None
+  unmeasured = 'the run evaluated other clients' if whole else MORE
   data = _short(config.data.name)
   facts = _facts(config, summary, client, seed) | {'data': data, 'training examples': _examples(workdir, client, seed)}
   raw = source.train_image

@@ -59,9 +59,9 @@ def load(
 
   Returns:
     (module, variables): `module.apply(variables, images, False)` gives (logits, {'features': ...}) for raw uint8
-    images [B, H, W, channels]. What the client would deploy: with FedGKT its half and the server's. Where a method
-    predicts with more than one network or by prototypes (FedMRL, FedAPEN, FedRE, FedProto, FedTGP), it is the client's
-    own network, whose accuracy is another than that of the run.
+    images [B, H, W, channels]. What the client would deploy: of a network that is split, its half and the server's.
+    Where a method predicts with more than one network or by prototypes, it is the client's own network, whose accuracy
+    is another than that of the run.
 
   Raises:
     ConfigError: for a directory without a run or checkpoint, one whose config names code outside fedkd, an unknown

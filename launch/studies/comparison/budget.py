@@ -41,7 +41,7 @@ STATIC = ('digest_loss',)
 ON_PUBLIC = ('dsfl', 'fccl', 'fedmd', 'ktpfl', 'rhfl', 'scarlet', 'selective_fd')
 PUBLIC_CLIENTS = (*ON_PUBLIC, 'fedh2l')
 PUBLIC_SERVER = ('feddf',)
-# They start from models that their clients have trained alone, for a sixth of the rounds.
+# Those that start from models which their clients have trained alone, for one in so many rounds.
 BEFORE, BEFORE_SHARE = ('fedmd', 'fccl', 'rhfl'), 6
 # Whose clients predict with more than their own model: with what, and the further prediction by that model alone.
 SHARED = {

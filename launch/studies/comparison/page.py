@@ -102,10 +102,10 @@ def write(out, path) -> None:
   everything = {tier: _of_tier(out, tier) for tier in TIERS}
   rows = {tier: overviews(found) for tier, found in everything.items()}
   unequal = _unequal(_controlled(out), out, path)
-  lines = [HEAD, *_answer(everything['different'], rows['different'], path), *_caution(), _how(), *unequal, RUN]
+  lines = [HEAD, *_answer(everything['different'], *rows['different'], path), *_caution(), _how(), *unequal, RUN]
   for tier in TIERS:
     if everything[tier]:
-      lines += [f'## {NAMES[tier][0].upper()}{NAMES[tier][1:]}', '', *_overviews(everything[tier], rows[tier])]
+      lines += [f'## {NAMES[tier][0].upper()}{NAMES[tier][1:]}', '', *_overviews(everything[tier], *rows[tier])]
       for (suite, setting), here in everything[tier].items():
         lines += _section(suite, tier, setting, here, out, path)
   lines += [*costs.page(out), *_absent()]
@@ -119,30 +119,29 @@ def _of_tier(out, tier) -> dict:
   return {place: here for place, here in there.items() if 'private' in here and {*here} - {*tables.REFERENCES}}
 
 
-def overviews(everything: dict) -> dict:
-  """{suite: rows of `tables.overview` over its settings}, and under '' those over all."""
+def overviews(everything: dict) -> tuple[list, dict]:
+  """(rows of `tables.overview` over all settings, {suite: those over its own})."""
   suites = dict.fromkeys(suite for suite, _ in everything)
   of = lambda name: {place: here for place, here in everything.items() if place[0] == name}
   by_suite = {name: tables.overview(of(name)) for name in suites}
-  return {'': tables.overview(everything) if len(suites) > 1 else [*itertools.chain(*by_suite.values())], **by_suite}
+  return tables.overview(everything) if len(suites) > 1 else [*itertools.chain(*by_suite.values())], by_suite
 
 
-def _overviews(everything, by_suite) -> list:
+def _overviews(everything, over_all, by_suite) -> list:
   """A table over the settings of each suite; over several suites, one of the methods that were run in all of them."""
-  over_all, *suites = by_suite
   lines = []
-  if len(suites) > 1:
-    rows = advice.everywhere(by_suite[over_all])
+  if len(by_suite) > 1:
+    rows = advice.everywhere(over_all)
     lines = [
       f'### Over {rows[0]["wins"][1]} settings, the methods that were run in as many',
       '',
       tables.of_tier(rows),
       '',
     ]
-  for suite in suites:
+  for suite, rows in by_suite.items():
     count = _settings_of(everything, suite)
     over = f'{count} settings' if count > 1 else 'one setting'
-    lines += [f'### {TITLES[suite]}, over {over}', '', tables.of_tier(by_suite[suite]), '']
+    lines += [f'### {TITLES[suite]}, over {over}', '', tables.of_tier(rows), '']
   return lines
 
 
@@ -150,11 +149,11 @@ def _settings_of(everything, suite) -> int:
   return sum(of == suite for of, _ in everything)
 
 
-def _answer(different, by_suite, path) -> list:
+def _answer(different, rows, by_suite, path) -> list:
   """The answer of the tier of different architectures: sentences, a figure, and a table of decisions."""
   if not different:
     return ['Nothing has been run yet.', '']
-  rows, name = by_suite[''], f'{path.stem}.png'
+  name = f'{path.stem}.png'
   figures.save(figure(different, by_suite), path.parent / name)
   return [
     *advice.sentences(rows, different),
@@ -174,12 +173,11 @@ def figure(different: dict, by_suite: dict):
 
   Args:
     different: {(suite, setting): ...}.
-    by_suite: the `overviews` of it.
+    by_suite: {suite: its rows} of the `overviews` of it.
   """
-  suites = [suite for suite in by_suite if suite]
-  drawn = matplotlib.figure.Figure(figsize=(9, 4.4 * len(suites)), layout='constrained')
-  for axes, suite in zip(np.ravel(drawn.subplots(len(suites))), suites, strict=True):
-    rows = [row for row in by_suite[suite] if row['method'] not in tables.REFERENCES]
+  drawn = matplotlib.figure.Figure(figsize=(9, 4.4 * len(by_suite)), layout='constrained')
+  for axes, (suite, found) in zip(np.ravel(drawn.subplots(len(by_suite))), by_suite.items(), strict=True):
+    rows = [row for row in found if row['method'] not in tables.REFERENCES]
     figures.gain_against_megabytes({row['method']: (row['megabytes'], *row['gain']) for row in rows}, axes=axes)
     count = _settings_of(different, suite)
     axes.set_title(f'{TITLES[suite]}, {count} setting{"s" * (count > 1)}')

@@ -420,8 +420,8 @@ def test_the_page_has_an_overview_per_suite_and_counts_no_setting_of_references_
   monkeypatch.setattr(page.tables, 'found', lambda out, suite, *of: there.get(suite, small) if of[2] == 'few' else {})
   everything = page._of_tier(tmp_path, 'different')
   assert list(everything) == [('digits', 'few'), ('letters', 'few')]
-  rows = page.overviews(everything)
-  text = '\n'.join(page._overviews(everything, rows))
+  over_all, by_suite = page.overviews(everything)
+  text = '\n'.join(page._overviews(everything, over_all, by_suite))
   whole, digits, letters = text.split('### ')[1:]
   methods_in = lambda table: [line.split()[1] for line in table.splitlines() if line.startswith('| ')][2:]
   assert (methods_in(whole), methods_in(digits), methods_in(letters)) == (
@@ -429,7 +429,7 @@ def test_the_page_has_an_overview_per_suite_and_counts_no_setting_of_references_
     ['fedmd', 'fedhe', 'agg'],
     ['fedhe', 'agg'],
   )
-  drawn = page.figure(everything, rows)
+  drawn = page.figure(everything, by_suite)
   assert [len(axes.containers) for axes in drawn.axes] == [2, 1]
 
 
