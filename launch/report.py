@@ -3,15 +3,12 @@
 python -m launch.report RUN RUN ... --out=report.html [--format=html|md] [--reference=RUN] [--question=TEXT]
 """
 
-import pathlib
 from collections.abc import Sequence
 
 from absl import app, flags
 
 from fedkd.errors import ConfigError
 from launch import exits
-
-FORMS = {'.html': 'html', '.htm': 'html', '.md': 'md'}
 
 
 def define_flags() -> None:
@@ -32,10 +29,7 @@ def main(argv: Sequence[str]) -> None:
       raise ConfigError('give --out, the file of the report, as in --out=report.html')
     from fedkd.report import chosen, write
 
-    form = values.format or FORMS.get(pathlib.Path(values.out).suffix)
-    if form is None:
-      raise ConfigError(f'out={values.out} is no name of a page; let it end in .html or .md, or give --format')
-    write.check_out(values.out)
+    form = write.chosen_format(values.out, values.format)
     found = chosen.runs(argv[1:], values.reference)
     size = len(write.written(found, values.out, form, values.question).encode())
     for sentence in found.left_out:

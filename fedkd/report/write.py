@@ -10,12 +10,13 @@ from fedkd.errors import ConfigError
 from fedkd.report import chosen, content
 
 FORMATS = {'html': 'html', 'md': 'markdown'}  # format: the module that writes it
+SUFFIXES = {'.html': 'html', '.htm': 'html', '.md': 'md'}
 
 
 def report(
   runs: str | os.PathLike | Iterable[str | os.PathLike],
   out: str | os.PathLike | None = None,
-  format: str = 'html',
+  format: str | None = None,
   reference: str | os.PathLike | None = None,
   question: str = '',
 ) -> str:
@@ -29,7 +30,8 @@ def report(
     runs: run directories, folders of some, or patterns such as 'runs/*'.
     out: the file, whose folder is made. None: nothing is written.
     format: 'html', one page that needs no other file and no network (needs jinja2, `pip install 'fedkd[report]'`); or
-      'md', Markdown with the table in LaTeX (booktabs), for an appendix.
+      'md', Markdown with the table in LaTeX (booktabs), for an appendix. None: by the name of `out`, which ends in
+      .html or .md; 'html' without one.
     reference: the run, or the method of one run, that the others are compared with. None: of the runs whose method is
       `private`, or else of all, the first with which the most can be compared.
     question: that the runs answer, in a sentence. '': which method is most accurate.
@@ -38,13 +40,23 @@ def report(
     The text of the report.
 
   Raises:
-    ConfigError: if no run can be read or compared, the reference is unknown, jinja2 is missing, or `out` cannot be
-      written.
+    ConfigError: if no run can be read or compared, the reference is unknown, jinja2 is missing, `out` cannot be
+      written, or its name does not tell the format.
   """
+  format = chosen_format(out, format)
+  return written(chosen.runs(runs, reference), out, format, question)
+
+
+def chosen_format(out: str | os.PathLike | None, format: str | None) -> str:
+  """The format, by the name of `out` if None; checked with `out`, before anything is read."""
+  if format is None:
+    format = SUFFIXES.get(pathlib.Path(out).suffix.lower()) if out is not None else 'html'
+    if format is None:
+      raise ConfigError(f'out={out} is no name of a page; let it end in .html or .md, or give format')
   if format not in FORMATS:
     raise ConfigError(f'format={format!r} is none of {", ".join(FORMATS)}; give one of these')
-  check_out(out)
-  return written(chosen.runs(runs, reference), out, format, question)
+  _check_out(out)
+  return format
 
 
 def written(runs: chosen.Runs, out: str | os.PathLike | None, format: str, question: str) -> str:
@@ -56,12 +68,8 @@ def written(runs: chosen.Runs, out: str | os.PathLike | None, format: str, quest
   return text
 
 
-def check_out(out: str | os.PathLike | None) -> None:
-  """Checks that a file can be written there, before anything is read; makes its folder.
-
-  Raises:
-    ConfigError: if it cannot.
-  """
+def _check_out(out):
+  """Refuses a file that cannot be written; makes its folder."""
   if out is not None:
     files.make(pathlib.Path(out).parent, 'out')
     if os.path.isdir(out) or not os.access(os.path.dirname(os.path.abspath(out)), os.W_OK):

@@ -231,7 +231,8 @@ def test_runs_that_cannot_be_compared_are_refused(mixed):
     ({'runs': '.'}, 'holds no run'),
     ({'format': 'pdf'}, "format='pdf' is none of html, md"),
     ({'reference': 'fedmd'}, "reference='fedmd' is 0 runs"),
-    ({'out': '.'}, r'out=\. cannot be written'),
+    ({'out': 'report.pdf'}, r'out=report\.pdf is no name of a page; let it end in \.html or \.md, or give format'),
+    ({'out': '.', 'format': 'md'}, r'out=\. cannot be written'),
     ({'out': 'file/report.html'}, 'out=file cannot be written'),
   ],
 )
@@ -317,7 +318,7 @@ def test_the_latex_table_is_booktabs_and_escaped(found):
 
 
 def test_markdown_has_every_table_and_escapes_names(finished, tmp_path):
-  text = fedkd.report(finished, tmp_path / 'deep' / 'appendix.md', format='md', question='Does it help?')
+  text = fedkd.report(finished, tmp_path / 'deep' / 'appendix.md', question='Does it help?')
   assert (tmp_path / 'deep' / 'appendix.md').read_text() == text
   assert text.startswith('# Does it help?\n')
   assert r'| \<img src=x onerror=alert(1)\>\$a\_1\$ |' in text
