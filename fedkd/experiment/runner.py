@@ -284,7 +284,7 @@ def _finish(parts, workdir, state, totals, tracker) -> dict:
   }
   if hosts.is_primary():
     counts = partition.overview(owned(parts.splits[0]), parts.source.train_label, parts.source.classes)
-    analysis.save_figures(workdir, counts, out)
+    analysis.save_figures(workdir, counts, out, parts.source.class_names)
     tracker.finish(out, sorted((workdir / 'figures').glob('*.png')))
     files.write_sealed(workdir / 'summary.json', out)  # last: it marks the run as finished
   return out

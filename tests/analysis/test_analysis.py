@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import runs
-from fedkd import analysis, experiment, totals
+from fedkd import analysis, experiment, files, totals
 from fedkd.analysis import compare, results, tidy
 from fedkd.errors import ConfigError
 from launch import compare as command
@@ -150,6 +150,8 @@ def test_read_has_a_line_per_evaluation_and_seed(tmp_path):
   assert analysis.by_seed(frame, 'accuracy_per_client').shape == (2, 3, 4)
   for figure in ('accuracy_rounds', 'accuracy_megabytes', 'accuracy_clients', 'labels'):
     assert (tmp_path / 'run' / 'figures' / f'{figure}.png').read_bytes()[:4] == b'\x89PNG'
+  summary = files.read_sealed(tmp_path / 'run' / 'summary.json')
+  analysis.save_figures(tmp_path / 'run', np.ones((4, 2)), summary, ['$a_^$', 'b'])  # that is no formula
 
 
 def test_an_empty_directory_is_refused(tmp_path):

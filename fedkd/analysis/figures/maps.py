@@ -15,36 +15,41 @@ from fedkd.checks.kinds import check_one_each
 from fedkd.errors import ConfigError
 
 WRITTEN = (16, 12)  # columns and rows of a map, up to which its numbers are written in it
+TICKS = 20  # of an axis, up to which each is named
 
 
-def labels(counts: ArrayLike, axes: Axes | None = None) -> Axes:
+def labels(counts: ArrayLike, axes: Axes | None = None, names: Sequence[str] | None = None) -> Axes:
   """Training examples per client and class as a map, with the counts where they are few.
 
   Args:
     counts: int[clients, classes].
     axes: to draw in; None: new ones.
+    names: of the classes, written where they are few; None: their numbers.
 
   Raises:
-    ConfigError: if counts are no table.
+    ConfigError: if counts are no table, or it has another number of classes than there are names.
   """
-  counts = _table('counts', counts, 'clients, classes')
+  table, shown = _labels(counts, names)
   axes = panel(axes, xlabel='client', ylabel='class')
-  return draw_map(axes, counts.T, 'training examples', '{:.0f}', cmap='cividis', vmin=0)
+  draw_map(axes, table.T, 'training examples', '{:.0f}', cmap='cividis', vmin=0)
+  if len(shown) <= TICKS:
+    axes.set_yticks(range(len(shown)), shown)
+  return axes
 
 
-def label_bars(counts: ArrayLike, axes: Axes | None = None) -> Axes:
+def label_bars(counts: ArrayLike, axes: Axes | None = None, names: Sequence[str] | None = None) -> Axes:
   """Training examples per client as bars of their classes; arguments and errors as of `labels`."""
-  counts = _table('counts', counts, 'clients, classes')
+  table, shown = _labels(counts, names)
   axes = panel(axes, xlabel='client', ylabel='training examples')
-  bottom = np.concatenate([np.zeros((len(counts), 1)), counts.cumsum(1)], 1)
-  classes = counts.shape[1]
-  width, few = (0.85 if len(counts) <= 50 else 1.0), classes <= 2 * len(COLOURS)
+  bottom = np.concatenate([np.zeros((len(table), 1)), table.cumsum(1)], 1)
+  classes = table.shape[1]
+  width, few = (0.85 if len(table) <= 50 else 1.0), classes <= 2 * len(COLOURS)
   norm = matplotlib.colors.Normalize(-0.5, classes - 0.5)
   shades: Any = matplotlib.cm.ScalarMappable(norm, 'turbo')
   for c in range(classes):
     look = _look(c) if few else {'color': shades.to_rgba(c)}
-    axes.bar(np.arange(len(counts)), counts[:, c], bottom=bottom[:, c], label=str(c), width=width, **look)
-  _ticks(axes.xaxis, len(counts))
+    axes.bar(np.arange(len(table)), table[:, c], bottom=bottom[:, c], label=shown[c], width=width, **look)
+  _ticks(axes.xaxis, len(table))
   if few:
     beside: dict[str, Any] = {'loc': 'center left', 'bbox_to_anchor': (1, 0.5), 'reverse': True}
     axes.legend(title='class', frameon=False, fontsize='small', **beside)
@@ -101,6 +106,13 @@ def class_knowledge(
   return axes
 
 
+def _labels(counts, names) -> tuple:
+  table = _table('counts', counts, 'clients, classes')
+  shown = list(map(str, range(table.shape[1]) if names is None else names))
+  check_one_each('names', shown, table.shape[1], 'classes of counts')
+  return table, shown
+
+
 def _table(field, values, of) -> np.ndarray:
   """An array of two axes that are not empty."""
   table = np.asarray(values)
@@ -122,7 +134,7 @@ def draw_map(axes: Axes, table: np.ndarray, label: str, text: str, origin: Any =
 
 
 def _ticks(axis, count):
-  if count <= 20:
+  if count <= TICKS:
     axis.set_ticks(range(count))
   else:
     whole_numbers(axis)

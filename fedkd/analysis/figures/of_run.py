@@ -2,8 +2,10 @@
 
 import os
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 
+import matplotlib
 from numpy.typing import ArrayLike
 
 from fedkd import files
@@ -15,22 +17,26 @@ from fedkd.analysis.figures.per_client import clients
 from fedkd.analysis.tidy import tidy
 
 
-def save_figures(workdir: str | os.PathLike, counts: ArrayLike, summary: dict[str, Any]) -> None:
+def save_figures(
+  workdir: str | os.PathLike, counts: ArrayLike, summary: dict[str, Any], class_names: Sequence[str] | None = None
+) -> None:
   """Draws a finished run's `figures/`.
 
   Args:
     workdir: of the run.
     counts: the first seed's labels per client, int[clients, classes].
     summary: of the run, which is written after the figures.
+    class_names: of the columns of `counts`; None: their numbers.
   """
   workdir = pathlib.Path(workdir)
   frame, folder = _frame(workdir, summary), workdir / 'figures'
-  save(curves(frame, axes=blank()), folder / 'accuracy_rounds.png')
-  save(curves(frame, 'megabytes', axes=blank()), folder / 'accuracy_megabytes.png')
-  save(clients(frame, axes=blank()), folder / 'accuracy_clients.png')
-  drawn = labels(counts, blank())
-  drawn.set_title(f'seed {summary["seeds"][0]}')
-  save(drawn, folder / 'labels.png')
+  with matplotlib.rc_context({'text.parse_math': False}):  # a class may be called $5-$10
+    save(curves(frame, axes=blank()), folder / 'accuracy_rounds.png')
+    save(curves(frame, 'megabytes', axes=blank()), folder / 'accuracy_megabytes.png')
+    save(clients(frame, axes=blank()), folder / 'accuracy_clients.png')
+    drawn = labels(counts, blank(), class_names)
+    drawn.set_title(f'seed {summary["seeds"][0]}')
+    save(drawn, folder / 'labels.png')
 
 
 def _frame(workdir, summary):

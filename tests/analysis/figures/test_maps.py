@@ -22,6 +22,12 @@ def test_a_label_map_has_clients_across_and_its_counts_written():
   assert not labels(np.ones((100, 10))).texts  # too many to be read
 
 
+@pytest.mark.parametrize(('names', 'shown'), [(None, ['0', '1', '2']), (['cat', 'dog', 'owl'], ['cat', 'dog', 'owl'])])
+def test_classes_are_named(names, shown):
+  assert [text.get_text() for text in labels(COUNTS, names=names).get_yticklabels()] == shown
+  assert [text.get_text() for text in label_bars(COUNTS, names=names).get_legend().get_texts()][::-1] == shown
+
+
 def test_bars_of_labels_stack_to_what_a_client_has():
   axes = label_bars(COUNTS)
   tops = [bars[2].get_y() + bars[2].get_height() for bars in (axes.containers[2],)]
@@ -49,6 +55,7 @@ def test_class_knowledge_has_rounds_across():
 
 @pytest.mark.parametrize(('draw', 'match'), [
   (lambda: labels(np.arange(3)), r'counts has shape \[3\]; give an array \[clients, classes\]'),
+  (lambda: labels(COUNTS, names=['a']), r'names has shape \[1\] for 3 classes of counts'),
   (lambda: label_bars(np.zeros((0, 3))), r'counts has shape \[0, 3\]'),
   (lambda: class_accuracy(np.ones((2, 3)), ['a']), r'names has shape \[1\] for 2 rows'),
   (lambda: class_knowledge(np.ones((2, 3)), [1]), r'rounds has shape \[1\] for 2 rows of values'),
