@@ -3,6 +3,7 @@
 import collections
 import functools
 import math
+import statistics
 import textwrap
 
 from launch.studies.comparison import tables
@@ -10,12 +11,14 @@ from launch.studies.comparison.budget import ON_PUBLIC, PUBLIC_CLIENTS, PUBLIC_S
 from launch.studies.comparison.settings import SIZES, SUITES, TITLES, applying, settings
 
 FEW_BYTES = (1.0, tables.WITHIN)  # megabytes of all clients and rounds
+SURE = 0.95
 
 
 def _no_public(row, most: float = math.inf) -> bool:
   return row['method'] not in (*PUBLIC_CLIENTS, *PUBLIC_SERVER, 'agg') and row['messages'] <= most
 
 
+# Which methods a situation allows beside those that need no public images, or, where it has none, which of these.
 SITUATIONS = {
   **{f'no public images, at most {most:g} MB in all': functools.partial(_no_public, most=most) for most in FEW_BYTES},
   'no public images': _no_public,
@@ -37,38 +40,68 @@ def best(rows: list, fits) -> dict | None:
 
 def everywhere(rows) -> list:
   """The rows of `tables.overview` of as many settings as any of them has."""
-  most = max((row['wins'][1] for row in rows), default=0)
-  return [row for row in rows if row['wins'][1] == most]
+  most = max((len(row['places']) for row in rows), default=0)
+  return [row for row in rows if len(row['places']) == most]
 
 
 def is_sure(row: dict) -> bool:
-  """Whether the interval of the gain on own rows is above 0."""
-  return row['gain'][1] > 0
+  """Whether the interval of the gain on own rows is above 0, and one (of two settings or seeds it is the range), or a
+  gain of more than a point is as probable as that."""
+  told = len(row['places']) > 2 or (len(row['places']) == 1 and row['seeds'] > 2)
+  return (told and row['gain'][1] > 0) or bool(row['better'] and row['better'][2] >= SURE)
+
+
+def without_public(row: dict, rows: list, different: dict) -> dict | None:
+  """The method without public images that gains most in the settings of a row, over these."""
+  of = lambda one: dict(zip(one['places'], one['means'], strict=True))
+  there = {one['method']: of(one) for one in rows if _no_public(one) and {*row['places']} <= {*one['places']}}
+  if not there:
+    return None
+  most = max(there, key=lambda method: sum(there[method][place] for place in row['places']))
+  two = {place: {method: different[place][method] for method in ('private', most)} for place in row['places']}
+  return tables.overview(two)[0]
 
 
 def sentences(rows: list, different: dict) -> list:
   """Three sentences as paragraphs: without public images, with them, and how sure that is."""
   fits = {'Without public images': _no_public, 'With public images': lambda row: row['method'] in _WITH}
-  said = [_sentence(when, best(rows, which)) for when, which in fits.items()]
+  said = [_sentence(when, best(rows, which), rows, different) for when, which in fits.items()]
   return [textwrap.fill(' '.join([*said, _basis(different)]), 120, break_on_hyphens=False)]
 
 
 _WITH = (*ON_PUBLIC, *PUBLIC_SERVER)
 
 
-def _sentence(when, row) -> str:
+def _sentence(when, row, rows, different) -> str:
   if row is None:
     return f'{when}, nothing has been run yet.'
   gain, cost = tables.interval(row['gain']), f'{row["megabytes"]:.1f} MB'
   if is_sure(row):
     return (
       f'{when}, clients of ten different architectures gain most by `{row["method"]}`: {gain} points of accuracy on '
-      f'their own rows over training alone, for {cost} in all{_equal(row)}{_alone(row)}.'
+      f'their own rows over training alone, for {cost} in all{_by_setting(row)}{_equal(row)}{_alone(row)}'
+      f'{_more(row, rows, different)}.'
     )
   return (
-    f'{when}, no method is better than training alone beyond its interval; the first is `{row["method"]}` with {gain} '
+    f'{when}, no method is surely better than training alone; the first is `{row["method"]}` with {gain} '
     f'points on own rows, for {cost} in all.'
   )
+
+
+def _by_setting(row) -> str:
+  """How different the settings are."""
+  if len(row['means']) < 3:
+    return ''
+  low, high, median = min(row['means']), max(row['means']), statistics.median(row['means'])
+  return f'; by setting {low:+.2f} to {high:+.2f}, the median {median:+.2f}'
+
+
+def _more(row, rows, different) -> str:
+  """What gains more than a method that needs public images, without them."""
+  other = None if _no_public(row) else without_public(row, rows, different)
+  if other is None or other['gain'][0] <= row['gain'][0]:
+    return ''
+  return f'; in the same settings `{other["method"]}` gains {other["gain"][0]:+.2f} without them'
 
 
 def _equal(row) -> str:
@@ -114,23 +147,31 @@ def _basis(different) -> str:
   )
 
 
-def decisions(rows: list) -> list:
-  """Lines of a table: situation, method, gain, gain at equal examples, megabytes, how sure."""
-  lines = [_decision(situation, best(rows, fits)) for situation, fits in SITUATIONS.items()]
+def decisions(rows: list, different: dict) -> list:
+  """Lines of a table: situation, method, gain, gain at equal examples, megabytes, how sure, and for a method that needs
+  public images what gains most without them."""
+  lines = [_decision(situation, best(rows, fits), rows, different) for situation, fits in SITUATIONS.items()]
   gaining = [row for row in everywhere(rows) if row['method'] != 'agg' and is_sure(row)]
   safest = min(gaining, key=lambda row: row['below'], default=None)
   if safest:
-    share = f'no client may lose (fewest below training alone: {100 * safest["below"]:.0f} %)'
-    lines.append(_decision(share, safest))
+    least = f'fewest clients below training alone: {100 * safest["below"]:.0f} %, by {safest["lost"]:.1f} points'
+    lines.append(_decision(least, safest, rows, different))
   return lines
 
 
-def _decision(situation, row) -> str:
+def _decision(situation, row, rows, different) -> str:
   if row is None:
-    return f'| {situation} | not run yet | | | | |'
-  method = f'`{row["method"]}`' if is_sure(row) else f'train alone (`{row["method"]}` is the first)'
+    return f'| {situation} | not run yet | | | | | |'
+  needs = not _no_public(row)
+  nothing = 'no sure gain by them' if needs else 'train alone'
+  method = f'`{row["method"]}`' if is_sure(row) else f'{nothing} (`{row["method"]}` is the first)'
+  other = without_public(row, rows, different) if needs else None
+  beside = f'`{other["method"]}` {tables.interval(other["gain"])}, {other["megabytes"]:.2f} MB' if other else '-'
   sure = f'{row["wins"][0]} of {row["wins"][1]} settings, {row["seeds"]} seeds'
   equal = tables.at_equal_examples(row)
   if row['better']:
     sure += f'; P(> 1 point) {row["better"][2]:.2f}'
-  return f'| {situation} | {method} | {tables.interval(row["gain"])} | {equal} | {row["megabytes"]:.2f} | {sure} |'
+  if row['better_equal'] and row['better_equal'] != row['better']:
+    sure += f', at equal examples {row["better_equal"][2]:.2f}'
+  gain = tables.interval(row['gain'])
+  return f'| {situation} | {method} | {gain} | {equal} | {row["megabytes"]:.2f} | {sure} | {beside} |'

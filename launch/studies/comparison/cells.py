@@ -94,7 +94,7 @@ def read(cell: Cell, out) -> dict:
     return {'grid': budget.grid(cell.method), **{kind: [] for kind in KINDS}}
   wanted, usual = described(cell), base.to_json(base.default())
   try:
-    found = json.loads(path.read_text())
+    found = json.loads(path.read_text(), parse_constant=_refused)
     changed = [field for field, value in wanted.items() if field != 'config' and found.get(field) != value]
     changed += base.differences({**usual, **found['config']}, {**usual, **wanted['config']})
   except (ValueError, AttributeError, KeyError, TypeError) as error:
@@ -102,6 +102,10 @@ def read(cell: Cell, out) -> dict:
   if changed:
     raise ConfigError(f'{path} was made with another {changed[0]}; move it away to run it again')
   return {**found, 'equal': found.get('equal', [])}
+
+
+def _refused(constant):
+  raise ValueError(f'{constant} is no accuracy')
 
 
 def chosen(found: dict) -> dict | None:

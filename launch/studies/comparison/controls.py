@@ -8,6 +8,7 @@ from fedkd import Method, methods
 # {control: (whose, what is other about it)}
 CONTROLS = {
   'private_fresh': ('private', 'a fresh optimizer in every round'),
+  'private_unshared': ('private', 'the four fifths of its rows that methods on public rows learn the labels of'),
 }
 
 
@@ -19,3 +20,8 @@ def name_of(control: str) -> str:
 def private_fresh(tx: optax.GradientTransformation, steps: int, batch: int) -> Method:
   """`private` with the optimizer of the methods that begin each round with a fresh one."""
   return methods.private(tx, epochs=None, steps=steps, batch=batch, keep_optimizer=False)
+
+
+def private_unshared(tx: optax.GradientTransformation, steps: int, batch: int, keep_optimizer: bool) -> Method:
+  """`private` on the examples that it does not share."""
+  return methods.private(tx, epochs=None, steps=steps, batch=batch, keep_optimizer=keep_optimizer, rows='unshared')

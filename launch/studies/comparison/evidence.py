@@ -4,15 +4,36 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import ndtr, stdtrit
+
+from fedkd import analysis
 
 REGION = 1.0  # points of accuracy within which two methods are practically equivalent
 DRAWS = 10_000
+FEWEST = 5  # settings that can be drawn from
 PRIOR = 0.5  # strength of the pseudo-observation at 0
 
 
+def over_settings(by_setting: Sequence[ArrayLike]) -> tuple[float, float, float]:
+  """(mean, low, high): the mean over settings of the mean over seeds, and a 95 % interval; of settings that are too few
+  to be drawn from, Student's t over their means, and over the seeds of one (`analysis.interval`).
+
+  Args:
+    by_setting: per setting the differences [seeds].
+  """
+  if len(by_setting) >= FEWEST:
+    return bootstrap(by_setting)
+  return analysis.interval(by_setting[0] if len(by_setting) == 1 else [np.mean(one) for one in by_setting])
+
+
 def bootstrap(by_setting: Sequence[ArrayLike], draws: int = DRAWS) -> tuple[float, float, float]:
-  """(mean, low, high): the mean over settings of the mean over seeds, and a 95 % percentile interval of a hierarchical
-  bootstrap: settings are drawn, and seeds within each.
+  """(mean, low, high): the mean over settings of the mean over seeds, and a 95 % expanded percentile interval of a
+  hierarchical bootstrap: settings are drawn, and seeds within each.
+
+  Percentiles of draws from n settings are too close to each other by sqrt((n - 1) / n), and normal where Student's t is
+  right; the expanded ones (Hesterberg, "What Teachers Should Know About the Bootstrap", The American Statistician,
+  2015) are further out by as much. Of settings whose means are normal, 95 % of the intervals hold the truth with 5 of
+  them, where 2.5 and 97.5 % do in 87 %.
 
   Args:
     by_setting: per setting the differences [seeds].
@@ -20,10 +41,13 @@ def bootstrap(by_setting: Sequence[ArrayLike], draws: int = DRAWS) -> tuple[floa
   """
   groups = [np.asarray(one, float) for one in by_setting]
   rng = np.random.default_rng(0)
-  means = np.stack([rng.choice(one, (draws, len(groups), len(one))).mean(-1) for one in groups])  # [S, draws, S]
   drawn = rng.integers(len(groups), size=(draws, len(groups)))
-  of_draw = means[drawn, np.arange(draws)[:, None], np.arange(len(groups))].mean(1)
-  low, high = np.percentile(of_draw, [2.5, 97.5])
+  means = np.zeros(drawn.shape)
+  for s, one in enumerate(groups):
+    means[drawn == s] = rng.choice(one, (np.sum(drawn == s), len(one))).mean(-1)
+  of_draw = means.mean(1)
+  tail = ndtr(np.sqrt(len(groups) / (len(groups) - 1)) * stdtrit(len(groups) - 1, 0.025))
+  low, high = np.quantile(of_draw, [tail, 1 - tail])
   return float(np.mean([one.mean() for one in groups])), float(low), float(high)
 
 

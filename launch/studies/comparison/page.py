@@ -10,7 +10,8 @@ import pandas as pd
 
 from fedkd import analysis, methods
 from fedkd.analysis import figures
-from launch.studies.comparison import advice, budget, cells, controls, costs, tables
+from fedkd.errors import ConfigError
+from launch.studies.comparison import advice, budget, cells, controls, costs, scores, tables
 from launch.studies.comparison.settings import (
   REDUCES,
   SIZES,
@@ -39,34 +40,43 @@ HOW = """## How it is measured
 
 * **Tiers.** Ten clients with ten architectures of similar cost (LeNet, multilayer perceptrons, small CNNs with and
   without BatchNorm and dropout, residual nets, a MobileNet-like; features of 84 numbers throughout), with five in
-  pairs, or with one. Methods that average weights are in a tier only where something is averaged.
+  pairs, or with one. Methods that average weights are in a tier only where some of what they average is alike.
 * **Equal budgets.** Every client update is STEPS mini-batches of BATCH of the client's own rows, for ROUNDS rounds;
   where a fifth of the clients takes part in a round there are five times as many. What clients learn from public rows
   and what a server trains comes on top and is shown: *at equal examples* is a run of fewer rounds with the same choice,
   as many as have the examples that `private` has; public ones count, those of a server do not. "Stopped" marks where
   that has not been run: it is the last evaluation of the whole run with as many examples, at which its rate may not
   have fallen yet. FedMD, FCCL and RHFL start from models that their clients have trained alone for the first sixth of
-  the rounds.
+  the rounds. UNSHARED learn the labels of no row that they share, a fifth of their own; all other methods learn those
+  of all of their own.
 * **Equal tuning.** BUDGET runs of full length for every method: four rates of Adam (RATES), which fall
   to a tenth in the last third of the rounds, with two values of its one decisive hyperparameter; where it has none,
   each rate with that decay and without. Seed TUNED, which is no test seed, decides by validation rows: the mean of the
   accuracies on a client's own and on all. "Edge" marks a rate at the end of the grid, beyond which there may be a
   better one.
-* **Scores.** *Own rows*: test rows with the client's own label distribution or domain, up to OWN per client. *All
-  rows*: those of all clients together. Differences from `private` are paired over seeds; intervals in the tables of
-  settings are 95 % Student t, and p values of paired t tests are adjusted by Holm within a setting. Over several
-  settings, the intervals are of a bootstrap of settings and of seeds within them, and the probabilities of the Bayesian
-  signed-rank test with a region of practical equivalence of one point.
+* **Scores.** *Own rows*: test rows with the client's own label distribution or domain, up to OWN per client, and up
+  to SOME in evaluations before the end, of which "stopped" and "within 5 MB" are. *All rows*: those of all clients
+  together. Differences from `private` are paired over seeds; intervals in the tables of settings are 95 % Student t,
+  and p values of paired two-sided t tests are adjusted by Holm within a setting. *At chance* is a client whose
+  accuracy on all rows is at most half a point above a guess.
+* **Over several settings.** Every setting counts the same; a method that was run in fewer of them is below the
+  others, and is not compared with them. Intervals are of a bootstrap of settings and of seeds within them, with
+  percentiles that are widened for so few settings, and of fewer than five settings Student t over their means. They
+  are of the mean over settings like these, and rather too narrow, since settings of one data set resemble each other.
+  The probabilities are of the Bayesian signed-rank test with a region of practical equivalence of one point. A gain
+  is called sure where its interval is above 0, or where P(> 1 point better) is at least SURE.
 * **Bytes** are those of all clients and rounds, counted from the messages as float32. *With public images* adds the
   raw images, which clients give away once; a fifth of every client's rows is public. Where clients learn from them,
   each receives those of all others; FedDF's server keeps them. `agg` is a reference that pools all data.
-  *Within 5 MB* stops a method at its last evaluation at which no more has been sent, those images included.
+  *Within 5 MB* stops a method at its last evaluation at which no more has been sent, those images included. `felo` and
+  `velo` send their weights also where no other client has the same architecture to average them with.
 * **Predictions.** A method is judged by the client's own model with the client's own head. Exceptions are
   SHARED_BY;
   *by own models alone* is their gain without that. What a server's model (DS-FL, SCARLET) or prototypes (FedProto,
   FedTGP) predict is in the results. FML, FedKD, FedMRL and FedAPEN train a small common model on the same examples,
   which are counted once.
-* Processor seconds are those of one run with its evaluations, on all cores together, without compilation.
+* Processor seconds are those of one run with its evaluations, on all cores together, without compilation. Runs of
+  different days were made on machines that were not equally fast: a difference of less than a half says nothing.
 """
 RULE = """Every client goes on with its optimizer, Adam, from one round to the next, as `private` does. Most authors'
 codes begin each round with a fresh one; plain SGD loses nothing by that, Adam its moments, every STEPS mini-batches.
@@ -92,7 +102,8 @@ fedkd benchmark --suite=digits --tiers=different --settings=skew-0.5 --add=fedpr
 ```
 
 runs it in these settings, or without `--tiers` and `--settings` in all, with the budget of the others, and prints each
-table with its row. A factory that has arguments `steps`, `batch` and `keep_optimizer` gets the same as the others.
+table with its row. A factory that has arguments `steps`, `batch` and `keep_optimizer` gets the same as the others. The
+raw public images of a method that learns from such are not in its megabytes: add them, as many as FedMD's.
 """
 
 
@@ -113,10 +124,21 @@ def write(out, path) -> None:
 
 
 def _of_tier(out, tier) -> dict:
-  """{(suite, setting): {method: (cell, what is there)}} of the settings in which a method is there beside Private."""
+  """{(suite, setting): {method: (cell, what is there)}} of the settings in which a method is there beside Private.
+
+  Raises:
+    ConfigError: for a setting with methods, but without Private.
+  """
   places = [(suite, name) for suite in SUITES for name, one in settings(suite, PROFILE).items() if tier in one.tiers]
   there = {place: tables.found(out, place[0], PROFILE, tier, place[1]) for place in places}
-  return {place: here for place, here in there.items() if 'private' in here and {*here} - {*tables.REFERENCES}}
+  compared = {place: here for place, here in there.items() if {*here} - {*tables.REFERENCES}}
+  for (suite, name), here in compared.items():
+    if 'private' not in here:
+      raise ConfigError(
+        f'{out} has no run of private in {suite}, {tier}, {name}, with which {", ".join(here)} could be compared; run '
+        f'fedkd benchmark --suite={suite} --tiers={tier} --settings={name} --methods=private first'
+      )
+  return compared
 
 
 def overviews(everything: dict) -> tuple[list, dict]:
@@ -133,7 +155,7 @@ def _overviews(everything, over_all, by_suite) -> list:
   if len(by_suite) > 1:
     rows = advice.everywhere(over_all)
     lines = [
-      f'### Over {rows[0]["wins"][1]} settings, the methods that were run in as many',
+      f'### Over {len(rows[0]["places"])} settings, the methods that were run in as many',
       '',
       tables.of_tier(rows),
       '',
@@ -160,16 +182,17 @@ def _answer(different, rows, by_suite, path) -> list:
     '',
     f'![Gain over Private on own rows against megabytes, clients of different architectures]({name})',
     '',
-    '| your situation | method | what it gains on own rows | at equal examples | MB | how sure |',
-    '| --- | --- | --- | --- | --- | --- |',
-    *advice.decisions(rows),
+    '| your situation | method | what it gains on own rows | at equal examples | MB | how sure '
+    '| without public images, in the same settings |',
+    '| --- | --- | --- | --- | --- | --- | --- |',
+    *advice.decisions(rows, different),
     '',
   ]
 
 
 def figure(different: dict, by_suite: dict):
   """Gain over Private on own rows against all megabytes with public images, a panel per suite and a point per method:
-  mean over settings and the interval of `tables.overview`.
+  mean over settings and the interval of `tables.overview`; a method of fewer settings has their number in brackets.
 
   Args:
     different: {(suite, setting): ...}.
@@ -178,8 +201,10 @@ def figure(different: dict, by_suite: dict):
   drawn = matplotlib.figure.Figure(figsize=(9, 4.4 * len(by_suite)), layout='constrained')
   for axes, (suite, found) in zip(np.ravel(drawn.subplots(len(by_suite))), by_suite.items(), strict=True):
     rows = [row for row in found if row['method'] not in tables.REFERENCES]
-    figures.gain_against_megabytes({row['method']: (row['megabytes'], *row['gain']) for row in rows}, axes=axes)
     count = _settings_of(different, suite)
+    fewer = [f' ({len(row["places"])})' * (len(row['places']) < count) for row in rows]
+    points = {f'{row["method"]}{some}': (row['megabytes'], *row['gain']) for row, some in zip(rows, fewer, strict=True)}
+    figures.gain_against_megabytes(points, axes=axes)
     axes.set_title(f'{TITLES[suite]}, {count} setting{"s" * (count > 1)}')
   return drawn
 
@@ -187,14 +212,17 @@ def figure(different: dict, by_suite: dict):
 def _how() -> str:
   size = SIZES[PROFILE]
   rates = ', '.join(map(str, budget.RATES))
-  words = {'STEPS': size.steps, 'BATCH': size.batch, 'ROUNDS': size.rounds, 'OWN': size.own_rows}
+  words = {'STEPS': size.steps, 'BATCH': size.batch, 'ROUNDS': size.rounds, 'OWN': size.own_rows, 'SOME': size.at_most}
   shared = [f'`{method}`, which predicts with {what}' for method, (what, _) in budget.SHARED.items()]
   words |= {'BUDGET': NUMBERS[budget.BUDGET], 'RATES': rates, 'TUNED': TUNED_ON}
-  words['SHARED_BY'] = ',\n  '.join(shared)
+  words['SHARED_BY'] = ', '.join(shared)
+  words |= {'UNSHARED': ', '.join(f'`{method}`' for method in budget.ON_PUBLIC), 'SURE': advice.SURE}
   text = HOW
   for word, value in words.items():
     text = text.replace(word, str(value))
-  return text
+  title, *points = text.split('\n* ')
+  fill = lambda words: textwrap.fill(f'* {" ".join(words)}', 120, subsequent_indent='  ', break_on_hyphens=False)
+  return '\n'.join([title, *(fill(point.split()) for point in points), ''])
 
 
 def _controlled(out) -> list:
@@ -242,7 +270,22 @@ def _section(suite, tier, setting, here, out, path) -> list:
   lines = [f'### {TITLES[suite]}, {title}', '', tables.of_setting(here, out, path), '']
   left = [f'{m}: {REDUCES[tier][m]}' for m in here if m in REDUCES[tier]]
   lines += [f'What is left of methods that average weights: {"; ".join(left)}.', ''] if left else []
+  lines += _without_clients_at_chance(suite, here)
   return [*lines, f'Not run: {", ".join(missing)}.', ''] if missing else lines
+
+
+def _without_clients_at_chance(suite, here) -> list:
+  """The gains over the seeds in which all clients of Private have learned, where they have not in all."""
+  private = here['private'][1]
+  dead = scores.clients_at_chance(private, tables.classes_of(suite))
+  rest = {**private, 'runs': [one for one in private['runs'] if one['seed'] not in dead]}
+  gains = {method: scores.gain(one, rest) for method, (_, one) in here.items() if method != 'private'}
+  means = {method: np.mean(list(gain.values())) for method, gain in gains.items() if gain}
+  if not dead or not means:
+    return []
+  which = '; '.join(f'seed {seed}: client {", ".join(map(str, clients))}' for seed, clients in dead.items())
+  said = ', '.join(f'{method} {mean:+.2f}' for method, mean in sorted(means.items(), key=lambda of: -of[1]))
+  return [f'Clients of `private` ended at chance ({which}). The gains on own rows over the other seeds: {said}.', '']
 
 
 def _absent() -> list:

@@ -46,16 +46,18 @@ def _minus(one, other) -> dict:
 
 
 def gain_at_examples(found: dict, private: dict, rows: str = 'own') -> dict:
-  """The gain with no more examples than Private has, public ones counted: of runs of as many fewer rounds, where there
-  are such, else of the last evaluation with no more."""
+  """The gain with no more examples than Private has, public ones counted: of runs of as many fewer rounds, where all
+  that are needed are there, else of the last evaluation with no more."""
   most = {one['seed']: one['examples'] for one in private['runs']}
   fits = lambda one, point: point['examples'] <= most.get(one['seed'], 0) * (1 + 1e-6)
-  return _minus(_at_last({'runs': found['equal'] or found['runs']}, rows, fits), accuracy(private, rows))
+  fewer = {} if is_stopped(found, private) else {one['seed']: one for one in found['equal']}
+  runs = [fewer.get(one['seed'], one) for one in found['runs']]
+  return _minus(_at_last({'runs': runs}, rows, fits), accuracy(private, rows))
 
 
 def is_stopped(found: dict, private: dict) -> bool:
-  """Whether `gain_at_examples` is of a run that was stopped: one of fewer rounds is needed, and has not been made."""
-  return not found['equal'] and bool(cells.equal_shares(found, private))
+  """Whether `gain_at_examples` is of runs that were stopped: such of fewer rounds are needed, and not all are made."""
+  return bool({*cells.equal_shares(found, private)} - {one['seed'] for one in found['equal']})
 
 
 def gain_at_bytes(found: dict, private: dict, most: float, rows: str = 'own') -> dict:
@@ -73,7 +75,7 @@ def _at_last(found, rows, fits) -> dict:
   out = {}
   for one in found['runs']:
     if points := [point for point in one['curve'] if fits(one, point)]:
-      out[one['seed']] = 100 * float(np.mean(points[-1][rows]))
+      out[one['seed']] = float(np.mean(100 * np.array(points[-1][rows])))  # as `accuracy`, to the last bit
   return out
 
 
@@ -114,6 +116,12 @@ def spent(found: dict) -> tuple[float, float]:
 def is_at_chance(found: dict, classes: int) -> bool:
   """Whether the accuracy on all rows is within two points of a guess."""
   return bool(np.mean(list(accuracy(found, 'all').values())) < 100 / classes + 2)
+
+
+def clients_at_chance(found: dict, classes: int) -> dict:
+  """{seed: clients whose accuracy on all rows is at most half a point above a guess}, of seeds with such clients."""
+  dead = {seed: np.flatnonzero(each <= 100 / classes + 0.5) for seed, each in per_client(found, 'all').items()}
+  return {seed: clients.tolist() for seed, clients in dead.items() if len(clients)}
 
 
 def at_edge(found: dict) -> bool:

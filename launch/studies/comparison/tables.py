@@ -50,7 +50,7 @@ def _line(method, cell, one, private, gained, adjusted, out, page) -> dict:
     'method': _named(method, cell, one, out, page),
     'own rows %': _spread(scores.accuracy(one, 'own')),
     'gain on own rows': other(gained),
-    'Holm p': '-' if np.isnan(p) else f'{p:.3f}',
+    'Holm p': '-' if np.isnan(p) else '< 0.001' if p < 0.001 else f'{p:.3f}',
     'at equal examples': _equal(one, private) if private and not is_reference else other({}),
     'all rows %': _spread(scores.accuracy(one, 'all')),
     'gain on all rows': other(scores.gain(one, private, 'all') if private else {}),
@@ -72,6 +72,8 @@ def _named(method, cell, one, out, page) -> str:
     marks.append('diverged')
   if scores.is_at_chance(one, classes_of(cell.place.suite)):
     marks.append('at chance')
+  elif dead := sum(map(len, scores.clients_at_chance(one, classes_of(cell.place.suite)).values())):
+    marks.append(f'{dead} of {sum(map(len, scores.per_client(one, "all").values()))} clients at chance')
   if any(stale.changes(as_result(one, run)) for run in one['runs']):
     marks.append('stale')
   if any(run['dirty'] for run in one['runs']):
@@ -124,20 +126,23 @@ def _choice(one) -> str:
 
 
 def overview(everything: dict) -> list:
-  """A dict of numbers per method over settings, the largest mean gain on own rows first.
+  """A dict of numbers per method over settings: those of the most settings first, among them the largest mean gain on
+  own rows.
 
   Args:
     everything: {setting: {method: (cell, what is there)}}, each setting with Private.
   """
   out = []
   for method in dict.fromkeys(m for here in everything.values() for m in here if m != 'private'):
-    pairs = [(here[method][1], here['private'][1]) for here in everything.values() if method in here]
-    pairs = [pair for pair in pairs if scores.gain(*pair)]  # with a common seed
+    there = {place: (here[method][1], here['private'][1]) for place, here in everything.items() if method in here}
+    there = {place: pair for place, pair in there.items() if scores.gain(*pair)}  # with a common seed
+    pairs = list(there.values())
     if not pairs:
       continue
     own, rest = ([list(scores.gain(*pair, rows).values()) for pair in pairs] for rows in scores.ROWS)
-    equal = [list(g.values()) for pair in pairs if (g := scores.gain_at_examples(*pair))]
+    equal = [list(scores.gain_at_examples(*pair).values()) for pair in pairs]
     within = [list(g.values()) for pair in pairs if (g := scores.gain_at_bytes(*pair, 1e6 * WITHIN))]
+    equal_means = [np.mean(g) for g in equal if g]
     _, by_itself = SHARED.get(method, ('', None))
     alone = [list(scores.gain_alone(*pair, by_itself).values()) for pair in pairs] if by_itself else None
     means, lost = [np.mean(g) for g in own], np.concatenate([scores.losses(*pair) for pair in pairs])
@@ -145,27 +150,26 @@ def overview(everything: dict) -> list:
     out.append(
       {
         'method': method,
-        'settings': len(pairs),
+        'places': tuple(there),
         'seeds': min(map(len, own)),
-        'gain': _over_settings(own),
-        'gain_alone': _over_settings(alone) if alone else None,
-        'gain_all': _over_settings(rest),
-        'gain_within': _over_settings(within) if within else None,
-        'gain_equal': _over_settings(equal) if equal else None,
+        'gain': evidence.over_settings(own),
+        'means': means,
+        'gain_alone': evidence.over_settings(alone) if alone else None,
+        'gain_all': evidence.over_settings(rest),
+        'gain_within': evidence.over_settings(within) if len(within) == len(pairs) else None,
+        'within': len(within),
+        'gain_equal': evidence.over_settings(equal) if all(equal) else None,
         'stopped': any(scores.is_stopped(*pair) for pair in pairs),
         'wins': evidence.wins(means),
         'better': evidence.signed_rank(means) if len(means) >= 3 else None,
+        'better_equal': evidence.signed_rank(equal_means) if len(equal_means) == len(means) >= 3 else None,
         'below': float(np.mean(lost > 0)),
+        'lost': float(lost[lost > 0].mean()) if (lost > 0).any() else 0.0,
         'megabytes': float(np.mean(sent)),
         'messages': float(np.mean([sum(scores.megabytes(one).values()) for one, _ in pairs])),
       }
     )
-  return sorted(out, key=lambda row: row['gain'][0], reverse=True)
-
-
-def _over_settings(differences) -> tuple[float, float, float]:
-  """(mean, low, high); within a single setting Student's t, since so few seeds are too few to be drawn from."""
-  return evidence.bootstrap(differences) if len(differences) > 1 else analysis.interval(differences[0])
+  return sorted(out, key=lambda row: (len(row['places']), row['gain'][0]), reverse=True)
 
 
 def interval(three) -> str:
@@ -180,20 +184,28 @@ def at_equal_examples(row: dict) -> str:
 
 def of_tier(rows: list) -> str:
   """The `overview` as a table."""
+  most = len(rows[0]['places'])
+  count = lambda row: f' ({len(row["places"])} of {most} settings)' * (len(row['places']) < most)
   line = lambda row: {
-    'method': row['method'],
+    'method': f'{row["method"]}{count(row)}',
     'gain on own rows': interval(row['gain']),
     'at equal examples': at_equal_examples(row),
-    f'within {WITHIN:g} MB': interval(row['gain_within']),
+    f'within {WITHIN:g} MB': _within(row),
     'by own models alone': interval(row['gain_alone']),
     'gain on all rows': interval(row['gain_all']),
     'better than private': f'{row["wins"][0]} of {row["wins"][1]}',
     'P(> 1 point better), P(> 1 point worse)': _probability(row['better']),
-    'clients below private': f'{100 * row["below"]:.0f} %',
+    'clients below private': f'{100 * row["below"]:.0f} %, by {row["lost"]:.1f}',
     'MB of messages': f'{row["messages"]:.2f}',
     'with public images': f'{row["megabytes"]:.2f}',
   }
   return analysis.markdown(pd.DataFrame(list(map(line, rows))))
+
+
+def _within(row) -> str:
+  """The gain where the method stays within the bytes in all of its settings, else in how many it does."""
+  some = 0 < row['within'] < len(row['places'])
+  return f'in {row["within"]} of {len(row["places"])} settings' if some else interval(row['gain_within'])
 
 
 def _probability(three) -> str:

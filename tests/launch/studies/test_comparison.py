@@ -6,8 +6,8 @@ import pathlib
 import numpy as np
 import pytest
 
+from fedkd import analysis, methods
 from fedkd import config as base
-from fedkd import methods
 from fedkd.config import choices
 from fedkd.errors import ConfigError
 from fedkd.experiment.build.from_config import make_plan
@@ -152,6 +152,18 @@ def test_the_bootstrap_of_settings_is_wider_than_that_of_seeds():
   assert evidence.bootstrap([[4.0, 4.0], [4.0, 4.0]]) == (4.0, 4.0, 4.0)
 
 
+def test_intervals_over_few_settings_hold_the_truth():
+  """Settings whose means are normal around 0, with six seeds each: nominal 95 %, of percentiles alone 87 %."""
+  rng = np.random.default_rng(0)
+  draws = [[mean + rng.normal(0, 0.5, 6) for mean in rng.normal(0, 2, 5)] for _ in range(200)]
+  held = [low <= 0 <= high for _, low, high in (evidence.bootstrap(groups, 1000) for groups in draws)]
+  assert 0.91 < np.mean(held) < 0.99
+  four = [[1.0, 1.0], [2.0, 2.0], [3.0, 3.0], [4.0, 4.0]]
+  mean, low, high = evidence.over_settings(four)
+  assert (mean, high - low) == (2.5, pytest.approx(2 * 3.182446 * np.std([1, 2, 3, 4], ddof=1) / 2))
+  assert evidence.over_settings([[1.0, 2.0, 3.0]]) == analysis.interval([1.0, 2.0, 3.0])
+
+
 def test_the_signed_rank_test_knows_worse_equal_and_better():
   worse, equal, better = evidence.signed_rank([5.0] * 10)
   assert better > 0.99
@@ -188,6 +200,9 @@ def test_scores():
   fewer = {**found, 'equal': [one_run(1, [0.6] * 10, examples=99.0)]}  # a run of half of the rounds
   assert scores.gain_at_examples(fewer, private) == {1: pytest.approx(10.0)}
   assert not scores.is_stopped(fewer, private)
+  more = there_is((*found['runs'], one_run(0, own, examples=200.0)), equal=fewer['equal'])  # of seed 0 it is missing
+  assert scores.is_stopped(more, private)
+  assert scores.gain_at_examples(more, private)[1] == pytest.approx(32.0 - 50.0)
   lost = scores.losses(found, private)
   np.testing.assert_allclose(lost, [10.0] * 2 + [0.0] * 8)
   np.testing.assert_allclose(scores.worst_client(found)[2], 40.0)
@@ -323,7 +338,9 @@ def test_somebody_elses_method_is_in_all_settings_and_beside_ours(made, tmp_path
 
 
 def test_advice_prefers_a_sure_gain_among_methods_with_the_same_settings():
-  row = lambda method, gain, low, count: {'method': method, 'gain': (gain, low, 9.0), 'wins': (1, count)}
+  row = lambda method, gain, low, count: {
+    'method': method, 'gain': (gain, low, 9.0), 'places': range(count), 'better': None
+  }  # fmt: skip
   rows = [row('few', 3.0, 2.0, 2), row('unsure', 2.0, -0.1, 5), row('sure', 1.0, 0.1, 5), row('less', 0.5, 0.2, 5)]
   every = lambda _: True
   assert advice.best(rows, every)['method'] == 'sure'
@@ -331,12 +348,14 @@ def test_advice_prefers_a_sure_gain_among_methods_with_the_same_settings():
   assert advice.best(rows[:2], every)['method'] == 'unsure'
   assert advice.best(rows, lambda r: r['method'] == 'few')['method'] == 'few'
   assert advice.best(rows, lambda r: False) is None
+  assert not advice.is_sure(rows[0])  # of two settings it is the range
+  assert advice.is_sure(rows[1] | {'better': (0.0, 0.04, 0.96)})
 
 
 def test_advice_says_what_clients_predict_with_beside_their_own_model():
-  private = there_is(one_run(s, [0.5] * 10) for s in (0, 1))
-  found = there_is(one_run(s, [0.8] * 10) for s in (0, 1))
-  for of_seed, one in zip((0.5, 0.6), found['runs'], strict=True):
+  private = there_is(one_run(s, [0.5] * 10) for s in (0, 1, 2))
+  found = there_is(one_run(s, [0.8] * 10) for s in (0, 1, 2))
+  for of_seed, one in zip((0.5, 0.55, 0.6), found['runs'], strict=True):
     one['curve'][-1]['own_own'] = of_seed
   (row,) = tables.overview({'skew': {'private': (None, private), 'fedapen': (None, found)}})
   assert row['gain'][0] == pytest.approx(30.0)
@@ -366,7 +385,46 @@ def test_a_setting_without_common_seeds_leaves_a_method_its_others():
   one = lambda accuracy, *seeds: (None, there_is(one_run(s, [accuracy] * 10) for s in seeds))
   whole = {'private': one(0.5, 0, 1), 'fedhe': one(0.6, 0, 1)}
   (row,) = tables.overview({'a': whole, 'b': {'private': one(0.5, 0), 'fedhe': one(0.9, 1)}})
-  assert (row['method'], row['settings'], row['gain'][0]) == ('fedhe', 1, pytest.approx(10))
+  assert (row['method'], row['places'], row['gain'][0]) == ('fedhe', ('a',), pytest.approx(10))
+
+
+def test_methods_of_fewer_settings_are_below_and_bytes_are_compared_where_all_are_within():
+  """FedMD, in one of two settings, gains more there; FedHe has sent too much in the other."""
+  one = lambda accuracy, sent=0.0: (None, there_is(one_run(s, [accuracy] * 10, sent=sent) for s in (0, 1, 2)))
+  first = {'private': one(0.5), 'fedhe': one(0.6), 'fedmd': one(0.9)}
+  everything = {'a': first, 'b': {'private': one(0.5), 'fedhe': one(0.6, sent=9e6)}}
+  rows = tables.overview(everything)
+  assert [row['method'] for row in rows] == ['fedhe', 'fedmd']
+  assert (rows[0]['within'], rows[0]['gain_within']) == (1, None)
+  text = tables.of_tier(rows)
+  assert '| fedmd (1 of 2 settings) | +40.00' in text
+  assert '| in 1 of 2 settings |' in text
+  assert advice.without_public(rows[1], rows, everything)['gain'][0] == pytest.approx(10)
+
+
+def test_the_page_tells_gains_without_seeds_in_which_a_client_of_private_learned_nothing():
+  one = lambda *runs: (None, there_is(one_run(s, own) for s, own in enumerate(runs)))
+  dead = [0.1] + [0.9] * 9
+  here = {'private': one([0.9] * 10, dead), 'fedhe': one([0.9] * 10, [0.9] * 10), 'agg': one([0.8] * 10, [0.8] * 10)}
+  said, _ = page._without_clients_at_chance('digits', here)
+  assert said.startswith(
+    'Clients of `private` ended at chance (seed 1: client 0). The gains on own rows over the other'
+  )
+  assert said.endswith('seeds: fedhe +0.00, agg -10.00.')
+  assert page._without_clients_at_chance('digits', {**here, 'private': here['fedhe']}) == []
+
+
+def test_a_page_without_private_and_an_accuracy_that_is_no_number_are_refused(made, tmp_path):
+  place = CELL.place.__class__('digits', 'whole', 'different', 'skew-0.5')
+  fedhe, private = (cells.Cell(place, method) for method in ('fedhe', 'private'))
+  suite.run([fedhe], tmp_path, seeds=(0,))
+  with pytest.raises(ConfigError, match=r'no run of private in digits, different, skew-0\.5, .* run fedkd benchmark'):
+    page.write(tmp_path, tmp_path / 'page.md')
+  suite.run([private], tmp_path, seeds=(0,))
+  path = cells.path_of(private, tmp_path)
+  path.write_text(path.read_text().replace('[0.5,', '[NaN,', 1))
+  with pytest.raises(ConfigError, match=r'private.json is not a result of this program \(NaN is no accuracy\)'):
+    page.write(tmp_path, tmp_path / 'page.md')
 
 
 def test_the_page_says_what_is_not_equal_where_a_control_was_run(tmp_path, monkeypatch):
