@@ -59,7 +59,7 @@ COMMON_PHOTOS = {'model': 'ResNet10', 'width': 0.0625}
 def keeps_by_default(method: str) -> bool:
   """Whether clients go on with their optimizer where nobody says otherwise; FedH2L's rounds are single steps."""
   keep = choices.factory(base.KINDS['method'], method)[1].get('keep_optimizer')
-  return keep.default if keep else method == 'fedh2l'
+  return keep.default is True if keep else method == 'fedh2l'  # without a default it has to be given
 
 
 def grid(method: str) -> list:

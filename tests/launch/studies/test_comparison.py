@@ -464,6 +464,7 @@ def test_clients_keep_their_optimizer_and_rates_decay_in_every_method(monkeypatc
     assert budget.keeps_by_default(method) != bool(given(method)), method
     decays = {choice['decay'] for choice in budget.grid(method)}
     assert decays == ({0.1} if method in budget.WEIGHTS else {1.0, 0.1}), method
+  assert given(controls.name_of('private_unshared'))  # somebody else's, without a default
   monkeypatch.setattr(budget, 'OLDER', ('fedhe', 'fedproto'))
   assert not given('fedproto')
   assert 'decay' not in budget.grid('fedhe')[0]
