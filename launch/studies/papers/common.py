@@ -37,7 +37,7 @@ class Experiment(NamedTuple):
 
 
 class Claim(NamedTuple):
-  """A sentence of a paper as an inequality: the first row's metric is at least the second's, less a margin of ours.
+  """A sentence of a paper as an inequality: the first row's metric is above the second's, or above that less a margin.
 
   `more` and `less` are `id/row`, or the difference of two, `id/row - id/row`; or `id/row:metric` with a metric of its
   own.
@@ -48,7 +48,8 @@ class Claim(NamedTuple):
   less: str
   metric: str = 'final'
   why: str = ''  # what experiments and settings say about it; braces as in `values.filled`
-  margin: float = 0  # points by which the first may be lower
+  margin: float = 0  # points by which the first may be lower; below 0, by how many it has to be higher
+  printed: float | str | None = 'by rows'  # the difference; or that of what is printed for the rows, or None for none
   paper: str = ''
   equal: tuple = ()  # (more, less) with equal numbers of examples, where the published budgets differ
   readings: tuple = ()  # (what, more, less), ... by other readings of what the paper leaves open

@@ -9,7 +9,7 @@ NOTHING = dict.fromkeys(('fedh2l', 'ind', 'agg', 'fedmd'), '')
 SIMILAR = 2  # points, our reading of the paper's "similar performance"
 WHY = {  # what experiments say about claims; differences are of points
   'fedmd': (
-    "The paper does not give FedMD's settings. In ours it sees 1.4 times as many examples as FedH2L and learns by MAE "
+    "The paper does not give FedMD's settings. In ours it sees more examples than FedH2L and learns by MAE "
     'of logits. FedMD minus FedH2L is {h2l-rmnist-a10/fedmd - h2l-rmnist-a10/fedh2l; best_on_validation; small} '
     '(`small`, alpha = 10 %), {why-rmnist-loss/fedmd_mse - h2l-rmnist-a10/fedh2l; best_on_validation; small} with '
     'squared error, {why-rmnist-loss/fedmd_kl - h2l-rmnist-a10/fedh2l; best_on_validation; small} with KL: of the '

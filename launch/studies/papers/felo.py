@@ -71,7 +71,7 @@ WHY = {  # what experiments say about claims; differences are of points
   ),
   'steady': 'The second half of `small` has four evaluations of 1,000 images, so two differences a seed.',
   'interval': (
-    'Here Velo is within 0.3 points of Felo, whatever its generator learned, so that this claim could hardly fail.'
+    'Here Velo is about as good as Felo, whatever its generator has learned, so that this claim could hardly fail.'
   ),
 }
 

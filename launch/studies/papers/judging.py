@@ -7,13 +7,14 @@ from fedkd import analysis
 PUBLISHED = 'paper'  # the profile with the published setting
 AGREES, LARGER, SMALLER, SIGN = 'agrees', 'sign only, larger', 'sign only, smaller', 'sign only'
 OPEN, INCOMPATIBLE, SCALE, UNDECIDED = 'an open choice decides', 'incompatible', 'scale too small', 'undecided'
-NOT_RUN = 'not run'
+WITHIN, NOT_RUN = 'within a margin', 'not run'
 WORDS = {
   AGREES: 'the interval lies above 0 and contains the printed difference',
   LARGER: 'the interval lies above 0, and above the printed difference',
   SMALLER: 'the interval lies above 0, and below the printed difference',
   SIGN: 'the interval lies above 0, and no difference is printed',
-  OPEN: 'the claim holds by one reading of what the paper leaves open, and not by another',
+  WITHIN: 'of a claim that allows for some points less, by our choice: the interval lies above minus that many',
+  OPEN: 'the claim holds by one reading of what the paper leaves open, and by another it does not or is undecided',
   INCOMPATIBLE: 'in the published setting the interval lies below 0, or around 0 and below the printed difference',
   SCALE: 'the same in a smaller setting than the published one, so that it says nothing about that',
   UNDECIDED: 'fewer than three seeds, or an interval that contains 0 and does not exclude the printed difference',
@@ -31,14 +32,15 @@ def word(
     difference: [seeds], points, paired.
     printed: the paper's difference, None where none is printed.
     profile: of the runs.
-    margin: points by which it may lie below 0; with the interval, 0 in the definitions is then minus that many.
+    margin: points by which it may lie below 0, for which what is printed does not count; or, below 0, that it has to
+      lie above. In the definitions 0 is then minus that many.
     other: [seeds], the difference by another reading of what the paper leaves open.
   """
   plain = _plain(difference, printed, profile, margin)
   if other is None or len(other) < 3 or len(difference) < 3:
     return plain
   _, low, high = analysis.interval(other)
-  is_decided = low > -margin if plain not in HOLDS else high < -margin
+  is_decided = low > -margin if plain not in (*HOLDS, WITHIN) else high < -margin
   return OPEN if is_decided else plain
 
 
@@ -46,7 +48,9 @@ def _plain(difference, printed, profile, margin) -> str:
   if len(difference) < 3:
     return UNDECIDED
   _, low, high = analysis.interval(difference)
-  below = printed is not None and high < printed
+  below = printed is not None and high < printed and margin <= 0
+  if margin > 0 and low > -margin:
+    return WITHIN
   if low > -margin:
     return SIGN if printed is None else SMALLER if below else LARGER if low > printed else AGREES
   if high < -margin or below:

@@ -11,23 +11,25 @@ from fedkd import analysis
 from launch.studies import papers
 from launch.studies.papers import judging, messages, plots, robustness, sections, values
 
-NUMBERS = """Accuracies are percent. Ours is the mean over seeds ± a 95 % Student t interval (below three seeds
-the range); what is printed stands in brackets. Differences between our rows are paired over seeds.
+NUMBERS = """Accuracies are percent. Ours is the mean over seeds ± a 95 % Student t interval (below three seeds the
+range); what is printed stands in brackets. Differences between our rows are paired over seeds.
 
 `paper` is the published setting; `medium` has the published length with narrow nets; `light` has full nets and rounds,
-but Adam and batches of 64; `small` is for machines without an accelerator, and its accuracies are not to be compared
-with printed ones. Minutes are wall-clock time of training, on cores that were shared with other work. A row is stale
-where its method has changed since it was run, as is said below its table; made is the commit that made it, and whether
-files had been changed since.
+but Adam and batches of 64; `small` is for machines without an accelerator: its accuracies are not to be compared with
+printed ones, and that a difference agrees with the printed one there does not say that it would at full size. Minutes
+are wall-clock time of training, on cores that were shared with other work. A row is stale where its method has changed
+since it was run, as is said below its table; made is the commit that made it, and whether files had been changed since.
 """
 CLAIMS = """## Claims
 
-A claim is an inequality between two rows, judged by the longest profile that has both
-([what the words mean](../../RESULTS.md#what-the-words-mean)). *Ours* is the difference with equal numbers of examples
-where that was run, and *as published* then the one with the paper's budgets. A claim that allows for some points less
-(how many is our choice) is judged in the same way against minus that many. *p* is that of a paired t test, after Holm
-over all claims of the paper; a claim that repeats an earlier one's run (marked =) is not counted again. Claims of one
-table depend on each other all the same. Steadiness is how far an evaluation lies from the line between its neighbours.
+A claim is an inequality between two rows, judged by the longest profile that has both ([what the words
+mean](../../RESULTS.md#what-the-words-mean)). *Ours* is the difference with equal numbers of examples where that was
+run, and *as published* then the one with the paper's budgets, with its word where that is another one. Where there is
+no such run the two sides may have seen different numbers of examples, as the budgets of their paper have it. A claim
+that allows for some points less is judged against minus that many, and by itself. *p* is that of a two-sided paired t
+test that the difference is 0, or minus the margin, after Holm over all claims of the paper; a claim that repeats an
+earlier one's run (marked =) is not counted again. Claims of one table depend on each other all the same. Steadiness is
+how far an evaluation lies from the line between its neighbours.
 
 Claims with six seeds were first judged with three. Seeds were added where three had left a claim, or one about the same
 rows, undecided; the first three are among the six, so that these intervals cover somewhat less often than 95 %.

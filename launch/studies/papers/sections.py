@@ -261,7 +261,7 @@ def _leaks(done) -> str:
 def _images(done) -> str:
   counts = next((result['images'] for result in done.values() if result.get('images')), {})
   listed = ', '.join(f'{count:,} {what}' for what, count in counts.items())
-  return f'Images used: {listed}.' if counts else ''
+  return f'Images of the data set, of which a run may use fewer: {listed}.' if counts else ''
 
 
 def _missing(entry, done) -> str:

@@ -166,7 +166,9 @@ def printed(entry, profile, row, name) -> float | None:
   if name.startswith('kind_'):
     return row.kinds[int(name.removeprefix('kind_'))] if row.kinds else None
   value = row.printed.get(name)
-  return float(np.mean(of_paper(entry, profile, value))) if isinstance(value, tuple) and value else value or None
+  if isinstance(value, tuple):
+    return float(np.mean(of_paper(entry, profile, value))) if value else None
+  return None if value == '' else value
 
 
 def named(everything, profile, expression) -> dict:
@@ -190,9 +192,10 @@ def by_seed(everything, profile, expression, metric) -> dict | None:
 
 
 def difference(everything, profile, more, less, metric) -> np.ndarray | None:
-  """`more` minus `less`, paired over seeds; None where one of them was not run."""
+  """`more` minus `less`, paired over seeds; None where one of them was not run, or no seed of both."""
   both = [by_seed(everything, profile, side, metric) for side in (more, less)]
-  return analysis.paired(*both) if all(both) else None
+  paired = analysis.paired(*both) if all(both) else np.zeros(0)
+  return paired if len(paired) else None
 
 
 def filled(everything, text) -> str:

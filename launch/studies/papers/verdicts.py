@@ -4,13 +4,14 @@ import numpy as np
 import pandas as pd
 
 from fedkd import analysis
+from fedkd.analysis import statistics
 from launch.studies import papers, stale
 from launch.studies.papers import judging, values
 from launch.studies.papers.common import Claim
 
 
 def claims(everything: dict) -> pd.DataFrame:
-  """One line per claim, judged by the longest profile that has both rows.
+  """One line per claim, judged by the longest profile that has both rows with three common seeds, or else with any.
 
   'ours' is the difference with equal numbers of examples where that was run, 'as published' then that of the
   published budgets. 'p' is Holm's over the claims of a paper, of which those that repeat an earlier one's run are
@@ -31,10 +32,11 @@ def claims(everything: dict) -> pd.DataFrame:
 
 def _line(everything, claim) -> dict:
   about = {'paper': claim.paper, 'claim': claim.text, 'id': claim.more.split('/')[0]}
-  for profile in values.PROFILES:
-    published = values.difference(everything, profile, claim.more, claim.less, claim.metric)
-    if published is not None:
-      return about | _judged(everything, claim, profile, published)
+  of = lambda profile: values.difference(everything, profile, claim.more, claim.less, claim.metric)
+  there = {profile: found for profile in values.PROFILES if (found := of(profile)) is not None}
+  enough = [profile for profile, found in there.items() if len(found) >= statistics.FEWEST]
+  for profile in (*enough, *there):
+    return about | _judged(everything, claim, profile, there[profile])
   nothing = {'printed': _signed(_printed(claim, 'paper')), 'ours': '-', 'as published': '', 'p': np.nan, 'runs': ()}
   return about | nothing | {'verdict': judging.NOT_RUN, 'profile': '-', 'seeds': 0, 'why': '', 'open': ''}
 
@@ -46,12 +48,15 @@ def _judged(everything, claim, profile, published) -> dict:
   sides, difference = (claim.equal, equal) if equal is not None else ((claim.more, claim.less), published)
   readings = [(reading, of(reading[1:])) for reading in claim.readings]
   other = next(((reading, found) for reading, found in readings if found is not None), (('',), None))
-  verdict = judging.word(difference, printed, profile, claim.margin, other[1])
+  judge = lambda found: judging.word(found, printed, profile, claim.margin, other[1])
+  verdict, before = judge(difference), judge(published)
   why = [values.filled(everything, claim.why), _stale(everything, profile, *sides)]
+  if printed is not None and printed < 0 and not claim.margin:
+    why.insert(0, "The paper's own numbers are against this claim.")
   return {
     'printed': _signed(printed),
     'ours': analysis.spread(difference),
-    'as published': '' if equal is None else analysis.spread(published),
+    'as published': '' if equal is None else analysis.spread(published) + f' ({before})' * (before != verdict),
     'verdict': verdict,
     'open': f'{other[0][0]}: {analysis.spread(other[1])}' if verdict == judging.OPEN else '',
     'p': judging.p_value(difference, claim.margin),
@@ -85,6 +90,8 @@ def _signed(points) -> str:
 
 def _printed(claim, profile) -> float | None:
   """The claim's difference as printed."""
+  if not isinstance(claim.printed, str):
+    return claim.printed
   registry, sides = papers.registry(), []
   for side in (claim.more, claim.less):
     signed = 0.0

@@ -1,5 +1,7 @@
 """What a difference says about a claim: an example of each word, and which claims are counted once."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -33,7 +35,10 @@ def test_a_word_for_every_interval(mean, printed, profile, word):
 
 def test_a_margin_moves_zero():
   assert judging.word(AROUND - 1, None, 'paper') == 'undecided'
-  assert judging.word(AROUND - 1, None, 'paper', margin=4) == 'sign only'
+  assert judging.word(AROUND - 1, -5, 'paper', margin=4) == 'within a margin'
+  assert judging.word(AROUND - 9, None, 'paper', margin=4) == 'incompatible'
+  assert judging.word(AROUND + 4, 3, 'paper', margin=-1) == 'agrees'  # it has to lie above 1
+  assert judging.word(AROUND + 3, 3, 'paper', margin=-1) == 'undecided'
   assert judging.p_value(AROUND - 1, margin=1) == pytest.approx(1)
   assert judging.p_value(AROUND - 1) == pytest.approx(analysis.p_value(AROUND - 1))
 
@@ -78,13 +83,41 @@ def test_a_claim_that_repeats_a_run_is_counted_once(monkeypatch):
   np.testing.assert_allclose(judged['p'], [first, np.nan, second])
 
 
+def runs_of(*accuracy, first=0):
+  """A result with a seed for each accuracy."""
+  seeds = list(range(first, first + len(accuracy)))
+  return {'seeds': seeds, 'per_seed': {'final': list(accuracy)}, 'config': {}, 'commit': 'c'}
+
+
+def test_the_longest_profile_with_three_common_seeds_judges(monkeypatch):
+  """One seed at full size, three in `small`; and rows that have no seed in common."""
+  claim = papers.Claim('a', 't/a', 't/b', paper='p', printed=10.0)
+  monkeypatch.setattr(papers, 'claims', lambda: (claim,))
+  three = {'a': runs_of(0.6, 0.62, 0.61), 'b': runs_of(0.5, 0.51, 0.52)}
+  one = {name: runs_of(result['per_seed']['final'][0]) for name, result in three.items()}
+  row = verdicts.claims({('t', 'paper'): one, ('t', 'small'): three}).iloc[0]
+  assert (row['profile'], row['verdict'], row['printed']) == ('small', 'agrees', '+10.00')
+  assert verdicts.claims({('t', 'paper'): one}).iloc[0]['verdict'] == 'undecided'
+  apart = {'a': three['a'], 'b': runs_of(0.5, 0.51, 0.52, first=3)}
+  assert verdicts.claims({('t', 'paper'): apart}).iloc[0]['verdict'] == 'not run'
+
+
+@pytest.mark.parametrize('printed', [-0.5, 0.0, None])
+def test_a_paper_whose_numbers_are_against_its_claim_is_told(monkeypatch, printed):
+  claim = papers.Claim('a', 't/a', 't/b', paper='p', printed=printed)
+  monkeypatch.setattr(papers, 'claims', lambda: (claim,))
+  rows = {'a': runs_of(0.6, 0.62, 0.61), 'b': runs_of(0.5, 0.51, 0.52)}
+  told = verdicts.claims({('t', 'small'): rows}).iloc[0]
+  assert ("The paper's own numbers are against this claim." in told['why']) == (printed == -0.5)
+  assert told['printed'] == {-0.5: '-0.50', 0.0: '+0.00', None: '-'}[printed]
+
+
 def test_equal_numbers_of_examples_come_first(monkeypatch):
-  of = lambda *accuracy: {'seeds': [0, 1, 2], 'per_seed': {'final': list(accuracy)}, 'config': {}, 'commit': 'c'}
-  rows = {'a': of(0.5, 0.51, 0.52), 'b': of(0.6, 0.62, 0.61), 'longer': of(0.7, 0.72, 0.71)}
+  rows = {'a': runs_of(0.5, 0.51, 0.52), 'b': runs_of(0.6, 0.62, 0.61), 'longer': runs_of(0.7, 0.72, 0.71)}
   claim = papers.Claim('a', 't/a', 't/b', paper='p', equal=('t/longer', 't/b'))
   monkeypatch.setattr(papers, 'claims', lambda: (claim, claim._replace(equal=('t/none', 't/b'))))
   monkeypatch.setattr(verdicts, '_printed', lambda claim, profile: None)
   first, second = verdicts.claims({('t', 'small'): rows}).itertuples()
   assert (first.ours[:5], first.verdict) == ('10.00', 'sign only')
-  assert first._6.startswith('-10.00')  # as published
+  assert re.fullmatch(r'-10.00 ± \d\.\d\d \(scale too small\)', first._6)  # as published
   assert (second.ours[:6], second.verdict) == ('-10.00', 'scale too small')
