@@ -18,7 +18,7 @@ def _no_public(row, most: float = math.inf) -> bool:
   return row['method'] not in (*PUBLIC_CLIENTS, *PUBLIC_SERVER, 'agg') and row['messages'] <= most
 
 
-# Which methods a situation allows beside those that need no public images, or, where it has none, which of these.
+# The methods that need what a situation has. What gains most without public images stands beside those that need such.
 SITUATIONS = {
   **{f'no public images, at most {most:g} MB in all': functools.partial(_no_public, most=most) for most in FEW_BYTES},
   'no public images': _no_public,
