@@ -67,7 +67,9 @@ def feddf(
   if drop_worst and validate == 'none':
     raise ValueError("drop_worst=True needs validation accuracies; set validate='public'")
   cosine = optax.cosine_decay_schedule(server_rate, max(server_steps, 1))
-  adam = server_tx or optax.chain(optax.clip_by_global_norm(clip), optax.adam(cosine))
+  # Schedules count the steps of the run, and this one begins anew in every round.
+  adam = optax.adam(lambda count: cosine(count % max(server_steps, 1)))
+  adam = server_tx or optax.chain(optax.clip_by_global_norm(clip), adam)
   training: dict[str, Any] = {'tx': adam, 'work': local.Work(server_batch, server_steps), 'start': start}
   ensemble: dict[str, Any] = {'targets': targets, 'drop_worst': drop_worst, 'noise': distill_data == 'noise'}
   waits = patience if validate == 'public' else None

@@ -180,7 +180,10 @@ def consensus(
       predicted, reduced = jnp.any(weight > 0, 0), sharpen(reduced)
       # A rule's result is undefined for a row that nobody predicted; +inf there must not reach a client.
       request['has_consensus'], reduced = predicted & keep(reduced), jnp.where(predicted[:, None], reduced, 0)
-    some, new = jnp.any(weight > 0), state._replace(consensus=reduced, **request)
+    # A consensus stays until somebody with weight has spoken; of rows that nobody selects there is none, and others
+    # are asked for.
+    some = jnp.any(weight > 0) if keep is None else jnp.any(every >= 0)
+    new = state._replace(consensus=reduced, **request)
     new = jax.tree.map(lambda after, before: jnp.where(some, after, before), new, state)
     info = {} if keep is None else {'labelled_rows': jnp.sum(new.has_consensus)}
     return new._replace(rule=memory), info

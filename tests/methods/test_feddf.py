@@ -41,6 +41,17 @@ def test_one_participant_teaches_its_average_nothing(targets):
   assert_close(one, other, atol=1e-6)
 
 
+def test_every_round_distils_with_the_same_rates():
+  """Clients that learn nothing: weights move by Adam and its cosine alone, in the third round as in the first."""
+  method = methods.feddf(optax.sgd(0.0), server_steps=10, server_batch=11, server_rate=0.01, **TURN)
+  made = made_with(method, (LINEAR, OTHER), (2, 1), rounds=3)
+  moved, state = [], made.state
+  for t in range(3):
+    last, (state, _) = state.server['weights'], made.run(1, state, t)
+    moved.append(float(optax.global_norm(jax.tree.map(jnp.subtract, state.server['weights'], last))))
+  assert moved[2] > moved[0] / 4 > 0.01
+
+
 def logits_of(params, x):
   dense = params['net']['output']
   return x @ np.asarray(dense['kernel'], float) + np.asarray(dense['bias'], float)

@@ -67,6 +67,23 @@ def test_labels_that_are_not_clear_are_dropped(consensus, ambiguity):
   np.testing.assert_array_equal(found.valid, P.mean(0).max(-1) > 1 - ambiguity / 2)
 
 
+def test_a_round_without_votes_leaves_no_consensus_and_asks_for_other_rows():
+  """Three of six public rows at a time, of which somebody votes for those of the first round alone."""
+  made = problem(methods.private(SGD), [LINEAR], [3], plan.synchronous()([3], 1))
+  server = servers.consensus(3, draw=servers.uniform, keep=lambda p: jnp.ones(len(p), bool))
+  state, ids = server.init(KEY, made.groups, (), made.data), (jnp.arange(3),)
+  states = [state]
+  for t, votes in enumerate((True, False, False, False)):
+    up = {'knowledge': Masked(jnp.asarray(P[:, :3]), jnp.full((3, 3), votes))}
+    key = jax.random.fold_in(KEY, t)
+    states.append(server.receive(key, t, made.groups, states[-1], (up,), ids, made.data)[0])
+  first, *others = states[1:]
+  assert first.has_consensus.all()
+  assert not any(one.has_consensus.any() for one in others)
+  assert len({tuple(sorted(one.next_rows.tolist())) for one in states}) > 1
+  np.testing.assert_array_equal(others[-1].consensus_rows, others[-2].next_rows)
+
+
 # Both.
 
 

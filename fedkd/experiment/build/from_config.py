@@ -205,14 +205,22 @@ def _with_codecs(method, config) -> Method:
 
 
 def _with_optimizers(method, groups, made) -> Method:
-  """`method`, whose clients of group g are those of `made[g]`.
+  """`method`, whose clients of group g are those of `made[g]`, in an evaluation too; its server stays that of `method`.
 
   The model identifies the group: it is static, and a distinct object in each.
   """
   of = lambda model: next(one for group, one in zip(groups, made, strict=True) if group.model is model).client
   init = lambda key, model, *rest: of(model).init(key, model, *rest)
   step = lambda key, t, model, *rest: of(model).step(key, t, model, *rest)
-  return method._replace(client=method.client._replace(init=init, step=step))
+
+  def calibrate(groups, state, data, which):
+    for one in {id(one): one for one in made}.values():
+      if mine := [g for g in which if made[g] is one]:
+        state = one.calibrate(groups, state, data, mine)
+    return state
+
+  client = method.client._replace(init=init, step=step)
+  return method._replace(client=client, calibrate=calibrate if method.calibrate else None)
 
 
 def _of(block, numbers) -> dict:

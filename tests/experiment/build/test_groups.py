@@ -88,6 +88,22 @@ def test_a_group_may_have_a_learning_rate_and_an_optimizer_of_its_own(images):
   assert np.abs(some[4:] - same[4:]).min() > 1e-4
 
 
+def test_what_is_done_before_an_evaluation_is_done_with_the_optimizer_of_the_group(images):
+  """Selective-FD distils; the second group does not learn."""
+  config = runs.config(images, 'selective_fd', 1)
+  config.data.public_share = 0.25
+  config.method = {'name': 'selective_fd', 'steps': 1, 'batch': 8, 'digest_steps': 2, 'quantile': 0.0, 'subset': 8}
+  config.groups = ({'model': 'MLP', 'hidden': (8,)}, {'model': 'MLP', 'hidden': (8,), 'learning_rate': 0.0})
+  parts = assembly.build(config)
+  phase = parts.phases[0]
+  state, _ = phase.run(phase.init(parts.variables), 0, 1)
+  learned, still = phase.method.variables(state, 0), phase.method.variables(state, 1)
+  ready = phase.ready(state)
+  same = lambda a, b: jax.tree.all(jax.tree.map(np.array_equal, a, b))
+  assert not same(phase.method.variables(ready, 0), learned)
+  assert same(phase.method.variables(ready, 1), still)
+
+
 @pytest.mark.slow
 def test_a_schedule_by_name_stretches_over_the_rounds_of_the_phase(images):
   still = trained(images, {}, schedule=base.schedule('cosine', rounds=1))
