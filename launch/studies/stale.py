@@ -15,9 +15,7 @@ class Change(NamedTuple):
   settings: tuple = ()  # ((field, value), ...) of the method that the stale results have in common; () for all
 
 
-CHANGES: tuple[Change, ...] = (
-  Change('feddf', 'its students learn in every round, not in the first alone', ('6412ba9', '0fae5175')),
-)
+CHANGES: tuple[Change, ...] = ()
 
 
 def changes(result: dict) -> list:
