@@ -81,6 +81,12 @@ def bound(server, groups=(), data=()):
   )
 
 
+def augmented(made: Problem) -> Problem:
+  """A problem whose models crop and flip what they train on."""
+  groups = tuple(group._replace(model=group.model.clone(crop=2, flip=True)) for group in made.groups)
+  return made._replace(groups=groups, programs={})
+
+
 def pool(side=6, classes=CLASSES, seed=0) -> Pool:
   """Noisy copies of one random pattern per class; labels in turn, so that every slice is balanced."""
   rng = np.random.default_rng(seed)

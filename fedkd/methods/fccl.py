@@ -101,7 +101,7 @@ def fccl(
       logits, out, batch_stats = local.forward(model, params, batch_stats, key, image)
       loss = local.cross_entropy(logits, label) + local.penalty(out)
       for weight, teacher in ((inter, before), (intra, first)):
-        target = jax.nn.softmax(model.apply(teacher, image, False)[0] / temperature)
+        target = jax.nn.softmax(local.alongside(model, teacher, key, image)[0] / temperature)
         loss += weight * jnp.mean(jax.vmap(losses.kl_divergence)(target, logits / temperature))
       return loss, (batch_stats, local.tally(label, loss=loss))
 

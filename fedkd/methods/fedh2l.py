@@ -16,6 +16,7 @@ from fedkd import examples, local, optimizers, servers
 from fedkd.checks.ranges import Positive, checked
 from fedkd.losses import kl_divergence
 from fedkd.methods import projection
+from fedkd.models import base
 from fedkd.types import Client, Masked, Method, PeerMessages
 
 PROJECTIONS = {'qp': projection.qp, 'none': projection.none, 'pcgrad': projection.pcgrad, 'joint': projection.pcgrad}
@@ -73,10 +74,11 @@ def fedh2l(
 
   def lesson(model, data, learner, key, teacher):
     """Gradient of one teacher's part of the global loss, at the student's present weights."""
+    plain = base.unaugmented(model)  # as the teacher has seen them
 
     def loss_fn(params, batch_stats):
       image, label = data.pool.example[teacher['index']], data.pool.label[teacher['index']]
-      logits, out, batch_stats = local.forward(model, params, batch_stats, key, image)
+      logits, out, batch_stats = local.forward(plain, params, batch_stats, key, image)
       soft = jnp.mean(jax.vmap(kl_divergence)(teacher['posterior'], logits))
       hard = local.cross_entropy(logits, label)
       trusted = teacher['accuracy'] if trust == 'accuracy' else 1.0
@@ -118,6 +120,8 @@ def fedh2l(
     any_teacher = jnp.any(present > 0)
     opt = optimizers.advanced(state['learner'].opt, t)  # by the local step of every round, also while absent
     state = {**state, 'learner': state['learner']._replace(opt=opt)}
+    if separate_optimizers:  # by the exchanges before this round
+      state['global_opt'] = optimizers.advanced(state['global_opt'], jnp.maximum(t - 1, 0) // interval)
     work = lambda state: learn(key_global, t, model, state, data, teachers, present)
     nan_like = lambda a: jnp.full(a.shape, jnp.nan, a.dtype)  # excludes updates without a global phase from the means
     idle = lambda state: (state, jax.tree.map(nan_like, jax.eval_shape(work, state)[1]))

@@ -8,8 +8,9 @@ import numpy as np
 import optax
 import pytest
 
-from fedkd import methods
+from fedkd import methods, models, plan
 from fedkd.methods.fccl import correlation_loss
+from helpers import CLASSES, augmented, problem
 
 RANDOM = np.random.default_rng(0)
 OUTPUT, TARGET = RANDOM.normal(size=(2, 6, 3))
@@ -40,6 +41,16 @@ def test_a_class_without_variance_has_a_finite_gradient_and_targets_have_none():
 def test_correlations_over_one_example_are_refused():
   with pytest.raises(ValueError, match=r'digest_batch=1 must be .*at least 2'):
     methods.fccl(optax.sgd(0.1), digest_batch=1)
+
+
+def test_the_models_that_a_client_had_see_the_images_that_it_sees():
+  """Under crops and flips a model that does not learn has no divergence from itself."""
+  loss = []
+  for weight in (0.0, 1.0):
+    method = methods.fccl(optax.sgd(0.0), epochs=1, batch=8, subset=0, digest_batch=4, inter=weight, intra=weight)
+    made = augmented(problem(method, [models.MLP((), classes=CLASSES)], [2], plan.synchronous()([2], 1)))
+    loss.append(made.run()[1].info[0]['loss'])
+  np.testing.assert_allclose(*loss, rtol=1e-6)
 
 
 def test_the_defaults_are_the_authors():

@@ -14,6 +14,7 @@ from helpers import (
   GIVEN,
   assert_close,
   assert_same_bits,
+  augmented,
   bound,
   cases,
   pool,
@@ -362,10 +363,21 @@ def test_rows_to_share_are_demanded(missing):
     made.method.client.init(jax.random.key(0), made.groups[0].model, bare, made.method.variables(made.state, 0))
 
 
-def test_a_schedule_inside_the_optimizer_goes_on_while_a_client_is_absent():
-  """It counts at least a step for every round: that of the local batch."""
-  made = made_with(fedh2l(optax.sgd(optax.linear_schedule(RATE, 0.0, 100)), batch=4), rounds=4)
+def test_teacher_and_student_see_the_same_images_under_crops_and_flips():
+  """Nodes that are equal and do not learn have nothing to tell each other."""
+  made = augmented(made_with(fedh2l(optax.sgd(0.0), batch=4), sizes=(2,), rounds=2))
+  _, report = made.run()
+  assert np.abs(report.info[0]['kl'][1]).max() < 1e-6
+
+
+@pytest.mark.parametrize('separate', [False, True])
+def test_a_schedule_inside_the_optimizer_goes_on_while_a_client_is_absent(separate):
+  """It counts at least a step for every round: that of the local batch; or one for every exchange."""
+  tx = optax.sgd(optax.linear_schedule(RATE, 0.0, 100))
+  made = made_with(fedh2l(tx, batch=4, separate_optimizers=separate), rounds=4)
   absent = np.array([[0, -1]] * 3 + [[0, 1]], np.int32)  # the second client of the first group, for three rounds
   state, _ = made._replace(plan=plan.Plan((absent, made.plan.participants[1]))).run()
   counts = jax.tree.leaves(state.client[0]['learner'].opt)[0]
-  assert counts.tolist() == [7, 5]  # with a step of the global phase in all rounds but the first
+  assert counts.tolist() == ([4, 4] if separate else [7, 5])  # with a global phase in all rounds but the first
+  if separate:
+    assert jax.tree.leaves(state.client[0]['global_opt'])[0].tolist() == [3, 3]
