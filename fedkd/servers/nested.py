@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 
 from fedkd import aggregate, inference
-from fedkd.servers import corners
+from fedkd.servers import corners, layer_subset
 from fedkd.servers.static import Network, Static
 from fedkd.types import Calibrate, Download, Server
 
@@ -45,17 +45,14 @@ def nested(rule: aggregate.AnyRule | None = None, order: Order = leading) -> Ser
     params = tuple(v['params'] for v in variables)
     at = widest(params)
     whole = params[at]
-    model, pool = groups[0].model, data[0].pool
-    statistics = variables[at]['batch_stats']
-    cuts = _cuts(groups, params, at, statistics, pool)
+    cuts = _cuts(groups, params, at, variables[at]['batch_stats'], data[0].pool)
     moving = {} if order is leading else {'network': Static(Network(groups[at].model)), 'next': jnp.int32(0)}
-    f = jnp.zeros((1, *inference.feature_shape(model, pool)))
-    head = jax.eval_shape(lambda f: model.init(key, f, method='head'), f)['params']
-    in_head = {path for path, _ in jax.tree_util.tree_flatten_with_path(head)[0]}
+    in_head = layer_subset.head(groups[0].model, data[0])
+    is_in_head = lambda path, _: jnp.asarray(jax.tree_util.keystr(path, simple=True, separator='/') in in_head)
     return {
       'params': all_corners(whole, params, list(map(corners.Cut, cuts))),
       'batch_stats': tuple(v['batch_stats'] for v in variables),
-      'head': jax.tree_util.tree_map_with_path(lambda path, _: jnp.asarray(path in in_head), whole),
+      'head': jax.tree_util.tree_map_with_path(is_in_head, whole),
       'cuts': tuple(Static(tuple(cut.items())) for cut in cuts),
       **moving,
       'rule': () if rule is None else tuple(by_number.init(jnp.ravel(leaf)) for leaf in jax.tree.leaves(whole)),

@@ -4,12 +4,14 @@ import functools
 import itertools
 
 import flax.linen as nn
+import flax.nnx as nnx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 
+import fedkd
 from fedkd import aggregate, methods, models, plan
 from fedkd.models.base import Classifier
 from fedkd.types import Data, Download, ExampleIndices, Group, Masked, State
@@ -90,6 +92,38 @@ def twin(whole, uploads, ids, head, mean=np.mean):
     if held:
       new[at] = mean(held)
   return new
+
+
+class OfNnx(nnx.Module):
+  """Hidden features as many as classes, so that their last axes are equal."""
+
+  classes = CLASSES
+
+  def __init__(self, *, rngs):
+    self.hidden, self.output = nnx.Linear(36, CLASSES, rngs=rngs), nnx.Linear(CLASSES, CLASSES, rngs=rngs)
+
+  def features(self, x, train):
+    return jnp.tanh(self.hidden(x.reshape(len(x), -1) / 255))
+
+  def head(self, features):
+    return self.output(features)
+
+  def __call__(self, x, train):
+    return self.head(self.features(x, train))
+
+
+def test_of_nnx_modules_only_the_last_layer_is_the_head():
+  """All of their parameters are there, whichever method one calls."""
+  images = pool()
+  federation = fedkd.federation(
+    np.asarray(images.example), np.asarray(images.label), [np.arange(9), np.arange(9, 20)], OfNnx
+  )
+  state = fedkd.simulation(heterofl(), federation).init(jax.random.key(0))
+  head = {
+    jax.tree_util.keystr(path): bool(of) for path, of in jax.tree_util.tree_leaves_with_path(state.server['head'])
+  }
+  assert sorted(head.values()) == [False, False, True, True]
+  assert all(('output' in path) == of for path, of in head.items())
 
 
 def test_corners_that_come_back_as_they_were_sent_change_nothing():
