@@ -73,7 +73,8 @@ IDENTITY = Codec(lambda key, row: {'value': row}, lambda arrays, width: arrays['
 
 
 def float16() -> Codec:
-  """IEEE half precision: a relative error of 2^-11 at most from 6.1e-5 up; beyond 65 504 numbers are cut off there."""
+  """IEEE half precision: a relative error of 2^-11 at most from 6.1e-5 up; beyond 65 504 numbers are cut off there, but
+  for infinite ones, as of a class that a model masks."""
   return _rounded(jnp.float16)
 
 
@@ -84,7 +85,8 @@ def bfloat16() -> Codec:
 
 def _rounded(dtype) -> Codec:
   most = float(jnp.finfo(dtype).max)
-  encode = lambda key, row: {'value': round_to(dtype, jnp.clip(row, -most, most)).astype(dtype)}
+  rounded = lambda row: jnp.where(jnp.isinf(row), row, round_to(dtype, jnp.clip(row, -most, most)))
+  encode = lambda key, row: {'value': rounded(row).astype(dtype)}
   return Codec(encode, lambda arrays, width: arrays['value'].astype(jnp.float32))
 
 
@@ -106,7 +108,8 @@ def quantised(bits: Bits = 8, changes: bool = False) -> Codec:
   """Uniform levels from a row's minimum to its maximum, rounded up or down at random without bias.
 
   QSGD (Alistarh, Grubic, Li, Tomioka, Vojnovic, 2017) rounds in this way, with levels from 0 to the norm. Of a row of d
-  numbers ceil(d * bits / 8) + 8 bytes are sent: packed codes, the minimum and the distance of two levels.
+  numbers ceil(d * bits / 8) + 8 bytes are sent: packed codes, the minimum and the distance of two levels. A row with an
+  infinite number, as of a class that a model masks, is NaN.
 
   Args:
     bits: per number, 1 to 16.
@@ -255,7 +258,7 @@ def _check_whole(codec, message, received=None):
   had = {jax.tree_util.keystr(path) for part in received or () for path, leaf in leaves(part) if not _wrapped(leaf)}
   for path, leaf in leaves(message) if codec.drops else ():
     name = jax.tree_util.keystr(path)
-    if "['params']" in name and not _wrapped(leaf) and name not in had:
+    if "['params']" in name and name not in had and _is_shorter(codec, leaf):
       why = (
         'and a network without them is useless; code changes (changes=True, for uploads alone), or choose'
         if received is None
@@ -294,21 +297,32 @@ def encoded(codec: Codec, key: jax.Array, message: PyTree, bases: dict | None = 
   return jax.tree.unflatten(tree, out)
 
 
-def _encoded_leaf(codec, key, leaf, base):
+def _parts(leaf) -> tuple:
+  """(all numbers of a leaf, the shape of its rows' numbers, the shape of what a row holds)."""
   value, mask = (leaf.value, leaf.valid.ndim) if _wrapped(leaf) else (leaf, 0)
-  lead, entry = value.shape[:mask], value.shape[mask:]
+  return value, value.shape[:mask], value.shape[mask:]
+
+
+def _is_shorter(codec, leaf) -> bool:
+  """Whether the rows of a leaf are shorter when they are coded; others are sent as they are."""
+  value, _, entry = _parts(leaf)
   if not value.size or not jnp.issubdtype(value.dtype, jnp.floating):
+    return False
+  row = jax.ShapeDtypeStruct((math.prod(entry),), jnp.float32)
+  shapes = jax.eval_shape(functools.partial(_encode, codec), jax.random.key(0), row)
+  return sum(a.size * a.dtype.itemsize for a in shapes.values()) < row.size * value.dtype.itemsize
+
+
+def _encoded_leaf(codec, key, leaf, base):
+  if not _is_shorter(codec, leaf):
     return leaf
+  value, lead, entry = _parts(leaf)
   base = base if base is not None and base.shape == value.shape else None
   rows = (value if base is None else value - base).astype(jnp.float32).reshape(-1, math.prod(entry))
-  keys = jax.random.split(key, len(rows))
-  encode = functools.partial(_encode, codec)
-  shapes = jax.eval_shape(encode, keys[0], rows[0])
-  if sum(a.size * a.dtype.itemsize for a in shapes.values()) >= math.prod(entry) * value.dtype.itemsize:
-    return leaf
-  arrays = {name: a.reshape(*lead, *a.shape[1:]) for name, a in jax.vmap(encode)(keys, rows).items()}
+  encode = jax.vmap(functools.partial(_encode, codec))
+  arrays = {name: a.reshape(*lead, *a.shape[1:]) for name, a in encode(jax.random.split(key, len(rows)), rows).items()}
   arrays = {name: leaf._replace(value=a) for name, a in arrays.items()} if _wrapped(leaf) else arrays
-  return Coded(arrays, {(str(value.dtype), entry, mask): ()}, None if base is None else Known(base))
+  return Coded(arrays, {(str(value.dtype), entry, len(lead)): ()}, None if base is None else Known(base))
 
 
 def decoded(codec: Codec, message: PyTree, stacked: bool = False) -> PyTree:

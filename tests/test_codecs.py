@@ -67,6 +67,13 @@ def test_halves_are_off_by_half_a_unit_in_the_last_place(codec, relative):
   assert np.isnan(through(codec, jnp.array([np.nan, 1.0])))[0]
 
 
+@pytest.mark.parametrize('codec', [codecs.float16(), codecs.bfloat16(), codecs.top_k(0.5)])
+def test_classes_that_a_model_masks_stay_masked(codec):
+  """Their logits are minus infinity, and no distance may be drawn from a large number in its place."""
+  row = jnp.array([-jnp.inf, 1.0, -2.0, 0.5, 0.25, 0.125, 0.0, 0.0])
+  assert float(through(codec, row)[0]) == -np.inf
+
+
 @pytest.mark.parametrize('dtype', [jnp.float16, jnp.bfloat16])
 def test_rounding_without_a_conversion_is_the_conversion(dtype):
   every = np.arange(2**16, dtype=np.uint16).view(dtype).astype(np.float32)
@@ -238,6 +245,7 @@ SGD = optax.sgd(0.1)
     (methods.fedavg(SGD), {'up': codecs.top_k()}, 'useless; code changes .changes=True, for uploads alone'),
     (methods.fedavg(SGD), {'down': codecs.top_k()}, 'the codec leaves weights out'),
     (methods.felo(SGD), {'up': codecs.top_k(changes=True)}, 'clients of this method lack the weights in some rounds'),
+    (methods.felo(SGD), {'down': codecs.top_k()}, 'the codec leaves weights out'),
     *(
       (
         methods.fedh2l(SGD, batch=4, pairs=pairs),

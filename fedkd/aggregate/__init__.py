@@ -15,6 +15,7 @@ from fedkd.aggregate.rule import AnyRule as AnyRule
 from fedkd.aggregate.rule import Rule
 from fedkd.aggregate.rule import as_rule as as_rule
 from fedkd.aggregate.rule import mapped as mapped
+from fedkd.checks import numeric
 from fedkd.checks.ranges import Positive, Scale, Share, checked
 from fedkd.types import PyTree
 
@@ -59,8 +60,7 @@ def median(rows: PyTree, weight: jax.Array) -> PyTree:
 def trimmed_mean(rows: PyTree, weight: jax.Array, share: Share = 0.1) -> PyTree:
   """Coordinate-wise mean without the floor(share * m) smallest and largest of the m present rows (Yin et al., 2018)."""
   order, count = _sorted(rows, weight)
-  # 7 / 23 of 23 is 6.9999995 in float32.
-  cut = jnp.minimum((share * count * (1 + 1e-6)).astype(jnp.int32), (count - 1) // 2)
+  cut = jnp.minimum(numeric.share_of(share, count).astype(jnp.int32), (count - 1) // 2)
 
   def reduce(a):
     place = jnp.arange(a.shape[0])

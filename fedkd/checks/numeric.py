@@ -1,4 +1,5 @@
-"""Numbers that a device does not hold: NaN and infinity, and those beyond the dtype that JAX gives them."""
+"""Numbers that a device does not hold: NaN and infinity, those beyond the dtype that JAX gives them; and how products
+are rounded."""
 
 from typing import Any
 
@@ -8,6 +9,13 @@ import numpy as np
 
 from fedkd.checks.kinds import as_array, is_integer
 from fedkd.errors import ConfigError
+
+ROUNDING = 1e-6  # relative, of a product in float32
+
+
+def share_of(share: Any, count: Any) -> Any:
+  """A share of a count, to be rounded down: 7 / 23 of 23, which is 6.9999995 in float32, is 7."""
+  return share * count * (1 + ROUNDING)
 
 
 def examples(field: str, x: Any) -> Any:

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import optax
 
 from fedkd import aggregate, inference, local, losses, servers
+from fedkd.checks import numeric
 from fedkd.checks.ranges import Count, Positive, Scale, Share, checked
 from fedkd.methods import pair
 from fedkd.types import Client, Method, of_model
@@ -157,8 +158,9 @@ def apart(seed: jax.Array, private, share: float) -> tuple:
   """((rows, size) to train on, (rows, size) held out) of a client's own, in an order that its `seed` fixes."""
   places, size = private.index.shape[0], private.size
   order = local.shuffle(jax.random.key(seed), places, size)
-  most = max(1, int(share * places))
-  held = jnp.where(size > 1, jnp.clip(jnp.floor(share * size), share > 0, most), 0).astype(jnp.int32)
+  most = max(1, int(numeric.share_of(share, places)))
+  held = jnp.floor(numeric.share_of(share, size))
+  held = jnp.where(size > 1, jnp.clip(held, share > 0, most), 0).astype(jnp.int32)
   at = jnp.clip(size - held + jnp.arange(most), 0, places - 1)
   return (private.index[order], size - held), (private.index[order[at]], held)
 

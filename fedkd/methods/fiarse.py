@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import optax
 
 from fedkd import aggregate, local
+from fedkd.checks import numeric
 from fedkd.checks.ranges import Count, Positive, Ratio, Scale, checked
 from fedkd.servers.weights import check_one_architecture
 from fedkd.types import Client, Download, Masked, Method, PyTree, Server, where_valid
@@ -93,7 +94,9 @@ def part_of(variables: dict, capacities: tuple, id: jax.Array) -> PyTree:
   counted = counted_leaves(params, variables['batch_stats'])
   sizes = [jnp.ravel(jnp.abs(a)) for a, c in zip(jax.tree.leaves(params), jax.tree.leaves(counted), strict=True) if c]
   ordered = jnp.sort(jnp.concatenate(sizes))
-  least = jnp.stack([ordered[len(ordered) - max(1, int(share * len(ordered)))] for share in capacities])
+  least = jnp.stack(
+    [ordered[len(ordered) - max(1, int(numeric.share_of(share, len(ordered))))] for share in capacities]
+  )
   threshold = least[id % len(capacities)]
   return jax.tree.map(lambda a, c: (jnp.abs(a) >= threshold) | (not c), params, counted)
 

@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 
 from fedkd import inference, local
+from fedkd.checks import numeric
 from fedkd.types import Data, ExampleIndices
 
 Inputs = Literal['pixels', 'features']
 BLOCK = 500  # examples whose ratios are computed at once
-ROUNDING = 1e-6  # relative, of a product in float32
 
 
 def kernel(x: jax.Array, y: jax.Array, width: float) -> jax.Array:
@@ -92,9 +92,8 @@ def resembling(
   count = own.index.shape[0]
   # Pools are often sorted by class: the first rows would be of one class.
   own = own._replace(index=own.index[local.shuffle(key_known, count, jnp.asarray(own.size))])
-  # A rounded product below a whole number is that number: 0.21 * 300 is 62.99999 in float32.
-  drawn = jnp.maximum(jnp.floor(known * own.size * (1 + ROUNDING)).astype(jnp.int32), 1)
-  first, place = own.index[: max(1, int(known * count * (1 + ROUNDING)))], jnp.arange(count)
+  drawn = jnp.maximum(jnp.floor(numeric.share_of(known, own.size)).astype(jnp.int32), 1)
+  first, place = own.index[: max(1, int(numeric.share_of(known, count)))], jnp.arange(count)
   low, high = _box(model, data.pool.example, of, rows, inputs)
   noise = low + (high - low) * jax.random.uniform(key_noise, (auxiliary, low.shape[0]))
   ratio = kulsif(of(first), place[: first.shape[0]] < drawn, noise, width, regulariser)

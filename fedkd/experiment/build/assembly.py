@@ -15,7 +15,7 @@ from fedkd.checks.kinds import THREEFRY
 from fedkd.data import sources
 from fedkd.errors import ConfigError
 from fedkd.experiment import offloaded_phase, phase, warm_up
-from fedkd.experiment.build.checks import check_batches, check_states, make_early_stop
+from fedkd.experiment.build.checks import check_batches, check_public, check_states, make_early_stop
 from fedkd.experiment.build.from_config import (
   load_data,
   make_blocks,
@@ -74,6 +74,7 @@ def build(config, beside='.', dry=False, evaluate=None) -> Experiment:
   made = [make_method(block, config, groups) for block in blocks]
   check_batches(blocks, source)
   splits = _splits(config, source)
+  check_public(blocks, splits)
   stops = [make_early_stop(block, p == len(config.before), config, source, splits) for p, block in enumerate(blocks)]
   example = jax.ShapeDtypeStruct(source.train_image.shape[1:], source.train_image.dtype)
   # Programs that run once need not be fast, and LLVM takes seconds per architecture to optimise them.

@@ -2,6 +2,7 @@
 
 import math
 import pathlib
+import warnings
 
 import jax
 
@@ -79,6 +80,22 @@ def check_batches(blocks, source):
       if field.endswith('batch'):
         what = f'{where}.{field}={value}'
         _check_memory(4 * numbers * value, what, f'images of {numbers} numbers', 'lower it')
+
+
+def check_public(blocks, splits):
+  """Warns of methods that use all public rows where the seeds have unequal numbers of them.
+
+  Their tables have one width, and a seed with fewer rows uses some of its own twice: it is not what it is alone.
+  """
+  sizes = sorted({len(split.public) for split in splits})
+  for block in blocks:
+    subset = block.method.get('subset', sizes[0])
+    if len(sizes) > 1 and not 0 < subset <= sizes[0]:
+      warnings.warn(
+        f'the seeds have {sizes[0]} to {sizes[-1]} public rows, and method.subset={subset} asks for all of them, so '
+        f'that seeds with fewer use some twice; set method.subset to at most {sizes[0]}, or run each seed by itself',
+        stacklevel=2,
+      )
 
 
 def check_states(tree, clients):

@@ -1,10 +1,13 @@
 """Which seed draws what: the split, the initial weights, and everything in training."""
 
+import warnings
+
 import jax
 import numpy as np
 import pytest
 
 import runs
+from fedkd import config as base
 from fedkd.errors import ConfigError
 from fedkd.experiment.build.assembly import build
 
@@ -49,3 +52,19 @@ def test_what_is_no_seed_is_refused(tmp_path, field, value):
     (config[block] if block else config)[key] = value
   with pytest.raises(ConfigError, match=f'{field}='):
     build(config)
+
+
+@pytest.mark.parametrize(('subset', 'told'), [(0, True), (5000, True), (4, False)])
+def test_seeds_with_unequal_numbers_of_public_rows_are_told_of_methods_that_use_all(tmp_path, subset, told):
+  """A seed with fewer would use some of them twice. Every client and class is rounded down by itself."""
+  config = runs.config(runs.save_images(tmp_path / 'images.npz'), 'fedmd', seeds=(0, 1, 2, 3))
+  config.data.partition, config.data.public_share = base.partition('dirichlet', concentration=0.5), 0.3
+  config.method.subset, config.method.steps = subset, 0
+  with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter('always')
+    sizes = [len(split.public) for split in build(config, dry=True).splits]
+  assert min(sizes) < max(sizes)
+  said = [
+    str(one.message) for one in caught if 'public rows' in str(one.message) and 'the seeds have' in str(one.message)
+  ]
+  assert [f'set method.subset to at most {min(sizes)}' in one for one in said] == [True] * told
