@@ -32,13 +32,13 @@ def arrays(x: Any, y: Any) -> tuple[Any, np.ndarray]:
   return x, np.asarray(y)
 
 
-def warn_of_channels_first(x: Any) -> None:
+def warn_of_channels_first(x: Any, field: str = 'x') -> None:
   """Warns of examples that look like images with their channels first, which the networks here take for rows."""
   example = x.shape[1:]
   if len(example) == 3 and example[0] in (1, 3) and example[-1] > example[0]:
     warnings.warn(
-      f'x has examples {list(example)}, which look like images with their channels first; the networks of fedkd.models '
-      'take [height, width, channels], so give np.moveaxis(x, 1, -1)',
+      f'{field} has examples {list(example)}, which look like images with their channels first; the networks of '
+      'fedkd.models take [height, width, channels], so give np.moveaxis(x, 1, -1)',
       stacklevel=4,
     )
 

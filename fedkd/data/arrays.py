@@ -1,8 +1,11 @@
 """Arrays of a data set: what examples, labels and owners may be, and those of an `.npz` file."""
 
+import warnings
+
 import numpy as np
 
 from fedkd.checks import npz
+from fedkd.checks.arguments import warn_of_channels_first
 from fedkd.checks.numeric import in_precision, in_range
 from fedkd.errors import ConfigError, in_a_sentence
 
@@ -29,9 +32,18 @@ def read_npz(path, limit) -> dict:
   with in_a_sentence(lambda error: f'data.name=npz:{path} cannot be read ({error}); {remedy}'):
     arrays, found = npz.read(path, limit, [*keys, 'origin'])
   if missing := [key for key in keys if key not in arrays]:
-    others = ' '.join(', '.join(found).split())[:200]
-    raise ConfigError(f'data.name=npz:{path} has no {", ".join(missing)}, only {others or "nothing"}; {remedy}')
+    raise ConfigError(f'data.name=npz:{path} has no {", ".join(missing)}, only {_listed(found) or "nothing"}; {remedy}')
+  if unknown := [name for name in found if name not in arrays]:
+    warnings.warn(
+      f'data.name=npz:{path}: {_listed(unknown)} are not read; validation rows are held out of the training rows '
+      '(data.validation), and further arrays have no use',
+      stacklevel=4,
+    )
   return arrays
+
+
+def _listed(names) -> str:
+  return ' '.join(', '.join(names).split())[:200]
 
 
 def checked(name, arrays, names) -> dict:
@@ -54,6 +66,7 @@ def checked(name, arrays, names) -> dict:
     out[f'x_{split}'] = _examples(what, x)
     if split == 'train':
       in_precision(what, x, out['x_train'].dtype)
+      warn_of_channels_first(x, what)
     out[f'y_{split}'] = _labels(f'data.name={name}: y_{split}', y, len(x), names)
   if 'origin' in arrays:
     _check_owners(name, arrays['origin'], len(arrays['y_train']))

@@ -190,7 +190,9 @@ def _check_kind_named(name):
   kinds = {'.npz': 'npz', '.csv': 'table', '.tsv': 'table', '.parquet': 'table'}
   path = pathlib.PureWindowsPath(name)
   if path.suffix.lower() in kinds:
-    raise ConfigError(f'data.name={name} does not say what the file is; write {kinds[path.suffix.lower()]}:{name}')
+    kind, _, file = name.rpartition(':') if not path.drive else ('', '', name)
+    wrong = f'has {kind}, which is no kind of data' if kind else 'does not say what the file is'
+    raise ConfigError(f'data.name={name} {wrong}; write {kinds[path.suffix.lower()]}:{file}')
   if path.drive:
     raise ConfigError(f'data.name={name} does not say what the folder is; write folder:{name} or domains:{name}')
 

@@ -139,7 +139,10 @@ def shorten(names: Sequence, most: int = 20) -> str:
 def _test_rows(frame, label, roles, where) -> np.ndarray:
   """Which rows are test rows, bool[N]."""
   if roles.split:
-    return columns.is_test(frame[roles.split], where)
+    is_test = columns.is_test(frame[roles.split], where)
+    if is_test.all():
+      raise ConfigError(f'{where(0, roles.split)} and below: all rows are test; write train for those to learn from')
+    return is_test
   random, drawn = np.random.default_rng(DRAW), np.zeros(len(label), bool)
   for one in np.unique(label):
     rows = random.permutation(np.flatnonzero(label == one))

@@ -114,10 +114,11 @@ def check_heads(groups: Sequence[Group], x: jax.Array | np.ndarray, y: np.ndarra
   if len(set(classes)) > 1:
     heads = ', '.join(f'{g.name}: {c}' for g, c in zip(groups, classes, strict=True))
     raise ValueError(f'models have heads of different size ({heads}); give all the same number of classes')
-  if int(y.max()) >= classes[0]:
-    raise ValueError(
-      f'y has the label {int(y.max())}, but the models have {classes[0]} classes; give them at least {int(y.max()) + 1}'
-    )
+  if (most := int(y.max())) >= classes[0]:
+    remedy = f'give them at least {most + 1}'
+    if (least := int(y.min())) > 0 and most - least < classes[0]:
+      remedy = f'number the classes from 0, as y - {least} does'
+    raise ValueError(f'y has the label {most}, but the models have {classes[0]} classes; {remedy}')
 
 
 def _check_differentiable(name, logits, params):

@@ -84,6 +84,19 @@ def test_only_images_have_a_side(tmp_path):
     sources.combine(sources.load(name), images)
 
 
+def test_npz_of_arrays_that_are_not_read_and_of_channels_first_is_told(tmp_path):
+  x, y = np.zeros((4, 3, 8, 8), np.uint8), np.array([0, 1, 0, 1])
+  path = tmp_path / 'own.npz'
+  np.savez(path, x_train=x, y_train=y, x_test=x, y_test=y, x_val=x, y_val=y)
+  with (
+    pytest.warns(UserWarning, match=r'x_val, y_val are not read; validation rows are held out of the training rows'),
+    pytest.warns(
+      UserWarning, match=r'x_train has examples \[3, 8, 8\], which look like images with their channels first'
+    ),
+  ):
+    sources.load(f'npz:{path}')
+
+
 def test_npz_of_grey_images_gets_a_channel(tmp_path):
   x = random_images(6, 4, 5)
   source = sources.load(write_npz(tmp_path / 'a.npz', x_train=x, x_test=x[:3])[0])

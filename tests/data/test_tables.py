@@ -147,6 +147,16 @@ REFUSED = {
   ),
   'whole floats': (ROWS.replace('31,', '31.0,'), {'label': 'age'}, r"line 2, column 'age': the label 31.0 is a float"),
   'split': (ROWS, {'split': 'who'}, r"line 2, column 'who': 'u2' is neither train nor test; write one of them"),
+  'no training rows': (
+    'x,y,part\n1,a,test\n2,b,test\n',
+    {'label': 'y', 'split': 'part'},
+    r"line 2, column 'part' and below: all rows are test; write train for those to learn from",
+  ),
+  'a number for the split': (
+    'x,y,part\n1,a,0\n2,b,1\n',
+    {'label': 'y', 'split': 'part'},
+    r'0 is neither train nor test',
+  ),
   'same names': (ROWS.replace('city', 'age'), {}, r" has two columns 'age'; rename one of them in the first line"),
   'index': (ROWS.replace('age,', ','), {}, r': column 1 has no name; name it in the first line, or leave it out'),
   'no rows': ('age,label\n', {}, r' has no rows; give a line of column names, and below it a line for each row'),
@@ -234,6 +244,7 @@ def test_files_that_are_none_or_too_large(tmp_path):
   ('name', 'match'),
   [
     ('C:\\data\\mine.npz', r'does not say what the file is; write npz:C:\\data\\mine.npz$'),
+    ('csv:mine.csv', r'^data.name=csv:mine.csv has csv, which is no kind of data; write table:mine.csv$'),
     ('mine.csv', r'write table:mine.csv$'),
     ('D:\\photos', r'does not say what the folder is; write folder:D:\\photos or domains:D:\\photos$'),
     ('npz:C:\\none\\mine.npz', r'^data.name=npz:C:\\none\\mine.npz cannot be read '),

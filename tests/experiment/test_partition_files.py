@@ -28,6 +28,14 @@ def test_a_written_partition_is_that_of_another_run(images, tmp_path):
       np.testing.assert_array_equal(np.sort(np.concatenate(uses)), own)
 
 
+def test_rows_of_two_clients_are_refused(images):
+  """What the one holds out, the other would train on."""
+  config = runs.config(images)
+  config.data.partition = lambda labels, clients, seed: [np.arange(5 * k, 5 * k + 6) for k in range(clients)]
+  with pytest.raises(ConfigError, match=r'returned row 5 for the clients 0 and 1; let every row be of one client'):
+    assembly.build(config, dry=True)
+
+
 @pytest.mark.parametrize(
   ('file', 'match'),
   [

@@ -45,11 +45,12 @@ def stored(labels: np.ndarray, clients: int, seed: int, file: str = '') -> list[
       'data.rows and data.keep'
     )
   for k, rows in enumerate(parts):
-    if not len(rows) or rows.min() < 0 or rows.max() >= len(labels) or len(np.unique(rows)) < len(rows):
-      told = f'from {rows.min()} to {rows.max()}' if len(rows) else 'none'
+    if not len(rows):
+      raise ConfigError(f'{what}: client {k} has no rows; give it at least one, or leave it out')
+    if rows.min() < 0 or rows.max() >= len(labels) or len(np.unique(rows)) < len(rows):
       raise ConfigError(
-        f'{what}: the {len(rows)} rows of client {k}, {told}, must be distinct numbers from 0 to {len(labels) - 1}, at '
-        'least one; mend the file'
+        f'{what}: the {len(rows)} rows of client {k}, from {rows.min()} to {rows.max()}, must be distinct numbers from '
+        f'0 to {len(labels) - 1}; mend the file'
       )
   return parts
 
@@ -98,6 +99,8 @@ def _read(path, what) -> tuple:
     npz.check_file(path, LIMIT)
     held = _from_npz(path) if path.suffix == '.npz' else json.loads(path.read_bytes())
     held = held if isinstance(held, dict) else {'clients': held}
+    if 'clients' not in held:
+      raise ValueError(f'it has {", ".join(map(str, held)) or "nothing"} and no clients')
     lists = held['clients'].values() if isinstance(held.get('clients'), dict) else held['clients']
     parts = [_rows(rows) for rows in lists]
   return parts, held.get('rows'), held.get('labels_sha256')
@@ -112,6 +115,8 @@ def _rows(rows) -> np.ndarray:
 
 def _from_npz(path) -> dict:
   arrays, _ = npz.read(path, LIMIT)
+  if not {'size', 'row'} <= {*arrays}:
+    raise ValueError(f'it has the arrays {", ".join(arrays)} and not size and row')
   size = arrays['size']
   if size.min(initial=0) < 0 or size.sum() != len(arrays['row']):
     raise ValueError('its sizes are not those of its rows')

@@ -124,6 +124,7 @@ def make_split(config, source, seed) -> split.Split:
   )
   parts, tests = parts if has_tests else (parts, None)
   _check_parts(config, parts, own)
+  _check_owners(config, parts, own)
   if tests:
     _check_parts(config, tests, end, own)
   shares = [config.data[name] for name in configs.SHARES]
@@ -157,6 +158,18 @@ def _check_parts(config, parts, count, first=0):
       raise ConfigError(
         f'{what} rows {part.min()} to {part.max()} for client {k}; let them be distinct, from {first} to below {count}'
       )
+
+
+def _check_owners(config, parts, count):
+  """Checks that every row is of one client: one that holds it out would be tested on what another trains on."""
+  owners = np.bincount(np.concatenate(parts), minlength=count)
+  if owners.max(initial=0) > 1:
+    row = int(owners.argmax())
+    first, second, *_ = (k for k, part in enumerate(parts) if row in part)
+    raise ConfigError(
+      f'data.partition {configs.label(config.data.partition)} returned row {row} for the clients {first} and {second}; '
+      'let every row be of one client, since others are tested on what one holds out'
+    )
 
 
 def make_plan(values, sizes, rounds) -> Plan:

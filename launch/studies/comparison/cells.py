@@ -50,8 +50,8 @@ def cells(suite: str, profile: str, tiers=None, names=None, only=None) -> list:
   for method in only or ():
     if not any(cell.method == method for cell in found):
       tier, name = places[0]
-      why = reason(method, tier, name, suite) if method in methods.__all__ else 'it is unknown'
-      raise ConfigError(f'methods={method!r} has no place in {tier}, {name} ({why})')
+      check_known([method], methods.__all__, 'the benchmark', 'method')
+      raise ConfigError(f'methods={method!r} has no place in {tier}, {name} ({reason(method, tier, name, suite)})')
   return found
 
 

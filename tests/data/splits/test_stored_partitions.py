@@ -34,13 +34,14 @@ def test_each_seed_may_have_a_file(tmp_path):
   ('text', 'match'),
   [
     ('[[0], [1], [2]]', r' has 3 clients, and data.clients=2; make them equal'),
-    ('[[0], []]', r': the 0 rows of client 1, none, must be distinct numbers from 0 to 6, at least one; mend the file'),
+    ('[[0], []]', r': client 1 has no rows; give it at least one, or leave it out'),
     ('[[0], [1, 7]]', r': the 2 rows of client 1, from 1 to 7, must be distinct numbers from 0 to 6'),
     ('[[0, 0], [1]]', r': the 2 rows of client 0, from 0 to 0, must be distinct'),
     ('[[-1], [1]]', r': the 1 rows of client 0, from -1 to -1, must be'),
     ('[[0.5], [1]]', r' cannot be read \(a client has float64\[1\] in place of row numbers\); give a .json of a list'),
     ('[0, 1]', r' cannot be read \(a client has int64\[\] in place of'),
-    ('{}', r' cannot be read \(.*clients.*\); give'),
+    ('{}', r' cannot be read \(it has nothing and no clients\); give'),
+    ('{"parts": [[0], [1]]}', r' cannot be read \(it has parts and no clients\); give'),
     ('[[0', r' cannot be read \(.*\); give'),
     (
       '{"clients": [[0], [1]], "rows": 8}',

@@ -315,7 +315,7 @@ def test_a_result_of_another_configuration_is_refused_before_anything_runs(made,
     (['several'], None, None, 'several'),
     (None, ['skew'], None, 'skew'),
     (['different'], None, ['fedavg'], 'weights of different architectures have no mean'),
-    (None, None, ['fedbest'], "methods='fedbest' has no place in different, skew-0.1"),
+    (None, None, ['fedbest'], "the benchmark has no method 'fedbest'; it has "),
   ],
 )
 def test_unknown_tiers_settings_and_methods_are_refused(tiers, names, only, match):
