@@ -25,12 +25,16 @@ BESIDE_A_STORE = (('devices', 1), ('before', ()), ('init_from', ''), ('initial',
 KIND_OF = {bool: 'True or False', str: 'printable text', tuple: 'a tuple', ConfigDict: 'a block'}
 
 
+GIVE = 'what get_config() of a file of configs/ returns, or fedkd.config.default() with your changes'
+
+
 def check(config: ConfigDict) -> None:
   """Checks fields, types and ranges, to catch errors that no later stage could describe as clearly.
 
   Raises:
-    ConfigError: for an unknown field, or a value of another type or out of range.
+    ConfigError: for what is no config, an unknown field, or a value of another type or out of range.
   """
+  kinds.check_is('config', config, ConfigDict, GIVE)
   known = default()
   _check_fields(config, known, 'config')
   _check_types(config, known, '')

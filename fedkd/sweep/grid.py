@@ -4,9 +4,10 @@ import ast
 import itertools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from fedkd.checks.kinds import check_is
 from fedkd.config import command_line
 from fedkd.config.lookup import path_of
 from fedkd.errors import ConfigError
@@ -32,6 +33,7 @@ def parse(grid: str | Mapping[str, Any]) -> tuple[Axis, ...]:
     ConfigError: for a grid that says nothing, a field given twice, an interval that is none, or a function without a
       name.
   """
+  check_is('grid', grid, str | Mapping, "text such as 'method.alpha=0.1,1', or {field: values}")
   pairs = _pairs(grid) if isinstance(grid, str) else list(grid.items())
   axes = tuple(_axis(_whole_name(field), values) for field, values in pairs)
   fields = [axis.field for axis in axes]
@@ -85,6 +87,7 @@ def _axis(field, values) -> Axis:
     if match := re.fullmatch(r'(log|linear):(.*)', values):
       return _interval(field, values, match[1] == 'log', match[2].split(':'))
     values = [_value(part) for part in re.split(r',(?![^(\[{]*[)\]}])', values) if part.strip()]
+  check_is(f'grid: {field}', values, Iterable, 'its values, such as [0.1, 1]')
   values = tuple(path_of(value, f'grid: {field}') for value in values)
   if not values or len(set(map(repr, values))) < len(values):
     raise ConfigError(f'grid: {field} has {"a value twice" if values else "no values"}; {EXAMPLE}')

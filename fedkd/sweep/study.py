@@ -13,6 +13,8 @@ from ml_collections import ConfigDict
 
 from fedkd import config as configs
 from fedkd import files
+from fedkd.checks.kinds import check_is
+from fedkd.config.checks import GIVE
 from fedkd.config.lookup import path_of
 from fedkd.config.trees import at, put
 from fedkd.errors import ConfigError
@@ -45,6 +47,9 @@ class _Parts(NamedTuple):
   code: str
   progress: Progress
   failed: dict
+
+
+SEVERAL = 'several, such as range(3) or (0, 1, 2)'
 
 
 def sweep(
@@ -85,6 +90,10 @@ def sweep(
   Raises:
     ConfigError: before anything starts, for a grid or seeds that cannot be, or a directory of another sweep.
   """
+  check_is('config', config, ConfigDict, GIVE)
+  check_is('out', out, str | os.PathLike, 'the name of a directory, such as runs/sweep')
+  check_is('seeds', seeds, Sequence, SEVERAL)
+  check_is('test_seeds', test_seeds, Sequence | None, f'{SEVERAL}, or None')
   out = pathlib.Path(out)
   config = configs.migrate(copy.deepcopy(config).unlock())
   for field, value in configs.flatten(config.to_dict()).items():

@@ -118,6 +118,9 @@ MISTAKES = [
   ({'grid': 'data.validation=0.0,0.2'}, 'data.validation=0 holds no rows out'),
   ({'seeds': (0, 0)}, 'seeds=(0, 0) must be distinct'),
   ({'seeds': ()}, 'seeds=() must be distinct, at least one'),
+  ({'seeds': 3}, 'seeds is 3, an int; give several, such as range(3) or (0, 1, 2)'),
+  ({'grid': ['method.alpha']}, "grid is a list; give text such as 'method.alpha=0.1,1', or {field: values}"),
+  ({'grid': {'method.alpha': 0.1}}, 'grid: method.alpha is 0.1, a float; give its values, such as [0.1, 1]'),
   ({'test_seeds': (0, 1)}, 'test_seeds=(0, 1) has 0, which is among seeds'),
   ({'launcher': 'moon'}, "launcher='moon' is unknown; choose one of local, here, slurm, debug"),
   ({'search': 'best'}, "search='best' is unknown; choose one of grid, random, tpe, halving"),
@@ -133,6 +136,17 @@ def test_a_mistake_ends_it_before_anything_is_written(mistake, sentence, tmp_pat
     sweep(tiny(tmp_path), tmp_path / 'out', **mistake)
   assert str(error.value).startswith(sentence)
   assert not (tmp_path / 'out').exists()
+
+
+def test_what_is_no_config_is_named(tmp_path):
+  with pytest.raises(
+    ConfigError, match=r"config is 'table:smoke', a str; give what get_config\(\) of a file of configs/"
+  ):
+    sweep('table:smoke', tmp_path / 'out')
+  with pytest.raises(ConfigError, match='config is the function tiny, not called; give what get_config'):
+    runs.experiment.run(tiny, tmp_path / 'out')
+  with pytest.raises(ConfigError, match='workdir is a ConfigDict; give the name of a directory, such as runs/try'):
+    runs.experiment.run(tmp_path / 'out', tiny(tmp_path))
 
 
 def test_a_sweep_over_rates_that_nobody_uses_is_refused(tmp_path):

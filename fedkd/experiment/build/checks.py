@@ -1,6 +1,7 @@
 """Early stopping from a config, checked against data and plan; and whether memory suffices."""
 
 import math
+import os
 import pathlib
 import warnings
 
@@ -19,6 +20,7 @@ def check_workdir(workdir):
   Raises:
     ConfigError: for an empty name, one that no file system or checkpoint takes, or a path that is not a directory.
   """
+  kinds.check_is('workdir', workdir, str | os.PathLike, 'the name of a directory, such as runs/try')
   path, name = pathlib.Path(workdir), str(workdir)
   try:
     name.encode()
