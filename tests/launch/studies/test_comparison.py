@@ -427,6 +427,12 @@ def test_a_page_without_private_and_an_accuracy_that_is_no_number_are_refused(ma
     page.write(tmp_path, tmp_path / 'page.md')
 
 
+def test_a_page_of_no_results_is_refused(tmp_path):
+  with pytest.raises(ConfigError, match=r'out=.*nowhere has no method beside private of the profile whole; run fedkd'):
+    page.write(tmp_path / 'nowhere', tmp_path / 'page.md')
+  assert not (tmp_path / 'page.md').exists()
+
+
 def test_the_page_says_what_is_not_equal_where_a_control_was_run(tmp_path, monkeypatch):
   place = CELL.place.__class__('digits', 'whole', 'different', 'skew-0.5')
   one = lambda method, accuracy: (
