@@ -4,6 +4,7 @@ Columns are Series of pandas; `where(row, column)` begins a message about a valu
 """
 
 import re
+import warnings
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from fedkd.checks.numeric import OFFSET, in_precision
 from fedkd.errors import ConfigError
 
 MOST_TEXTS = 100  # different texts of a column that becomes numbers: more are names or sentences
+FEW_TEXTS, MANY_ALONE = 10, 0.5  # as many different texts, or that share of the rows, draw no warning
 LEFT_OUT = 'or leave the column out with data.columns'
 
 
@@ -113,6 +115,12 @@ def _indicators(values, there, is_train, name, where) -> np.ndarray:
     raise ConfigError(
       f'{where(int(there.argmax()), name)}: text, {len(texts)} different ones, more than {MOST_TEXTS}; write numbers, '
       f'{LEFT_OUT}'
+    )
+  if len(texts) > max(FEW_TEXTS, MANY_ALONE * there.sum()):
+    warnings.warn(
+      f'{where(int(there.argmax()), name)} and below: nearly every row has a text of its own ({len(texts)} of '
+      f'{there.sum()}), and each becomes a column; leave it out by data.columns, or write dates as numbers',
+      stacklevel=2,
     )
   return ((values[:, None] == texts) & there[:, None]).astype(np.float32)
 

@@ -296,6 +296,19 @@ def test_spaces_around_a_word_make_no_other_word(tmp_path):
   assert load(path, test=0.0).class_names == ('no', 'yes')
 
 
+def test_a_column_of_a_text_for_every_row_draws_a_warning(tmp_path):
+  """Dates and names become a column each, in which no test row has anything."""
+  days = [f'2024-01-{day:02}' for day in range(1, 25)]
+  frame = pd.DataFrame({'visit': days, 'city': list('abcd') * 6, 'label': list('xy') * 12})
+  frame.to_csv(tmp_path / 'a.csv', index=False)
+  with pytest.warns(
+    UserWarning, match=r"column 'visit' and below: nearly every row has a text of its own \(24 of 24\)"
+  ):
+    load(tmp_path / 'a.csv', test=0.0)
+  with warnings.catch_warnings(action='error'):
+    load(tmp_path / 'a.csv', test=0.0, features=('city',))
+
+
 def test_a_column_that_numbers_the_rows_draws_a_warning(tmp_path):
   frame = pd.DataFrame({'id': range(5, 9), 'x': [3, 1, 2, 4], 'label': list('aabb')})
   frame.to_csv(tmp_path / 'a.csv', index=False)

@@ -181,7 +181,7 @@ def by_origin(labels: np.ndarray, clients: Positive, seed: int, origin: np.ndarr
   count = _count_origins(origin)
   if clients != count:
     raise ConfigError(
-      f'data.clients={clients} does not fit data.partition=by_origin, since the data set has {count} domains; '
+      f'data.clients={clients} does not fit data.partition=by_origin, since the data set has {count} owners; '
       f'set it to {count}'
     )
   return [np.flatnonzero(origin == k) for k in range(clients)]

@@ -194,7 +194,7 @@ def test_by_origin_gives_each_client_its_domain(fine):
 
 @pytest.mark.parametrize('clients', [2, 4])
 def test_by_origin_refuses_another_number_of_clients(fine, clients):
-  with pytest.raises(ConfigError, match=rf'data\.clients={clients} does not fit .* has 3 domains; set it to 3'):
+  with pytest.raises(ConfigError, match=rf'data\.clients={clients} does not fit .* has 3 owners; set it to 3'):
     partition.by_origin(fine[0], clients, 0, fine[1])
 
 
