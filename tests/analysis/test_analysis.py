@@ -99,6 +99,18 @@ def test_examples_stand_beside_the_difference_of_runs_of_other_lengths():
   assert table['examples'].to_dict() == {'a': '9,400', 'b': '-'}  # a run of an older version
 
 
+def test_accuracy_on_own_test_rows_has_a_column_where_a_run_has_some_and_the_rows_are_told():
+  one = {'a': a_summary('private', [0.5, 0.6, 0.7]), 'b': a_summary('fedhe', [0.6, 0.7, 0.8])}
+  assert 'own rows %' not in compare.table(one, a_frame(one))
+  assert compare.tested_on(one) == 'Every client is tested on the shared test set.'
+  one['b']['final_local'] = [0.8, 0.9, 1.0]
+  own = compare.table(one, a_frame(one)).set_index('run')['own rows %']
+  assert own.to_dict() == {'a': '-', 'b': analysis.spread([80, 90, 100])}
+  one['a']['final_local'] = [0.5, 0.5, 0.5]
+  said = 'Every client is tested on the test rows of all clients together, for own rows % on its own alone.'
+  assert compare.tested_on(one) == said
+
+
 def test_figures_name_the_runs_that_are_not_compared(tmp_path, monkeypatch):
   one = {'a': a_summary('private', [0.5, 0.6, 0.7]), 'b': a_summary('fedhe', [0.6, 0.7, 0.8])}
   frame, drawn = a_frame(one, b=30), []

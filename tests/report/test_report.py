@@ -121,6 +121,20 @@ def test_the_setting_counts_all_phases_and_the_architectures_of_every_run(finish
   assert content._setting(found).endswith(': 2 to 12 rounds, 3 seeds each.')
 
 
+def test_accuracy_on_own_test_rows_is_in_the_tables_and_the_rows_are_told(found):
+  assert tables.accuracies(found).note.count('Every client is tested on the shared test set.') == 1
+  frame = found.frame.query("metric == 'accuracy'").assign(metric='accuracy_local')
+  summaries = {run: {**one, 'final_local': one['worst_client']} for run, one in found.summaries.items()}
+  own = found._replace(summaries=summaries, frame=pd.concat([found.frame, frame.assign(value=1 - frame['value'])]))
+  said = 'Every client is tested on the test rows of all clients together, for own rows % on its own alone.'
+  assert list(tables.accuracies(own).frame['own rows %']) == list(tables.accuracies(found).frame['worst client %'])
+  of_client, final = tables.clients(own), 100 * np.array(summaries['private']['final_per_client'])
+  assert list(of_client.frame['private, own rows %']) == [analysis.spread(100 - final[:, k]) for k in range(4)]
+  assert said in tables.accuracies(own).note
+  assert said in of_client.note
+  assert tables.architectures(own).note.endswith(' of each, on the test rows of all clients together.')
+
+
 def test_of_very_many_clients_the_least_accurate_are_shown(found, monkeypatch):
   monkeypatch.setattr(tables, 'MOST_CLIENTS', 2)
   every = found.frame.query("run == 'private' and metric == 'accuracy' and client >= 0 and round == 2")
