@@ -49,8 +49,8 @@ def table(runs: dict, frame: pd.DataFrame, reference: str | None = None) -> pd.D
         **{column: _spread(run.get(field)) for column, field in columns.items()},
         'worst client %': analysis.spread(100 * np.array(run['worst_client'])),
         'examples': f'{np.mean(run["examples"]):,.0f}' if 'examples' in run else '-',
-        'MB up': f'{np.mean(sent["up"]) / 1e6:.3f}',
-        'MB down': f'{np.mean(sent["down"]) / 1e6:.3f}',
+        'MB up': megabytes(np.mean(sent['up'])),
+        'MB down': megabytes(np.mean(sent['down'])),
         'seconds': f'{run["seconds"]:.0f}',
       }
     )
@@ -66,6 +66,14 @@ def tested_on(runs: dict) -> str:
 
 def _has_own(runs) -> bool:
   return any('final_local' in run for run in runs.values())
+
+
+def megabytes(sent: float, digits: int = 3) -> str:
+  """Bytes as megabytes, with digits after the point; below 0.001 three significant ones, for a method that sends a
+  little is none that sends nothing, '0'."""
+  if 0 < sent < 1e3:
+    return np.format_float_positional(sent / 1e6, 3, unique=False, fractional=False)
+  return f'{sent / 1e6:.{digits}f}' if sent else '0'
 
 
 def usual_reference(runs: dict) -> str | None:

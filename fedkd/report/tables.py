@@ -131,7 +131,7 @@ def ledger(runs: Runs) -> Table:
   """Megabytes by kind of message, mean over seeds."""
   sent = {
     run: {
-      f'{way}: {kind}': f'{np.mean(count["bytes"]) / 1e6:.4f}'
+      f'{way}: {kind}': compare.megabytes(np.mean(count['bytes']), 4)
       for way in ('up', 'down')
       for kind, count in summary['ledger'][way].items()
     }

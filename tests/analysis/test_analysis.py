@@ -70,6 +70,16 @@ def test_differences_are_paired_over_seeds():
   assert table.loc['b', 'MB up'] == '8.000'
 
 
+@pytest.mark.parametrize(
+  ('sent', 'said'),
+  [(0, '0'), (4, '0.000004'), (384, '0.000384'), (1000, '0.001'), (1234.5, '0.001'), (8e6, '8.000')],
+)
+def test_what_sends_a_little_is_told_from_what_sends_nothing(sent, said):
+  one = {'a': a_summary('fedhe', [0.5, 0.6, 0.7], up=sent / 4e6)}
+  line = compare.table(one, a_frame(one)).iloc[0]
+  assert (line['MB up'], line['MB down']) == (said, '0')
+
+
 def test_differences_pair_only_common_seeds():
   one = {'a': a_summary('private', [0.5, 0.6, 0.7]), 'b': a_summary('fedhe', [0.7, 0.9, 0.1], seeds=(2, 1, 5))}
   table = compare.table(one, a_frame(one)).set_index('run')

@@ -160,6 +160,13 @@ def test_bytes_by_kind_add_up_to_those_of_the_comparison(finished, found):
   assert up == pytest.approx(np.mean(results.sent(results.summary(finished / HOSTILE), 'bytes')['up']) / 1e6, abs=2e-4)
 
 
+def test_a_few_bytes_are_told_from_none(found):
+  summary = {**found.summaries[HOSTILE], 'ledger': {'up': {'labels': {'bytes': [300, 384, 468]}}, 'down': {}}}
+  little = found._replace(summaries={**found.summaries, HOSTILE: summary})
+  assert list(tables.ledger(little).frame[HOSTILE]) == ['0.000384']
+  assert content._cost(little, HOSTILE) == f'{HOSTILE} sends and receives 0.000384 MB.'
+
+
 def test_configs_are_marked_where_they_differ(found):
   table = tables.configs(found)
   marked = set(table.frame['field'][list(table.differs)])
