@@ -68,9 +68,11 @@ def class_accuracy(accuracy: ArrayLike, names: Sequence[str] | None = None, axes
     axes: to draw in; None: new ones.
 
   Raises:
-    ConfigError: if accuracy is no such array, or has another number of rows than there are names.
+    ConfigError: if accuracy is no such array or no share, or has another number of rows than there are names.
   """
   table = np.asarray(accuracy, float)
+  if (outside := table[(table < 0) | (table > 1 + 1e-6)]).size:
+    raise ConfigError(f'accuracy has {outside[0]:g}, which is no share; give numbers from 0 to 1, as per_class does')
   table = _table('accuracy', table.mean(0) if table.ndim == 3 else table, 'clients, classes')
   if names is not None:
     check_one_each('names', names, len(table), 'rows of accuracy')
