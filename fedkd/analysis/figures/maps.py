@@ -84,7 +84,7 @@ def class_accuracy(accuracy: ArrayLike, names: Sequence[str] | None = None, axes
 
 
 def class_knowledge(
-  values: ArrayLike, rounds: ArrayLike | None = None, label: str = 'accuracy', axes: Axes | None = None
+  values: ArrayLike, rounds: ArrayLike | None = None, label: str = '', axes: Axes | None = None
 ) -> Axes:
   """What is known of each class over rounds as a map: accuracy per class, examples behind the server's class
   knowledge, or its distance from that of the round before.
@@ -92,7 +92,7 @@ def class_knowledge(
   Args:
     values: float[rounds, classes].
     rounds: of the rows; None: 0, 1, ...
-    label: of the values.
+    label: of the values, such as 'accuracy'; '' is none.
     axes: to draw in; None: new ones.
 
   Raises:

@@ -52,6 +52,8 @@ def test_class_knowledge_has_rounds_across():
   axes = class_knowledge(values, [0, 10, 20])
   assert np.array_equal(axes.images[0].get_array(), values.T)
   assert [text.get_text() for text in axes.get_xticklabels()] == ['0', '10', '20']
+  assert axes.figure.axes[1].get_ylabel() == ''  # it need not be accuracy
+  assert class_knowledge(values, label='examples').figure.axes[1].get_ylabel() == 'examples'
 
 
 @pytest.mark.parametrize(('draw', 'match'), [
