@@ -27,7 +27,7 @@ def clients(frame: pd.DataFrame, metric: str = 'accuracy', axes: Axes | None = N
   last = values.final_of_clients(frame, metric)
   if len(last) > 1:
     raise ConfigError(
-      f"frame has {len(last)} runs; give one of them, such as frame.query('run == {next(iter(last))!r}')"
+      f"frame has {len(last)} runs; give one of them, such as frame[frame['run'] == {next(iter(last))!r}]"
     )
   ((run, table),) = last.items()
   axes = panel(axes, xlabel=notes.below('client', notes.note(frame)), ylabel=values.label(metric), title=run)
