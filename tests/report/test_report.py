@@ -250,6 +250,7 @@ def test_runs_that_cannot_be_compared_are_refused(mixed):
   [
     ({'runs': 'nowhere'}, 'runs=nowhere does not exist'),
     ({'runs': '.'}, 'holds no run'),
+    ({'runs': []}, 'runs is empty; give run directories, or a folder of some'),
     ({'format': 'pdf'}, "format='pdf' is none of html, md"),
     ({'reference': 'fedmd'}, "reference='fedmd' is 0 runs"),
     ({'out': 'report.pdf'}, r'out=report\.pdf is no name of a page; let it end in \.html or \.md, or give format'),
@@ -269,6 +270,11 @@ def test_without_jinja2_the_remedy_is_named(finished, monkeypatch):
   with pytest.raises(ConfigError, match=r"needs jinja2, which is not installed; pip install 'fedkd\[report\]'"):
     fedkd.report(finished)
   assert fedkd.report(finished, format='md')
+
+
+def test_a_single_seed_is_called_so(found):
+  one = found._replace(frame=found.frame.query('seed == 3'))
+  assert tables.accuracies(one).note.startswith('Test accuracy at the end, mean over clients, of a single seed. ')
 
 
 def test_a_single_run_has_no_reference(finished):
