@@ -43,7 +43,9 @@ def test_calibration_error_bin_by_bin():
       total += here.mean() * abs((PREDICTED[k] == Y)[here].mean() - p[here].mean()) if here.any() else 0.0
     assert analysis.calibration_error(LOGITS, Y)[k] == pytest.approx(total, abs=1e-6)
   logarithms = np.log(np.asarray(jax.nn.softmax(LOGITS)))
-  np.testing.assert_allclose(analysis.calibration_error(logarithms, Y), analysis.calibration_error(LOGITS, Y), atol=1e-6)
+  np.testing.assert_allclose(
+    analysis.calibration_error(logarithms, Y), analysis.calibration_error(LOGITS, Y), atol=1e-6
+  )
   sure = np.eye(C)[Y] * 100
   assert analysis.calibration_error(sure, Y) == pytest.approx(0)
 

@@ -17,6 +17,7 @@ import fedkd
 import runs
 from fedkd import analysis, config, experiment
 from fedkd.analysis import compare, results
+from fedkd.analysis.figures import panels
 from fedkd.errors import ConfigError
 from fedkd.report import chosen, content, drawings, markdown, rerun, tables, themes
 
@@ -201,7 +202,22 @@ def test_a_name_is_text_and_nothing_else(page, parsed):
 
 def test_a_name_in_a_figure_is_no_mathematics(found):
   for drawing in drawings.every(found):
-    assert ('&lt;img src=x onerror=alert(1)&gt;$a_1$' in drawing.svg) == ('<text' in drawing.svg)
+    for part in ('&lt;img src=x', 'onerror=alert(1)&gt;$a_1$'):  # a long name is in several lines
+      assert (part in drawing.svg) == ('<text' in drawing.svg)
+
+
+def test_long_names_fit_into_a_figure(found):
+  name = 'fedhe with a very long name for its run, alpha=0.5 beta=0.9 (sends nothing)'
+  for draw in (analysis.curves, analysis.worst):
+    axes = draw(found.frame.replace({'run': {HOSTILE: name}}), axes=panels.blank(*drawings.SIZE))
+    drawings._fit(axes)
+    figure = axes.get_figure(root=True)
+    figure.draw_without_rendering()
+    texts = figure.legends[0].get_texts() if figure.legends else [*axes.get_yticklabels(), axes.xaxis.label]
+    assert len(texts) >= 2
+    boxes = [text.get_window_extent() for text in texts]
+    assert min(box.x0 for box in boxes) >= 0
+    assert max(box.x1 for box in boxes) <= figure.bbox.x1
 
 
 def test_every_colour_is_told_from_a_dark_page():

@@ -11,6 +11,7 @@ import matplotlib.ticker
 from matplotlib.axes import Axes
 
 from fedkd import files
+from fedkd.analysis.figures import notes
 from fedkd.errors import ConfigError
 
 
@@ -30,6 +31,7 @@ def panel(axes: Axes | None, **labels: Any) -> Axes:
     axes = plt.subplots(layout='constrained')[1]
   axes = blank() if axes is None else axes
   axes.set(**labels)
+  axes.set_ylabel(notes.wrapped(axes.get_ylabel(), notes.LETTERS[1]))
   axes.set_axisbelow(True)
   axes.grid(alpha=0.3)
   axes.spines[['top', 'right']].set_visible(False)

@@ -80,7 +80,10 @@ def worst(
     axes.plot(every.to_numpy().mean(), place, markerfacecolor='white', **look)
     error = [[mean - low], [high - mean]] if len(every) > 1 else None
     axes.errorbar(mean, place, xerr=error, capsize=2, **look)
-  axes.set_yticks(np.arange(len(order)), order)
+  names = [notes.wrapped(run, notes.LETTERS[0]) for run in order]
+  axes.set_yticks(np.arange(len(order)), names)
+  if names != order:  # what is below has the width of long names, too
+    axes.set_xlabel(axes.get_xlabel(), loc='right')
   axes.set_ylim(-0.6, len(order) - 0.4)
   axes.grid(False, axis='y')
   return axes
