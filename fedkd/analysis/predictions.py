@@ -65,7 +65,7 @@ def calibration_error(logits: ArrayLike, y: ArrayLike, bins: int = 15) -> np.nda
   known = logits[~np.isnan(logits).any(-1)]
   if len(known) and (known >= 0).all() and np.allclose(known.sum(-1), 1, rtol=0, atol=1e-3):
     raise ConfigError(
-      'logits has probabilities, which are taken for logits; give the numbers before softmax, or the logarithms of these'
+      'logits has probabilities, which are taken for logits; give the numbers before softmax, or log(probabilities)'
     )
   y = _numbers('y', y, logits.shape[-1])
   check_one_each('y', y, logits.shape[-2], 'predictions')

@@ -27,9 +27,7 @@ def test_classes_are_colours_and_domains_markers():
 
 
 def test_a_domain_without_a_name_is_refused():
-  with pytest.raises(
-    ConfigError, match='domain has 2, and domains 2 names; give numbers from 0 up, and a name for each'
-  ):
+  with pytest.raises(ConfigError, match='domain has 2, and domains 2 names; give numbers from 0 up, and a name'):
     feature_map(FEATURES, LABEL, LABEL, ('a', 'b'))
   with pytest.raises(ConfigError, match="domain has 'a', and domains 2 names"):
     feature_map(FEATURES, LABEL, np.array(['b', 'a'])[DOMAIN], ('a', 'b'))
