@@ -70,7 +70,7 @@ def of_predictions(simulation, test):
   for _ in range(10):
     known.append(np.nanmean(analysis.per_class(simulation.predict(state, x), y, classes=CLASSES), 0))
     state, _ = simulation.run(state, rounds=3)
-  draw('class_knowledge', analysis.class_knowledge(np.stack(known), 3 * np.arange(10)))
+  draw('class_knowledge', analysis.class_knowledge(np.stack(known), 3 * np.arange(10), 'accuracy'))
   draw('class_accuracy', analysis.class_accuracy(analysis.per_class(simulation.predict(state, x), y, classes=CLASSES)))
   shown, outputs = x[:150], []
   for client in (0, 4):

@@ -72,9 +72,10 @@ seeds, goes on from what is there.
 """
 COMPARE = """fedkd compare RUN RUN ... [--reference=RUN] [--out=DIR] [--results=ID/PROFILE]
 
-Prints accuracy with its interval, the difference to the reference paired over seeds, the worst client, examples,
-megabytes and seconds of finished runs. Intervals are 95 % Student t, below three seeds the range. A run on other data,
-test rows or clients than the reference is not compared, and the table says so.
+Prints accuracy with its interval, the difference to the reference paired over seeds, the accuracy on each client's own
+test rows where it has some, the worst client, examples, megabytes and seconds of finished runs. Intervals are 95 %
+Student t, below three seeds the range. A run on other data, test rows or clients than the reference is not compared,
+and the table says so.
 
   fedkd compare runs/private runs/fedhe runs/agg --out=runs/comparison
 

@@ -1,5 +1,5 @@
-"""Compares runs: accuracy with interval, paired difference to a reference, worst client, examples, megabytes,
-seconds; also the command `fedkd compare`.
+"""Compares runs: accuracy with interval, paired difference to a reference, accuracy on own test rows, worst client,
+examples, megabytes, seconds; also the command `fedkd compare`.
 
 python -m launch.compare RUN RUN ... [--reference=RUN] [--out=DIR] [--results=results/ID/PROFILE]
 
@@ -80,6 +80,7 @@ def main(argv: Sequence[str]) -> None:
       base = next((label for label, path in paths.items() if path == reference), None) or compare.usual_reference(runs)
       table = compare.table(runs, tidy, base)
       print(table.to_string(index=False))
+      print(compare.tested_on(runs))
       if folder:
         write_results(paths.values(), folder)
       if out:

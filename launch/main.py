@@ -91,9 +91,15 @@ def main(argv: Sequence[str]) -> None:
     trace = functools.partial(jax.profiler.trace, profiler_options=options)
     with trace(_PROFILE_DIR.value) if _PROFILE_DIR.value else contextlib.nullcontext():
       summary = experiment.run(config, _WORKDIR.value)
-    accuracy = ' '.join(f'{100 * a:.2f}' for a in summary['final'])
-    print(f'{summary["method"]}: test accuracy {accuracy} % (per seed), {summary["seconds"]:.0f} s of training')
+    print(outcome(summary))
     print(f'figures and metrics: {_WORKDIR.value}')
+
+
+def outcome(summary: dict) -> str:
+  """What a finished run has come to, in a line."""
+  accuracy = ' '.join(f'{100 * a:.2f}' for a in summary['final'])
+  per_seed = ' (per seed)' if len(summary['final']) > 1 else ''
+  return f'{summary["method"]}: test accuracy {accuracy} %{per_seed}, {summary["seconds"]:.0f} s of training'
 
 
 if __name__ == '__main__':

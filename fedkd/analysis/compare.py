@@ -10,6 +10,8 @@ import pandas as pd
 from fedkd import analysis
 from fedkd.analysis import differences, results
 
+OWN = 'own rows %'  # of each client's accuracy on test rows of its own, mean over clients
+
 
 def labelled(paths: Iterable[str | os.PathLike]) -> dict:
   """{label: path}, each run once; a label is the shortest end of a path that is unique."""
@@ -22,8 +24,9 @@ def labelled(paths: Iterable[str | os.PathLike]) -> dict:
 
 
 def table(runs: dict, frame: pd.DataFrame, reference: str | None = None) -> pd.DataFrame:
-  """One row per run. Further predictions of a method (`Method.predictions`) have one column each. A run that is not
-  compared with the reference says why instead of the difference.
+  """One row per run. Further predictions of a method (`Method.predictions`) have one column each, and so has the
+  accuracy on each client's own test rows where a run has such (`tested_on` says which rows the others are on). A run
+  that is not compared with the reference says why instead of the difference.
 
   Args:
     runs: {label: summary}.
@@ -34,6 +37,7 @@ def table(runs: dict, frame: pd.DataFrame, reference: str | None = None) -> pd.D
   why = apart(runs, frame, reference) if reference and reference in runs else {}
   prefix, lines = 'worst_client_', []
   named = dict.fromkeys(key.removeprefix(prefix) for run in runs.values() for key in run if key.startswith(prefix))
+  columns = {f'{name} %': f'final_{name}' for name in named} | ({OWN: 'final_local'} if _has_own(runs) else {})
   for label, run in runs.items():
     final = 100 * np.array(run['final'])
     sent = results.sent(run, 'bytes')
@@ -42,15 +46,34 @@ def table(runs: dict, frame: pd.DataFrame, reference: str | None = None) -> pd.D
         'run': label,
         'accuracy %': analysis.spread(final),
         'difference': _difference(run, runs.get(reference), why.get(label)) if label != reference else 'reference',
-        **{f'{name} %': _spread(run.get(f'final_{name}')) for name in named},
+        **{column: _spread(run.get(field)) for column, field in columns.items()},
         'worst client %': analysis.spread(100 * np.array(run['worst_client'])),
         'examples': f'{np.mean(run["examples"]):,.0f}' if 'examples' in run else '-',
-        'MB up': f'{np.mean(sent["up"]) / 1e6:.3f}',
-        'MB down': f'{np.mean(sent["down"]) / 1e6:.3f}',
+        'MB up': megabytes(np.mean(sent['up'])),
+        'MB down': megabytes(np.mean(sent['down'])),
         'seconds': f'{run["seconds"]:.0f}',
       }
     )
   return pd.DataFrame(lines)
+
+
+def tested_on(runs: dict) -> str:
+  """On whose test rows the accuracies of `table` are, in a sentence; `runs`: as there."""
+  shared = ' or '.join(dict.fromkeys(map(results.tested_on, runs.values())))
+  own = f', for {OWN} on its own alone' if _has_own(runs) else ''
+  return f'Every client is tested on {shared}{own}.'
+
+
+def _has_own(runs) -> bool:
+  return any('final_local' in run for run in runs.values())
+
+
+def megabytes(sent: float, digits: int = 3) -> str:
+  """Bytes as megabytes, with digits after the point; below 0.001 three significant ones, for a method that sends a
+  little is none that sends nothing, '0'."""
+  if 0 < sent < 1e3:
+    return np.format_float_positional(sent / 1e6, 3, unique=False, fractional=False)
+  return f'{sent / 1e6:.{digits}f}' if sent else '0'
 
 
 def usual_reference(runs: dict) -> str | None:

@@ -55,10 +55,18 @@ def calibration_error(logits: ArrayLike, y: ArrayLike, bins: int = 15) -> np.nda
 
   Returns:
     NaN for a client of which a logit is NaN.
+
+  Raises:
+    ConfigError: for another shape, what is no class, or probabilities, which softmax would make less sure.
   """
   bins, logits = whole_number('bins', bins), np.asarray(logits, float)
   if logits.ndim < 2 or not logits.size:
     raise ConfigError(f'logits is {what_is(logits)}; give float[..., N, C], of at least one example')
+  known = logits[~np.isnan(logits).any(-1)]
+  if len(known) and (known >= 0).all() and np.allclose(known.sum(-1), 1, rtol=0, atol=1e-3):
+    raise ConfigError(
+      'logits has probabilities, which are taken for logits; give the numbers before softmax, or log(probabilities)'
+    )
   y = _numbers('y', y, logits.shape[-1])
   check_one_each('y', y, logits.shape[-2], 'predictions')
   confidence = softmax(logits, -1).max(-1)

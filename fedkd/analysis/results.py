@@ -71,6 +71,12 @@ def sent(result: dict, unit: str) -> dict:
   return {way: total(result['ledger'][way]) for way in ('up', 'down')}
 
 
+def tested_on(result: dict) -> str:
+  """On which rows every client is tested for the accuracies of a summary, in words, but those of `final_local`, which
+  are on its own."""
+  return 'the test rows of all clients together' if 'final_local' in result else 'the shared test set'
+
+
 def comparable(config: dict) -> dict:
   """A config as JSON without the directory of its data, which does not affect the result."""
   return {**config, 'data': {**config['data'], 'dir': ''}}

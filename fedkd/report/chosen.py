@@ -29,6 +29,8 @@ class Runs(NamedTuple):
 def runs(paths: str | os.PathLike | Iterable[str | os.PathLike], reference: str | os.PathLike | None = None) -> Runs:
   """The runs at or below paths or patterns; arguments and errors as of `report`."""
   given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+  if not given and reference is None:
+    raise ConfigError('runs is empty; give run directories, or a folder of some')
   directories = [found for path in given for found in _directories(path)]
   if reference is not None and os.path.exists(os.path.join(reference, 'config.json')):
     directories.append(pathlib.Path(reference))

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedkd import analysis
-from fedkd.analysis import results
+from fedkd.analysis import compare, results
 from fedkd.config.trees import at
 from fedkd.report import rerun, tables
 from fedkd.report.chosen import Runs
@@ -106,4 +106,4 @@ def _gain(runs, run) -> str:
 def _cost(runs, run) -> str:
   sent = results.sent(runs.summaries[run], 'bytes')
   total = float(np.mean(sent['up']) + np.mean(sent['down']))
-  return f'{run} sends and receives {total / 1e6:.3f} MB.' if total else f'{run} sends nothing.'
+  return f'{run} sends and receives {compare.megabytes(total)} MB.' if total else f'{run} sends nothing.'

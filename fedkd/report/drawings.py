@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 
 from fedkd import analysis
 from fedkd.analysis.figures.ends import MOST
+from fedkd.analysis.figures.notes import wrapped
 from fedkd.analysis.figures.panels import blank
 from fedkd.analysis.figures.values import final_of_clients
 from fedkd.report.chosen import Runs
@@ -20,6 +21,7 @@ from fedkd.report.chosen import Runs
 SIZE = (4.8, 3.9)  # inches: text stays legible where a phone shows it
 MOST_POINTS = 1000  # of runs and clients in one figure: more cannot be told apart, and make the page heavy
 LETTERS = 34, 52  # that fit beside a vertical axis, and in a line of the legend
+MARK = 6  # letters, as wide as the mark before a name
 # Text as text; a $ in a name is no mathematics; the same runs give the same bytes.
 OPTIONS: dict[Any, Any] = {'svg.fonttype': 'none', 'text.parse_math': False, 'font.size': 11}
 OPTIONS |= {'svg.hashsalt': 'fedkd'}
@@ -95,9 +97,10 @@ def _fit(axes: Axes) -> None:
   """The legend above the axes, which have the whole width then, and a vertical label that is not cut off."""
   axes.set_ylabel(textwrap.fill(axes.get_ylabel(), LETTERS[0]))
   if axes.get_legend() is not None:
-    handles, labels = axes.get_legend_handles_labels()
+    handles, names = axes.get_legend_handles_labels()
+    labels = [wrapped(name, LETTERS[1] - MARK) for name in names]
     axes.get_legend().remove()  # type: ignore[union-attr]
-    columns = max(1, LETTERS[1] // (max(map(len, labels)) + 6))
+    columns = max(1, LETTERS[1] // (max(map(len, names)) + MARK))
     options: dict[str, Any] = {'loc': 'outside upper left', 'ncols': columns, 'frameon': False, 'fontsize': 'small'}
     axes.get_figure(root=True).legend(handles, labels, **options)  # type: ignore[union-attr]
 

@@ -45,7 +45,9 @@ def accuracies(runs: Runs) -> Table:
 
 
 def _note(runs) -> str:
-  text = f'Test accuracy at the end, mean over clients, with its {notes.note(runs.frame) or "single seed"}.'
+  spread = notes.note(runs.frame)
+  of = f'with its {spread}' if spread else 'of a single seed'
+  text = f'Test accuracy at the end, mean over clients, {of}. {compare.tested_on(runs.summaries)}'
   if len(runs.summaries) == 1:
     return text
   return (
@@ -67,7 +69,10 @@ def clients(runs: Runs) -> Table:
   if 'examples' in known:  # may differ between seeds
     columns['examples'] = [f'{x:g}' for x in known.groupby('client')['examples'].mean().loc[shown].round(1)]
   columns |= {f'{run} %': _spreads(table[shown]) for run, table in last.items()}
-  note += 'Accuracy at the end; examples are private training rows.'
+  if (runs.frame['metric'] == 'accuracy_local').any():
+    own = values.final_of_clients(runs.frame, 'accuracy_local')
+    columns |= {f'{run}, {compare.OWN}': _spreads(table[shown]) for run, table in own.items()}
+  note += f'Accuracy at the end; examples are private training rows. {compare.tested_on(runs.summaries)}'
   return Table('Per client', pd.DataFrame(columns), note + _others(runs))
 
 
@@ -79,7 +84,7 @@ def architectures(runs: Runs) -> Table:
   columns = {'architecture': list(counts.index), 'clients': [str(count) for count in counts]}
   for run, table in last.items():
     columns[f'{run} %'] = _spreads(values.means(table.T.groupby(names, sort=False)).T[counts.index])
-  note = 'Accuracy at the end, mean over the clients of each.'
+  note = f'Accuracy at the end, mean over the clients of each, on {results.tested_on(runs.summaries[runs.base])}.'
   return Table('Per architecture', pd.DataFrame(columns), note + _others(runs))
 
 
@@ -126,7 +131,7 @@ def ledger(runs: Runs) -> Table:
   """Megabytes by kind of message, mean over seeds."""
   sent = {
     run: {
-      f'{way}: {kind}': f'{np.mean(count["bytes"]) / 1e6:.4f}'
+      f'{way}: {kind}': compare.megabytes(np.mean(count['bytes']), 4)
       for way in ('up', 'down')
       for kind, count in summary['ledger'][way].items()
     }

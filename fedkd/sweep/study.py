@@ -265,9 +265,8 @@ def _tested(parts, found, best, test_seeds) -> dict | None:
   said['validation'] = table.score(found[best])
   if not test_seeds:
     return said
-  parts.progress.say(
-    f'best by validation: {named.name_of(point)}; testing it with seeds {", ".join(map(str, test_seeds))}'
-  )
+  others = f'seed{"s" * (len(test_seeds) > 1)} {", ".join(map(str, test_seeds))}'
+  parts.progress.say(f'best by validation: {named.name_of(point)}; testing it with {others}')
   config = named.with_values(parts.config, point)
   wanted = [runs.prepare(config, parts.out, named.name_of(point), seed) for seed in test_seeds]
   told = _run_all(parts, wanted)

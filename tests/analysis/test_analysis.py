@@ -70,6 +70,16 @@ def test_differences_are_paired_over_seeds():
   assert table.loc['b', 'MB up'] == '8.000'
 
 
+@pytest.mark.parametrize(
+  ('sent', 'said'),
+  [(0, '0'), (4, '0.000004'), (384, '0.000384'), (1000, '0.001'), (1234.5, '0.001'), (8e6, '8.000')],
+)
+def test_what_sends_a_little_is_told_from_what_sends_nothing(sent, said):
+  one = {'a': a_summary('fedhe', [0.5, 0.6, 0.7], up=sent / 4e6)}
+  line = compare.table(one, a_frame(one)).iloc[0]
+  assert (line['MB up'], line['MB down']) == (said, '0')
+
+
 def test_differences_pair_only_common_seeds():
   one = {'a': a_summary('private', [0.5, 0.6, 0.7]), 'b': a_summary('fedhe', [0.7, 0.9, 0.1], seeds=(2, 1, 5))}
   table = compare.table(one, a_frame(one)).set_index('run')
@@ -97,6 +107,18 @@ def test_examples_stand_beside_the_difference_of_runs_of_other_lengths():
   one['a']['examples'] = [9000.0, 9600.0, 9600.0]
   table = compare.table(one, a_frame(one)).set_index('run')
   assert table['examples'].to_dict() == {'a': '9,400', 'b': '-'}  # a run of an older version
+
+
+def test_accuracy_on_own_test_rows_has_a_column_where_a_run_has_some_and_the_rows_are_told():
+  one = {'a': a_summary('private', [0.5, 0.6, 0.7]), 'b': a_summary('fedhe', [0.6, 0.7, 0.8])}
+  assert 'own rows %' not in compare.table(one, a_frame(one))
+  assert compare.tested_on(one) == 'Every client is tested on the shared test set.'
+  one['b']['final_local'] = [0.8, 0.9, 1.0]
+  own = compare.table(one, a_frame(one)).set_index('run')['own rows %']
+  assert own.to_dict() == {'a': '-', 'b': analysis.spread([80, 90, 100])}
+  one['a']['final_local'] = [0.5, 0.5, 0.5]
+  said = 'Every client is tested on the test rows of all clients together, for own rows % on its own alone.'
+  assert compare.tested_on(one) == said
 
 
 def test_figures_name_the_runs_that_are_not_compared(tmp_path, monkeypatch):

@@ -16,6 +16,8 @@ K, N, C = 3, 50, 4
 LOGITS = RANDOM.normal(size=(K, N, C)) * 3
 Y = RANDOM.integers(0, 3, N)  # class 3 has no example
 PREDICTED = LOGITS.argmax(-1)
+SHARES = np.asarray(jax.nn.softmax(LOGITS), np.float16)
+WITH_NAN = np.where(np.arange(K)[:, None, None] == 1, np.nan, SHARES)  # of client 1
 
 
 def test_confusion_counts_every_example_once():
@@ -40,6 +42,10 @@ def test_calibration_error_bin_by_bin():
       here = (p > b / 15) & (p <= (b + 1) / 15)
       total += here.mean() * abs((PREDICTED[k] == Y)[here].mean() - p[here].mean()) if here.any() else 0.0
     assert analysis.calibration_error(LOGITS, Y)[k] == pytest.approx(total, abs=1e-6)
+  logarithms = np.log(np.asarray(jax.nn.softmax(LOGITS)))
+  np.testing.assert_allclose(
+    analysis.calibration_error(logarithms, Y), analysis.calibration_error(LOGITS, Y), atol=1e-6
+  )
   sure = np.eye(C)[Y] * 100
   assert analysis.calibration_error(sure, Y) == pytest.approx(0)
 
@@ -70,6 +76,8 @@ def test_what_does_not_fit_is_refused():
     ),
     (lambda: analysis.per_class(PREDICTED, Y + 2, C), '^y has class 4 of 4; give class numbers from 0 to 3'),
     (lambda: analysis.calibration_error(LOGITS, Y + 2), '^y has class 4 of 4; give class numbers from 0 to 3'),
+    (lambda: analysis.calibration_error(SHARES, Y), '^logits has probabilities, .*; give the numbers before softmax'),
+    (lambda: analysis.calibration_error(WITH_NAN, Y), '^logits has probabilities'),
     (lambda: analysis.calibration_error(LOGITS, Y, bins=0), '^bins=0 must be a whole number, at least 1'),
     (
       lambda: analysis.calibration_error(LOGITS[:, :0], Y[:0]),

@@ -16,7 +16,7 @@ from absl.testing import flagsaver
 from fedkd import cli
 from fedkd.experiment import provenance
 from helpers import cases
-from launch import compare, data
+from launch import compare, data, main
 
 ROOT = pathlib.Path(__file__).parents[2]
 TINY = """
@@ -244,6 +244,12 @@ def installed(tmp_path_factory):
   pip('wheel', '--no-deps', '--wheel-dir', str(folder), str(ROOT))
   pip('install', *map(str, folder.glob('*.whl')))
   return folder / 'env' / 'bin'
+
+
+def test_a_single_accuracy_is_not_called_one_per_seed():
+  summary = {'method': 'fedhe', 'final': [0.5628, 0.6], 'seconds': 3.2}
+  assert main.outcome(summary) == 'fedhe: test accuracy 56.28 60.00 % (per seed), 3 s of training'
+  assert main.outcome({**summary, 'final': [0.5628]}) == 'fedhe: test accuracy 56.28 %, 3 s of training'
 
 
 @pytest.mark.slow

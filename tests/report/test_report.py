@@ -17,6 +17,7 @@ import fedkd
 import runs
 from fedkd import analysis, config, experiment
 from fedkd.analysis import compare, results
+from fedkd.analysis.figures import panels
 from fedkd.errors import ConfigError
 from fedkd.report import chosen, content, drawings, markdown, rerun, tables, themes
 
@@ -121,6 +122,20 @@ def test_the_setting_counts_all_phases_and_the_architectures_of_every_run(finish
   assert content._setting(found).endswith(': 2 to 12 rounds, 3 seeds each.')
 
 
+def test_accuracy_on_own_test_rows_is_in_the_tables_and_the_rows_are_told(found):
+  assert tables.accuracies(found).note.count('Every client is tested on the shared test set.') == 1
+  frame = found.frame.query("metric == 'accuracy'").assign(metric='accuracy_local')
+  summaries = {run: {**one, 'final_local': one['worst_client']} for run, one in found.summaries.items()}
+  own = found._replace(summaries=summaries, frame=pd.concat([found.frame, frame.assign(value=1 - frame['value'])]))
+  said = 'Every client is tested on the test rows of all clients together, for own rows % on its own alone.'
+  assert list(tables.accuracies(own).frame['own rows %']) == list(tables.accuracies(found).frame['worst client %'])
+  of_client, final = tables.clients(own), 100 * np.array(summaries['private']['final_per_client'])
+  assert list(of_client.frame['private, own rows %']) == [analysis.spread(100 - final[:, k]) for k in range(4)]
+  assert said in tables.accuracies(own).note
+  assert said in of_client.note
+  assert tables.architectures(own).note.endswith(' of each, on the test rows of all clients together.')
+
+
 def test_of_very_many_clients_the_least_accurate_are_shown(found, monkeypatch):
   monkeypatch.setattr(tables, 'MOST_CLIENTS', 2)
   every = found.frame.query("run == 'private' and metric == 'accuracy' and client >= 0 and round == 2")
@@ -144,6 +159,13 @@ def test_bytes_by_kind_add_up_to_those_of_the_comparison(finished, found):
   frame = tables.ledger(found).frame.set_index('MB of all clients, by kind')[HOSTILE]
   up = frame[frame.index.str.startswith('up: ')].astype(float).sum()
   assert up == pytest.approx(np.mean(results.sent(results.summary(finished / HOSTILE), 'bytes')['up']) / 1e6, abs=2e-4)
+
+
+def test_a_few_bytes_are_told_from_none(found):
+  summary = {**found.summaries[HOSTILE], 'ledger': {'up': {'labels': {'bytes': [300, 384, 468]}}, 'down': {}}}
+  little = found._replace(summaries={**found.summaries, HOSTILE: summary})
+  assert list(tables.ledger(little).frame[HOSTILE]) == ['0.000384']
+  assert content._cost(little, HOSTILE) == f'{HOSTILE} sends and receives 0.000384 MB.'
 
 
 def test_configs_are_marked_where_they_differ(found):
@@ -180,7 +202,22 @@ def test_a_name_is_text_and_nothing_else(page, parsed):
 
 def test_a_name_in_a_figure_is_no_mathematics(found):
   for drawing in drawings.every(found):
-    assert ('&lt;img src=x onerror=alert(1)&gt;$a_1$' in drawing.svg) == ('<text' in drawing.svg)
+    for part in ('&lt;img src=x', 'onerror=alert(1)&gt;$a_1$'):  # a long name is in several lines
+      assert (part in drawing.svg) == ('<text' in drawing.svg)
+
+
+def test_long_names_fit_into_a_figure(found):
+  name = 'fedhe with a very long name for its run, alpha=0.5 beta=0.9 (sends nothing)'
+  for draw in (analysis.curves, analysis.worst):
+    axes = draw(found.frame.replace({'run': {HOSTILE: name}}), axes=panels.blank(*drawings.SIZE))
+    drawings._fit(axes)
+    figure = axes.get_figure(root=True)
+    figure.draw_without_rendering()
+    texts = figure.legends[0].get_texts() if figure.legends else [*axes.get_yticklabels(), axes.xaxis.label]
+    assert len(texts) >= 2
+    boxes = [text.get_window_extent() for text in texts]
+    assert min(box.x0 for box in boxes) >= 0
+    assert max(box.x1 for box in boxes) <= figure.bbox.x1
 
 
 def test_every_colour_is_told_from_a_dark_page():
@@ -229,6 +266,7 @@ def test_runs_that_cannot_be_compared_are_refused(mixed):
   [
     ({'runs': 'nowhere'}, 'runs=nowhere does not exist'),
     ({'runs': '.'}, 'holds no run'),
+    ({'runs': []}, 'runs is empty; give run directories, or a folder of some'),
     ({'format': 'pdf'}, "format='pdf' is none of html, md"),
     ({'reference': 'fedmd'}, "reference='fedmd' is 0 runs"),
     ({'out': 'report.pdf'}, r'out=report\.pdf is no name of a page; let it end in \.html or \.md, or give format'),
@@ -248,6 +286,11 @@ def test_without_jinja2_the_remedy_is_named(finished, monkeypatch):
   with pytest.raises(ConfigError, match=r"needs jinja2, which is not installed; pip install 'fedkd\[report\]'"):
     fedkd.report(finished)
   assert fedkd.report(finished, format='md')
+
+
+def test_a_single_seed_is_called_so(found):
+  one = found._replace(frame=found.frame.query('seed == 3'))
+  assert tables.accuracies(one).note.startswith('Test accuracy at the end, mean over clients, of a single seed. ')
 
 
 def test_a_single_run_has_no_reference(finished):

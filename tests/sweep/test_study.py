@@ -71,11 +71,12 @@ def test_a_point_is_the_run_of_its_config(done, tmp_path):
   assert 100 * rows[-1]['validation_accuracy'][0] == validation_of(folder / 'out', 'learning_rate=0.3,alpha=0.9')
 
 
-def test_what_is_finished_is_not_run_again_and_more_seeds_extend_it(done, monkeypatch):
+def test_what_is_finished_is_not_run_again_and_more_seeds_extend_it(done, monkeypatch, capsys):
   folder, config, found = done
   ran = []
   monkeypatch.setattr(worker, '_run', lambda order: ran.append(order['run']) or {'reason': 'not run here'})
-  again = sweep(config, folder / 'out')
+  again = sweep(config, folder / 'out', show=True)
+  assert capsys.readouterr().out.endswith('; testing it with seed 1\n')
   assert ran == []
   pd.testing.assert_frame_equal(again.table, found.table)
   more = sweep(config, folder / 'out', seeds=(0, 5), test_seeds=())

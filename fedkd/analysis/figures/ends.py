@@ -7,6 +7,8 @@ import numpy as np
 from matplotlib import patheffects
 from matplotlib.axes import Axes
 
+from fedkd.analysis.figures import notes
+
 MOST = 8  # runs in a legend
 
 
@@ -93,7 +95,7 @@ def name_runs(axes: Axes, ends: Sequence[End]) -> None:
   if len(ends) > MOST:
     label_ends(axes, ends)
   elif len(ends) > 1:
-    axes.legend(frameon=False, fontsize='small')
+    _legend(axes)
   elif not axes.get_title():
     axes.set_title(ends[0].name)
 
@@ -104,6 +106,12 @@ def name_points(axes: Axes, runs: Sequence[str], points: Sequence[End] = ()) -> 
   if len(points) > MOST:
     label_points(axes, points)
   elif len(runs) > 1:
-    axes.legend(frameon=False, fontsize='small', loc='center left', bbox_to_anchor=(1, 0.5))
+    _legend(axes, loc='center left', bbox_to_anchor=(1, 0.5))
   elif not axes.get_title():
     axes.set_title(runs[0])
+
+
+def _legend(axes, **where):
+  handles, names = axes.get_legend_handles_labels()
+  lines = [notes.wrapped(name, notes.LETTERS[0]) for name in names]
+  axes.legend(handles, lines, frameon=False, fontsize='small', **where)

@@ -34,11 +34,11 @@ def feature_map(
     features: float[N, d]; of two dimensions they are drawn as they are.
     label: int[N].
     domain: int[N], the domain or client that each comes from.
-    domains: their names.
+    domains: their names, by these numbers.
     axes: to draw in; None: new ones.
 
   Raises:
-    ConfigError: if features are no table, or labels or domains are not as many.
+    ConfigError: if features are no table, or labels or domains are not as many, or a domain has no name.
   """
   features, label = np.asarray(features), np.asarray(label)
   domain = np.zeros(len(label), int) if domain is None else np.asarray(domain)
@@ -46,13 +46,14 @@ def feature_map(
     raise ConfigError(f'features has shape {list(features.shape)}; give an array [N, d] of at least two dimensions')
   for field, values in (('label', label), ('domain', domain)):
     check_one_each(field, values, len(features), 'features')
+  _check_named(domain, domains)
   points = features if features.shape[1] == 2 else principal(features)
   axes = panel(axes, xlabel='first component', ylabel='second component')
   axes.grid(False)
   classes = int(label.max()) + 1
   look: dict[str, Any] = {'cmap': 'tab10' if classes <= 10 else 'turbo', 'vmin': -0.5, 'vmax': max(10, classes) - 0.5}
   for i, d in enumerate(np.unique(domain)):
-    rows, name = domain == d, str(d if domains is None else domains[d])
+    rows, name = domain == d, str(d if domains is None else domains[int(d)])
     style: dict[str, Any] = {'s': 22, 'marker': MARKERS[i % len(MARKERS)], 'alpha': 0.7, 'linewidths': 0}
     dots = axes.scatter(points[rows, 0], points[rows, 1], c=label[rows], label=name, **look, **style)
   bar = axes.figure.colorbar(dots, ax=axes, label='class', ticks=range(0, classes, -(-classes // 10)))
@@ -63,3 +64,11 @@ def feature_map(
       handle.set_array(None)
       handle.set_facecolor('0.3')
   return axes
+
+
+def _check_named(domain, domains):
+  """Checks that every domain is the number of a name."""
+  if domains is not None and (nameless := [d for d in np.unique(domain).tolist() if d not in range(len(domains))]):
+    raise ConfigError(
+      f'domain has {nameless[0]!r}, and domains {len(domains)} names; give numbers from 0 up, and a name for each'
+    )

@@ -68,9 +68,11 @@ def class_accuracy(accuracy: ArrayLike, names: Sequence[str] | None = None, axes
     axes: to draw in; None: new ones.
 
   Raises:
-    ConfigError: if accuracy is no such array, or has another number of rows than there are names.
+    ConfigError: if accuracy is no such array or no share, or has another number of rows than there are names.
   """
   table = np.asarray(accuracy, float)
+  if (outside := table[(table < 0) | (table > 1 + 1e-6)]).size:
+    raise ConfigError(f'accuracy has {outside[0]:g}, which is no share; give numbers from 0 to 1, as per_class does')
   table = _table('accuracy', table.mean(0) if table.ndim == 3 else table, 'clients, classes')
   if names is not None:
     check_one_each('names', names, len(table), 'rows of accuracy')
@@ -82,7 +84,7 @@ def class_accuracy(accuracy: ArrayLike, names: Sequence[str] | None = None, axes
 
 
 def class_knowledge(
-  values: ArrayLike, rounds: ArrayLike | None = None, label: str = 'accuracy', axes: Axes | None = None
+  values: ArrayLike, rounds: ArrayLike | None = None, label: str = '', axes: Axes | None = None
 ) -> Axes:
   """What is known of each class over rounds as a map: accuracy per class, examples behind the server's class
   knowledge, or its distance from that of the round before.
@@ -90,7 +92,7 @@ def class_knowledge(
   Args:
     values: float[rounds, classes].
     rounds: of the rows; None: 0, 1, ...
-    label: of the values.
+    label: of the values, such as 'accuracy'; '' is none.
     axes: to draw in; None: new ones.
 
   Raises:

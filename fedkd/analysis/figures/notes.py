@@ -1,10 +1,12 @@
-"""What is to be said of a figure, below its horizontal axis."""
+"""What is to be said of a figure, below its horizontal axis, and text in lines that fit."""
 
+import textwrap
 from collections.abc import Iterable
 
 import pandas as pd
 
 ANEW = ('round', 'updates')  # counted so in each phase
+LETTERS = 28, 40, 54  # of a line: of a name beside the axes, of their vertical label, of what is below them
 
 
 def note(frame: pd.DataFrame) -> str:
@@ -34,4 +36,9 @@ def below(text: str, *notes: str) -> str:
   """A label, and what is to be said of the figure below it, in one line if that is short."""
   said = [one for one in notes if one]
   lines = ['; '.join(said)] if sum(map(len, said)) < 50 else said
-  return '\n'.join(line for line in (text, *lines) if line)
+  return wrapped('\n'.join(line for line in (text, *lines) if line), LETTERS[2])
+
+
+def wrapped(text: str, letters: int) -> str:
+  """A text in lines of at most so many letters: a longer one would leave no room for the axes, or be cut off."""
+  return '\n'.join(textwrap.fill(line, letters) for line in text.split('\n'))

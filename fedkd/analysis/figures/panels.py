@@ -11,6 +11,8 @@ import matplotlib.ticker
 from matplotlib.axes import Axes
 
 from fedkd import files
+from fedkd.analysis.figures import notes
+from fedkd.errors import ConfigError
 
 
 def blank(width: float = 6.4, height: float = 4.0) -> Axes:
@@ -29,6 +31,7 @@ def panel(axes: Axes | None, **labels: Any) -> Axes:
     axes = plt.subplots(layout='constrained')[1]
   axes = blank() if axes is None else axes
   axes.set(**labels)
+  axes.set_ylabel(notes.wrapped(axes.get_ylabel(), notes.LETTERS[1]))
   axes.set_axisbelow(True)
   axes.grid(alpha=0.3)
   axes.spines[['top', 'right']].set_visible(False)
@@ -57,8 +60,14 @@ def whole_numbers(axis: Any) -> None:
 
 
 def save(drawn: Any, path: str | os.PathLike) -> None:
-  """Writes the PNG of axes or of a figure, atomically; the folder is made."""
+  """Writes the PNG of axes or of a figure, atomically; the folder is made.
+
+  Raises:
+    ConfigError: for a name that does not end in .png.
+  """
   path = pathlib.Path(path)
+  if path.suffix.lower() != '.png':
+    raise ConfigError(f'path={path} does not end in .png, the format that is written; give such a name')
   while not hasattr(drawn, 'savefig'):
     drawn = drawn.figure
   path.parent.mkdir(parents=True, exist_ok=True)

@@ -27,7 +27,7 @@ def clients(frame: pd.DataFrame, metric: str = 'accuracy', axes: Axes | None = N
   last = values.final_of_clients(frame, metric)
   if len(last) > 1:
     raise ConfigError(
-      f"frame has {len(last)} runs; give one of them, such as frame.query('run == {next(iter(last))!r}')"
+      f"frame has {len(last)} runs; give one of them, such as frame[frame['run'] == {next(iter(last))!r}]"
     )
   ((run, table),) = last.items()
   axes = panel(axes, xlabel=notes.below('client', notes.note(frame)), ylabel=values.label(metric), title=run)
@@ -80,7 +80,10 @@ def worst(
     axes.plot(every.to_numpy().mean(), place, markerfacecolor='white', **look)
     error = [[mean - low], [high - mean]] if len(every) > 1 else None
     axes.errorbar(mean, place, xerr=error, capsize=2, **look)
-  axes.set_yticks(np.arange(len(order)), order)
+  names = [notes.wrapped(run, notes.LETTERS[0]) for run in order]
+  axes.set_yticks(np.arange(len(order)), names)
+  if names != order:  # what is below has the width of long names, too
+    axes.set_xlabel(axes.get_xlabel(), loc='right')
   axes.set_ylim(-0.6, len(order) - 0.4)
   axes.grid(False, axis='y')
   return axes

@@ -45,11 +45,12 @@ def timeline(plan: Plan, groups: Sequence[Group] | None = None, axes: Axes | Non
     axes: to draw in; None: new ones.
 
   Raises:
-    ConfigError: if plan is not drawn, or has no client update.
+    ConfigError: if plan is not drawn, or has no client update, or groups are not those that it is of.
   """
   check_is('plan', plan, Plan, 'its tables, such as fedkd.plan.asynchronous()([4, 4], 60)')
   if not any(np.any(table >= 0) for table in plan.participants):
     raise ConfigError('plan has no client update; give one of some rounds')
+  _check_groups(groups, plan)
   client, before, round = updates(plan, groups).T
   axes = panel(axes, xlabel='round', ylabel='client')
   ends = np.stack([np.stack([before + 0.5, client], 1), np.stack([round, client], 1)], 1)
@@ -63,3 +64,15 @@ def timeline(plan: Plan, groups: Sequence[Group] | None = None, axes: Axes | Non
     whole_numbers(axis)
   axes.grid(False)
   return axes
+
+
+def _check_groups(groups, plan):
+  """Checks that groups, unless they are None, have the clients of a plan."""
+  if groups is None:
+    return
+  remedy = 'federation.groups, whose clients the plan is of'
+  for group in groups if isinstance(groups, Sequence) else [groups]:
+    check_is('groups', group, Group, remedy)
+  has, needs = [len(group.ids) for group in groups], [int(np.max(table)) + 1 for table in plan.participants]
+  if len(has) != len(needs) or any(np.less(has, needs)):
+    raise ConfigError(f'groups has {has} clients for a plan of {needs}; give {remedy}')

@@ -36,7 +36,7 @@ on {one.data}, by fedkd. It knows the classes {', '.join(one.class_names)}.
 {facts}
 | licence | {licence} |
 
-The accuracy is on the test set of the run, after its last round. What the data were licensed for is not known here.
+The test accuracies are on {one.tested_on}, after the last round. What the data were licensed for is not known here.
 
 ```python
 {_code(one, to)}```

@@ -24,7 +24,8 @@ class Trained(NamedTuple):
     shape, dtype: of a raw example.
     class_names: in the order of the logits.
     facts: what the card says, name -> text.
-    accuracy: on the test set of the run, or None where this model was not evaluated.
+    accuracy: on test rows, or None where this model was not evaluated.
+    tested_on: on what, in words.
     unmeasured: why it was not.
     data: the name of the data set, without folders.
   """
@@ -36,6 +37,7 @@ class Trained(NamedTuple):
   class_names: tuple[str, ...]
   facts: dict[str, str]
   accuracy: float | None
+  tested_on: str
   unmeasured: str
   data: str
 
@@ -50,12 +52,14 @@ def trained(workdir: str | os.PathLike, client: int = 0, seed: int | None = None
   classes = config.data.classes or source.classes
   names = (*source.class_names, *map(str, range(len(source.class_names), classes)))
   whole = method.predict is apply_model
-  accuracy = _accuracy(config, summary, client, seed) if whole else None
+  accuracy, own = (_accuracy(config, summary, client, seed, of) if whole else None for of in ('final', 'final_local'))
+  on_own = {} if own is None else {'accuracy on its own test rows': f'{own:.4f}'}
   unmeasured = 'the run evaluated other clients' if whole else MORE
   data = _short(config.data.name)
-  facts = _facts(config, summary, client, seed) | {'data': data, 'training examples': _examples(workdir, client, seed)}
-  raw = source.train_image
-  return Trained(module, of_model(variables), raw.shape[1:], str(raw.dtype), names, facts, accuracy, unmeasured, data)
+  facts = on_own | _facts(config, summary, client, seed) | {'data': data}
+  facts['training examples'] = _examples(workdir, client, seed)
+  raw, measured = source.train_image, (accuracy, results.tested_on(summary), unmeasured)
+  return Trained(module, of_model(variables), raw.shape[1:], str(raw.dtype), names, facts, *measured, data)
 
 
 def _short(name) -> str:
@@ -64,11 +68,11 @@ def _short(name) -> str:
   return f'{kind}:{pathlib.Path(path).name}' if colon else name
 
 
-def _accuracy(config, summary, client, seed) -> float | None:
+def _accuracy(config, summary, client, seed, of) -> float | None:
   place = np.flatnonzero(evaluated(config) == client)
-  if not len(place) or 'final_per_client' not in summary:
+  if not len(place) or f'{of}_per_client' not in summary:
     return None
-  return summary['final_per_client'][config.seeds.index(seed)][place[0]]
+  return summary[f'{of}_per_client'][config.seeds.index(seed)][place[0]]
 
 
 def _examples(workdir, client, seed) -> str:

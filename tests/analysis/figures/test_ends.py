@@ -3,9 +3,10 @@
 import itertools
 
 import numpy as np
+import pytest
 from matplotlib.text import Annotation
 
-from fedkd.analysis.figures import curves, gain_against_megabytes
+from fedkd.analysis.figures import curves, gain, gain_against_megabytes, pareto, worst
 from fedkd.analysis.figures.ends import spread
 
 
@@ -32,6 +33,22 @@ def test_more_than_eight_runs_are_named_at_their_ends_without_overlap(many):
     assert min(box.x0 for box in boxes) > axes.get_window_extent().x1  # beside the lines
     assert max(box.x1 for box in boxes) <= figure.bbox.x1  # and not cut off
     assert min(box.y0 for box in boxes) >= 0
+
+
+@pytest.mark.parametrize('draw', [pareto, gain, worst])
+def test_long_names_leave_room_for_the_axes_and_none_is_cut_off(draw, frame):
+  long = {run: f'{run} with a very long name for its run, alpha=0.5 beta=0.9' for run in frame['run'].unique()}
+  named = frame.replace({'run': long})
+  axes = draw(named, long['private']) if draw is gain else draw(named)
+  figure = axes.figure
+  figure.draw_without_rendering()
+  assert axes.get_window_extent().width > 0.45 * figure.bbox.width
+  names = axes.get_legend().get_texts() if axes.get_legend() else axes.get_yticklabels()
+  shown = [text for text in (*names, axes.xaxis.label, axes.yaxis.label) if text.get_text()]
+  boxes = [text.get_window_extent() for text in shown]
+  assert min(min(box.x0, box.y0) for box in boxes) >= 0
+  assert max(box.x1 for box in boxes) <= figure.bbox.x1
+  assert max(box.y1 for box in boxes) <= figure.bbox.y1
 
 
 def test_a_name_leads_to_the_last_value_of_its_run(many):

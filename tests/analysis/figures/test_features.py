@@ -26,6 +26,13 @@ def test_classes_are_colours_and_domains_markers():
   assert feature_map(FEATURES, LABEL).get_legend() is None
 
 
+def test_a_domain_without_a_name_is_refused():
+  with pytest.raises(ConfigError, match='domain has 2, and domains 2 names; give numbers from 0 up, and a name'):
+    feature_map(FEATURES, LABEL, LABEL, ('a', 'b'))
+  with pytest.raises(ConfigError, match="domain has 'a', and domains 2 names"):
+    feature_map(FEATURES, LABEL, np.array(['b', 'a'])[DOMAIN], ('a', 'b'))
+
+
 def test_labels_of_other_examples_are_refused():
   with pytest.raises(ConfigError, match=r'label has shape \[29\] for 30 features'):
     feature_map(FEATURES, LABEL[1:])

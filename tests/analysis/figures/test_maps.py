@@ -44,6 +44,7 @@ def test_class_accuracy_is_in_per_cent_and_blank_where_there_is_none():
   assert [text.get_text() for text in axes.get_yticklabels()] == ['fedhe', 'fedmd']
   seeds = np.stack([accuracy, accuracy * 0])
   assert written(class_accuracy(seeds))[1, 1] == '50'
+  assert written(class_accuracy([[1 + 1e-7]])) == {(0, 0): '100'}
 
 
 def test_class_knowledge_has_rounds_across():
@@ -51,6 +52,8 @@ def test_class_knowledge_has_rounds_across():
   axes = class_knowledge(values, [0, 10, 20])
   assert np.array_equal(axes.images[0].get_array(), values.T)
   assert [text.get_text() for text in axes.get_xticklabels()] == ['0', '10', '20']
+  assert axes.figure.axes[1].get_ylabel() == ''  # it need not be accuracy
+  assert class_knowledge(values, label='examples').figure.axes[1].get_ylabel() == 'examples'
 
 
 @pytest.mark.parametrize(('draw', 'match'), [
@@ -58,6 +61,8 @@ def test_class_knowledge_has_rounds_across():
   (lambda: labels(COUNTS, names=['a']), r'names has shape \[1\] for 3 classes of counts'),
   (lambda: label_bars(np.zeros((0, 3))), r'counts has shape \[0, 3\]'),
   (lambda: class_accuracy(np.ones((2, 3)), ['a']), r'names has shape \[1\] for 2 rows'),
+  (lambda: class_accuracy([[0.5, 73.83]]), r'accuracy has 73.83, which is no share; give numbers from 0 to 1'),
+  (lambda: class_accuracy([[[0.5, -0.5]], [[0.5, 0.5]]]), r'accuracy has -0.5, which is no share'),
   (lambda: class_knowledge(np.ones((2, 3)), [1]), r'rounds has shape \[1\] for 2 rows of values'),
 ])  # fmt: skip
 def test_other_arrays_are_refused(draw, match):

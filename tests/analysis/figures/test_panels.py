@@ -3,9 +3,11 @@
 import sys
 
 import matplotlib
+import pytest
 from matplotlib.figure import Figure
 
 from fedkd.analysis import figures
+from fedkd.errors import ConfigError
 
 
 def test_axes_are_drawn_in_and_returned(frame):
@@ -36,6 +38,13 @@ def test_axes_figures_and_parts_of_figures_are_saved_under_a_path_or_a_string(fr
     figures.save(drawn, tmp_path / f'{name}.png')
     assert (tmp_path / f'{name}.png').read_bytes()[:4] == b'\x89PNG'
   assert (tmp_path / 'made' / 'a.png').read_bytes() == (tmp_path / 'a.png').read_bytes()
+
+
+@pytest.mark.parametrize('name', ['x', 'x.jpgg', 'x.pdf', '.png'])
+def test_a_name_of_another_format_is_refused(tmp_path, name):
+  with pytest.raises(ConfigError, match=r'^path=.* does not end in \.png, .*; give such a name'):
+    figures.save(Figure(), tmp_path / name)
+  assert not list(tmp_path.iterdir())
 
 
 def test_intervals_end_at_all_and_nothing(frame):

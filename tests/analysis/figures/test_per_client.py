@@ -26,8 +26,10 @@ def test_every_client_has_its_mean_and_interval_under_its_number(frame):
 
 
 def test_several_runs_and_metrics_without_clients_are_refused(frame):
-  with pytest.raises(ConfigError, match='frame has 3 runs; give one of them'):
+  with pytest.raises(ConfigError, match='frame has 3 runs; give one of them, such as ') as refused:
     clients(frame)
+  remedy = str(refused.value).partition('such as ')[2]
+  assert set(eval(remedy, {'frame': frame})['run']) == {'private'}
   with pytest.raises(ConfigError, match="metric='loss' is in the frame of all clients together alone"):
     worst(frame, 'loss')
 

@@ -36,6 +36,19 @@ def test_clients_have_their_numbers_in_the_federation():
   assert updates(PLAN, groups).tolist()[3] == [2, -1, 0]  # row 1 of the first group
 
 
+def test_other_groups_than_those_of_the_plan_are_refused():
+  x, y = np.ones((8, 2), np.float32), np.arange(8) % 2
+  federation = fedkd.federation(x, y, np.split(np.arange(6), 3), fedkd.models.MLP((2,), classes=2))
+  for groups, said in (
+    ([0, 0, 0], 'groups is 0, an int'),
+    (federation, 'groups is an? .*'),
+    (5, 'groups is 5, an int'),
+    (federation.groups, r'groups has \[3\] clients for a plan of \[2, 1\]'),
+  ):
+    with pytest.raises(ConfigError, match=f'^{said}; give federation.groups, whose clients the plan is of$'):
+      timeline(PLAN, groups)
+
+
 def test_what_is_no_drawn_plan_is_refused():
   with pytest.raises(ConfigError, match=r'plan is .*; give its tables'):
     timeline(fedkd.plan.asynchronous())

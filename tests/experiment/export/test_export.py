@@ -71,6 +71,17 @@ def test_the_card_has_no_accuracy_of_more_than_the_model(run, monkeypatch):
   assert '| test accuracy | not measured: in the run the client predicted with more than this network |' in text
 
 
+def test_the_card_has_the_accuracy_on_own_test_rows_and_says_whose_the_others_are(run, monkeypatch):
+  said = card.card(trained(run, 1, 1), 'cc0-1.0', 'flax')
+  assert 'The test accuracies are on the shared test set, after the last round.' in said
+  assert 'own test rows' not in said
+  own = {'final_local': [0.5, 0.25], 'final_local_per_client': [[0.5, 0.5], [0.125, 0.375]]}
+  monkeypatch.setattr('fedkd.experiment.export.trained.results.summary', lambda path: SUMMARY | own)
+  said = card.card(trained(run, 1, 1), 'cc0-1.0', 'flax')
+  assert 'The test accuracies are on the test rows of all clients together, after the last round.' in said
+  assert '| accuracy on its own test rows | 0.3750 |' in said
+
+
 def test_the_card_of_a_classifier_of_tokens_does_not_speak_of_images(run):
   one = trained(run, 1)
   one = one._replace(shape=(7,), dtype='int32', module=models.EmbeddingBag(classes=3))
