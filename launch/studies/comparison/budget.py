@@ -51,7 +51,7 @@ SHARED = {
 }
 # Whose runs are older than the rule that every client goes on with its optimizer, and every rate decays. To run one
 # anew: take it out, and move its files away.
-OLDER = ('selective_fd', 'velo')
+OLDER = ('velo',)
 COMMON = {'model': 'MLP', 'hidden': (32,)}
 COMMON_PHOTOS = {'model': 'ResNet10', 'width': 0.0625}
 
