@@ -49,9 +49,6 @@ SHARED = {
   'fedmrl': ('features of own and common model', None),
   'fedre': ('the head that the server sends', 'own_head'),
 }
-# Whose runs are older than the rule that every client goes on with its optimizer, and every rate decays. To run one
-# anew: take it out, and move its files away.
-OLDER = ('velo',)
 COMMON = {'model': 'MLP', 'hidden': (32,)}
 COMMON_PHOTOS = {'model': 'ResNet10', 'width': 0.0625}
 
@@ -67,14 +64,13 @@ def grid(method: str) -> list:
   if method not in WEIGHTS:
     return [{'learning_rate': rate, 'decay': decay} for rate, decay in itertools.product(RATES, DECAYS)]
   field, values = WEIGHTS[method]
-  falling = {} if method in OLDER else {'decay': DECAY}
-  return [{'learning_rate': rate, **falling, field: value} for rate, value in itertools.product(RATES, values)]
+  return [{'learning_rate': rate, 'decay': DECAY, field: value} for rate, value in itertools.product(RATES, values)]
 
 
 def split_choice(choice: dict) -> tuple[dict, dict]:
   """(what the program takes as arguments, what is constant in it)."""
   traced = {key: value for key, value in choice.items() if key not in STATIC}
-  return {'decay': 1.0, **traced}, {key: value for key, value in choice.items() if key in STATIC}
+  return traced, {key: value for key, value in choice.items() if key in STATIC}
 
 
 def lengths(suite: str, profile: str, setting: str, method: str, share: float = 1.0) -> tuple[int, int]:
@@ -103,7 +99,7 @@ def fields(suite: str, profile: str, tier: str, setting: str, method: str) -> di
     out |= {'subset': size.subset, 'digest_batch': size.batch, **passes}
   if 'common' in known:
     out['common'] = COMMON_PHOTOS if suite == 'pacs' else COMMON
-  if method not in OLDER and not keeps_by_default(method):
+  if not keeps_by_default(method):
     out['keep_optimizer'] = True
   out = {key: value for key, value in out.items() if key in known}
   return {**out, **_special(suite, profile, tier, setting, size).get(method, {})}

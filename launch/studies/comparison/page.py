@@ -20,7 +20,6 @@ from launch.studies.comparison.settings import (
   TIERS,
   TITLES,
   TUNED_ON,
-  applying,
   reason,
   settings,
 )
@@ -82,10 +81,6 @@ HOW = """## How it is measured
 RULE = """Every client goes on with its optimizer, Adam, from one round to the next, as `private` does. Most authors'
 codes begin each round with a fresh one; plain SGD loses nothing by that, Adam its moments, every STEPS mini-batches.
 """
-UNEQUAL = """OLDER have not been run again since that is the rule. Of these, FRESH begin every round with a fresh
-optimizer, and those with a hyperparameter choose it at a constant rate, where the others choose whether the rate
-decays. What they gain or lose in the tables is therefore not all their own.
-"""
 CONTROLS = 'Controls in one setting (WHERE), each minus the row of the same method in the tables, in points:'
 RUN = """## Run it, and add yours
 
@@ -122,9 +117,9 @@ def write(out, path) -> None:
       f'--out={out} first'
     )
   rows = {tier: overviews(found) for tier, found in everything.items()}
-  unequal = _unequal(_controlled(out), out, path)
+  optimizer = _optimizer(_controlled(out), out, path)
   head = HEAD.replace('RESULTS', os.path.relpath(out, path.parents[1]))
-  lines = [head, *_answer(everything['different'], *rows['different'], path), *_caution(), _how(), *unequal, RUN]
+  lines = [head, *_answer(everything['different'], *rows['different'], path), _how(), *optimizer, RUN]
   for tier in TIERS:
     if everything[tier]:
       lines += [f'## {NAMES[tier][0].upper()}{NAMES[tier][1:]}', '', *_overviews(everything[tier], *rows[tier])]
@@ -244,33 +239,14 @@ def _controlled(out) -> list:
   return [(*here[name], here[of][1], other) for name, (of, other) in names.items() if name in here and of in here]
 
 
-def _caution() -> list:
-  """A sentence of the answer about rows that are not on equal terms, while there are such."""
-  count = len(budget.OLDER)
-  if not count:
-    return []
-  those = f'{count} methods have' if count > 1 else 'one method has'
-  return [f'Not everything is equal: [{those} yet to be run again](#what-is-not-equal) on the terms of the others.', '']
-
-
-def _unequal(controlled, out, path) -> list:
-  """What treats methods differently, and what controls say about it."""
-  suite, tier, setting = CONTROLLED
-  here = applying(suite, tier, setting)
-  older = [method for method in here if method in budget.OLDER]
-  words = {
-    'OLDER': older,
-    'FRESH': [method for method in older if not budget.keeps_by_default(method)],
-  }
+def _optimizer(controlled, out, path) -> list:
+  """What is other than in most authors' codes, and what controls say about that and about shared rows."""
+  suite, _, setting = CONTROLLED
   where = f'{TITLES[suite]}, {settings(suite, PROFILE)[setting].title}'
-  text = RULE.replace('STEPS', str(SIZES[PROFILE].steps)) + (UNEQUAL if older else '')
-  text += CONTROLS.replace('WHERE', where) if controlled else ''
-  for word, found in words.items():
-    text = text.replace(word, ', '.join(f'`{method}`' for method in found))
-  said = textwrap.fill(text, 120, break_on_hyphens=False)
+  text = RULE.replace('STEPS', str(SIZES[PROFILE].steps)) + (CONTROLS.replace('WHERE', where) if controlled else '')
   rows = [tables.control(*each, out, path) for each in controlled]
   table = [analysis.markdown(pd.DataFrame(rows)), ''] if rows else []
-  return ['## What is not equal' if older else '## The optimizer', '', said, '', *table]
+  return ['## The optimizer', '', textwrap.fill(text, 120, break_on_hyphens=False), '', *table]
 
 
 def _section(suite, tier, setting, here, out, path) -> list:

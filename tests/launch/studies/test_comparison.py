@@ -433,7 +433,7 @@ def test_a_page_of_no_results_is_refused(tmp_path):
   assert not (tmp_path / 'page.md').exists()
 
 
-def test_the_page_says_what_is_not_equal_where_a_control_was_run(tmp_path, monkeypatch):
+def test_the_page_tells_the_controls_that_were_run(tmp_path, monkeypatch):
   place = CELL.place.__class__('digits', 'whole', 'different', 'skew-0.5')
   one = lambda method, accuracy: (
     cells.Cell(place, method),
@@ -442,40 +442,24 @@ def test_the_page_says_what_is_not_equal_where_a_control_was_run(tmp_path, monke
   name = controls.name_of('private_fresh')
   there = {'private': one('private', 0.7), 'fedhe': one('fedhe', 0.8)}
   monkeypatch.setattr(page.tables, 'found', lambda out, *of, more=(): there)
-  monkeypatch.setattr(budget, 'OLDER', ('fedproto', 'fedhe', 'lg_fedavg'))
-  said = lambda: page._unequal(page._controlled(tmp_path), tmp_path, tmp_path / 'page.md')
+  said = lambda: page._optimizer(page._controlled(tmp_path), tmp_path, tmp_path / 'page.md')
   title, _, text, _ = said()
-  text = ' '.join(text.split())
-  assert title == '## What is not equal'
-  assert '`fedhe`, `fedproto`, `lg_fedavg` have not been run again since' in text
-  assert '`fedproto`, `lg_fedavg` begin every round with a fresh' in text
+  assert title == '## The optimizer'
+  assert 'Controls' not in text
   there[name] = one(name, 0.6)
   *_, table, _ = said()
   (row,) = [line for line in table.splitlines() if 'fresh' in line]
   assert row.startswith('| private | [a fresh optimizer in every round](digits/different/skew-0.5/')
   assert '| -10.00 ± 0.00 |' in row
-  assert page._caution()[0].startswith('Not everything is equal: [3 methods have yet to be run again](#what-is')
-  monkeypatch.setattr(budget, 'OLDER', ())
-  assert page._caution() == []
-  title, _, text, *_ = said()
-  assert title == '## The optimizer'
-  assert 'again since' not in text
 
 
-def test_clients_keep_their_optimizer_and_rates_decay_in_every_method(monkeypatch):
-  """But for runs that are older, whose choice had no decay beside a hyperparameter."""
+def test_clients_keep_their_optimizer_and_rates_decay_in_every_method():
   given = lambda method: budget.fields('digits', 'whole', 'different', 'skew-0.5', method).get('keep_optimizer')
-  monkeypatch.setattr(budget, 'OLDER', ())
   for method in settings.applying('digits', 'different', 'skew-0.5'):
     assert budget.keeps_by_default(method) != bool(given(method)), method
     decays = {choice['decay'] for choice in budget.grid(method)}
     assert decays == ({0.1} if method in budget.WEIGHTS else {1.0, 0.1}), method
   assert given(controls.name_of('private_unshared'))  # somebody else's, without a default
-  monkeypatch.setattr(budget, 'OLDER', ('fedhe', 'fedproto'))
-  assert not given('fedproto')
-  assert 'decay' not in budget.grid('fedhe')[0]
-  values, _ = budget.split_choice(budget.grid('fedhe')[0])
-  assert values['decay'] == 1
 
 
 def test_the_page_has_an_overview_per_suite_and_counts_no_setting_of_references_alone(tmp_path, monkeypatch):
