@@ -22,7 +22,6 @@ EQUIVALENT: dict[str, str] = {
   'of_generated(key_own, label)': '`losses.kl_divergence` stops the gradient into its target',
   'methods/coboosting.py direction.combined: jnp.sum(mix * jax.nn.softmax(logits / MOVED_AT)) -> jnp.mean(mix '
   '* jax.nn.softmax(logits / MOVED_AT))': 'a sign does not see a positive factor',
-  'methods/fedapen.py apart: share * places -> places': PADDING,
   'methods/fedapen.py apart: places - 1 -> places - 0 * 1': PADDING,
   'methods/fedapen.py apart: places - 1 -> places + 1': PADDING,
   'methods/fedapen.py learned_weight.loss: len(label) - 1 -> len(label) - 0 * 1': PADDING,
@@ -30,8 +29,8 @@ EQUIVALENT: dict[str, str] = {
   'methods/fedre.py fedre.step: 2 ** 31 - 1 -> 2 ** 31 - 0 * 1': ANOTHER_KEY,
   'methods/fedre.py fedre.step: 2 ** 31 - 1 -> 2 ** 31 + 1': ANOTHER_KEY,
   'methods/fedre.py fedre.step: 2 ** 31 -> 2': ANOTHER_KEY,
-  'methods/fiarse.py part_of: len(ordered) - max(1, int(share * len(ordered))) -> 0 * len(ordered) - max(1, int(share '
-  '* len(ordered)))': 'places from the end are those from the beginning',
+  'methods/fiarse.py part_of: len(ordered) - max(1, int(numeric.share_of(share, len(ordered)))) -> 0 * len(ordered) - '
+  'max(1, int(numeric.share_of(share, len(ordered))))': 'places from the end are those from the beginning',
   'methods/fedkt.py part_of: -len(rows) // parts -> -len(rows)': PADDING,
   'methods/fedkt.py part_of: len(rows) - 1 -> len(rows) - 0 * 1': PADDING,
   'methods/fedkt.py part_of: len(rows) - 1 -> len(rows) + 1': PADDING,
