@@ -31,8 +31,8 @@ def _a(name) -> str:
 
 
 def short(value: Any) -> str:
-  """A value in one line of a message."""
-  text = ' '.join(repr(value).split())
+  """A value in one line of a message, of NumPy's scalars the number alone."""
+  text = ' '.join(repr(value.item() if isinstance(value, np.generic) else value).split())
   return text if len(text) <= 60 else f'{text[:40]}... ({len(text)} characters)'
 
 

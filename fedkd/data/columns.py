@@ -57,9 +57,7 @@ def is_test(column, where) -> np.ndarray:
   words = np.array([str(value).strip().lower() for value in column])
   odd = np.flatnonzero((words != 'train') & (words != 'test'))
   if len(odd):
-    value = column.iloc[odd[0]]
-    value = value.item() if isinstance(value, np.generic) else value
-    raise ConfigError(f'{where(odd[0], column.name)}: {short(value)} is neither train nor test; {SPLIT}')
+    raise ConfigError(f'{where(odd[0], column.name)}: {short(column.iloc[odd[0]])} is neither train nor test; {SPLIT}')
   return words == 'test'
 
 
