@@ -82,13 +82,13 @@ def test_rounding_without_a_conversion_is_the_conversion(dtype):
   x = np.concatenate([every, between, np.nextafter(between.astype(np.float32), np.float32(np.inf)), [np.nan]])
   x = x.astype(np.float32)
   x = x[~(np.abs(x) < np.finfo(np.float32).smallest_normal) | (x == 0)]  # of which XLA makes zeros
-  rounded = jax.jit(codecs.round_to, static_argnums=0)(dtype, x)
+  rounded = jax.jit(codecs.kinds.round_to, static_argnums=0)(dtype, x)
   np.testing.assert_array_equal(rounded, x.astype(dtype).astype(np.float32))
 
 
 @pytest.mark.parametrize('dtype', [jnp.float16, jnp.bfloat16])
 def test_rounding_is_no_conversion_that_a_compiler_may_take_out(dtype):
-  text = jax.jit(lambda x: codecs.round_to(dtype, x)).lower(jnp.ones(3)).as_text()
+  text = jax.jit(lambda x: codecs.kinds.round_to(dtype, x)).lower(jnp.ones(3)).as_text()
   assert 'reduce_precision' in text
   assert 'convert' not in text
 
@@ -174,7 +174,7 @@ def test_changes_are_added_to_what_was_received():
   codec = codecs.top_k(0.5, changes=True)
   received = Masked(jnp.array([[9.0, 9, 9, 9], [1, 2, 3, 4]]), jnp.array([False, True]))
   own = Masked(jnp.array([[5.0, -7, 1, 0], [1, 9, 3, 1]]), jnp.array([True, True]))
-  bases = codecs._bases(Download(shared={'knowledge': received}))
+  bases = codecs.messages.bases_of(Download(shared={'knowledge': received}))
   sent = codecs.encoded(codec, KEY, {'knowledge': own}, bases)
   np.testing.assert_array_equal(codecs.decoded(codec, sent)['knowledge'].value, [[5, -7, 0, 0], [1, 9, 3, 1]])
   assert ints(ledger.count(sent)) == {'knowledge': (4, 16), 'indices': (4, 4)}

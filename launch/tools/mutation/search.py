@@ -11,7 +11,7 @@ from launch.tools.mutation.equivalent import EQUIVALENT
 from launch.tools.mutation.outcomes import Tests
 from launch.tools.mutation.trials import prepare
 
-FILES = ('methods/*.py', 'servers/*.py', 'aggregate/*.py', 'codecs.py', 'losses.py', 'distillation.py')
+FILES = ('methods/*.py', 'servers/*.py', 'aggregate/*.py', 'codecs/*.py', 'losses.py', 'distillation.py')
 OUTCOMES = ('killed', 'equivalent', 'survived')
 
 
