@@ -14,7 +14,7 @@ from typing import Annotated, Any, NamedTuple
 import jax
 import numpy as np
 
-from fedkd.checks import blame
+from fedkd.checks import blame, numeric
 from fedkd.checks.kinds import check_is, what_is
 from fedkd.checks.ranges import Range, Ratio, Seed, Weight, checked
 from fedkd.errors import ConfigError
@@ -69,7 +69,7 @@ def sampled(ratio: Ratio = 0.1, seed: Seed = 0) -> Planner:
 
 def _sampled(ratio, seed, sizes, rounds) -> Plan:
   total = sum(sizes)
-  count = int(ratio * total + 1e-9)
+  count = numeric.floor_of_share(ratio, total)
   if not 1 <= count <= total:
     raise ValueError(
       f'ratio={ratio} selects {count} of {total} clients; set ratio (plan.ratio in a config) between '

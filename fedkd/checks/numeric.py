@@ -18,6 +18,11 @@ def share_of(share: Any, count: Any) -> Any:
   return share * count * (1 + ROUNDING)
 
 
+def floor_of_share(share: float, count: int) -> int:
+  """A share of a count, rounded down, on the host: 0.29 of 100, which is 28.999999999999996 in float64, is 29."""
+  return int(share * count + 1e-9)
+
+
 def examples(field: str, x: Any) -> Any:
   """Real numbers [N, ...] of a dtype that JAX has, none of them changed but by rounding.
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedkd.checks import numeric
 from fedkd.checks.kinds import short
 from fedkd.data import columns, table_files
 from fedkd.data.limits import LIMIT, check_size
@@ -146,5 +147,5 @@ def _test_rows(frame, label, roles, where) -> np.ndarray:
   random, drawn = np.random.default_rng(DRAW), np.zeros(len(label), bool)
   for one in np.unique(label):
     rows = random.permutation(np.flatnonzero(label == one))
-    drawn[rows[: int(roles.test * len(rows) + 1e-9)]] = True
+    drawn[rows[: numeric.floor_of_share(roles.test, len(rows))]] = True
   return drawn

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fedkd.checks import numeric
 from fedkd.checks.ranges import Annotated, Count, Positive, Range, Share, checked
 from fedkd.errors import ConfigError
 
@@ -291,8 +292,7 @@ def hold_out(parts: Sequence[np.ndarray], share: Share, seed: int) -> tuple[list
 
 
 def _hold_out_one(part, share, rng) -> tuple:
-  # 0.29 * 100 is 28.999999999999996 in floating point; the tolerance makes it 29.
-  count = min(int(share * len(part) + 1e-9), len(part) - 1)
+  count = min(numeric.floor_of_share(share, len(part)), len(part) - 1)
   chosen = np.zeros(len(part), bool)
   chosen[rng.permutation(len(part))[:count]] = True
   return part[~chosen], part[chosen]

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedkd.checks.numeric import floor_of_share
 from fedkd.checks.ranges import Share, checked
 from fedkd.data.sources import Source
 from fedkd.data.splits import partition
@@ -66,7 +67,8 @@ def shares(
   drawn = []
   for k, part in enumerate(parts):
     rng = np.random.default_rng([seed, partition.SHARES, *([] if aligned else [k])])
-    drawn.append(_draw(rng, part, source.train_label[part], lambda n: [_floor(share, n) for share in asked.values()]))
+    counts = lambda n: [floor_of_share(share, n) for share in asked.values()]
+    drawn.append(_draw(rng, part, source.train_label[part], counts))
   split = _gather(source, *zip(*drawn, strict=True))
   _check_parts(source, parts, split, asked)
   return split
@@ -105,16 +107,11 @@ def pacs_paper(
     rng = np.random.default_rng([seed, partition.SHARES, k])
     label = source.train_label[part]
     validation, private = _draw(rng, part, label, lambda n: [n // 10 + 1])
-    shared, test = _draw(rng, part, label, lambda n: [_floor(public_share, n)])
+    shared, test = _draw(rng, part, label, lambda n: [floor_of_share(public_share, n)])
     drawn.append((test, shared, validation, private))
   split = _gather(source, *zip(*drawn, strict=True))
   _check_parts(source, parts, split, asked)
   return split
-
-
-def _floor(share, count) -> int:
-  """0.29 * 100 is 28.999999999999996 in floating point; a tolerance makes it 29."""
-  return int(share * count + 1e-9)
 
 
 def _held_out(source, parts, seed, validation) -> Split:
