@@ -161,6 +161,12 @@ def advanced(state: PyTree, steps: jax.Array | int) -> PyTree:
   return jax.tree.map(later, state, is_leaf=stops)
 
 
+def begun_anew(state: PyTree) -> PyTree:
+  """An optimizer's state whose schedules have made no step; everything else in it, such as moments, is as it was."""
+  first = lambda node: jax.tree.map(jnp.zeros_like, node) if _is_schedule(node) else node
+  return jax.tree.map(first, state, is_leaf=_is_schedule)
+
+
 def _is_schedule(node) -> bool:
   return getattr(node, '_fields', ()) == ('count',)
 

@@ -51,7 +51,8 @@ class Simulation(NamedTuple):
   """Pure functions; all may be jitted, mapped over keys (seeds) and states, and differentiated where clients train for
   a fixed number of steps.
 
-  init: (key, variables=None) -> state before the first round. `variables`: per group, instead of fresh ones.
+  init: (key, variables=None) -> state before the first round. `variables`: per group, instead of fresh ones; models
+    that a server trains begin with fresh ones nevertheless.
   round: state -> (state, Report) after one more round.
   run: (state, rounds) -> (state, Report with leaves [rounds, ...]), as one program; `rounds` is a Python int.
   accuracy: (state, x, y, inference='', domains=None) -> float32[clients], of every client's model on shared examples,
@@ -124,10 +125,10 @@ def simulation(
 
   @jax.jit
   def begin(arrays, key, variables):
-    variables = fresh(key) if variables is None else variables
+    variables, trained = (fresh(key), False) if variables is None else (variables, True)
     key = jax.random.fold_in(key, 1)
     own = Federation(groups, *arrays[0])
-    return SimulationState(key, jnp.int32(0), *initial_state(key, method, own, variables, drawn.stale))
+    return SimulationState(key, jnp.int32(0), *initial_state(key, method, own, variables, drawn.stale, trained))
 
   def rounds(arrays, state, count):
     data = Federation(groups, *arrays[0]).data()

@@ -10,11 +10,17 @@ import numpy as np
 from fedkd import round
 from fedkd.checks import blame, returned
 from fedkd.federation import Federation
+from fedkd.models.initial import group_variables
 from fedkd.types import Method, PyTree, State, of_model
 
 
 def initial_state(
-  key: jax.Array, method: Method, federation: Federation, variables: Sequence[dict], stale: bool = False
+  key: jax.Array,
+  method: Method,
+  federation: Federation,
+  variables: Sequence[dict],
+  stale: bool = False,
+  trained: bool = False,
 ) -> State:
   """The state before the first round.
 
@@ -22,6 +28,7 @@ def initial_state(
     key: of the run (or phase).
     variables: per group, leaves [1, ...] (all clients alike) or [n, ...].
     stale: whether clients train on what they downloaded last.
+    trained: whether the variables are the clients' own, of earlier training.
 
   Raises:
     ValueError: where they do, and the server `asks`.
@@ -32,7 +39,7 @@ def initial_state(
       'stale=False (plan.stale in a config)'
     )
   states = first_clients(key, method, federation, variables)
-  server = first_server(key, method, federation, variables)
+  server = first_server(key, method, federation, variables, trained)
   if not stale:
     return State(states, server)
   key_inbox = jax.random.split(key, 3)[2]
@@ -59,8 +66,14 @@ def first_clients(key: jax.Array, method: Method, federation: Federation, variab
   return tuple(map(of_group, federation.groups, federation.data(), variables))
 
 
-def first_server(key: jax.Array, method: Method, federation: Federation, variables: Sequence[dict]) -> PyTree:
+def first_server(
+  key: jax.Array, method: Method, federation: Federation, variables: Sequence[dict], trained: bool = False
+) -> PyTree:
   """The server's state before the first round; arguments as `initial_state`."""
+  if trained and method.server.fresh:
+    example = jax.ShapeDtypeStruct(federation.pool.example.shape[1:], federation.pool.example.dtype)
+    key_fresh = jax.random.split(key, 4)[3]
+    variables = [group_variables(key_fresh, group, example) for group in federation.groups]
   of_first = lambda a: jax.lax.index_in_dim(a, 0, keepdims=False)
   first = tuple(jax.tree.map(of_first, of_model(v)) for v in variables)  # an optimizer's state is the clients' own
   key_server, init = jax.random.split(key, 3)[1], method.server.init

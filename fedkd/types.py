@@ -228,12 +228,15 @@ class Server(NamedTuple):
 
   `asks`: whether it treats every upload as the answer to what it sent last, such as the rows to predict. Its clients
   cannot work on older downloads, as they do under a stale plan.
+  `fresh`: whether it trains models of its own, which begin untrained also where clients go on with the models of an
+  earlier phase. Other servers are then given those of the first client of every group.
   """
 
   init: ServerInit  # makes the server's state
   receive: ServerReceive  # takes the uploads of a round
   send: ServerSend  # makes what clients download
   asks: bool = False  # whether every upload answers the last download
+  fresh: bool = False  # whether `init` is given weights that no client has trained
 
 
 class Variables(Protocol):

@@ -174,6 +174,18 @@ def test_nothing_but_a_schedule_is_advanced():
   assert_same_bits(optimizers.advanced(every_second, 7), every_second)
 
 
+def test_schedules_begin_anew_and_moments_go_on():
+  """Those inside `optax.MultiSteps`, too."""
+  for tx in (optax.adam(lambda count: 0.1), optax.MultiSteps(optax.adam(lambda count: 0.1), 1)):
+    params, state = jnp.ones(2), tx.init(jnp.ones(2))
+    for _ in range(3):
+      state = tx.update(params, state, params)[1]
+    counts = [int(a) for a in jax.tree.leaves(state) if jnp.issubdtype(a.dtype, jnp.integer)]
+    again = [int(a) for a in jax.tree.leaves(optimizers.begun_anew(state)) if jnp.issubdtype(a.dtype, jnp.integer)]
+    assert (counts.count(3) - again.count(3), sum(counts) - sum(again)) == (1, 3)
+    assert_same_bits(optax.tree.get(optimizers.begun_anew(state), 'mu'), optax.tree.get(state, 'mu'))
+
+
 no_state = lambda params: optax.EmptyState()
 PARAMS = {'a': jnp.ones(3), 'b': jnp.ones((2, 3))}
 WRONG = {

@@ -16,6 +16,7 @@ import fedkd
 import runs
 from fedkd import aggregate, codecs, experiment, methods, models, plan
 from fedkd.experiment.build import assembly
+from fedkd.models.initial import group_variables
 from fedkd.types import Download, apply_model, own_model
 from helpers import assert_close, assert_same_bits, cases
 
@@ -156,6 +157,25 @@ def test_every_method_runs_through_the_door(name):
       assert float(jnp.mean(logits.argmax(-1) == y[HELD])) == pytest.approx(float(accuracy[client]))
   moved = jax.tree.map(lambda a, b: bool((np.asarray(a) != np.asarray(b)).any()), state[2:4], before[2:4])
   assert any(jax.tree.leaves(moved))
+
+
+STUDENTS = ('dsfl', 'scarlet', 'fedkt', 'dense', 'coboosting', 'fedgh', 'fedre')
+
+
+@pytest.mark.parametrize('name', cases((*STUDENTS, 'feddf'), fast=('dsfl', 'fedgh', 'feddf')))
+def test_what_a_server_trains_begins_untrained(name):
+  """Given the models of an earlier phase, it knows none of them: nobody has sent any. Means of weights start from those
+  of the first client."""
+  method, nets, given = _every_method()[name]
+  simulation = fedkd.simulation(method, fedkd.federation(*images(), PARTS, nets, **given))
+  example = jax.ShapeDtypeStruct((SIDE, SIDE, 1), np.uint8)
+  shapes = jax.eval_shape(lambda: tuple(group_variables(KEY, g, example) for g in simulation.federation.groups))
+  marked = jax.tree.map(lambda s: np.full(s.shape, 7, s.dtype), shapes)
+  server = simulation.init(KEY, marked).federated.server
+  held = [leaf for path, leaf in jax.tree.leaves_with_path(server) if 'teachers' not in jax.tree_util.keystr(path)]
+  assert any((np.asarray(leaf) == 7).all() for leaf in held if leaf.size > 1) == (name not in STUDENTS)
+  fresh = simulation.init(KEY).federated.server
+  assert kinds_of(fresh) == kinds_of(server)
 
 
 @pytest.mark.parametrize('name', cases(methods.__all__, fast=('fedh2l',)))

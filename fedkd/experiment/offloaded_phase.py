@@ -91,7 +91,9 @@ def _programs(task, window) -> Programs:
 
   def server(inputs):
     method = method_in(task, inputs)
-    return key_data.unwrapped(first_server(inputs.key, method, inputs.federation(groups), inputs.variables))
+    return key_data.unwrapped(
+      first_server(inputs.key, method, inputs.federation(groups), inputs.variables, task.trained)
+    )
 
   def with_new(inputs, state):
     """The state, keys as such, with those of the new clients as before their first update."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import numpy as np
 
-from fedkd import inference, round, sharding
+from fedkd import inference, optimizers, round, sharding
 from fedkd.experiment import early_stopping
 from fedkd.experiment.hosts import hosts
 from fedkd.experiment.programs import PER_SEED, Inputs, Task, clients_per_vmap, correct_of, method_in, program, rows_of
@@ -70,12 +70,15 @@ class Phase(Protocol):
 
 
 def handover_variables(method: Method, groups, state: State) -> tuple:
-  """What the next phase starts from, per group, leaves [1 or n, ...]."""
+  """What the next phase starts from, per group, leaves [1 or n, ...]: models, and with the clients' own models the
+  states of the optimizers that trained them, whose schedules begin anew."""
 
   def of_group(g):
-    client = state.client[g]
-    found = {**of_model(method.variables(state, g)), **({'opt': client.opt} if isinstance(client, Learner) else {})}
-    return jax.tree.map(lambda a: a[: len(groups[g].ids)], found)
+    client, found = state.client[g], of_model(method.variables(state, g))
+    rows = len(groups[g].ids)
+    if isinstance(client, Learner) and jax.tree.leaves(found)[0].shape[0] >= rows:
+      found['opt'] = optimizers.begun_anew(client.opt)
+    return jax.tree.map(lambda a: a[:rows], found)
 
   return tuple(of_group(g) for g in range(len(groups)))
 
@@ -252,7 +255,7 @@ def _programs(task, length, mesh, stops, shardings, replicated) -> Programs:
 
   def init(inputs):
     method = method_in(task, inputs)
-    return initial_state(inputs.key, method, inputs.federation(groups), inputs.variables, task.plan.stale)
+    return initial_state(inputs.key, method, inputs.federation(groups), inputs.variables, task.plan.stale, task.trained)
 
   def run(inputs, state):
     step = round.step(method_in(task, inputs), groups, width, mesh)

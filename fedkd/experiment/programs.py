@@ -33,6 +33,7 @@ class Task(NamedTuple):
   federation: Federation  # with tables [seeds, ...]
   evaluated: np.ndarray  # int[K], the clients to evaluate
   before: PyTree  # the variables it starts from, or their shapes
+  trained: bool  # whether these are the clients' own, of an earlier phase
   options: ExecutionOptions
   numbers: Any = ()  # {field: value} of the config that programs take as arguments
   remade: Callable | None = None  # numbers -> the method with them, where there are any

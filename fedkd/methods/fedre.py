@@ -47,7 +47,8 @@ def fedre(
     batch: examples per mini-batch.
     resample: whether the weights are drawn anew in every round; else they are those of a client's start.
     server_epochs, server_batch, server_rate: of the head: passes over the uploads of a round, uploads per step, and
-      learning rate of plain SGD. With a batch of at least the number of clients a pass is one step on all of them.
+      learning rate of plain SGD. With a batch of at least the number of uploads a pass is one step on all of them; else
+      the last batch is filled up with others.
     reduction: whether the losses of a batch are added up, as in the code, or averaged.
     head: with which head `accuracy` is measured: the server's newest ('global'), or a client's 'own' after its
       training; the other is `accuracy_own_head` or `accuracy_global_head`.
@@ -91,16 +92,18 @@ def mixed_head(work: local.Work, rate: float, reduction: str) -> Server:
     return {'params': variables[0]['params']}
 
   def loss(params, value, label, valid):
-    together = len(valid) <= work.batch  # then a step is on all, each once, instead of on a batch that is filled up
-
-    def of_batch(params, rows, soft):
-      rows, soft, counts = (value, label, valid) if together else (rows, soft, jnp.ones(len(rows), bool))
-
+    def reduced(params, rows, soft, counts):
       def one(row, soft, counts):
         return jnp.where(counts, optax.softmax_cross_entropy(layer_subset.linear(params, row[None])[0], soft), 0)
 
       total = aggregate.total(one, rows, soft, counts)  # an empty slot changes no bit of it
       return total if reduction == 'sum' else total / jnp.maximum(jnp.sum(counts), 1)
+
+    def of_batch(params, rows, soft):
+      # As many uploads as a batch, or fewer: a step is on all, each once, instead of on a batch that is filled up.
+      together = lambda: reduced(params, value, label, valid)
+      apart = lambda: reduced(params, rows, soft, jnp.ones(len(rows), bool))
+      return together() if len(valid) <= work.batch else jax.lax.cond(jnp.sum(valid) <= work.batch, together, apart)
 
     return of_batch
 

@@ -34,7 +34,8 @@ def join(**servers: Server) -> Server:
       for g in range(len(ids))
     )
 
-  return Server(init, receive, send, any(server.asks for server in servers.values()))
+  those = servers.values()
+  return Server(init, receive, send, any(server.asks for server in those), all(server.fresh for server in those))
 
 
 def after(start: int, server: Server) -> Server:

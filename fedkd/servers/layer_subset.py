@@ -174,7 +174,7 @@ def part(select: Select, server: Server, statistics: bool = False) -> Server:
     downs = server.send(key, t, groups, state.server, ids, data)
     return tuple(Download(shared=_named(down.shared, paths)) for down, paths in zip(downs, state.paths, strict=True))
 
-  return Server(init, receive, send)
+  return server._replace(init=init, receive=receive, send=send)
 
 
 def _named(message, paths):

@@ -67,7 +67,7 @@ def students(
   def send(key, t, groups, state, ids, data):
     return server.send(key, t, groups, state.consensus, ids, data)
 
-  return server._replace(init=init, receive=receive, send=send)
+  return server._replace(init=init, receive=receive, send=send, fresh=True)
 
 
 def student_of(model: nn.Module, variables: dict, state: PyTree, g: int) -> tuple[nn.Module, dict]:

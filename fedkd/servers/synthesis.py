@@ -152,7 +152,7 @@ def synthesis(making: Making, lesson: Lesson, capacity: int, reweigh: Reweigh | 
     info = {'generator_loss': loss, 'server_loss': sum(taught) / len(taught)}
     return state._replace(learners=tuple(learners)), info
 
-  return Server(init, receive, lambda key, t, groups, state, ids, data: tuple(Download() for _ in ids))
+  return Server(init, receive, lambda key, t, groups, state, ids, data: tuple(Download() for _ in ids), fresh=True)
 
 
 def ensemble(nets: Sequence[nn.Module], teachers: Teachers, x: jax.Array) -> tuple[jax.Array, jax.Array]:

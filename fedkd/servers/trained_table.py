@@ -53,4 +53,4 @@ def trained_table(
     learner, sums = local.fit(key, learner, tx, loss_fn, (rows, count), work, t)
     return {**state, 'params': learner.params}, {'server_loss': local.report(sums)['server_loss']}
 
-  return Server(init, receive, send)
+  return Server(init, receive, send, fresh=True)

@@ -6,6 +6,7 @@ import shutil
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import runs
@@ -16,6 +17,7 @@ from fedkd.errors import ConfigError, StoppedError
 from fedkd.experiment.build import assembly
 from fedkd.experiment.storage import checkpoint
 from fedkd.types import apply_model
+from helpers import assert_same_bits
 from runs import metrics
 
 
@@ -288,6 +290,36 @@ def test_methods_that_average_weights_start_from_those_of_a_private_phase(images
   config.method = configs.method(method, steps=2, batch=8, epochs=None)
   config.before = ({'name': 'private', 'rounds': 1, 'steps': 2, 'batch': 8},)
   assert [phase.label for phase in assembly.build(config, dry=True).phases] == ['private', method]
+
+
+def decayed(learning_rate=0.1):
+  """A rate that is 0 after three rounds of two steps."""
+  return optax.sgd(optax.cosine_decay_schedule(learning_rate, 6), momentum=0.9)
+
+
+@pytest.mark.parametrize('method', ['fedmd', 'dsfl'])
+def test_a_schedule_inside_the_optimizer_begins_anew_with_a_phase(images, method):
+  """Else training on private rows would start where the rate of the phase before has ended: at 0."""
+  made = config(images)
+  made.optimizer = configs.optimizer(decayed)
+  (phase,) = made.before = (made.before[1],)
+  phase['rounds'] = 3
+  own = {'subset': 16, 'digest_batch': 8}
+  made.method = configs.method(method, **own, steps=2, batch=8, epochs=None)
+  first, last = assembly.build(made).phases
+  state, _ = first.run(first.init(assembly.build(made).variables), 0, 3)
+  begun = last.init(first.handover(state)).client[0]
+  assert [int(count) for count in optax.tree.get_all_with_path(begun.learner.opt, 'count')[0][1].ravel()] == [0] * 4
+  assert_same_bits(optax.tree.get(begun.learner.opt, 'trace'), optax.tree.get(state.client[0].opt, 'trace'))
+
+
+@pytest.mark.parametrize('method', ['dense', 'coboosting', 'lg_fedavg'])
+def test_a_server_s_model_has_no_optimizer_of_a_client(images, method):
+  made = runs.config(images, method='fedavg')
+  made.optimizer = configs.optimizer('adam', learning_rate=0.001)
+  all = {'share': 'all'} if method == 'lg_fedavg' else {}
+  made.before = ({'name': method, 'rounds': 1, 'batch': 8, 'epochs': 1, **all},)
+  assert [phase.label for phase in assembly.build(made, dry=True).phases] == [method, 'fedavg']
 
 
 def test_the_last_evaluation_is_of_all_rows(images, tmp_path):

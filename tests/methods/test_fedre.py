@@ -54,6 +54,25 @@ def test_one_step_from_zeros_is_in_closed_form(reduction, rate):
   np.testing.assert_allclose(head['bias'], 0.2 * (soft - 1 / 3).sum(0), rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.parametrize('reduction', ['sum', 'mean'])
+@pytest.mark.parametrize('empty', [2, 3, 30])
+def test_empty_slots_beyond_a_batch_change_nothing(reduction, empty):
+  """Whether a step is on all uploads follows from how many there are, not from how many slots."""
+  messages = some_mixtures()
+  nobody = jax.tree.map(jnp.zeros_like, messages[0])
+  method = methods.fedre(SGD, server_rate=0.2, server_batch=5, reduction=reduction, **TURN)
+  made = made_with(method)
+  received = []
+  for some in (messages, [*messages, *[nobody] * empty]):
+    ids = jnp.where(jnp.arange(len(some)) < 3, jnp.arange(len(some)), -1)
+    new, info = made.server.receive(KEY, 0, made.state.server, (stacked(*some),), (ids,))
+    received.append((head_of(made, made.state._replace(server=new)), float(info['server_loss'])))
+  (head, loss), (other, same) = received
+  np.testing.assert_allclose(same, loss, rtol=1e-6)
+  for name in head:
+    np.testing.assert_allclose(other[name], head[name], rtol=1e-6, atol=1e-7)
+
+
 def test_an_upload_that_is_missing_does_not_count():
   """Though the batch has room for as many as there are slots."""
   messages = some_mixtures()

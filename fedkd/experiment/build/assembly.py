@@ -106,7 +106,8 @@ def build(config, beside='.', dry=False, evaluate=None) -> Experiment:
     numbers = traced_numbers(config, block)
     remade = functools.partial(make_method, block, config, groups) if numbers else None
     label = configs.label(block.method)
-    task = Task(label, method, plan, block.rounds, keys, federation, watched, before, options, numbers, remade)
+    trained = p > 0 or bool(config.init_from)
+    task = Task(label, method, plan, block.rounds, keys, federation, watched, before, trained, options, numbers, remade)
     factory = configs.resolve(block.method['name'], configs.KINDS['method'].choices, 'method.name')
     blamed = [('method', factory), *(('model', class_of(g.model)) for g in groups)]
     failed = f'method {label} does not fit its models or messages'

@@ -34,7 +34,7 @@ def compiled(case, config, seeds, plan, length):
   keys = jnp.stack([jax.random.key(seed) for seed in seeds])
   everybody = np.arange(case.clients * len(case.nets))
   rounds, method = len(plan.participants[0]), parts.method_of(case)
-  one = phase.make(Task(case.method, method, plan, rounds, keys, of_seeds, everybody, variables, options))
+  one = phase.make(Task(case.method, method, plan, rounds, keys, of_seeds, everybody, variables, False, options))
   state, _ = jax.block_until_ready(one.run(one.init(variables), 0, 0))  # no round: compiles
   return one, state
 
