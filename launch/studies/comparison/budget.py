@@ -14,7 +14,7 @@ BUDGET = 2 * len(RATES)  # runs to choose from
 # One more hyperparameter with two values: those of the papers or their codes, or around them.
 WEIGHTS = {
   'dsfl': ('temperature', (0.1, 0.5)),
-  'fccl': ('off_diagonal', (0.0051, 0.05)),
+  'fccl': ('intra', (0.0, 1.0)),
   'fd': ('gamma', (0.1, 1.0)),
   'feddf': ('server_rate', (1e-4, 1e-3)),
   'fedgen': ('alpha', (1.0, 10.0)),
@@ -23,6 +23,7 @@ WEIGHTS = {
   'fedmd': ('digest_loss', ('mae', 'kl')),
   'fedprox': ('mu', (0.01, 0.1)),
   'fedproto': ('weight', (0.1, 1.0)),
+  'fedre': ('server_rate', (1e-3, 1e-2)),
   'fedtgp': ('weight', (0.1, 10.0)),
   'felo': ('alpha', (0.1, 0.5)),
   'fiarse': ('server_rate', (0.5, 1.0)),
@@ -41,8 +42,10 @@ STATIC = ('digest_loss',)
 ON_PUBLIC = ('dsfl', 'fccl', 'fedmd', 'ktpfl', 'rhfl', 'scarlet', 'selective_fd')
 PUBLIC_CLIENTS = (*ON_PUBLIC, 'fedh2l')
 PUBLIC_SERVER = ('feddf',)
-# Those that start from models which their clients have trained alone, for one in so many rounds.
+# Those that start from models which their clients have trained alone, for one in so many rounds, and what `private` is
+# given then: they do not learn the labels of rows that they share in these rounds either.
 BEFORE, BEFORE_SHARE = ('fedmd', 'fccl', 'rhfl'), 6
+ALONE = {'rows': 'unshared'}
 # Whose clients predict with more than their own model: with what, and the further prediction by that model alone.
 SHARED = {
   'fedapen': ('the ensemble of own and common model', 'own'),
@@ -117,6 +120,7 @@ def _special(suite, profile, tier, setting, size) -> dict:
     'fedmd': {'rows': 'unshared'},  # as the others that learn from predictions of public rows
     'fedhe': {'count_offset': 0.0},  # as the authors' code
     'feddf': {'server_steps': 5 * size.steps, 'server_batch': 2 * size.batch},
+    **dict.fromkeys(('fccl', 'rhfl'), {'restart': False}),  # they go on with their optimizer, as all others
     'fedgen': {'share': 'head' if several else 'all', 'generated': size.batch},
     'fedgh': {'server_epochs': 1, 'server_batch': 1},  # as in the paper
     'fedkd': {'rounds': total},

@@ -78,6 +78,7 @@ def described(cell: Cell) -> dict:
     'fields': base.to_json(fields),
     'rounds': list(budget.lengths(suite, profile, setting, cell.method)),
     'grid': budget.grid(cell.method),
+    **({'alone': budget.ALONE} if cell.method in budget.BEFORE else {}),
     'size': {**SIZES[profile]._asdict(), 'seeds': None},  # more of them may follow
   }
   return json.loads(json.dumps(plain))

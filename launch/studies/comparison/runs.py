@@ -47,7 +47,7 @@ def run(place: Place, method: str, choice: dict, seed: int, tuning: bool = False
   values, constants = budget.split_choice(choice)
   totals, variables = running.start(1), world.variables
   if alone:
-    runner = _runner(clock, place, 'private', {}, values, world, variables, (0, alone, rounds))
+    runner = _runner(clock, place, 'private', budget.ALONE, values, world, variables, (0, alone, rounds))
     state, totals, _ = runner.train(runner.begin(), totals, 0, alone)
     variables = runner.variables(state)
   runner = _runner(clock, place, method, constants, values, world, variables, (alone, rounds, 0))
