@@ -6,12 +6,11 @@ import math
 import statistics
 import textwrap
 
-from launch.studies.comparison import tables
+from launch.studies.comparison import scores, tables
 from launch.studies.comparison.budget import ON_PUBLIC, PUBLIC_CLIENTS, PUBLIC_SERVER, SHARED
 from launch.studies.comparison.settings import SIZES, SUITES, TITLES, applying, settings
 
 FEW_BYTES = (1.0, tables.WITHIN)  # megabytes of all clients and rounds
-SURE = 0.95
 
 
 def _no_public(row, most: float = math.inf) -> bool:
@@ -45,10 +44,9 @@ def everywhere(rows) -> list:
 
 
 def is_sure(row: dict) -> bool:
-  """Whether the interval of the gain on own rows is above 0, and one (of two settings or seeds it is the range), or a
-  gain of more than a point is as probable as that."""
+  """Whether the interval of the gain on own rows is above 0, and one: of two settings or seeds it is the range."""
   told = len(row['places']) > 2 or (len(row['places']) == 1 and row['seeds'] > 2)
-  return (told and row['gain'][1] > 0) or bool(row['better'] and row['better'][2] >= SURE)
+  return bool(told and row['gain'][1] > 0)
 
 
 def without_public(row: dict, rows: list, different: dict) -> dict | None:
@@ -79,12 +77,14 @@ def _sentence(when, row, rows, different) -> str:
   if is_sure(row):
     return (
       f'{when}, clients of ten different architectures gain most by `{row["method"]}`: {gain} points of accuracy on '
-      f'their own rows over training alone, for {cost} in all{_by_setting(row)}{_equal(row)}{_alone(row)}'
+      f'their own rows over training alone, for {cost} in all{_by_setting(row)}{_leaving_out(row, different)}'
+      f'{_equal(row)}{_alone(row)}'
       f'{_more(row, rows, different)}.'
     )
   return (
     f'{when}, no method is surely better than training alone; the first is `{row["method"]}` with {gain} '
-    f'points on own rows, for {cost} in all.'
+    f'points on own rows, for {cost} in all{_by_setting(row)}{_leaving_out(row, different)}{_equal(row)}'
+    f'{_more(row, rows, different)}.'
   )
 
 
@@ -94,6 +94,22 @@ def _by_setting(row) -> str:
     return ''
   low, high, median = min(row['means']), max(row['means']), statistics.median(row['means'])
   return f'; by setting {low:+.2f} to {high:+.2f}, the median {median:+.2f}'
+
+
+def _leaving_out(row, different) -> str:
+  """What is left of a gain without the settings and seeds that may carry it."""
+  of = dict(zip(row['places'], row['means'], strict=True))
+  rest = [mean for (_, setting), mean in of.items() if setting != 'few']
+  said = f'without the settings of few images {statistics.mean(rest):+.2f}' if 0 < len(rest) < len(of) else ''
+  private = {place: different[place]['private'][1] for place in of}
+  if any(scores.clients_at_chance(one, tables.classes_of(place[0])) for place, one in private.items()):
+    gains = [
+      scores.where_all_learned(different[place][row['method']][1], one, tables.classes_of(place[0])).values()
+      for place, one in private.items()
+    ]
+    learned = statistics.mean(statistics.mean(gain) for gain in gains if gain)
+    said += f'{", and " if said else ""}without seeds in which a client of `private` ended at chance {learned:+.2f}'
+  return f'; {said}' if said else ''
 
 
 def _more(row, rows, different) -> str:

@@ -120,7 +120,7 @@ def _special(suite, profile, tier, setting, size) -> dict:
     'fedmd': {'rows': 'unshared'},  # as the others that learn from predictions of public rows
     'fedhe': {'count_offset': 0.0},  # as the authors' code
     'feddf': {'server_steps': 5 * size.steps, 'server_batch': 2 * size.batch},
-    **dict.fromkeys(('fccl', 'rhfl'), {'restart': False}),  # they go on with their optimizer, as all others
+    **{method: {'restart': False} for method in ('fccl', 'rhfl')},  # they go on with their optimizer, as all others
     'fedgen': {'share': 'head' if several else 'all', 'generated': size.batch},
     'fedgh': {'server_epochs': 1, 'server_batch': 1},  # as in the paper
     'fedkd': {'rounds': total},

@@ -47,13 +47,14 @@ HOW = """## How it is measured
   as many as have the examples that `private` has; public ones count, those of a server do not. "Stopped" marks where
   that has not been run: it is the last evaluation of the whole run with as many examples, at which its rate may not
   have fallen yet. FedMD, FCCL and RHFL start from models that their clients have trained alone for the first sixth of
-  the rounds. UNSHARED learn the labels of no row that they share, a fifth of their own; all other methods learn those
-  of all of their own.
+  the rounds. UNSHARED learn the labels of no row that they share, a fifth of their own, in no round; all other methods
+  learn those of all of their own.
 * **Equal tuning.** BUDGET runs of full length for every method: four rates of Adam (RATES), which fall
   to a tenth in the last third of the rounds, with two values of its one decisive hyperparameter; where it has none,
   each rate with that decay and without. Seed TUNED, which is no test seed, decides by validation rows: the mean of the
   accuracies on a client's own and on all. "Edge" marks a rate at the end of the grid, beyond which there may be a
-  better one.
+  better one. Validation rows are a tenth of a client's: of few images some six, so that choices there are hardly better
+  than draws.
 * **Scores.** *Own rows*: test rows with the client's own label distribution or domain, up to OWN per client, and up
   to SOME in evaluations before the end, of which "stopped" and "within 5 MB" are. *All rows*: those of all clients
   together. Differences from `private` are paired over seeds; intervals in the tables of settings are 95 % Student t,
@@ -64,7 +65,7 @@ HOW = """## How it is measured
   percentiles that are widened for so few settings, and of fewer than five settings Student t over their means. They
   are of the mean over settings like these, and rather too narrow, since settings of one data set resemble each other.
   The probabilities are of the Bayesian signed-rank test with a region of practical equivalence of one point. A gain
-  is called sure where its interval is above 0, or where P(> 1 point better) is at least SURE.
+  is called sure where its interval is above 0.
 * **Bytes** are those of all clients and rounds, counted from the messages as float32. *With public images* adds the
   raw images, which clients give away once; a fifth of every client's rows is public. Where clients learn from them,
   each receives those of all others; FedDF's server keeps them. `agg` is a reference that pools all data.
@@ -72,7 +73,8 @@ HOW = """## How it is measured
   `velo` send their weights also where no other client has the same architecture to average them with.
 * **Predictions.** A method is judged by the client's own model with the client's own head. Exceptions are
   SHARED_BY;
-  *by own models alone* is their gain without that. What a server's model (DS-FL, SCARLET) or prototypes (FedProto,
+  *by own models alone* is their gain without that; and `lg_fedavg` and `fedgen`, whose layers that are averaged are
+  those of the server. What a server's model (DS-FL, SCARLET) or prototypes (FedProto,
   FedTGP) predict is in the results. FML, FedKD, FedMRL and FedAPEN train a small common model on the same examples,
   which are counted once.
 * Processor seconds are those of one run with its evaluations, on all cores together, without compilation. Runs of
@@ -222,7 +224,7 @@ def _how() -> str:
   shared = [f'`{method}`, which predicts with {what}' for method, (what, _) in budget.SHARED.items()]
   words |= {'BUDGET': NUMBERS[budget.BUDGET], 'RATES': rates, 'TUNED': TUNED_ON}
   words['SHARED_BY'] = ', '.join(shared)
-  words |= {'UNSHARED': ', '.join(f'`{method}`' for method in budget.ON_PUBLIC), 'SURE': advice.SURE}
+  words |= {'UNSHARED': ', '.join(f'`{method}`' for method in budget.ON_PUBLIC)}
   text = HOW
   for word, value in words.items():
     text = text.replace(word, str(value))
@@ -265,8 +267,8 @@ def _without_clients_at_chance(suite, here) -> list:
   """The gains over the seeds in which all clients of Private have learned, where they have not in all."""
   private = here['private'][1]
   dead = scores.clients_at_chance(private, tables.classes_of(suite))
-  rest = {**private, 'runs': [one for one in private['runs'] if one['seed'] not in dead]}
-  gains = {method: scores.gain(one, rest) for method, (_, one) in here.items() if method != 'private'}
+  of = lambda one: scores.where_all_learned(one, private, tables.classes_of(suite))
+  gains = {method: of(one) for method, (_, one) in here.items() if method != 'private'}
   means = {method: np.mean(list(gain.values())) for method, gain in gains.items() if gain}
   if not dead or not means:
     return []

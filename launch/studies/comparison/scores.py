@@ -124,6 +124,12 @@ def clients_at_chance(found: dict, classes: int) -> dict:
   return {seed: clients.tolist() for seed, clients in dead.items() if len(clients)}
 
 
+def where_all_learned(found: dict, private: dict, classes: int) -> dict:
+  """The `gain` on own rows without seeds in which a client of Private ended at chance."""
+  dead = clients_at_chance(private, classes)
+  return {seed: one for seed, one in gain(found, private).items() if seed not in dead}
+
+
 def at_edge(found: dict) -> bool:
   """Whether the lowest or highest learning rate was chosen, beyond which a better one may lie."""
   rates = [choice['learning_rate'] for choice in found['grid']]

@@ -349,7 +349,7 @@ def test_advice_prefers_a_sure_gain_among_methods_with_the_same_settings():
   assert advice.best(rows, lambda r: r['method'] == 'few')['method'] == 'few'
   assert advice.best(rows, lambda r: False) is None
   assert not advice.is_sure(rows[0])  # of two settings it is the range
-  assert advice.is_sure(rows[1] | {'better': (0.0, 0.04, 0.96)})
+  assert not advice.is_sure(rows[1] | {'better': (0.0, 0.04, 0.96)})  # whose interval contains 0
 
 
 def test_advice_says_what_clients_predict_with_beside_their_own_model():
@@ -357,10 +357,11 @@ def test_advice_says_what_clients_predict_with_beside_their_own_model():
   found = there_is(one_run(s, [0.8] * 10) for s in (0, 1, 2))
   for of_seed, one in zip((0.5, 0.55, 0.6), found['runs'], strict=True):
     one['curve'][-1]['own_own'] = of_seed
-  (row,) = tables.overview({'skew': {'private': (None, private), 'fedapen': (None, found)}})
+  different = {('digits', 'skew-0.5'): {'private': (None, private), 'fedapen': (None, found)}}
+  (row,) = tables.overview(different)
   assert row['gain'][0] == pytest.approx(30.0)
   assert row['gain_alone'][0] == pytest.approx(5.0)
-  (said,) = advice.sentences([row], {('digits', 'skew-0.5'): {'fedapen': (None, found)}})
+  (said,) = advice.sentences([row], different)
   assert 'they predict with the ensemble of own and common model; by their own models alone +5.00' in ' '.join(
     said.split()
   )
@@ -374,7 +375,8 @@ def test_advice_names_the_methods_that_were_run_everywhere():
   (said,) = advice.sentences(tables.overview(different), different)
   said = ' '.join(said.split())
   assert 'Only `fedhe` was run in every one of them; where one of these fits a situation, the others are not' in said
-  (said,) = advice.sentences(tables.overview(different), dict(list(different.items())[:1]))
+  lone = dict(list(different.items())[:1])
+  (said,) = advice.sentences(tables.overview(lone), lone)
   assert 'every one of them' not in said
   different['cifar10', 'skew-0.5'] = {'private': one(0.5), 'fedmd': one(0.6)}
   (said,) = advice.sentences(tables.overview(different), different)
@@ -412,6 +414,23 @@ def test_the_page_tells_gains_without_seeds_in_which_a_client_of_private_learned
   )
   assert said.endswith('seeds: fedhe +0.00, agg -10.00.')
   assert page._without_clients_at_chance('digits', {**here, 'private': here['fedhe']}) == []
+
+
+def test_advice_tells_what_is_left_without_few_images_and_without_dead_clients_of_private():
+  one = lambda *runs: (None, there_is(one_run(s, own) for s, own in enumerate(runs)))
+  alive, dead = [0.5] * 10, [0.1] + [0.5] * 9
+  better = one([0.6] * 10, [0.6] * 10)
+  different = {
+    ('digits', 'skew-0.5'): {'private': one(alive, dead), 'fedhe': better},
+    ('digits', 'few'): {'private': one([0.3] * 10, [0.3] * 10), 'fedhe': better},
+  }
+  (said,) = advice.sentences(tables.overview(different), different)
+  assert (
+    'without the settings of few images +12.00, and without seeds in which a client of `private` ended at chance +20.00'
+  ) in ' '.join(said.split())
+  different['digits', 'skew-0.5']['private'] = one(alive, alive)
+  (said,) = advice.sentences(tables.overview(different), different)
+  assert 'without the settings of few images +10.00.' in ' '.join(said.split())
 
 
 def test_a_page_without_private_and_an_accuracy_that_is_no_number_are_refused(made, tmp_path):
