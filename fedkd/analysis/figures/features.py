@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from numpy.typing import ArrayLike
 
 from fedkd.analysis.figures.panels import panel
+from fedkd.analysis.figures.plain import plain
 from fedkd.analysis.figures.style import MARKERS
 from fedkd.checks.kinds import check_one_each
 from fedkd.errors import ConfigError
@@ -20,6 +21,7 @@ def principal(features: ArrayLike) -> np.ndarray:
   return centred @ np.linalg.svd(centred, full_matrices=False)[2][:2].T
 
 
+@plain
 def feature_map(
   features: ArrayLike,
   label: ArrayLike,

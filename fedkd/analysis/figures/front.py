@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from fedkd.analysis.figures import notes, values
 from fedkd.analysis.figures.ends import End, name_points
 from fedkd.analysis.figures.panels import logarithmic, panel
+from fedkd.analysis.figures.plain import plain
 from fedkd.analysis.figures.style import styles
 from fedkd.errors import ConfigError
 
@@ -22,6 +23,7 @@ def on_front(cost: np.ndarray, gain: np.ndarray) -> np.ndarray:
   return np.logical_not(better.any(0))
 
 
+@plain
 def pareto(
   frame: pd.DataFrame,
   metric: str = 'accuracy',

@@ -12,6 +12,7 @@ from fedkd.analysis import differences
 from fedkd.analysis.figures import notes, values
 from fedkd.analysis.figures.ends import name_points
 from fedkd.analysis.figures.panels import panel, whole_numbers
+from fedkd.analysis.figures.plain import plain
 from fedkd.analysis.figures.style import styles
 from fedkd.checks import ranges
 from fedkd.errors import ConfigError
@@ -19,6 +20,7 @@ from fedkd.errors import ConfigError
 By = Literal['client', 'architecture']
 
 
+@plain
 def gain(
   frame: pd.DataFrame,
   reference: str = 'private',
@@ -74,7 +76,7 @@ def _comparable(frame, runs, base, metric) -> list:
   if not kept:
     raise ConfigError(f'no run can be compared with {base} ({told or "it is alone"}); give one on the same data')
   if told:
-    warnings.warn(f'not compared with {base}: {told}', stacklevel=3)
+    warnings.warn(f'not compared with {base}: {told}', stacklevel=4)
   return kept
 
 

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from numpy.typing import ArrayLike
 
 from fedkd.analysis.figures.panels import panel, whole_numbers
+from fedkd.analysis.figures.plain import plain
 from fedkd.analysis.figures.style import COLOURS
 from fedkd.checks.kinds import check_one_each
 from fedkd.errors import ConfigError
@@ -18,6 +19,7 @@ WRITTEN = (16, 12)  # columns and rows of a map, up to which its numbers are wri
 TICKS = 20  # of an axis, up to which each is named
 
 
+@plain
 def labels(counts: ArrayLike, axes: Axes | None = None, names: Sequence[str] | None = None) -> Axes:
   """Training examples per client and class as a map, with the counts where they are few.
 
@@ -37,6 +39,7 @@ def labels(counts: ArrayLike, axes: Axes | None = None, names: Sequence[str] | N
   return axes
 
 
+@plain
 def label_bars(counts: ArrayLike, axes: Axes | None = None, names: Sequence[str] | None = None) -> Axes:
   """Training examples per client as bars of their classes; arguments and errors as of `labels`."""
   table, shown = _labels(counts, names)
@@ -58,6 +61,7 @@ def label_bars(counts: ArrayLike, axes: Axes | None = None, names: Sequence[str]
   return axes
 
 
+@plain
 def class_accuracy(accuracy: ArrayLike, names: Sequence[str] | None = None, axes: Axes | None = None) -> Axes:
   """The accuracy of every client on each class as a map, with the numbers in per cent where they are few.
 
@@ -83,6 +87,7 @@ def class_accuracy(accuracy: ArrayLike, names: Sequence[str] | None = None, axes
   return axes
 
 
+@plain
 def class_knowledge(
   values: ArrayLike, rounds: ArrayLike | None = None, label: str = '', axes: Axes | None = None
 ) -> Axes:

@@ -5,7 +5,6 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-import matplotlib
 from numpy.typing import ArrayLike
 
 from fedkd import files
@@ -30,13 +29,12 @@ def save_figures(
   """
   workdir = pathlib.Path(workdir)
   frame, folder = _frame(workdir, summary), workdir / 'figures'
-  with matplotlib.rc_context({'text.parse_math': False}):  # a class may be called $5-$10
-    save(curves(frame, axes=blank()), folder / 'accuracy_rounds.png')
-    save(curves(frame, 'megabytes', axes=blank()), folder / 'accuracy_megabytes.png')
-    save(clients(frame, axes=blank()), folder / 'accuracy_clients.png')
-    drawn = labels(counts, blank(), class_names)
-    drawn.set_title(f'seed {summary["seeds"][0]}')
-    save(drawn, folder / 'labels.png')
+  save(curves(frame, axes=blank()), folder / 'accuracy_rounds.png')
+  save(curves(frame, 'megabytes', axes=blank()), folder / 'accuracy_megabytes.png')
+  save(clients(frame, axes=blank()), folder / 'accuracy_clients.png')
+  drawn = labels(counts, blank(), class_names)
+  drawn.set_title(f'seed {summary["seeds"][0]}')
+  save(drawn, folder / 'labels.png')
 
 
 def _frame(workdir, summary):

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 
 from fedkd.analysis.figures.maps import draw_map
 from fedkd.analysis.figures.panels import blank, panel, save, whole_numbers
+from fedkd.analysis.figures.plain import plain
 
 SCORE = 'validation %'
 LABEL = 'validation accuracy (%)'
@@ -37,6 +38,7 @@ def save_all(frame: pd.DataFrame, fields: list[str], folder: pathlib.Path) -> No
     save(axes, folder / f'{name}.png')
 
 
+@plain
 def heat_map(frame: pd.DataFrame, below: str, beside: str) -> Axes:
   """The best validation accuracy at each pair of values of two fields, over all others; where most pairs are blank,
   as by a search, all points, each at its values."""
@@ -63,6 +65,7 @@ def _scattered(frame, below, beside):
   return axes
 
 
+@plain
 def parallel(frame: pd.DataFrame, fields: list[str]) -> Axes:
   """A line for each point through its values, each field from its least to its greatest, coloured by validation."""
   axes = panel(blank(2 + 1.6 * (len(fields) + 1), 4))
@@ -85,6 +88,7 @@ def parallel(frame: pd.DataFrame, fields: list[str]) -> Axes:
   return axes
 
 
+@plain
 def budget(frame: pd.DataFrame) -> Axes:
   """The validation accuracy of every point in the order in which they were proposed, and the best so far."""
   frame = frame.sort_values('number')

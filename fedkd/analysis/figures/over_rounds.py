@@ -9,9 +9,11 @@ from matplotlib.axes import Axes
 from fedkd.analysis.figures import notes, values
 from fedkd.analysis.figures.ends import MOST, End, name_runs
 from fedkd.analysis.figures.panels import logarithmic, panel, whole_numbers, within_per_cent
+from fedkd.analysis.figures.plain import plain
 from fedkd.analysis.figures.style import styles
 
 
+@plain
 def curves(
   frame: pd.DataFrame,
   x: str = 'round',
@@ -102,6 +104,7 @@ def _level(axes, name, mean, style) -> End:
   return End(name, np.inf, mean, style.color)
 
 
+@plain
 def violations(
   frame: pd.DataFrame, x: str = 'round', colours: Mapping[str, str] | None = None, axes: Axes | None = None
 ) -> Axes:

@@ -8,10 +8,12 @@ from matplotlib.axes import Axes
 
 from fedkd.analysis.figures import notes, values
 from fedkd.analysis.figures.panels import panel, whole_numbers
+from fedkd.analysis.figures.plain import plain
 from fedkd.analysis.figures.style import COLOURS, MARKERS, Style, styles
 from fedkd.errors import ConfigError
 
 
+@plain
 def clients(frame: pd.DataFrame, metric: str = 'accuracy', axes: Axes | None = None) -> Axes:
   """The last value of every client of one run, each architecture in its colour: means over seeds, and the intervals of
   the tables.
@@ -46,6 +48,7 @@ def clients(frame: pd.DataFrame, metric: str = 'accuracy', axes: Axes | None = N
   return axes
 
 
+@plain
 def worst(
   frame: pd.DataFrame,
   metric: str = 'accuracy',

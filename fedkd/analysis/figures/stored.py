@@ -10,10 +10,12 @@ from fedkd.analysis.figures.ends import MOST, End, name_points, name_runs
 from fedkd.analysis.figures.features import feature_map
 from fedkd.analysis.figures.notes import below, note_of
 from fedkd.analysis.figures.panels import blank, logarithmic, panel, within_per_cent
+from fedkd.analysis.figures.plain import plain
 from fedkd.analysis.figures.style import COLOURS, MARKERS, styles
 from fedkd.analysis.statistics import interval
 
 
+@plain
 def lines(
   values: Mapping,
   x_label: str,
@@ -38,6 +40,7 @@ def lines(
   return axes
 
 
+@plain
 def bars(values: Mapping, title: str, y_label: str = 'accuracy (%)', axes: Axes | None = None) -> Axes:
   """Means of [seeds] as bars, intervals as error bars; `values` is {label of a bar: [seeds]}."""
   axes = panel(axes, title=title, ylabel=y_label)
@@ -50,6 +53,7 @@ def bars(values: Mapping, title: str, y_label: str = 'accuracy (%)', axes: Axes 
   return axes
 
 
+@plain
 def gain_against_megabytes(points: Mapping, reference: str = 'private', axes: Axes | None = None) -> Axes:
   """Gains over a reference against megabytes, a point per method with its interval; the reference is the level 0.
 
@@ -74,6 +78,7 @@ def gain_against_megabytes(points: Mapping, reference: str = 'private', axes: Ax
   return axes
 
 
+@plain
 def collaboration(result: dict, bounds: Mapping, axes: Axes | None = None) -> Axes:
   """Accuracy of every model over the rounds of a result's last phase, its start as a dashed level (FedMD, Figure 2).
 
@@ -97,6 +102,7 @@ def collaboration(result: dict, bounds: Mapping, axes: Axes | None = None) -> Ax
   return axes
 
 
+@plain
 def components(
   points: Sequence, label, domain, titles: Sequence[str], domains: Sequence[str]
 ) -> matplotlib.figure.Figure:

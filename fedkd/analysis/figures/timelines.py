@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 
 from fedkd.analysis.figures.panels import panel, whole_numbers
+from fedkd.analysis.figures.plain import plain
 from fedkd.checks.kinds import check_is
 from fedkd.errors import ConfigError
 from fedkd.plan import Plan
@@ -33,6 +34,7 @@ def updates(plan: Plan, groups: Sequence[Group] | None = None) -> np.ndarray:
   return np.stack([client, before, round], 1)
 
 
+@plain
 def timeline(plan: Plan, groups: Sequence[Group] | None = None, axes: Axes | None = None) -> Axes:
   """When every client trains: a bar per client update, from its download to its upload, which is a dot.
 
