@@ -17,12 +17,15 @@ from absl import app, flags
 
 from fedkd import analysis, files
 from fedkd.analysis import compare, results
+from fedkd.analysis.figures import notes
 from fedkd.errors import ConfigError
 from launch import exits
 
 _REFERENCE = flags.DEFINE_string('reference', None, 'Run directory to compare with; default: the private run.')
 _RESULTS = flags.DEFINE_string('results', None, 'ID/PROFILE folder for one JSON per method.')
 _OUT = flags.DEFINE_string('out', None, 'Where table.csv, table.md and the figures go.')
+NAMED = 3  # runs below a figure, of each reason
+LINE = 0.17  # inches
 
 
 def write_results(paths: Iterable[str], folder: pathlib.Path) -> None:
@@ -41,14 +44,33 @@ def write_results(paths: Iterable[str], folder: pathlib.Path) -> None:
 
 
 def write_table(table, tidy, why: dict[str, str], out: pathlib.Path) -> None:
-  """The table, and figures of the tidy frame of its runs; `why`: {run: why it is not compared}, which its name says."""
+  """The table, and figures of the tidy frame of its runs; `why`: {run: why it is not compared}, said below them."""
   table.to_csv(out / 'table.csv', index=False)
   (out / 'table.md').write_text(analysis.markdown(table) + '\n')
-  tidy = tidy.assign(run=tidy['run'].map(lambda run: f'{run} ({why[run]})' if why.get(run) else run))
   colours = analysis.colours(tidy)
-  analysis.save(analysis.curves(tidy, colours=colours), out / 'accuracy_rounds.png')
-  analysis.save(analysis.curves(tidy, 'updates', colours=colours), out / 'accuracy_turns.png')
-  analysis.save(analysis.curves(tidy, 'megabytes', colours=colours), out / 'accuracy_megabytes.png')
+  for x, name in (('round', 'rounds'), ('updates', 'turns'), ('megabytes', 'megabytes')):
+    axes = analysis.curves(tidy, x, colours=colours)
+    _say_below(axes, _not_compared(why))
+    analysis.save(axes, out / f'accuracy_{name}.png')
+
+
+def _say_below(axes, lines) -> None:
+  """Adds lines below a figure, which is made higher by as many: names at the ends of its lines keep their places."""
+  said, figure = axes.get_xlabel(), axes.figure
+  text = notes.below(said, *lines)
+  axes.set_xlabel(text, parse_math=False)
+  figure.set_figheight(figure.get_figheight() + LINE * (text.count('\n') - said.count('\n')))
+
+
+def _not_compared(why) -> list[str]:
+  """For each reason a line with the first runs of which it is true; the table names all."""
+  by_reason: dict[str, list[str]] = {}
+  for run, reason in why.items():
+    by_reason.setdefault(reason, []).append(run)
+  more = lambda runs: f' and {len(runs) - NAMED} more' * (len(runs) > NAMED)
+  return [
+    f'not compared ({reason}): {", ".join(runs[:NAMED])}{more(runs)}' for reason, runs in by_reason.items() if reason
+  ]
 
 
 @contextlib.contextmanager

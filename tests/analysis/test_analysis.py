@@ -121,13 +121,22 @@ def test_accuracy_on_own_test_rows_has_a_column_where_a_run_has_some_and_the_row
   assert compare.tested_on(one) == said
 
 
-def test_figures_name_the_runs_that_are_not_compared(tmp_path, monkeypatch):
-  one = {'a': a_summary('private', [0.5, 0.6, 0.7]), 'b': a_summary('fedhe', [0.6, 0.7, 0.8])}
-  frame, drawn = a_frame(one, b=30), []
-  monkeypatch.setattr(analysis, 'curves', lambda tidy, *x, colours: drawn.append((set(tidy['run']), set(colours))))
-  monkeypatch.setattr(analysis, 'save', lambda axes, path: None)
+def test_figures_say_below_them_which_runs_are_not_compared(tmp_path, monkeypatch):
+  one = {'a': a_summary('private', [0.5, 0.6, 0.7]), 'b $5_$6': a_summary('fedhe', [0.6, 0.7, 0.8])}
+  frame, drawn, curves = a_frame(one, **{'b $5_$6': 30}), {}, analysis.curves
+  monkeypatch.setattr(analysis, 'curves', lambda tidy, x, colours: curves(tidy, colours=colours))
+  monkeypatch.setattr(analysis, 'save', lambda axes, path: drawn.update({path.name: axes}))
   command.write_table(compare.table(one, frame), frame, compare.apart(one, frame, 'a'), tmp_path)
-  assert [set.union(*of_one) for of_one in drawn] == [{'a', 'b (other test rows)'}] * 3
+  assert list(drawn) == [f'accuracy_{x}.png' for x in ('rounds', 'turns', 'megabytes')]
+  for axes in drawn.values():
+    assert 'not compared (other test rows): b $5_$6' in axes.get_xlabel()
+    assert axes.get_legend_handles_labels()[1][-1].startswith('b $5_$6')
+    axes.figure.draw_without_rendering()
+    assert axes.figure.get_figheight() > curves(frame).figure.get_figheight()
+  many = {f'run {i}': 'other data' for i in range(9)} | {'b': 'no common seed', 'a': ''}
+  command.write_table(compare.table(one, frame), frame, many, tmp_path)
+  said = ' '.join(drawn['accuracy_rounds.png'].get_xlabel().split())
+  assert said.endswith('not compared (other data): run 0, run 1, run 2 and 6 more not compared (no common seed): b')
 
 
 def test_runs_are_told_apart_by_as_much_of_their_paths_as_needed(tmp_path):

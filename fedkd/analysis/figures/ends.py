@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from fedkd.analysis.figures import notes
 
 MOST = 8  # runs in a legend
+LEAST = 5.0  # size of a name that can be read, in points
 
 
 class End(NamedTuple):
@@ -21,11 +22,14 @@ class End(NamedTuple):
   colour: str
 
 
-def spread(wanted: np.ndarray, gap: float) -> np.ndarray:
-  """The places nearest to the wanted ones, by squared distance, at least a gap apart and in the same order."""
+def spread(wanted: np.ndarray, height: float | np.ndarray) -> np.ndarray:
+  """The places nearest to the wanted ones, by squared distance, in the same order; what has its middle there is so high
+  and overlaps nothing."""
   from scipy.optimize import isotonic_regression  # takes a moment to import, and few figures have so many runs
 
-  order, gaps = np.argsort(wanted, kind='stable'), gap * np.arange(len(wanted))
+  order = np.argsort(wanted, kind='stable')
+  high = np.broadcast_to(height, len(wanted))[order]
+  gaps = np.cumsum([0.0, *(high[1:] + high[:-1]) / 2])
   out = np.empty(len(wanted))
   out[order] = isotonic_regression(wanted[order] - gaps).x + gaps
   return out
@@ -43,7 +47,9 @@ def label_points(axes: Axes, points: Sequence[End], size: float = 8.0) -> None:
   letter = 0.65 * _in_pixels(axes, size) / axes.get_window_extent().width
   columns: list[list[int]] = []
   for i in np.argsort(at[:, 0], kind='stable'):
-    if not columns or at[i, 0] - at[columns[-1][-1], 0] > letter * (3 + max(len(points[j].name) for j in columns[-1])):
+    if not columns or at[i, 0] - at[columns[-1][-1], 0] > letter * (
+      3 + max(_letters(points[j].name) for j in columns[-1])
+    ):
       columns.append([])
     columns[-1].append(int(i))
   for column in columns:
@@ -51,11 +57,28 @@ def label_points(axes: Axes, points: Sequence[End], size: float = 8.0) -> None:
 
 
 def _in_axes(axes, ends) -> tuple[list, np.ndarray]:
-  """(ends, levels at the right limit; their places [ends, 2] as fractions of the axes), whose limits it sets."""
+  """(ends, levels at the right limit, with names in lines that fit; their places [ends, 2] as fractions of the axes),
+  whose limits it sets."""
   axes.get_figure(root=True).draw_without_rendering()
-  ends = [end._replace(x=min(end.x, axes.get_xlim()[1])) for end in ends]
+  limit, name = axes.get_xlim()[1], lambda end: notes.wrapped(end.name, notes.LETTERS[0])
+  ends = [end._replace(x=min(end.x, limit), name=name(end)) for end in ends]
   at = axes.transData.transform([(end.x, end.y) for end in ends])
   return ends, axes.transAxes.inverted().transform(at)
+
+
+def _shortened(name, most) -> str:
+  """A name of so many lines at most: its begin and its end, by which names differ."""
+  lines = name.split('\n')
+  if len(lines) <= most:
+    return name
+  if most == 1:
+    return f'{lines[0][: notes.LETTERS[0] // 2]}…{lines[-1][-notes.LETTERS[0] // 2 :]}'
+  return '\n'.join([*lines[: most - 1], f'…{lines[-1]}'])
+
+
+def _letters(name) -> int:
+  """Of its longest line."""
+  return max(map(len, name.split('\n')))
 
 
 def _in_pixels(axes, size) -> float:
@@ -63,10 +86,15 @@ def _in_pixels(axes, size) -> float:
 
 
 def _column(axes, ends, x, wanted, size):
-  """Names below one another, as near to the wanted heights as they fit."""
-  gap = 1.3 * _in_pixels(axes, size) / axes.get_window_extent().height
-  places = spread(wanted, gap)
-  places -= np.clip(places.max() - max(1.0, gap * len(ends)), 0, None)  # not above the top
+  """Names below one another, as near to the wanted heights as they fit; smaller, or shortened, where they would not."""
+  letter = _in_pixels(axes, size) / axes.get_window_extent().height
+  most = max(1, int(size / LEAST / (1.4 * letter) / len(ends)))  # lines of a name
+  ends = [end._replace(name=_shortened(end.name, most)) for end in ends]
+  height = letter * np.array([1.3 + 1.4 * end.name.count('\n') for end in ends])
+  smaller = np.clip(1 / height.sum(), LEAST / size, 1)
+  size, height = smaller * size, smaller * height
+  places = spread(wanted, height)
+  places -= np.clip(places.max() - max(1.0, height.sum()), 0, None)  # not above the top
   for end, place in zip(ends, places, strict=True):
     line: dict[str, Any] = {
       'arrowstyle': '-',

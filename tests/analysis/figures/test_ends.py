@@ -17,6 +17,7 @@ def test_places_keep_their_gap_and_order_and_move_no_more_than_they_must():
   assert np.diff(np.sort(places)).min() >= 0.1 - 1e-12
   np.testing.assert_allclose(places, [0.5, 0.6, 0.9, 0.4])
   np.testing.assert_allclose(spread(np.array([0.1, 0.7]), 0.1), [0.1, 0.7])
+  np.testing.assert_allclose(spread(np.array([0.5, 0.5]), np.array([0.1, 0.3])), [0.4, 0.6])  # half of each
 
 
 def test_more_than_eight_runs_are_named_at_their_ends_without_overlap(many):
@@ -46,6 +47,24 @@ def test_long_names_leave_room_for_the_axes_and_none_is_cut_off(draw, frame):
   names = axes.get_legend().get_texts() if axes.get_legend() else axes.get_yticklabels()
   shown = [text for text in (*names, axes.xaxis.label, axes.yaxis.label) if text.get_text()]
   boxes = [text.get_window_extent() for text in shown]
+  assert min(min(box.x0, box.y0) for box in boxes) >= 0
+  assert max(box.x1 for box in boxes) <= figure.bbox.x1
+  assert max(box.y1 for box in boxes) <= figure.bbox.y1
+
+
+@pytest.mark.parametrize('draw', [curves, pareto])
+@pytest.mark.parametrize('long', [1, 12])
+def test_many_runs_with_long_names_leave_room_for_the_axes_too(draw, long, many):
+  names = {
+    run: f'{run} with a very long name for its run, alpha=0.5 beta=0.9 gamma=0.25' for run in many['run'].unique()
+  }
+  axes = draw(many.replace({'run': dict(list(names.items())[:long])}))
+  figure = axes.figure
+  figure.draw_without_rendering()
+  assert axes.get_window_extent().width > 0.4 * figure.bbox.width
+  boxes = [super(Annotation, one).get_window_extent() for one in axes.get_children() if isinstance(one, Annotation)]
+  assert len(boxes) == 12
+  assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
   assert min(min(box.x0, box.y0) for box in boxes) >= 0
   assert max(box.x1 for box in boxes) <= figure.bbox.x1
   assert max(box.y1 for box in boxes) <= figure.bbox.y1
