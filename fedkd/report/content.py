@@ -75,16 +75,33 @@ def _count(numbers, what) -> str:
 
 def _answer(runs) -> list[str]:
   """The most accurate run, what it gains over the reference, and what it costs."""
-  mean = runs.table['mean'].fillna(-np.inf)  # a run with a client that has no value is not the best
-  best = str(mean.idxmax())
-  final = lambda run: analysis.spread(100 * np.array(runs.summaries[run]['final']), ' %')
   if len(runs.summaries) == 1:
-    return [f'{best}: {final(best)}.', _cost(runs, best)]
-  first = f'{best} is the most accurate on average: {final(best)}'
+    return [f'{runs.base}: {_final(runs, runs.base)}.', _cost(runs, runs.base)]
+  level = _levels(runs)
+  best = runs.base if level.max() == level[runs.base] else str(level.idxmax())
+  second = str(level.drop(best).idxmax()) if best == runs.base else runs.base
+  one, other = (_final(runs, run, again) for run, again in ((best, second), (second, best)))
+  first = f'{best} is the most accurate on average: {one}'
   if best != runs.base:
-    return [f'{first}, against {final(runs.base)} of {runs.base}. {_gain(runs, best)}', _cost(runs, best)]
-  second = str(mean.drop(best).idxmax())
-  return [f'{first}. Next is {second} with {final(second)}. {_gain(runs, second)}', _cost(runs, second)]
+    return [f'{first}, against {other} of {runs.base}. {_gain(runs, best)}', _cost(runs, best)]
+  return [f'{first}. Next is {second} with {other}. {_gain(runs, second)}', _cost(runs, second)]
+
+
+def _levels(runs):
+  """By which runs are ranked, by run: the gain over the reference in the seeds that both have, as seeds differ by more
+  than methods; the mean where the reference has no value. A run with a client that has none is not the best."""
+  gain = runs.table['gain']
+  return (runs.table['mean'] if gain.isna().all() else gain).fillna(-np.inf)
+
+
+def _final(runs, run, other=None) -> str:
+  """The accuracy of a run, over the seeds that another one has, too, if they differ in some."""
+  final = {name: dict(zip(one['seeds'], one['final'], strict=True)) for name, one in runs.summaries.items()}
+  common = [seed for seed in final[run] if seed in final[other or run]]
+  said = analysis.spread([100 * final[run][seed] for seed in common], ' %')
+  if set(final[run]) == set(final[other or run]):
+    return said
+  return f'{said} over {_count([len(common)], "common seed")}'
 
 
 def _gain(runs, run) -> str:

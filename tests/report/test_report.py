@@ -319,6 +319,20 @@ def test_a_difference_to_a_run_without_a_value_is_none(found):
   assert said == f'{HOSTILE} has no difference to private: in one of them a client has no value at the end.'
 
 
+def test_runs_of_other_seeds_are_ranked_over_those_that_they_share_with_the_reference(finished, tmp_path):
+  """The same run with fewer seeds is not better than itself, whatever these seeds are like."""
+  for run in ('private', 'few'):
+    shutil.copytree(finished / 'private', tmp_path / run)
+  found = chosen.runs(tmp_path, 'private')
+  few, final = found.summaries['few'], found.summaries['private']['final']
+  best = int(np.argmax(final))
+  few.update(seeds=[few['seeds'][best]], final=[final[best]])
+  frame = found.frame[(found.frame['run'] == 'private') | found.frame['seed'].isin(few['seeds'])]
+  first, _ = content.of(found._replace(table=analysis.summary(frame, 'private').set_index('run'))).answer
+  same = f'{100 * max(final):.2f} % over 1 common seed'
+  assert first.startswith(f'private is the most accurate on average: {same}. Next is few with {same}. ')
+
+
 def test_differences_without_spread_have_no_test(finished, tmp_path):
   for name in ('private', 'again'):
     shutil.copytree(finished / 'private', tmp_path / name)
