@@ -108,6 +108,18 @@ def test_a_frame_has_the_domains_of_clients():
   assert analysis.summary(both, 'run').set_index('run')['apart'].to_dict() == {'run': '', 'other': 'other data'}
 
 
+def test_a_history_beside_a_run_directory_is_not_called_one_of_other_data(trained):
+  """Their checksums are of different things, so that they never agree; without them the two are compared."""
+  frame = trained[1].frame()
+  run = frame.assign(run='from files', data='0a1b2c3d', data_config='4e5f6a7b')
+  both = tidy.concatenated([frame.assign(run='history'), run])
+  said = 'one is a history and one a run directory, whose data are not known to be the same'
+  for base, other in (('history', 'from files'), ('from files', 'history')):
+    assert analysis.summary(both, base).set_index('run')['apart'].to_dict() == {base: '', other: said}
+  known = both.drop(columns=['data', 'data_config'])
+  assert analysis.summary(known, 'history').set_index('run')['gain'].to_dict() == {'history': 0, 'from files': 0}
+
+
 def test_several_simulations_are_compared_in_one_frame(federation, simulation, trained):
   private = fedkd.simulation(fedkd.methods.private(optax.sgd(0.1), steps=1, batch=8), federation)
   states, history = fedkd.train({'alone': private, 'fedhe': simulation}, KEY, rounds=2, test=(X, Y), every=2)

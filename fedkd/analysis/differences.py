@@ -78,6 +78,8 @@ def apart(frame: pd.DataFrame, base: str, metric: str = 'accuracy') -> dict[str,
 def why_apart(last: pd.DataFrame, run: str, base: str) -> str:
   """Why two runs are not compared, '' if they are; `last`: of `last_evaluation`."""
   one, other = (last[last['run'] == name] for name in (run, base))
+  if _is_of_directory(one) != _is_of_directory(other):
+    return 'one is a history and one a run directory, whose data are not known to be the same'
   differ = [c for c in last if c.startswith('data.') and str(one[c].iloc[0]) != str(other[c].iloc[0])]
   if differ:
     return f'other {", ".join(differ)}'
@@ -91,6 +93,12 @@ def why_apart(last: pd.DataFrame, run: str, base: str) -> str:
     if set(one[column]) != set(other[column]):
       return f'other {what}'
   return ''
+
+
+def _is_of_directory(run) -> bool:
+  """Whether a run is from its directory: it has a config, and its checksum of data is of files and of the rows' owners;
+  that of a history is of arrays."""
+  return 'data_config' in run and bool(_known(run, 'data_config'))
 
 
 def _same_data(one, other) -> bool:

@@ -74,7 +74,10 @@ def _lines(row, field, value) -> dict | None:
 
 
 def concatenated(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
-  """Tidy frames one below the other, of histories and of runs."""
+  """Tidy frames one below the other, of histories or of run directories.
+
+  Of one of each, which have other checksums of their data, curves are drawn, but differences are not taken.
+  """
   return pd.concat(frames, ignore_index=True)
 
 

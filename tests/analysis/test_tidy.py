@@ -200,7 +200,8 @@ def test_a_run_and_a_history_are_not_known_to_be_on_the_same_data(folder):
   """One has a checksum of its config, the other has none; two without any are as they are told to be."""
   ours, theirs = (made(**{name: [[0.1, 0.2, 0.3, 0.4]]}).assign(seed=3, test_rows=90) for name in ('a', 'b'))
   both = pd.concat([analysis.runs(folder / 'one'), ours, theirs], ignore_index=True)
-  assert differences.apart(both, 'one') == {'one': '', 'a': 'other data', 'b': 'other data'}
+  said = 'one is a history and one a run directory, whose data are not known to be the same'
+  assert differences.apart(both, 'one') == {'one': '', 'a': said, 'b': said}
   assert differences.apart(both, 'a')['b'] == ''
 
 
