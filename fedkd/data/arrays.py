@@ -29,7 +29,8 @@ def read_npz(path, limit) -> dict:
   """
   keys = [f'{xy}_{split}' for split in SPLITS for xy in 'xy']
   remedy = f'give a file of {", ".join(keys)} written by numpy.savez'
-  with in_a_sentence(lambda error: f'data.name=npz:{path} cannot be read ({error}); {remedy}'):
+  where = '' if path.is_absolute() or path.exists() else ', in data.dir, $FEDKD_IMAGES or the working directory'
+  with in_a_sentence(lambda error: f'data.name=npz:{path} cannot be read ({error}); {remedy}{where}'):
     arrays, found = npz.read(path, limit, [*keys, 'origin'])
   if missing := [key for key in keys if key not in arrays]:
     raise ConfigError(f'data.name=npz:{path} has no {", ".join(missing)}, only {_listed(found) or "nothing"}; {remedy}')

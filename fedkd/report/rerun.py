@@ -4,6 +4,7 @@ import pprint
 import shlex
 from typing import NamedTuple
 
+from fedkd import files
 from fedkd.report import tables
 from fedkd.report.chosen import Runs
 
@@ -33,7 +34,8 @@ class Rerun(NamedTuple):
 
 def of(runs: Runs) -> list[Rerun]:
   """Of every run. A config file holds all fields, so that the run does not depend on what has changed since; but for
-  `init_from`, which names the rerun of the other run where that is among them."""
+  `init_from`, which names the rerun of the other run where that is among them, and `data.dir`, which the command leaves
+  to be filled in."""
   names = {path.absolute(): _name(run, number) for number, (run, path) in enumerate(runs.paths.items(), 1)}
   return [_of_run(run, path, names) for run, path in runs.paths.items()]
 
@@ -50,6 +52,8 @@ def _of_run(run, path, names) -> Rerun:
     config = {**config, 'init_from': f'{again}{at}{phase}'}
   fields = pprint.pformat(config, width=110, sort_dicts=False)
   command = shlex.join(['fedkd', 'run', f'{name}.py', f'--workdir=runs/{name}'])
+  if files.read_sealed(path / 'config.json')['data']['dir']:  # which names a place on the machine of who ran it
+    command += ' --config.data.dir=DIR'
   return Rerun(run, f'{name}.py', FILE.format(fields=fields), command)
 
 

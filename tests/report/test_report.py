@@ -349,6 +349,14 @@ def test_the_config_of_the_page_is_that_of_the_run(finished, found, tmp_path):
     assert again.command == f'fedkd run {again.name} --workdir=runs/{file.stem}'
 
 
+def test_a_rerun_is_told_to_say_where_its_data_lie_and_does_not_say_where_they_lay(finished, tmp_path):
+  shutil.copytree(finished / 'private', tmp_path / 'private')
+  runs.change_config(tmp_path / 'private', lambda config: config['data'].update(dir='/home/a b/secret'))
+  (again,) = rerun.of(chosen.runs(tmp_path))
+  assert again.command == 'fedkd run run_1_private.py --workdir=runs/run_1_private --config.data.dir=DIR'
+  assert 'secret' not in again.config
+
+
 def test_a_rerun_starts_from_the_rerun_of_the_run_that_it_started_from(finished, found, monkeypatch):
   path = found.paths['private']
   stored = {'private': {}, HOSTILE: {'init_from': f'{path.name}@0'}}
