@@ -55,17 +55,24 @@ def _setting(runs) -> str:
   summaries = list(runs.summaries.values())
   clients = _count([config['data']['clients'] for config in configs], 'client')
   rounds = _count([_rounds(config) for config in configs], 'round')
+  most = ' at most, as clients stop early' if any(map(_stops_early, configs)) else ''
   seeds = _count([len(summary['seeds']) for summary in summaries], 'seed')
   runs_ = _count([len(summaries)], 'run')
   nets = _count([len({group['name'] for group in summary['groups']}) for summary in summaries], 'architecture')
   sample = [config.get('eval_clients', 0) for config in configs]
   some = f' Only {_count(sample, "client")} of each are evaluated, a fixed random sample.' if all(sample) else ''
-  return f'{runs_} of {clients} with {nets} on {at(configs[0], "data.name")}: {rounds}, {seeds} each.{some}'
+  return f'{runs_} of {clients} with {nets} on {at(configs[0], "data.name")}: {rounds}{most}, {seeds} each.{some}'
 
 
 def _rounds(config) -> int:
   """Of all phases."""
   return config['rounds'] + sum(phase.get('rounds', 1) for phase in config.get('before', ()))
+
+
+def _stops_early(config) -> bool:
+  """Whether clients may stop before the last round of a phase."""
+  phases = [config, *config.get('before', ())]
+  return any((phase.get('early_stop') or {}).get('watch') for phase in phases)
 
 
 def _count(numbers, what) -> str:

@@ -122,6 +122,17 @@ def test_the_setting_counts_all_phases_and_the_architectures_of_every_run(finish
   assert content._setting(found).endswith(': 2 to 12 rounds, 3 seeds each.')
 
 
+def test_rounds_of_runs_that_stop_early_are_at_most_so_many(finished, tmp_path):
+  shutil.copytree(finished / 'private', tmp_path / 'private')
+  early = {'watch': 'validation_accuracy', 'patience': 2, 'min_delta': 0.0}
+  for last, before in ((early, []), ({**early, 'watch': ''}, [{'name': 'private', 'rounds': 0, 'early_stop': early}])):
+    runs.change_config(
+      tmp_path / 'private', lambda config, at=(last, before): config.update(early_stop=at[0], before=at[1])
+    )
+    said = content._setting(chosen.runs(tmp_path))
+    assert said.endswith(': 2 rounds at most, as clients stop early, 3 seeds each.')
+
+
 def test_accuracy_on_own_test_rows_is_in_the_tables_and_the_rows_are_told(found):
   assert tables.accuracies(found).note.count('Every client is tested on the shared test set.') == 1
   frame = found.frame.query("metric == 'accuracy'").assign(metric='accuracy_local')
