@@ -49,7 +49,7 @@ def _row(number, point, outcomes, reason, rounds) -> dict:
     values = [100 * one[key] for one in outcomes if not reason] or [np.nan]
     row[title] = round(float(np.mean(values)), 2)
     if key == 'validation':
-      row['±'] = round((max(values) - min(values)) / 2, 2)
+      row['half range'] = round((max(values) - min(values)) / 2, 2)
   rounds = point.get('rounds', rounds)  # where these are searched
   return {**row, 'seeds': len(outcomes), 'rounds': rounds, 'number': number, 'failed': reason}
 

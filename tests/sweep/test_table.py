@@ -29,6 +29,14 @@ def test_the_first_line_is_the_best_point(points):
   assert list(lines['rounds']) == sorted(lines['rounds'], reverse=True)
 
 
+def test_half_the_range_between_seeds_is_called_so():
+  """A number beside ± is half a 95 % interval everywhere else: of these three seeds 17 points, not 8."""
+  outcomes = [{**one, 'validation': value} for one, value in zip(tried(0.5)[0] * 3, (0.5, 0.6, 0.66), strict=True)]
+  lines = table.of({0: table.Tried({'method.alpha': 1.0}, outcomes, '', 3)})
+  assert lines['half range'].tolist() == [8.0]
+  assert '±' not in lines
+
+
 def test_rounds_that_are_searched_are_those_of_the_point():
   found = {n: table.Tried({'rounds': n + 1}, *tried(0.9 - 0.1 * n)) for n in range(2)}
   lines = table.of(found)
