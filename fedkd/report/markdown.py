@@ -14,7 +14,7 @@ from fedkd.report.tables import Table
 TEX = {char: f'\\{char}' for char in '&%$#_{}'}
 TEX |= {
   '\\': r'\textbackslash{}', '~': r'\textasciitilde{}', '^': r'\textasciicircum{}', '<': '$<$', '>': '$>$',
-  '±': r'$\pm$', '⁶': '$^6$', '\n': ' ',
+  '|': r'\textbar{}', '±': r'$\pm$', '⁶': '$^6$', '\n': ' ',
 }  # fmt: skip
 
 
@@ -69,4 +69,4 @@ def latex(table: Table) -> str:
 
 def _tex(cell: str) -> str:
   text = ''.join(TEX.get(char, char) for char in cell)
-  return re.sub(r'^-(?=\d)', '$-$', text) if len(text) > 1 else text
+  return re.sub(r'(?<![\w.-])-(?=\d)', '$-$', text)  # of a number, but not inside a name or a date

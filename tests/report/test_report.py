@@ -393,6 +393,19 @@ def test_the_latex_table_is_booktabs_and_escaped(found):
   ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+  ('cell', 'shown'),
+  [
+    ('-6.75 [-7.39, -6.11]', '$-$6.75 [$-$7.39, $-$6.11]'),
+    ('a|b', r'a\textbar{}b'),
+    ('lr-1 1e-3 2026-01-02', 'lr-1 1e-3 2026-01-02'),
+    ('-', '-'),
+  ],
+)
+def test_every_minus_of_a_number_is_one_in_latex_and_a_bar_is_a_bar(cell, shown):
+  assert markdown._tex(cell) == shown
+
+
 def test_markdown_has_every_table_and_escapes_names(finished, tmp_path):
   text = fedkd.report(finished, tmp_path / 'deep' / 'appendix.md', question='Does it help?')
   assert (tmp_path / 'deep' / 'appendix.md').read_text() == text
