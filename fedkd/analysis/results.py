@@ -52,7 +52,9 @@ def summary(workdir: str | os.PathLike) -> dict:
   """
   workdir = pathlib.Path(workdir)
   if not (workdir / 'summary.json').exists():
-    raise ConfigError(f'{workdir} holds no finished run (no summary.json); run it to its end first')
+    failed, why = _failure(workdir), 'run it to its end first'
+    why = f'it failed ({failed}); mend that, and run it to its end' if failed else why
+    raise ConfigError(f'{workdir} holds no finished run (no summary.json); {why}')
   found = files.read_sealed(workdir / 'summary.json')
   if name := files.changed(workdir, found.get('digests', {})):  # runs of older versions have none
     raise ConfigError(
@@ -62,6 +64,17 @@ def summary(workdir: str | os.PathLike) -> dict:
   if missing := [name for name in SUMMARY if name not in found]:
     raise ConfigError(f'{workdir}: summary.json is damaged (it has no {missing[0]}); start the run again')
   return found
+
+
+def _failure(workdir) -> str:
+  """Why a run ended early, as its `lock` says; '' if it was stopped, or the lock says nothing."""
+  try:
+    with open(workdir / 'lock', 'rb') as file:
+      ending = file.read(2000).decode(errors='replace').partition('\n')[2]
+  except OSError:
+    return ''
+  kind, _, why = ' '.join(ending.split()).partition(': ')
+  return why if kind == 'failed' else ''
 
 
 def sent(result: dict, unit: str) -> dict:

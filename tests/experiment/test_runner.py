@@ -13,6 +13,7 @@ import pytest
 import runs
 from fedkd import aggregate, experiment, files, methods, optimizers
 from fedkd import config as configs
+from fedkd.analysis.results import summary as summary_of
 from fedkd.errors import ConfigError, DivergedError, StoppedError
 from fedkd.experiment import progress, runner, scoring
 from fedkd.experiment.build import assembly
@@ -148,6 +149,24 @@ def test_diverging_names_the_round_and_keeps_the_last_good_checkpoint(images, tm
     step, state, _ = checkpoint.restore(saved, lambda step: phase.saved, pytest.fail)
   assert step == kept
   assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.client))
+
+
+def test_losses_that_are_bad_in_the_first_round_are_not_traced_to_an_earlier_one(images, tmp_path):
+  """Nor to a rule, which has made nothing yet; and who wants the finished run is told why there is none."""
+  config = diverging(images, 3)
+  config.method = configs.method('fedavg', steps=4, batch=8)
+  config.optimizer.learning_rate = 1e30
+  with pytest.raises(DivergedError) as caught:
+    experiment.run(config, tmp_path, show=False)
+  assert ' in round 0 of fedavg (seed 0): look for the cause in their examples; lower' in str(caught.value)
+  with pytest.raises(ConfigError) as refused:
+    summary_of(tmp_path)
+  assert str(refused.value) == (
+    f'{tmp_path} holds no finished run (no summary.json); it failed ({caught.value}); mend that, and run it to its end'
+  )
+  (tmp_path / 'lock').write_text('process 1\nstopped: by a signal\n')
+  with pytest.raises(ConfigError, match=r'no summary.json\); run it to its end first$'):
+    summary_of(tmp_path)
 
 
 @pytest.mark.parametrize('file', ['config.json', 'split.npz'])

@@ -106,7 +106,9 @@ def test_an_unknown_tracker_is_refused_before_anything_starts(config, tmp_path, 
 def test_a_tracker_that_is_not_installed_is_named(config, tmp_path, name, monkeypatch):
   monkeypatch.setitem(sys.modules, name, None)
   config.tracker = name
-  with pytest.raises(ConfigError, match=f"tracker='{name}' needs the package {name}.*pip install {name}"):
+  with pytest.raises(
+    ConfigError, match=f"tracker='{name}' needs the package {name}.*pip install 'fedkd\\[{name}\\]', or set"
+  ):
     experiment.run(config, tmp_path / 'run', show=False)
   assert not (tmp_path / 'run').exists()
 

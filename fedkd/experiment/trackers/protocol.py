@@ -63,8 +63,8 @@ def package(name: str) -> Any:
     ConfigError: if it is not installed.
   """
   lacking = lambda error: (
-    f'tracker={name!r} needs the package {name}, which cannot be imported ({error}); pip install {name}, or set '
-    "tracker='tensorboard'"
+    f'tracker={name!r} needs the package {name}, which cannot be imported ({error}); pip install '
+    f"'fedkd[{name}]', or set tracker='tensorboard'"
   )
   with in_a_sentence(lacking):
     return importlib.import_module(name)
