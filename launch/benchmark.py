@@ -16,7 +16,7 @@ from absl import app, flags, logging
 
 from fedkd.errors import ConfigError, DivergedError
 from launch import exits
-from launch.studies.comparison import cells, suite
+from launch.studies.comparison import added, cells, suite
 from launch.studies.comparison.settings import PROFILES, SIZES, SUITES, TIERS
 
 
@@ -59,13 +59,26 @@ def _run(given) -> None:
     raise ConfigError(f'add={given.add!r} is not a path; give module:function, with the module on the Python path')
   only = [given.add] if given.add else given.methods
   chosen = cells.cells(given.suite, given.profile, given.tiers, given.settings, only)
-  hopeless = suite.run(chosen, given.out, _seeds(given))
+  seeds = _seeds(given)
+  _check_added([cell for cell in chosen if added.is_added(cell.method)], given.out, seeds)
+  hopeless = suite.run(chosen, given.out, seeds)
   if given.add:
     from launch.studies.comparison import tables
 
     print(tables.beside(chosen, given.out))
   if hopeless:
     raise DivergedError(f'every choice diverged in {len(hopeless)} of {len(chosen)} cells; all others are done')
+
+
+def _check_added(theirs: list, out: str, seeds: list | None) -> None:
+  """Checks the methods of somebody else of which something is still to be run."""
+  places: dict = {}
+  for cell in theirs:
+    private = cells.read(cell._replace(method='private'), out)
+    if cells.left(cells.read(cell, out), private, seeds or SIZES[cell.place.profile].seeds):
+      places.setdefault(cell.method, []).append(cell.place)
+  for method, of_method in places.items():
+    added.check(of_method, method)
 
 
 def _seeds(given) -> list | None:

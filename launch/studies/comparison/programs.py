@@ -32,6 +32,7 @@ class Programs(NamedTuple):
   train: Callable  # (values, arrays, key, participants [SEGMENT, m], start, count, state) -> (State, Report)
   correct: Callable  # (values, arrays, state, rows [T], label [T]) -> {prediction: float32[K, T]}
   variables: Callable  # (values, arrays, state) -> per group, what a next phase starts from
+  method: Callable  # (values) -> Method
 
 
 def method_of(name: str, fields: dict, values: dict) -> Method:
@@ -80,7 +81,7 @@ def make(name: str, fields: dict, groups: tuple, initial: Any) -> Programs:
   def variables(values, arrays, state):
     return handover_variables(method(values), groups, state)
 
-  return Programs(begin, train, correct, variables)
+  return Programs(begin, train, correct, variables, method)
 
 
 class Clock:

@@ -1,0 +1,98 @@
+"""Methods of somebody else's in the benchmark: what is refused, and with what they are run."""
+
+import sys
+import types
+
+import pytest
+
+from fedkd.errors import ConfigError
+from launch import benchmark
+from launch.studies.comparison import added, budget, cells, problem, programs, runs, settings, suite
+
+PLACE = runs.Place('digits', 'smoke', 'one', 'skew-0.5')
+CODE = """
+from fedkd import methods
+
+def fits(tx, steps, batch, weight=1.0):
+  return methods.fedprox(tx, steps=steps, batch=batch, epochs=None, mu=weight)
+
+def needs(tx, steps, batch, temperature):
+  return fits(tx, steps, batch)
+
+def raises(tx, steps, batch):
+  raise KeyError('knowledge')
+
+def nothing(tx, steps, batch):
+  return None
+
+def step_raises(tx, steps, batch):
+  method = fits(tx, steps, batch)
+  def step(key, t, model, learner, download, data):
+    return learner, download.shared['knowledge'], {}
+  return method._replace(client=method.client._replace(step=step))
+
+def calibrates_by_3(tx, steps, batch):
+  return fits(tx, steps, batch)._replace(calibrate=3)
+
+def by_epochs(tx, batch):
+  return methods.private(tx, batch=batch, epochs=1)
+
+def any_batch(tx, steps):
+  return methods.private(tx, steps=steps, epochs=None)
+"""
+
+
+@pytest.fixture
+def theirs(tmp_path, monkeypatch):
+  """A module of somebody else's, and a perceptron on digits that come with a dependency."""
+  (tmp_path / 'somebodys.py').write_text(CODE)
+  monkeypatch.syspath_prepend(tmp_path)
+  monkeypatch.delitem(sys.modules, 'somebodys', raising=False)
+  monkeypatch.setitem(settings.SOURCES, 'digits', {'name': 'mnist_5k'})
+  monkeypatch.setattr(settings, 'networks', lambda of, tier: ({'model': 'MLP', 'hidden': (4,)},))
+  caches = problem._source, problem.groups_of, problem._initialisers
+  for cache in caches:
+    cache.cache_clear()
+  yield tmp_path
+  for cache in caches:
+    cache.cache_clear()
+  programs.clear()
+
+
+def given(tmp_path, **flags):
+  """What the command line says."""
+  usual = dict.fromkeys(('tiers', 'settings', 'methods', 'seeds'))
+  place = {'suite': 'digits', 'profile': 'smoke', 'tiers': ['one'], 'settings': ['skew-0.5'], 'seeds': ['0']}
+  return types.SimpleNamespace(**{**usual, **place, 'out': str(tmp_path / 'out'), 'add': '', **flags})
+
+
+REFUSED = [
+  ('needs', "add=somebodys:needs needs a value for 'temperature', which nobody gives it here; give it a default"),
+  ('raises', r"add somebodys:raises \(somebodys.py, line \d+: .*\) raised KeyError: 'knowledge'"),
+  ('nothing', r'add=somebodys:nothing \(somebodys.py, line \d+\) returned None; let it return a Method'),
+  ('step_raises', r'Client.step somebodys:step_raises.* \(somebodys.py, line \d+: .*\) raised .*Error: '),
+  ('calibrates_by_3', 'add=somebodys:calibrates_by_3: in digits, one, skew-0.5 a round fails with TypeError: '),
+  ('by_epochs', 'takes no steps, so that its budget would not .* an argument steps, mini-batches per client update'),
+  ('any_batch', 'takes no batch, so that its budget would not .* an argument batch, examples per mini-batch'),
+]
+
+
+@pytest.mark.parametrize(('name', 'sentence'), REFUSED, ids=[name for name, _ in REFUSED])
+def test_a_method_that_cannot_be_trained_is_refused_in_one_sentence(theirs, name, sentence):
+  with pytest.raises(ConfigError, match=sentence) as error:
+    added.check([PLACE], f'somebodys:{name}')
+  assert '\n' not in str(error.value)
+
+
+def test_a_method_is_checked_before_anything_is_run(theirs, monkeypatch):
+  monkeypatch.setattr(suite, 'run', lambda *a: pytest.fail('a run'))
+  with pytest.raises(ConfigError, match='raised KeyError'):
+    benchmark._run(given(theirs, add='somebodys:raises'))
+
+
+def test_a_method_that_fits_is_traced_once_for_all_settings_with_the_same_shapes(theirs, monkeypatch):
+  traced, trace = [], runs._Runner.trace
+  monkeypatch.setattr(runs._Runner, 'trace', lambda self: traced.append(trace(self)))
+  few = runs.Place('digits', 'smoke', 'one', 'partial')
+  added.check([PLACE, PLACE, few], 'somebodys:fits')
+  assert len(traced) == 2  # in the last fewer clients take part
