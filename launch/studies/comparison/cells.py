@@ -133,8 +133,14 @@ def left(found: dict, private: dict, seeds) -> list:
   there = {kind: {one['seed'] for one in found[kind]} for kind in KINDS}
   if missing := [seed for seed in seeds if seed not in there['runs']]:
     return [('runs', best, seed, 1.0) for seed in missing]
-  shares = equal_shares(found, private)
+  shares = {seed: share for seed, share in equal_shares(found, private).items() if _has_rounds(found, share)}
   return [('equal', best, seed, shares[seed]) for seed in seeds if seed in shares and seed not in there['equal']]
+
+
+def _has_rounds(found, share) -> bool:
+  """Whether a share of a cell's rounds is at least one of the method's own."""
+  place = (found[field] for field in ('suite', 'profile', 'setting', 'method'))
+  return budget.lengths(*place, share)[1] > 0
 
 
 def equal_shares(found: dict, private: dict) -> dict:

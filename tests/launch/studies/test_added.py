@@ -96,3 +96,14 @@ def test_a_method_that_fits_is_traced_once_for_all_settings_with_the_same_shapes
   few = runs.Place('digits', 'smoke', 'one', 'partial')
   added.check([PLACE, PLACE, few], 'somebodys:fits')
   assert len(traced) == 2  # in the last fewer clients take part
+
+
+def test_a_run_of_no_rounds_is_not_asked_for():
+  """Where a method has so many more examples than Private that the same number is less than a round."""
+  cell = cells.Cell(PLACE, 'fedmd')
+  tuned = [{'seed': 100, 'choice': choice, 'validation': 0.5} for choice in budget.grid('fedmd')]
+  one = lambda examples: {'tuning': tuned, 'equal': [], 'runs': [{'seed': 0, 'examples': examples}]}
+  left = lambda examples: cells.left({**cells.described(cell), **one(examples)}, one(60.0), (0,))
+  assert left(120.0) == [('equal', budget.grid('fedmd')[0], 0, 0.5)]
+  assert left(250.0) == []  # one round, in which clients train alone
+  assert left(600.0) == []
