@@ -42,6 +42,7 @@ def main(argv: Sequence[str]) -> None:
   with exits.codes():
     if len(argv) > 1:
       raise ConfigError(f'argument {argv[1]!r} is not a flag; write --suite=digits')
+    _check_lists(given)
     if given.report:
       from launch.studies.comparison import page  # which draws figures
 
@@ -49,23 +50,42 @@ def main(argv: Sequence[str]) -> None:
     elif given.suite is None:
       raise ConfigError(f'give --suite={"|".join(SUITES)}')
     elif given.list:
-      suite.listing(given.suite, given.profile, given.out)
+      suite.listing(_chosen(given), given.out, _only(given))
     else:
       _run(given)
 
 
-def _run(given) -> None:
+def _check_lists(given) -> None:
+  """Checks that a list that is given names something, and nothing twice; an empty one would be taken for all."""
+  for field in ('tiers', 'settings', 'methods', 'seeds'):
+    words = getattr(given, field)
+    if words == []:
+      raise ConfigError(f'{field} is empty; name some, or leave it out for all')
+    if twice := next((word for word in words or () if words.count(word) > 1), None):
+      raise ConfigError(f'{field}={",".join(words)!r} has {twice!r} twice; name it once')
+  _seeds(given)
+
+
+def _only(given) -> list | None:
+  """The methods that are chosen, somebody's own last; None for all."""
+  return list(dict.fromkeys([*(given.methods or ()), given.add])) if given.add else given.methods
+
+
+def _chosen(given) -> list:
   if given.add and ':' not in given.add:
     raise ConfigError(f'add={given.add!r} is not a path; give module:function, with the module on the Python path')
-  only = [given.add] if given.add else given.methods
-  chosen = cells.cells(given.suite, given.profile, given.tiers, given.settings, only)
+  return cells.cells(given.suite, given.profile, given.tiers, given.settings, _only(given))
+
+
+def _run(given) -> None:
+  chosen = _chosen(given)
   seeds = _seeds(given)
   _check_added([cell for cell in chosen if added.is_added(cell.method)], given.out, seeds)
   hopeless = suite.run(chosen, given.out, seeds)
   if given.add:
     from launch.studies.comparison import tables
 
-    print(tables.beside(chosen, given.out))
+    print(tables.beside([cell for cell in chosen if cell.method == given.add], given.out))
   if hopeless:
     raise DivergedError(f'every choice diverged in {len(hopeless)} of {len(chosen)} cells; all others are done')
 
@@ -89,8 +109,8 @@ def _seeds(given) -> list | None:
     seeds = [int(seed) for seed in given.seeds]
   except ValueError:
     seeds = []
-  if not seeds or not set(seeds) <= set(known):
-    raise ConfigError(f'seeds={",".join(given.seeds)!r} must be some of {", ".join(map(str, known))}')
+  if not seeds or len({*seeds} & {*known}) < len(seeds):
+    raise ConfigError(f'seeds={",".join(given.seeds)!r} must be some of {", ".join(map(str, known))}, each once')
   return seeds
 
 

@@ -35,11 +35,7 @@ def cells(suite: str, profile: str, tiers=None, names=None, only=None) -> list:
   Raises:
     ConfigError: for an unknown tier, setting or method, or a method that applies nowhere among them.
   """
-  known = settings(suite, profile)
-  check_known(names or (), known, 'settings')
-  check_known(tiers or (), TIERS, 'tiers')
-  places = [(t, s) for t in tiers or TIERS for s in names or known if t in known[s].tiers]
-  found = []
+  places, found = _places(suite, profile, tiers, names), []
   for tier in dict.fromkeys(t for t, _ in places):
     of_tier = [s for t, s in places if t == tier]
     order = dict.fromkeys(m for s in of_tier for m in applying(suite, tier, s))
@@ -52,6 +48,22 @@ def cells(suite: str, profile: str, tiers=None, names=None, only=None) -> list:
       tier, name = places[0]
       check_known([method], methods.__all__, 'the benchmark', 'method')
       raise ConfigError(f'methods={method!r} has no place in {tier}, {name} ({reason(method, tier, name, suite)})')
+  return found
+
+
+def _places(suite, profile, tiers, names) -> list:
+  """[(tier, setting)]; whatever is named has a part in them."""
+  known = settings(suite, profile)
+  every = [(t, s) for t in TIERS for s in known if t in known[s].tiers]
+  tiers_known = list(dict.fromkeys(t for t, _ in every))
+  for field, given, there in (('tiers', tiers, tiers_known), ('settings', names, known)):
+    if unknown := next((one for one in given or () if one not in there), None):
+      raise ConfigError(f'{field}={unknown!r} is unknown; the suite {suite} has {", ".join(there)}')
+  found = [(t, s) for t in tiers or tiers_known for s in names or known if (t, s) in every]
+  if idle := next((t for t in tiers or () if t not in {t for t, _ in found}), None):
+    raise ConfigError(f'tiers={idle!r} has none of the settings {", ".join(names)}; leave one or the other out')
+  if idle := next((s for s in names or () if s not in {s for _, s in found}), None):
+    raise ConfigError(f'settings={idle!r} is in none of the tiers {", ".join(tiers)}; it is in {known[idle].tiers[0]}')
   return found
 
 

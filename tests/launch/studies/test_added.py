@@ -6,7 +6,7 @@ import types
 import pytest
 
 from fedkd.errors import ConfigError
-from launch import benchmark
+from launch import benchmark, exits
 from launch.studies.comparison import added, budget, cells, problem, programs, runs, settings, suite
 
 PLACE = runs.Place('digits', 'smoke', 'one', 'skew-0.5')
@@ -107,3 +107,56 @@ def test_a_run_of_no_rounds_is_not_asked_for():
   assert left(120.0) == [('equal', budget.grid('fedmd')[0], 0, 0.5)]
   assert left(250.0) == []  # one round, in which clients train alone
   assert left(600.0) == []
+
+
+MISTAKES = [
+  ({'tiers': []}, 'tiers is empty; name some, or leave it out for all'),
+  ({'settings': []}, 'settings is empty; name some'),
+  ({'methods': []}, 'methods is empty; name some'),
+  ({'seeds': ['0', '0']}, "seeds='0,0' has '0' twice; name it once"),
+  ({'tiers': ['one', 'pairs', 'one']}, "tiers='one,pairs,one' has 'one' twice"),
+  ({'seeds': ['0', '00']}, "seeds='0,00' must be some of 0, 1, each once"),
+  ({'settings': ['nope']}, "settings='nope' is unknown; the suite digits has skew-0.1, "),
+  ({'suite': 'pacs', 'settings': ['domains'], 'tiers': ['pairs']}, "tiers='pairs' is unknown; the suite pacs has diff"),
+  ({'settings': ['converged']}, "tiers='one' has none of the settings converged; leave one or the other out"),
+  ({'settings': ['few', 'converged']}, "settings='converged' is in none of the tiers one; it is in different"),
+]
+
+
+@pytest.mark.parametrize(('flags', 'sentence'), MISTAKES)
+@pytest.mark.parametrize('listed', [False, True])
+def test_what_the_command_line_names_is_there_and_named_once(tmp_path, monkeypatch, capsys, flags, sentence, listed):
+  monkeypatch.setattr(suite, 'run', lambda *a: [])
+  monkeypatch.setattr(benchmark.flags, 'FLAGS', given(tmp_path, list=listed, report=False, **flags))
+  with pytest.raises(SystemExit, match='2'):
+    benchmark.main(['benchmark'])
+  assert capsys.readouterr().err.startswith(f'fedkd: {sentence}')
+
+
+def test_the_list_is_of_what_is_named(tmp_path, monkeypatch, capsys):
+  flags = {'settings': ['few', 'skew-0.5'], 'tiers': ['pairs'], 'methods': ['private', 'fedavg', 'fedrep']}
+  with pytest.raises(ConfigError, match='fedrep'):
+    benchmark._chosen(given(tmp_path, **flags))
+  chosen = given(tmp_path, **{**flags, 'tiers': ['pairs', 'one']})
+  suite.listing(benchmark._chosen(chosen), tmp_path, chosen.methods)
+  assert capsys.readouterr().out.splitlines() == [
+    'pairs     few        0 of 2 methods done  label skew 0.5, 80 images a client',
+    '  not fedrep: weights of different architectures have no mean',
+    'pairs     skew-0.5   0 of 2 methods done  label skew, Dirichlet 0.5',
+    '  not fedrep: weights of different architectures have no mean',
+    'one       few        0 of 3 methods done  label skew 0.5, 80 images a client',
+    'one       skew-0.5   0 of 3 methods done  label skew, Dirichlet 0.5',
+  ]
+
+
+def test_somebody_elses_method_is_run_beside_those_that_are_named(theirs, monkeypatch, capsys):
+  asked = []
+  monkeypatch.setattr(suite, 'run', lambda chosen, *a: asked.extend(cell.method for cell in chosen) or [])
+  benchmark._run(given(theirs, add='somebodys:fits', methods=['private', 'agg']))
+  assert asked == ['private', 'agg', 'somebodys:fits']
+
+
+def test_a_flag_that_is_given_twice_is_refused_by_every_program(capsys):
+  with pytest.raises(SystemExit, match='2'):
+    exits.parse(['benchmark', '--suite=digits', '--suite=letters'])
+  assert capsys.readouterr().err == 'fedkd: --suite=digits and --suite=letters are one flag; give it once\n'
