@@ -59,8 +59,8 @@ def check_once(words: Sequence[str]) -> None:
 
 
 def parse(argv: Sequence[str]) -> list:
-  """Parses absl's flags and returns the other arguments. An unknown flag, an invalid value or a flag given twice ends the
-  program."""
+  """Parses absl's flags and returns the other arguments. An unknown flag, an invalid value or a flag given twice ends
+  the program."""
   from absl import flags
 
   try:
