@@ -78,24 +78,37 @@ def _chosen(given) -> list:
 
 
 def _run(given) -> None:
-  chosen = _chosen(given)
-  seeds = _seeds(given)
-  _check_added([cell for cell in chosen if added.is_added(cell.method)], given.out, seeds)
-  hopeless = suite.run(chosen, given.out, seeds)
+  chosen, seeds = _chosen(given), _seeds(given)
+  theirs = [cell for cell in chosen if added.is_added(cell.method)]
+  _check_added(theirs, given.out, seeds)
+  if first := _references(theirs, given.out, seeds):
+    places = '; '.join(f'{cell.place.tier}, {cell.place.setting}' for cell in first)
+    print(f'private, with which {theirs[0].method} is compared, is run first in {places}', flush=True)
+  hopeless = suite.run([*first, *(cell for cell in chosen if cell not in first)], given.out, seeds)
   if given.add:
     from launch.studies.comparison import tables
 
-    print(tables.beside([cell for cell in chosen if cell.method == given.add], given.out))
+    print(tables.beside([cell for cell in theirs if cell.method == given.add], given.out))
   if hopeless:
     raise DivergedError(f'every choice diverged in {len(hopeless)} of {len(chosen)} cells; all others are done')
 
 
+def _is_left(cell: cells.Cell, out: str, seeds: list | None) -> bool:
+  private = cells.read(cell._replace(method='private'), out)
+  return bool(cells.left(cells.read(cell, out), private, seeds or SIZES[cell.place.profile].seeds))
+
+
+def _references(theirs: list, out: str, seeds: list | None) -> list:
+  """The cells of Private that lack runs: without them a method of somebody else's has no gain."""
+  every = dict.fromkeys(cell._replace(method='private') for cell in theirs)
+  return [cell for cell in every if _is_left(cell, out, seeds)]
+
+
 def _check_added(theirs: list, out: str, seeds: list | None) -> None:
-  """Checks the methods of somebody else of which something is still to be run."""
+  """Checks the methods of somebody else's of which something is still to be run."""
   places: dict = {}
   for cell in theirs:
-    private = cells.read(cell._replace(method='private'), out)
-    if cells.left(cells.read(cell, out), private, seeds or SIZES[cell.place.profile].seeds):
+    if _is_left(cell, out, seeds):
       places.setdefault(cell.method, []).append(cell.place)
   for method, of_method in places.items():
     added.check(of_method, method)

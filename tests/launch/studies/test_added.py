@@ -152,8 +152,30 @@ def test_the_list_is_of_what_is_named(tmp_path, monkeypatch, capsys):
 def test_somebody_elses_method_is_run_beside_those_that_are_named(theirs, monkeypatch, capsys):
   asked = []
   monkeypatch.setattr(suite, 'run', lambda chosen, *a: asked.extend(cell.method for cell in chosen) or [])
-  benchmark._run(given(theirs, add='somebodys:fits', methods=['private', 'agg']))
-  assert asked == ['private', 'agg', 'somebodys:fits']
+  benchmark._run(given(theirs, add='somebodys:fits', methods=['agg', 'private']))
+  assert asked == ['private', 'agg', 'somebodys:fits']  # Private first, with whose examples equal budgets are made
+
+
+def test_private_is_run_first_where_it_is_missing(theirs, monkeypatch, capsys):
+  asked = []
+
+  def run(place, method, choice, seed, tuning=False, share=1.0):
+    asked.append((place.setting, method))
+    done = {'seed': seed, 'choice': choice, 'seconds': 1.0, 'compiling': 0.0, 'diverged': False, 'examples': 9.0}
+    point = {'round': 6, 'examples': 9.0, 'bytes_up': 0, 'bytes_down': 0, 'own': [0.5] * 10, 'all': [0.5] * 10}
+    own = {'curve': [point], 'public_bytes': {'up': 0, 'down': 0}}
+    return {**done, **({'validation': 0.5} if tuning else own)}
+
+  monkeypatch.setattr(runs, 'run', run)
+  few = given(theirs, add='somebodys:fits', settings=['few'])
+  benchmark._run(few)
+  assert asked == [('few', 'private')] * 9 + [('few', 'somebodys:fits')] * 9
+  said = capsys.readouterr().out
+  assert said.startswith('private, with which somebodys:fits is compared, is run first in one, few\n')
+  assert '| somebodys:fits (1 of 2 seeds) | 50.00 | +0.00 |' in said.replace('seeds, uncommitted code)', 'seeds)')
+  both = given(theirs, add='somebodys:fits', settings=['few', 'skew-0.5'])
+  benchmark._run(both)
+  assert asked[18:] == [('skew-0.5', 'private')] * 9 + [('skew-0.5', 'somebodys:fits')] * 9
 
 
 def test_a_flag_that_is_given_twice_is_refused_by_every_program(capsys):
