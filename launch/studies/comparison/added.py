@@ -10,18 +10,14 @@ from fedkd import config as base
 from fedkd.checks import blame, returned
 from fedkd.checks.kinds import what_is
 from fedkd.config import choices
-from fedkd.errors import ConfigError, in_a_sentence, reason_of
+from fedkd.errors import ConfigError, check_known, in_a_sentence, reason_of
 from fedkd.models.base import class_of
 from fedkd.types import Method
-from launch.studies.comparison import budget, problem, programs, runs
+from launch.studies.comparison import budget, problem, programs, runs, theirs
 from launch.studies.comparison.settings import TUNED_ON
 
 BUDGET = {'steps': 'mini-batches per client update', 'batch': 'examples per mini-batch'}
-
-
-def is_added(method: str) -> bool:
-  """Whether a method is none of the benchmark's own."""
-  return ':' in method
+OTHERS = ('epochs', 'learning_rate', 'decay', 'drop_at')  # arguments that mean what the benchmark sets for everybody
 
 
 def check(places: Iterable[runs.Place], method: str) -> None:
@@ -30,7 +26,7 @@ def check(places: Iterable[runs.Place], method: str) -> None:
   Raises:
     ConfigError: in one sentence, with the line of whichever of its functions failed.
   """
-  function, known = choices.factory(base.KINDS['method'], method)
+  function, known = choices.factory(base.KINDS['method'], theirs.factory_of(method))
   traced: set = set()
   for place in places:
     check_arguments(place, method, known)
@@ -49,13 +45,17 @@ def check_arguments(place: runs.Place, method: str, known: dict[str, inspect.Par
   """
   if lacking := next((key for key in BUDGET if key not in known), None):
     raise ConfigError(
-      f'add={method} takes no {lacking}, so that its budget would not be that of the others; give it an argument '
+      f'{_flag(method)} takes no {lacking}, so that its budget would not be that of the others; give it an argument '
       f'{lacking}, {BUDGET[lacking]}'
     )
-  given = {**budget.fields(*place.astuple(), method), **budget.grid(method)[0]}
+  given = budget.given(*place.astuple(), method)
+  if tuned := theirs.tuned(method):
+    free = [key for key in known if key not in (*given, *OTHERS)]
+    check_known([tuned[0]], free, _flag(method), 'argument to tune')
+    given[tuned[0]] = tuned[1]
   needed = (key for key, parameter in known.items() if parameter.default is inspect.Parameter.empty)
   if lacking := next((key for key in needed if key not in given), None):
-    raise ConfigError(f'add={method} needs a value for {lacking!r}, which nobody gives it here; give it a default')
+    raise ConfigError(f'{_flag(method)} needs a value for {lacking!r}, which nobody gives it here; give it a default')
 
 
 def _trace(place, method, function, world) -> None:
@@ -72,10 +72,14 @@ def _built(method: str, function: Callable, runner) -> Method:
   with blame.guard('add', function):
     jax.eval_shape(lambda values: made.append(runner.programs.method(values)), runner.values)
   if not isinstance(made[0], Method):
-    raise ConfigError(f'add={method}{blame.place(function)} returned {what_is(made[0])}; let it return a Method')
+    raise ConfigError(f'{_flag(method)}{blame.place(function)} returned {what_is(made[0])}; let it return a Method')
   return made[0]
 
 
 def _failed(place, method, error) -> str:
   where = ', '.join((place.suite, place.tier, place.setting))
-  return f'add={method}: in {where} a round fails with {type(error).__name__}: {reason_of(error)}'
+  return f'{_flag(method)}: in {where} a round fails with {type(error).__name__}: {reason_of(error)}'
+
+
+def _flag(method) -> str:
+  return f'add={theirs.factory_of(method)}'

@@ -5,6 +5,7 @@ import math
 
 from fedkd import config as base
 from fedkd.config import choices
+from launch.studies.comparison import theirs
 from launch.studies.comparison.settings import SIZES, networks, rounds, settings
 
 RATES = (1e-3, 3e-3, 1e-2, 3e-2)  # of Adam, for every method
@@ -61,9 +62,10 @@ def keeps_by_default(method: str) -> bool:
 
 def grid(method: str) -> list:
   """The hyperparameters to choose from: `BUDGET` dicts of `learning_rate`, `decay`, and one more where there is one."""
-  if method not in WEIGHTS:
+  one_more = theirs.tuned(method) or WEIGHTS.get(method)
+  if not one_more:
     return [{'learning_rate': rate, 'decay': decay} for rate, decay in itertools.product(RATES, DECAYS)]
-  field, values = WEIGHTS[method]
+  field, values = one_more
   return [{'learning_rate': rate, 'decay': DECAY, field: value} for rate, value in itertools.product(RATES, values)]
 
 
@@ -84,6 +86,11 @@ def lengths(suite: str, profile: str, setting: str, method: str, share: float = 
   # Rounds alone learn from no public rows: rounded up, a share of the rounds has no more than its share of examples.
   alone = math.ceil(total / BEFORE_SHARE) if method in BEFORE else 0
   return alone, total - alone
+
+
+def given(suite: str, profile: str, tier: str, setting: str, method: str) -> dict:
+  """`fields`, of somebody else's method too."""
+  return fields(suite, profile, tier, setting, theirs.factory_of(method))
 
 
 def fields(suite: str, profile: str, tier: str, setting: str, method: str) -> dict:

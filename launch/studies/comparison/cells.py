@@ -7,7 +7,7 @@ from typing import NamedTuple
 from fedkd import config as base
 from fedkd import files, methods
 from fedkd.errors import ConfigError, check_known
-from launch.studies.comparison import budget
+from launch.studies.comparison import budget, theirs
 from launch.studies.comparison.runs import Place
 from launch.studies.comparison.settings import SIZES, TIERS, TUNED_ON, applying, config_of, reason, settings
 
@@ -40,7 +40,7 @@ def cells(suite: str, profile: str, tiers=None, names=None, only=None) -> list:
     of_tier = [s for t, s in places if t == tier]
     order = dict.fromkeys(m for s in of_tier for m in applying(suite, tier, s))
     for method in only or order:
-      own = ':' in method  # somebody else's, which applies everywhere
+      own = theirs.is_added(method)  # somebody else's, which applies everywhere
       where = [s for s in of_tier if own or method in applying(suite, tier, s)]
       found += [Cell(Place(suite, profile, tier, s), method) for s in where]
   for method in only or ():
@@ -79,7 +79,7 @@ def described(cell: Cell) -> dict:
   suite, profile, tier, setting = cell.place.astuple()
   config = base.to_json(config_of(suite, profile, tier, setting))
   kept = {name: config[name] for name in ('data', 'groups', 'plan', 'rounds')}
-  fields = budget.fields(suite, profile, tier, setting, cell.method)
+  fields = budget.given(suite, profile, tier, setting, cell.method)
   plain = {
     'suite': suite,
     'profile': profile,

@@ -21,6 +21,7 @@ from fedkd.round import step as round_step
 from fedkd.sharding import mapped_at_once
 from fedkd.states import calibrated, initial_state
 from fedkd.types import Method, clients
+from launch.studies.comparison import theirs
 
 SEGMENT = 10  # rounds of one call at most
 
@@ -44,7 +45,7 @@ def method_of(name: str, fields: dict, values: dict) -> Method:
   values = dict(values)
   rate, decay, drop_at = (values.pop(key) for key in ('learning_rate', 'decay', 'drop_at'))
   tx = optimizers.scheduled(optax.adam(rate), lambda t: jnp.where(t < drop_at, 1.0, decay))
-  factory, known = choices.factory(base.KINDS['method'], name)
+  factory, known = choices.factory(base.KINDS['method'], theirs.factory_of(name))
   given = {**fields, **values}
   models = {key: base.build('model', value) for key, value in given.items() if key == 'common'}
   return factory(tx, **{key: value for key, value in {**given, **models}.items() if key in known})

@@ -170,7 +170,7 @@ def runner_of(clock, place, method, choice, world, initial, phases=(0, 1, 0)) ->
   given = {key: np.float32(value) for key, value in {**values, 'drop_at': drop_at}.items()}
   if method == 'private':  # the first phase of another method, whose own hyperparameters it does not have
     given, constants = {key: given[key] for key in ('learning_rate', 'decay', 'drop_at')}, {}
-  fields = {**budget.fields(*place.astuple(), method), **constants}
+  fields = {**budget.given(*place.astuple(), method), **constants}
   made = programs.make(method, fields, world.groups, initial)
   identity = (method, str(sorted(fields.items())), place.suite, place.tier)
   return _Runner(clock, identity, made, given, world, initial)

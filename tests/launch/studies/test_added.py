@@ -3,17 +3,22 @@
 import sys
 import types
 
+import jax
 import pytest
 
 from fedkd.errors import ConfigError
 from launch import benchmark, exits
 from launch.studies.comparison import added, budget, cells, problem, programs, runs, settings, suite
+from launch.studies.comparison import theirs as names
 
 PLACE = runs.Place('digits', 'smoke', 'one', 'skew-0.5')
 CODE = """
 from fedkd import methods
 
+GIVEN = []
+
 def fits(tx, steps, batch, weight=1.0):
+  GIVEN.append(weight)
   return methods.fedprox(tx, steps=steps, batch=batch, epochs=None, mu=weight)
 
 def needs(tx, steps, batch, temperature):
@@ -63,7 +68,7 @@ def given(tmp_path, **flags):
   """What the command line says."""
   usual = dict.fromkeys(('tiers', 'settings', 'methods', 'seeds'))
   place = {'suite': 'digits', 'profile': 'smoke', 'tiers': ['one'], 'settings': ['skew-0.5'], 'seeds': ['0']}
-  return types.SimpleNamespace(**{**usual, **place, 'out': str(tmp_path / 'out'), 'add': '', **flags})
+  return types.SimpleNamespace(**{**usual, **place, 'out': str(tmp_path / 'out'), 'add': '', 'tune': '', **flags})
 
 
 REFUSED = [
@@ -182,3 +187,46 @@ def test_a_flag_that_is_given_twice_is_refused_by_every_program(capsys):
   with pytest.raises(SystemExit, match='2'):
     exits.parse(['benchmark', '--suite=digits', '--suite=letters'])
   assert capsys.readouterr().err == 'fedkd: --suite=digits and --suite=letters are one flag; give it once\n'
+
+
+@pytest.mark.parametrize(
+  ('tune', 'sentence'),
+  [
+    ('weight', "tune='weight' is not an argument with two numbers; write --tune=weight:0.1,1"),
+    ('weight:1', 'is not an argument with two numbers'),
+    ('weight:1,1.0', 'is not an argument with two numbers'),
+    ('weight:1,nan', 'is not an argument with two numbers'),
+    ('weight:1,2,3', 'is not an argument with two numbers'),
+    ('wight:0.1,1', "add=somebodys:fits has no argument to tune 'wight'; it has weight; is it 'weight'?"),
+    ('steps:1,2', "add=somebodys:fits has no argument to tune 'steps'; it has weight"),
+  ],
+)
+def test_what_is_tuned_is_an_argument_with_two_numbers(theirs, monkeypatch, tune, sentence):
+  monkeypatch.setattr(suite, 'run', lambda *a: pytest.fail('a run'))
+  with pytest.raises(ConfigError) as error:
+    benchmark._run(given(theirs, add='somebodys:fits', tune=tune))
+  assert sentence in str(error.value)
+
+
+def test_a_method_of_somebody_elses_chooses_among_four_rates_and_two_values(theirs):
+  method = names.name_of('somebodys:fits', 'weight:1,0.1')
+  assert method == 'somebodys:fits@weight=0.1,1.0'
+  grid = budget.grid(method)
+  assert {choice['weight'] for choice in grid} == {0.1, 1.0}
+  assert {choice['learning_rate'] for choice in grid} == set(budget.RATES)
+  assert len(grid) == budget.BUDGET
+  added.check([PLACE], method)
+  one = runs.run(PLACE, method, grid[0], 0)
+  assert len(one['curve']) == 6
+  same = runs.run(PLACE, method, grid[1], 0)
+  assert same['compiling'] == 0  # the value is an argument of the program
+  assert all(isinstance(value, jax.core.Tracer) for value in sys.modules['somebodys'].GIVEN)
+  path = cells.path_of(cells.Cell(PLACE, method), theirs)
+  assert path.name == 'somebodys.fits@weight=0.1,1.0.json'
+  needed = names.name_of('somebodys:needs', 'temperature:1,2')
+  added.check([PLACE], needed)  # which without it nobody would give
+
+
+def test_a_value_to_tune_needs_a_method(tmp_path):
+  with pytest.raises(ConfigError, match="tune='weight:1,2' is of a method of yours; give it with --add"):
+    benchmark._chosen(given(tmp_path, tune='weight:1,2'))
