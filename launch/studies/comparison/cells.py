@@ -92,7 +92,8 @@ def described(cell: Cell) -> dict:
     'grid': budget.grid(cell.method),
     'size': {**SIZES[profile]._asdict(), 'seeds': None},  # more of them may follow
   }
-  return json.loads(json.dumps(plain))
+  code = theirs.checksum(theirs.factory_of(cell.method)) if theirs.is_added(cell.method) else ''
+  return json.loads(json.dumps({**plain, **({'code': code} if code else {})}))
 
 
 def read(cell: Cell, out) -> dict:
@@ -111,6 +112,11 @@ def read(cell: Cell, out) -> dict:
     changed += base.differences({**usual, **found['config']}, {**usual, **wanted['config']})
   except (ValueError, AttributeError, KeyError, TypeError) as error:
     raise ConfigError(f'{path} is not a result of this program ({error}); move it away') from error
+  if changed == ['code']:
+    raise ConfigError(
+      f'{path} was made with other code of {theirs.factory_of(cell.method)}, whose file has changed since; move it '
+      'away to run it again, or give the new factory another name'
+    )
   if changed:
     raise ConfigError(f'{path} was made with another {changed[0]}; move it away to run it again')
   return {**found, 'equal': found.get('equal', [])}

@@ -1,8 +1,15 @@
 """Somebody else's methods by name: module:factory, or module:factory@weight=0.1,1.0 where two values of one more
-hyperparameter are chosen from."""
+hyperparameter are chosen from; and a checksum of their code, which no commit of this repository tells."""
 
+import functools
+import hashlib
+import inspect
 import math
+import pathlib
 
+from fedkd import config as base
+from fedkd.checks import blame
+from fedkd.config import choices
 from fedkd.errors import ConfigError
 
 
@@ -39,3 +46,17 @@ def tuned(method: str) -> tuple[str, tuple] | None:
   _, _, tune = method.partition('@')
   field, _, values = tune.partition('=')
   return (field, tuple(map(float, values.split(',')))) if tune else None
+
+
+@functools.cache  # as it was imported: the file may change while the runs take hours
+def checksum(factory: str) -> str:
+  """Of the file in which somebody's factory is; '' of code in this repository, whose runs have its commit, and where
+  there is no source. What that file imports is not looked at."""
+  if factory.startswith(('launch.', 'fedkd.')):
+    return ''
+  function, _ = choices.factory(base.KINDS['method'], factory)
+  try:
+    file = inspect.getsourcefile(blame.unwrapped(function))
+    return hashlib.sha256(pathlib.Path(file or '').read_bytes()).hexdigest()[:16]
+  except (TypeError, OSError):
+    return ''

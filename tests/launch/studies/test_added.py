@@ -58,6 +58,7 @@ def theirs(tmp_path, monkeypatch):
   caches = problem._source, problem.groups_of, problem._initialisers
   for cache in caches:
     cache.cache_clear()
+  names.checksum.cache_clear()
   yield tmp_path
   for cache in caches:
     cache.cache_clear()
@@ -230,3 +231,19 @@ def test_a_method_of_somebody_elses_chooses_among_four_rates_and_two_values(thei
 def test_a_value_to_tune_needs_a_method(tmp_path):
   with pytest.raises(ConfigError, match="tune='weight:1,2' is of a method of yours; give it with --add"):
     benchmark._chosen(given(tmp_path, tune='weight:1,2'))
+
+
+def test_results_are_of_the_code_that_made_them(theirs):
+  """Also where its file changes while the runs are made: what was imported counts."""
+  cell, other = (cells.Cell(PLACE, method) for method in ('somebodys:fits', 'fedhe'))
+  one = {'seed': 100, 'choice': budget.grid('fedprox')[0], 'validation': 0.5}
+  cells.add(cell, theirs, 'tuning', one)
+  (theirs / 'somebodys.py').write_text(CODE + '# better')
+  cells.add(cell, theirs, 'tuning', {**one, 'seed': 101})
+  assert len(cells.read(cell, theirs)['tuning']) == 2
+  names.checksum.cache_clear()  # as in another process
+  sentence = r'somebodys.fits.json was made with other code of somebodys:fits, whose file has changed since; move it '
+  with pytest.raises(ConfigError, match=sentence):
+    cells.read(cell, theirs)
+  assert 'code' not in cells.described(other)  # the commit says it
+  assert 'code' not in cells.described(cell._replace(method='launch.studies.comparison.controls:private_fresh'))
