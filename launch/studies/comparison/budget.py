@@ -89,8 +89,23 @@ def lengths(suite: str, profile: str, setting: str, method: str, share: float = 
 
 
 def given(suite: str, profile: str, tier: str, setting: str, method: str) -> dict:
-  """`fields`, of somebody else's method too."""
-  return fields(suite, profile, tier, setting, theirs.factory_of(method))
+  """`fields`, of somebody else's method too: what it learns from public rows is as much as FedMD does."""
+  factory, place = theirs.factory_of(method), (suite, profile, tier, setting)
+  own = fields(*place, factory)
+  if method in ON_PUBLIC or not learns_on_public(method):
+    return own
+  _, known = choices.factory(base.KINDS['method'], factory)
+  size = SIZES[profile]
+  steps = {'digest_steps': size.subset * size.public_passes // size.batch}
+  both = {**({} if 'digest_epochs' in known else steps), **fields(*place, 'fedmd')}
+  return {**{key: both[key] for key in both if key in known and key.startswith(('subset', 'digest_'))}, **own}
+
+
+def learns_on_public(method: str) -> bool:
+  """Whether clients learn from the raw public images; one of somebody else's says so by an argument `subset`."""
+  if not theirs.is_added(method):
+    return method in PUBLIC_CLIENTS
+  return 'subset' in choices.factory(base.KINDS['method'], theirs.factory_of(method))[1]
 
 
 def fields(suite: str, profile: str, tier: str, setting: str, method: str) -> dict:

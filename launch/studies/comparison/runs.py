@@ -77,7 +77,7 @@ def _point(totals, at) -> dict:
 def public_bytes(method: str, world: problem.Problem) -> dict:
   """{'up', 'down'}: of the raw public images that clients give away once, and then hold or not."""
   public = int(world.arrays[-3].size) if world.arrays[-3] is not None else 0
-  users = method in budget.PUBLIC_CLIENTS
+  users = budget.learns_on_public(method)
   up = public * world.image_bytes * (users or method in budget.PUBLIC_SERVER)
   return {'up': up, 'down': (len(world.own) - 1) * up * users}  # nobody downloads its own
 

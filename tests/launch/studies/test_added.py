@@ -21,6 +21,12 @@ def fits(tx, steps, batch, weight=1.0):
   GIVEN.append(weight)
   return methods.fedprox(tx, steps=steps, batch=batch, epochs=None, mu=weight)
 
+def public(tx, steps, batch, subset=1, digest_batch=2, digest_epochs=3, digest_loss='mae'):
+  return methods.fedmd(tx, subset, digest_epochs, digest_batch, digest_loss, steps=steps, epochs=None, batch=batch)
+
+def by_steps(tx, steps, batch, subset, digest_steps):
+  return methods.private(tx, steps=steps, epochs=None, batch=batch)
+
 def needs(tx, steps, batch, temperature):
   return fits(tx, steps, batch)
 
@@ -247,3 +253,18 @@ def test_results_are_of_the_code_that_made_them(theirs):
     cells.read(cell, theirs)
   assert 'code' not in cells.described(other)  # the commit says it
   assert 'code' not in cells.described(cell._replace(method='launch.studies.comparison.controls:private_fresh'))
+
+
+def test_what_learns_from_public_rows_gets_as_many_as_ours_and_their_bytes_are_counted(theirs):
+  fields = lambda name, profile: budget.given('digits', profile, 'one', 'skew-0.5', f'somebodys:{name}')
+  size = settings.SIZES['whole']
+  passes = {'subset': size.subset, 'digest_batch': size.batch, 'digest_epochs': size.public_passes}
+  assert fields('public', 'whole') == {'steps': size.steps, 'batch': size.batch, **passes}
+  assert fields('by_steps', 'whole') == {'steps': 6, 'batch': 32, 'subset': 128, 'digest_steps': 8}
+  assert fields('fits', 'smoke') == {'steps': 1, 'batch': 8}
+  added.check([PLACE], 'somebodys:by_steps')
+  world = problem.make(PLACE.astuple(), 0)
+  sent = runs.public_bytes('fedmd', world)
+  assert sent['up'] > 0
+  assert runs.public_bytes('somebodys:public@weight=0.1,1.0', world) == sent
+  assert runs.public_bytes('somebodys:fits', world) == {'up': 0, 'down': 0}
