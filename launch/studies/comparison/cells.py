@@ -157,8 +157,8 @@ def left(found: dict, private: dict, seeds) -> list:
 
 def _has_rounds(found, share) -> bool:
   """Whether a share of a cell's rounds is at least one of the method's own."""
-  place = (found[field] for field in ('suite', 'profile', 'setting', 'method'))
-  return budget.lengths(*place, share)[1] > 0
+  suite, profile, setting, method = (found[field] for field in ('suite', 'profile', 'setting', 'method'))
+  return budget.lengths(suite, profile, setting, method, share)[1] > 0
 
 
 def equal_shares(found: dict, private: dict) -> dict:

@@ -20,7 +20,7 @@ class Place:
   tier: str
   setting: str
 
-  def astuple(self) -> tuple:
+  def astuple(self) -> tuple[str, str, str, str]:
     """The four of them."""
     return dataclasses.astuple(self)
 
