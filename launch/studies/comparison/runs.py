@@ -163,7 +163,7 @@ def _segment(table, at):
   return np.pad(rows, [(0, programs.SEGMENT - len(rows)), (0, 0)], constant_values=-1)
 
 
-def runner_of(clock, place, method, choice, world, initial, phases=(0, 1, 0)) -> _Runner:
+def runner_of(clock, place: Place, method: str, choice: dict, world, initial, phases=(0, 1, 0)) -> _Runner:
   """`phases`: rounds before, of and after this one, over all of which the learning rate falls once."""
   values, constants = budget.split_choice(choice)
   drop_at = 2 * sum(phases) // 3 - phases[0]
