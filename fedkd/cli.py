@@ -123,7 +123,7 @@ object is there count as done.
   --report           write RESULTS.md and docs/results/ from the objects in --out
 """
 BENCHMARK = """fedkd benchmark --suite=digits|letters|cifar10|cifar100|pacs [--tiers=NAME,...] [--settings=NAME,...]
-fedkd benchmark --suite=digits --add=my_method:factory
+fedkd benchmark --suite=digits --add=my_method:factory [--tune=weight:0.1,1]
 fedkd benchmark --suite=digits --list
 fedkd benchmark --report [--out=DIR] [--page=FILE]
 
@@ -136,7 +136,9 @@ ones over six seeds. Every run is written as it ends; after an interruption it c
 
   --profile=PROFILE  whole (the default), smoke (says nothing)
   --tiers, --settings, --methods, --seeds  only these; several processes may share the methods
-  --add=MODULE:FACTORY  a method of yours in all settings, or those named, and its row beside ours
+  --add=MODULE:FACTORY  a method of yours in all settings, or those named, and its row beside ours; where `private` is
+                     missing it is run first
+  --tune=NAME:A,B    of one of its arguments two values to choose from, as most methods have, in place of two decays
   --out=DIR          where the JSON objects go, by default results/benchmark
   --list             what is done, and which methods do not apply where
   --report           write the answer, its figure, the tables and what is missing to --page, docs/benchmark.md

@@ -59,12 +59,14 @@ def check_once(words: Sequence[str]) -> None:
 
 
 def parse(argv: Sequence[str]) -> list:
-  """Parses absl's flags and returns the other arguments. An unknown flag or an invalid value ends the program."""
+  """Parses absl's flags and returns the other arguments. An unknown flag, an invalid value or a flag given twice ends
+  the program."""
   from absl import flags
 
   try:
+    check_once(argv[1:])
     return flags.FLAGS(argv)
-  except flags.Error as error:
+  except (flags.Error, errors.ConfigError) as error:
     return refuse(' '.join(str(error).split()))
 
 

@@ -5,6 +5,7 @@ import math
 
 from fedkd import config as base
 from fedkd.config import choices
+from launch.studies.comparison import theirs
 from launch.studies.comparison.settings import SIZES, networks, rounds, settings
 
 RATES = (1e-3, 3e-3, 1e-2, 3e-2)  # of Adam, for every method
@@ -64,9 +65,10 @@ def keeps_by_default(method: str) -> bool:
 
 def grid(method: str) -> list:
   """The hyperparameters to choose from: `BUDGET` dicts of `learning_rate`, `decay`, and one more where there is one."""
-  if method not in WEIGHTS:
+  one_more = theirs.tuned(method) or WEIGHTS.get(method)
+  if not one_more:
     return [{'learning_rate': rate, 'decay': decay} for rate, decay in itertools.product(RATES, DECAYS)]
-  field, values = WEIGHTS[method]
+  field, values = one_more
   return [{'learning_rate': rate, 'decay': DECAY, field: value} for rate, value in itertools.product(RATES, values)]
 
 
@@ -87,6 +89,26 @@ def lengths(suite: str, profile: str, setting: str, method: str, share: float = 
   # Rounds alone learn from no public rows: rounded up, a share of the rounds has no more than its share of examples.
   alone = math.ceil(total / BEFORE_SHARE) if method in BEFORE else 0
   return alone, total - alone
+
+
+def given(suite: str, profile: str, tier: str, setting: str, method: str) -> dict:
+  """`fields`, of somebody else's method too: what it learns from public rows is as much as FedMD does."""
+  factory, place = theirs.factory_of(method), (suite, profile, tier, setting)
+  own = fields(*place, factory)
+  if method in ON_PUBLIC or not learns_on_public(method):
+    return own
+  _, known = choices.factory(base.KINDS['method'], factory)
+  size = SIZES[profile]
+  steps = {'digest_steps': size.subset * size.public_passes // size.batch}
+  both = {**({} if 'digest_epochs' in known else steps), **fields(*place, 'fedmd')}
+  return {**{key: both[key] for key in both if key in known and key.startswith(('subset', 'digest_'))}, **own}
+
+
+def learns_on_public(method: str) -> bool:
+  """Whether clients learn from the raw public images; one of somebody else's says so by an argument `subset`."""
+  if not theirs.is_added(method):
+    return method in PUBLIC_CLIENTS
+  return 'subset' in choices.factory(base.KINDS['method'], theirs.factory_of(method))[1]
 
 
 def fields(suite: str, profile: str, tier: str, setting: str, method: str) -> dict:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from fedkd import config as base
 from fedkd import files, methods
 from fedkd.errors import ConfigError, check_known
-from launch.studies.comparison import budget
+from launch.studies.comparison import budget, theirs
 from launch.studies.comparison.runs import Place
 from launch.studies.comparison.settings import SIZES, TIERS, TUNED_ON, applying, config_of, reason, settings
 
@@ -35,16 +35,12 @@ def cells(suite: str, profile: str, tiers=None, names=None, only=None) -> list:
   Raises:
     ConfigError: for an unknown tier, setting or method, or a method that applies nowhere among them.
   """
-  known = settings(suite, profile)
-  check_known(names or (), known, 'settings')
-  check_known(tiers or (), TIERS, 'tiers')
-  places = [(t, s) for t in tiers or TIERS for s in names or known if t in known[s].tiers]
-  found = []
+  places, found = _places(suite, profile, tiers, names), []
   for tier in dict.fromkeys(t for t, _ in places):
     of_tier = [s for t, s in places if t == tier]
     order = dict.fromkeys(m for s in of_tier for m in applying(suite, tier, s))
     for method in only or order:
-      own = ':' in method  # somebody else's, which applies everywhere
+      own = theirs.is_added(method)  # somebody else's, which applies everywhere
       where = [s for s in of_tier if own or method in applying(suite, tier, s)]
       found += [Cell(Place(suite, profile, tier, s), method) for s in where]
   for method in only or ():
@@ -52,6 +48,22 @@ def cells(suite: str, profile: str, tiers=None, names=None, only=None) -> list:
       tier, name = places[0]
       check_known([method], methods.__all__, 'the benchmark', 'method')
       raise ConfigError(f'methods={method!r} has no place in {tier}, {name} ({reason(method, tier, name, suite)})')
+  return found
+
+
+def _places(suite, profile, tiers, names) -> list:
+  """[(tier, setting)]; whatever is named has a part in them."""
+  known = settings(suite, profile)
+  every = [(t, s) for t in TIERS for s in known if t in known[s].tiers]
+  tiers_known = list(dict.fromkeys(t for t, _ in every))
+  for field, given, there in (('tiers', tiers, tiers_known), ('settings', names, known)):
+    if unknown := next((one for one in given or () if one not in there), None):
+      raise ConfigError(f'{field}={unknown!r} is unknown; the suite {suite} has {", ".join(there)}')
+  found = [(t, s) for t in tiers or tiers_known for s in names or known if (t, s) in every]
+  if idle := next((t for t in tiers or () if t not in {t for t, _ in found}), None):
+    raise ConfigError(f'tiers={idle!r} has none of the settings {", ".join(names)}; leave one or the other out')
+  if idle := next((s for s in names or () if s not in {s for _, s in found}), None):
+    raise ConfigError(f'settings={idle!r} is in none of the tiers {", ".join(tiers)}; it is in {known[idle].tiers[0]}')
   return found
 
 
@@ -67,7 +79,7 @@ def described(cell: Cell) -> dict:
   suite, profile, tier, setting = cell.place.astuple()
   config = base.to_json(config_of(suite, profile, tier, setting))
   kept = {name: config[name] for name in ('data', 'groups', 'plan', 'rounds')}
-  fields = budget.fields(suite, profile, tier, setting, cell.method)
+  fields = budget.given(suite, profile, tier, setting, cell.method)
   plain = {
     'suite': suite,
     'profile': profile,
@@ -81,7 +93,8 @@ def described(cell: Cell) -> dict:
     **({'alone': budget.ALONE} if cell.method in budget.BEFORE else {}),
     'size': {**SIZES[profile]._asdict(), 'seeds': None},  # more of them may follow
   }
-  return json.loads(json.dumps(plain))
+  code = theirs.checksum(theirs.factory_of(cell.method)) if theirs.is_added(cell.method) else ''
+  return json.loads(json.dumps({**plain, **({'code': code} if code else {})}))
 
 
 def read(cell: Cell, out) -> dict:
@@ -100,6 +113,11 @@ def read(cell: Cell, out) -> dict:
     changed += base.differences({**usual, **found['config']}, {**usual, **wanted['config']})
   except (ValueError, AttributeError, KeyError, TypeError) as error:
     raise ConfigError(f'{path} is not a result of this program ({error}); move it away') from error
+  if changed == ['code']:
+    raise ConfigError(
+      f'{path} was made with other code of {theirs.factory_of(cell.method)}, whose file has changed since; move it '
+      'away to run it again, or give the new factory another name'
+    )
   if changed:
     raise ConfigError(f'{path} was made with another {changed[0]}; move it away to run it again')
   return {**found, 'equal': found.get('equal', [])}
@@ -134,8 +152,14 @@ def left(found: dict, private: dict, seeds) -> list:
   there = {kind: {one['seed'] for one in found[kind]} for kind in KINDS}
   if missing := [seed for seed in seeds if seed not in there['runs']]:
     return [('runs', best, seed, 1.0) for seed in missing]
-  shares = equal_shares(found, private)
+  shares = {seed: share for seed, share in equal_shares(found, private).items() if _has_rounds(found, share)}
   return [('equal', best, seed, shares[seed]) for seed in seeds if seed in shares and seed not in there['equal']]
+
+
+def _has_rounds(found, share) -> bool:
+  """Whether a share of a cell's rounds is at least one of the method's own."""
+  suite, profile, setting, method = (found[field] for field in ('suite', 'profile', 'setting', 'method'))
+  return budget.lengths(suite, profile, setting, method, share)[1] > 0
 
 
 def equal_shares(found: dict, private: dict) -> dict:

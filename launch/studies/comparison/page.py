@@ -100,8 +100,10 @@ fedkd benchmark --suite=digits --tiers=different --settings=skew-0.5 --add=fedpr
 ```
 
 runs it in these settings, or without `--tiers` and `--settings` in all, with the budget of the others, and prints each
-table with its row. A factory that has arguments `steps`, `batch` and `keep_optimizer` gets the same as the others. The
-raw public images of a method that learns from such are not in its megabytes: add them, as many as FedMD's.
+table with its row; where `private` is missing it is run first. A factory needs arguments `steps` and `batch` and gets
+the same as the others, as also for `keep_optimizer`, `common`, `subset` and `digest_*` where it has them. One with
+`subset` counts as learning from public images, whose bytes are FedMD's. `--tune=weight:0.1,1` chooses between two
+values of one argument. Once the factory's file has changed its results are refused.
 """
 
 

@@ -21,6 +21,7 @@ from fedkd.round import step as round_step
 from fedkd.sharding import mapped_at_once
 from fedkd.states import calibrated, initial_state
 from fedkd.types import Method, clients
+from launch.studies.comparison import theirs
 
 SEGMENT = 10  # rounds of one call at most
 
@@ -32,6 +33,7 @@ class Programs(NamedTuple):
   train: Callable  # (values, arrays, key, participants [SEGMENT, m], start, count, state) -> (State, Report)
   correct: Callable  # (values, arrays, state, rows [T], label [T]) -> {prediction: float32[K, T]}
   variables: Callable  # (values, arrays, state) -> per group, what a next phase starts from
+  method: Callable  # (values) -> Method
 
 
 def method_of(name: str, fields: dict, values: dict) -> Method:
@@ -43,7 +45,7 @@ def method_of(name: str, fields: dict, values: dict) -> Method:
   values = dict(values)
   rate, decay, drop_at = (values.pop(key) for key in ('learning_rate', 'decay', 'drop_at'))
   tx = optimizers.scheduled(optax.adam(rate), lambda t: jnp.where(t < drop_at, 1.0, decay))
-  factory, known = choices.factory(base.KINDS['method'], name)
+  factory, known = choices.factory(base.KINDS['method'], theirs.factory_of(name))
   given = {**fields, **values}
   models = {key: base.build('model', value) for key, value in given.items() if key == 'common'}
   return factory(tx, **{key: value for key, value in {**given, **models}.items() if key in known})
@@ -80,7 +82,7 @@ def make(name: str, fields: dict, groups: tuple, initial: Any) -> Programs:
   def variables(values, arrays, state):
     return handover_variables(method(values), groups, state)
 
-  return Programs(begin, train, correct, variables)
+  return Programs(begin, train, correct, variables, method)
 
 
 class Clock:

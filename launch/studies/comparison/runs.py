@@ -20,7 +20,7 @@ class Place:
   tier: str
   setting: str
 
-  def astuple(self) -> tuple:
+  def astuple(self) -> tuple[str, str, str, str]:
     """The four of them."""
     return dataclasses.astuple(self)
 
@@ -44,13 +44,12 @@ def run(place: Place, method: str, choice: dict, seed: int, tuning: bool = False
   world, size = problem.make(place.astuple(), seed), settings.SIZES[place.profile]
   clock = programs.Clock()  # without loading the data
   alone, rounds = budget.lengths(place.suite, place.profile, place.setting, method, share)
-  values, constants = budget.split_choice(choice)
   totals, variables = running.start(1), world.variables
   if alone:
-    runner = _runner(clock, place, 'private', budget.ALONE, values, world, variables, (0, alone, rounds))
+    runner = runner_of(clock, place, 'private', choice, world, variables, (0, alone, rounds))
     state, totals, _ = runner.train(runner.begin(), totals, 0, alone)
     variables = runner.variables(state)
-  runner = _runner(clock, place, method, constants, values, world, variables, (alone, rounds, 0))
+  runner = runner_of(clock, place, method, choice, world, variables, (alone, rounds, 0))
   state, curve, every = runner.begin(), [], -(-rounds // settings.EVALUATIONS) if share == 1 else rounds
   healthy = True
   for start in range(0, rounds, every):
@@ -78,7 +77,7 @@ def _point(totals, at) -> dict:
 def public_bytes(method: str, world: problem.Problem) -> dict:
   """{'up', 'down'}: of the raw public images that clients give away once, and then hold or not."""
   public = int(world.arrays[-3].size) if world.arrays[-3] is not None else 0
-  users = method in budget.PUBLIC_CLIENTS
+  users = budget.learns_on_public(method)
   up = public * world.image_bytes * (users or method in budget.PUBLIC_SERVER)
   return {'up': up, 'down': (len(world.own) - 1) * up * users}  # nobody downloads its own
 
@@ -111,6 +110,14 @@ class _Runner:
   def _call(self, name, *arguments, **how):
     function = getattr(self.programs, name)
     return programs.call(self.clock, self.identity, function, self.values, self.world.arrays, *arguments, **how)
+
+  def trace(self) -> None:
+    """Goes through the programs of a run without training: what cannot be compiled fails here."""
+    tables, at = tuple(_segment(table, 0) for table in self.world.plan.participants), np.int32(0)
+    world = self.world.arrays, self.world.key
+    state = jax.eval_shape(self.programs.begin, self.values, *world, self.initial)
+    state, _ = jax.eval_shape(self.programs.train, self.values, *world, tables, at, at, state)
+    jax.eval_shape(self.programs.correct, self.values, self.world.arrays, state, *np.zeros((2, BLOCK), np.int32))
 
   def begin(self):
     return self._call('begin', self.world.key, self.initial)
@@ -156,13 +163,15 @@ def _segment(table, at):
   return np.pad(rows, [(0, programs.SEGMENT - len(rows)), (0, 0)], constant_values=-1)
 
 
-def _runner(clock, place, method, constants, values, world, initial, phases) -> _Runner:
+def runner_of(clock, place: Place, method: str, choice: dict, world, initial, phases=(0, 1, 0)) -> _Runner:
   """`phases`: rounds before, of and after this one, over all of which the learning rate falls once."""
-  fields = {**budget.fields(place.suite, place.profile, place.tier, place.setting, method), **constants}
+  values, constants = budget.split_choice(choice)
   drop_at = 2 * sum(phases) // 3 - phases[0]
   given = {key: np.float32(value) for key, value in {**values, 'drop_at': drop_at}.items()}
   if method == 'private':  # the first phase of another method, whose own hyperparameters it does not have
     given = {key: given[key] for key in ('learning_rate', 'decay', 'drop_at')}
+    constants = budget.ALONE if phases[2] else {}
+  fields = {**budget.given(*place.astuple(), method), **constants}
   made = programs.make(method, fields, world.groups, initial)
   identity = (method, str(sorted(fields.items())), place.suite, place.tier)
   return _Runner(clock, identity, made, given, world, initial)

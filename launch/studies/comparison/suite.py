@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fedkd import methods
 from fedkd.experiment.provenance import environment, use_compilation_cache
 from launch.studies.comparison import cells, programs, runs
-from launch.studies.comparison.settings import SIZES, TIERS, reason, settings
+from launch.studies.comparison.settings import SIZES, reason, settings
 
 
 def run(chosen: Sequence[cells.Cell], out: str, seeds: Sequence[int] | None = None) -> list:
@@ -53,15 +53,21 @@ def _short(told) -> str:
   return f'own rows {mean("own"):.4f}, all rows {mean("all"):.4f}'
 
 
-def listing(suite: str, profile: str, out: str) -> None:
-  """Prints how much of every setting and tier is there, and what does not apply."""
-  known = settings(suite, profile)
-  for tier, name in ((t, s) for t in TIERS for s in known if t in known[s].tiers):
-    every = cells.cells(suite, profile, [tier], [name])
-    there = {cell.method: cells.read(cell, out) for cell in every}
-    left = [cells.left(found, there['private'], SIZES[profile].seeds) for found in there.values()]
-    done = sum(bool(found['runs']) and not of for found, of in zip(there.values(), left, strict=True))
-    print(f'{tier:10s}{name:10s} {done} of {len(every)} methods done  {known[name].title}')
-    for method in methods.__all__:
+def listing(chosen: Sequence[cells.Cell], out: str, only: Sequence[str] | None = None) -> None:
+  """Prints how much of every setting and tier is there, and what does not apply.
+
+  Args:
+    chosen: the cells.
+    out: the folder of results.
+    only: the methods of which it is said; None for all.
+  """
+  for place in dict.fromkeys(cell.place for cell in chosen):
+    suite, profile, tier, name = place.astuple()
+    there = [cells.read(cell, out) for cell in chosen if cell.place == place]
+    private = cells.read(cells.Cell(place, 'private'), out)
+    left = [cells.left(found, private, SIZES[profile].seeds) for found in there]
+    done = sum(bool(found['runs']) and not of for found, of in zip(there, left, strict=True))
+    print(f'{tier:10s}{name:10s} {done} of {len(there)} methods done  {settings(suite, profile)[name].title}')
+    for method in only or methods.__all__:
       if why := reason(method, tier, name, suite):
         print(f'  not {method}: {why}')
