@@ -337,6 +337,14 @@ def test_somebody_elses_method_is_in_all_settings_and_beside_ours(made, tmp_path
   assert rows == ['| method', '| ---', '| fedhe', '| private', '| fedproto:fedproto']  # the best first
 
 
+def test_clients_learn_no_labels_of_shared_rows_before_a_method_on_public_rows(tiny):
+  """As they learn none after: the phase alone is Private on the others; as a method of its own it is on all."""
+  world, choice = problem.make(tiny.astuple(), 0), budget.grid('fedmd')[0]
+  of = lambda phases: runs.runner_of(programs.Clock(), tiny, 'private', choice, world, world.variables, phases)
+  assert "('rows', 'unshared')" in of((0, 1, 5)).identity[1]
+  assert 'rows' not in of((0, 6, 0)).identity[1]
+
+
 def test_advice_prefers_a_sure_gain_among_methods_with_the_same_settings():
   row = lambda method, gain, low, count: {
     'method': method, 'gain': (gain, low, 9.0), 'places': range(count), 'better': None
