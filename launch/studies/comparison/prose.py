@@ -21,7 +21,7 @@ HOW = """## How it is measured
   as many as have the examples that `private` has; public ones count, those of a server do not. "Stopped" marks where
   that has not been run: it is the last evaluation of the whole run with as many examples, at which its rate may not
   have fallen yet. FedMD, FCCL and RHFL start from models that their clients have trained alone for the first sixth of
-  the rounds. UNSHARED learn the labels of no row that they share, a fifth of their own, in no round; all other methods
+  the rounds. In no round do UNSHARED learn the labels of rows that they share, a fifth of their own; all other methods
   learn those of all of their own.
 * **Equal tuning.** BUDGET runs of full length for every method: four rates of Adam (RATES), which fall
   to a tenth in the last third of the rounds, with two values of its one decisive hyperparameter; where it has none,
