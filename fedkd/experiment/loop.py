@@ -157,10 +157,11 @@ def _check_loss(loop, report, at, count, safe_at):
     where = f'in round {at + t} of {loop.phase.label} (seed {loop.parts.config.seeds[seed]})'
     found = f'the loss of client {clients[0]} became {loss} {where}'
     if len(clients) > 1:
-      rule = loop.parts.config.method.get('rule') if loop.start + at + t else None
+      is_first = not loop.start + at + t
+      rule = None if is_first else loop.parts.config.method.get('rule')
       rule = f', or in what method.rule={to_json(rule)!r} made of the uploads' if rule else ''
       who = f'{len(clients)} clients ({", ".join(map(str, clients[:5]))}{", ..." * (len(clients) > 5)})'
-      where_else = 'in an earlier round, in one of them' if loop.start + at + t else 'in their examples'
+      where_else = 'in their examples' if is_first else 'in an earlier round, in one of them'
       cause = f'look for the cause {where_else}{rule}'
       found = f'the losses of {who} became {loss} {where}: {cause}'
     raise DivergedError(f'{found}; {_remedy(loop, safe_at)}')

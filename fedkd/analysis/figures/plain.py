@@ -2,21 +2,22 @@
 
 import functools
 from collections.abc import Callable
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.text import Text
 from matplotlib.ticker import LogFormatter, ScalarFormatter
 
-Draw = TypeVar('Draw', bound=Callable)
+Arguments = ParamSpec('Arguments')
+Drawn = TypeVar('Drawn')
 
 
-def plain(draw: Draw) -> Draw:
+def plain(draw: Callable[Arguments, Drawn]) -> Callable[Arguments, Drawn]:
   """A function that draws, without mathematics in the texts that it writes."""
 
   @functools.wraps(draw)
-  def drawing(*args, **kwargs):
+  def drawing(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Drawn:
     given = [one for one in (*args, *kwargs.values()) if isinstance(one, Axes)]
     title, usual = given[0].get_title() if given else '', matplotlib.rcParams['text.parse_math']
     with matplotlib.rc_context({'text.parse_math': False}):  # heeded where a text is made, not where it is drawn
@@ -25,7 +26,7 @@ def plain(draw: Draw) -> Draw:
         _settle(drawn, drawn.get_title() != title, usual)
     return drawn
 
-  return drawing  # type: ignore[return-value]
+  return drawing
 
 
 def _settle(axes, has_title, usual):

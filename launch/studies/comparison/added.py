@@ -48,7 +48,7 @@ def check_arguments(place: runs.Place, method: str, known: dict[str, inspect.Par
       f'{_flag(method)} takes no {lacking}, so that its budget would not be that of the others; give it an argument '
       f'{lacking}, {BUDGET[lacking]}'
     )
-  given = budget.given(*place.astuple(), method)
+  given = budget.fields(*place.astuple(), method)
   if tuned := theirs.tuned(method):
     free = [key for key in known if key not in (*given, *OTHERS)]
     check_known([tuned[0]], free, _flag(method), 'argument to tune')

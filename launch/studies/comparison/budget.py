@@ -38,7 +38,7 @@ WEIGHTS = {
   'velo': ('alpha', (0.1, 0.5)),
 }
 # Constants of a program: a word, a number that Python looks at. All others are its arguments.
-STATIC = ('digest_loss',)
+STATIC = ('digest_loss', 'rows')
 # Who holds the raw public images: each client, which learns from those of all others, or the server alone.
 ON_PUBLIC = ('dsfl', 'fccl', 'fedmd', 'ktpfl', 'rhfl', 'scarlet', 'selective_fd')
 PUBLIC_CLIENTS = (*ON_PUBLIC, 'fedh2l')
@@ -78,6 +78,11 @@ def split_choice(choice: dict) -> tuple[dict, dict]:
   return traced, {key: value for key, value in choice.items() if key in STATIC}
 
 
+def alone(choice: dict) -> dict:
+  """The choice of `private` before a method, which has the method's rate and none of its own hyperparameters."""
+  return {'learning_rate': choice['learning_rate'], 'decay': choice['decay'], **ALONE}
+
+
 def lengths(suite: str, profile: str, setting: str, method: str, share: float = 1.0) -> tuple[int, int]:
   """(rounds that clients train alone, rounds of the method); a round of FedH2L is one local step, and in its first
   nobody has heard anything. `share`: of all rounds, no more than that."""
@@ -91,19 +96,6 @@ def lengths(suite: str, profile: str, setting: str, method: str, share: float = 
   return alone, total - alone
 
 
-def given(suite: str, profile: str, tier: str, setting: str, method: str) -> dict:
-  """`fields`, of somebody else's method too: what it learns from public rows is as much as FedMD does."""
-  factory, place = theirs.factory_of(method), (suite, profile, tier, setting)
-  own = fields(*place, factory)
-  if method in ON_PUBLIC or not learns_on_public(method):
-    return own
-  _, known = choices.factory(base.KINDS['method'], factory)
-  size = SIZES[profile]
-  steps = {'digest_steps': size.subset * size.public_passes // size.batch}
-  both = {**({} if 'digest_epochs' in known else steps), **fields(*place, 'fedmd')}
-  return {**{key: both[key] for key in both if key in known and key.startswith(('subset', 'digest_'))}, **own}
-
-
 def learns_on_public(method: str) -> bool:
   """Whether clients learn from the raw public images; one of somebody else's says so by an argument `subset`."""
   if not theirs.is_added(method):
@@ -112,19 +104,20 @@ def learns_on_public(method: str) -> bool:
 
 
 def fields(suite: str, profile: str, tier: str, setting: str, method: str) -> dict:
-  """What a method is given in a setting, besides its choice: mini-batches of every client update, and of what is
-  learned in addition."""
-  size = SIZES[profile]
+  """What a method, somebody else's too, is given in a setting, besides its choice: mini-batches of every client update,
+  and of what is learned in addition."""
+  size, factory = SIZES[profile], theirs.factory_of(method)
   if method == 'fedh2l':
     return {'batch': size.batch, 'interval': size.steps}
-  _, known = choices.factory(base.KINDS['method'], method)
+  _, known = choices.factory(base.KINDS['method'], factory)
   out = {'steps': size.steps, 'batch': size.batch, 'epochs': None}
-  if method in ON_PUBLIC:
-    passes = {'digest_steps': size.subset * size.public_passes // size.batch, 'digest_epochs': size.public_passes}
+  if learns_on_public(method):
+    steps = {'digest_steps': size.subset * size.public_passes // size.batch}
+    passes = {'digest_epochs': size.public_passes} if 'digest_epochs' in known else steps
     out |= {'subset': size.subset, 'digest_batch': size.batch, **passes}
   if 'common' in known:
     out['common'] = COMMON_PHOTOS if suite == 'pacs' else COMMON
-  if not keeps_by_default(method):
+  if not keeps_by_default(factory):
     out['keep_optimizer'] = True
   out = {key: value for key, value in out.items() if key in known}
   return {**out, **_special(suite, profile, tier, setting, size).get(method, {})}

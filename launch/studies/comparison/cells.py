@@ -79,7 +79,7 @@ def described(cell: Cell) -> dict:
   suite, profile, tier, setting = cell.place.astuple()
   config = base.to_json(config_of(suite, profile, tier, setting))
   kept = {name: config[name] for name in ('data', 'groups', 'plan', 'rounds')}
-  fields = budget.given(suite, profile, tier, setting, cell.method)
+  fields = budget.fields(suite, profile, tier, setting, cell.method)
   plain = {
     'suite': suite,
     'profile': profile,

@@ -46,7 +46,7 @@ def run(place: Place, method: str, choice: dict, seed: int, tuning: bool = False
   alone, rounds = budget.lengths(place.suite, place.profile, place.setting, method, share)
   totals, variables = running.start(1), world.variables
   if alone:
-    runner = runner_of(clock, place, 'private', choice, world, variables, (0, alone, rounds))
+    runner = runner_of(clock, place, 'private', budget.alone(choice), world, variables, (0, alone, rounds))
     state, totals, _ = runner.train(runner.begin(), totals, 0, alone)
     variables = runner.variables(state)
   runner = runner_of(clock, place, method, choice, world, variables, (alone, rounds, 0))
@@ -168,10 +168,7 @@ def runner_of(clock, place: Place, method: str, choice: dict, world, initial, ph
   values, constants = budget.split_choice(choice)
   drop_at = 2 * sum(phases) // 3 - phases[0]
   given = {key: np.float32(value) for key, value in {**values, 'drop_at': drop_at}.items()}
-  if method == 'private':  # the first phase of another method, whose own hyperparameters it does not have
-    given = {key: given[key] for key in ('learning_rate', 'decay', 'drop_at')}
-    constants = budget.ALONE if phases[2] else {}
-  fields = {**budget.given(*place.astuple(), method), **constants}
+  fields = {**budget.fields(*place.astuple(), method), **constants}
   made = programs.make(method, fields, world.groups, initial)
   identity = (method, str(sorted(fields.items())), place.suite, place.tier)
   return _Runner(clock, identity, made, given, world, initial)

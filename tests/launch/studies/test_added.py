@@ -256,7 +256,7 @@ def test_results_are_of_the_code_that_made_them(theirs):
 
 
 def test_what_learns_from_public_rows_gets_as_many_as_ours_and_their_bytes_are_counted(theirs):
-  fields = lambda name, profile: budget.given('digits', profile, 'one', 'skew-0.5', f'somebodys:{name}')
+  fields = lambda name, profile: budget.fields('digits', profile, 'one', 'skew-0.5', f'somebodys:{name}')
   size = settings.SIZES['whole']
   passes = {'subset': size.subset, 'digest_batch': size.batch, 'digest_epochs': size.public_passes}
   assert fields('public', 'whole') == {'steps': size.steps, 'batch': size.batch, **passes}

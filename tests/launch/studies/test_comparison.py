@@ -337,12 +337,15 @@ def test_somebody_elses_method_is_in_all_settings_and_beside_ours(made, tmp_path
   assert rows == ['| method', '| ---', '| fedhe', '| private', '| fedproto:fedproto']  # the best first
 
 
-def test_clients_learn_no_labels_of_shared_rows_before_a_method_on_public_rows(tiny):
+def test_clients_learn_no_labels_of_shared_rows_before_a_method_on_public_rows(tiny, monkeypatch):
   """As they learn none after: the phase alone is Private on the others; as a method of its own it is on all."""
-  world, choice = problem.make(tiny.astuple(), 0), budget.grid('fedmd')[0]
-  of = lambda phases: runs.runner_of(programs.Clock(), tiny, 'private', choice, world, world.variables, phases)
-  assert "('rows', 'unshared')" in of((0, 1, 5)).identity[1]
-  assert 'rows' not in of((0, 6, 0)).identity[1]
+  made, make = [], runs.runner_of
+  monkeypatch.setattr(runs, 'runner_of', lambda *given: made.append(make(*given)) or made[-1])
+  runs.run(tiny, 'fedmd', budget.grid('fedmd')[0], 0)
+  runs.run(tiny, 'private', budget.grid('private')[0], 0)
+  assert [one.identity[0] for one in made] == ['private', 'fedmd', 'private']
+  assert "('rows', 'unshared')" in made[0].identity[1]
+  assert 'rows' not in made[2].identity[1]
 
 
 def test_advice_prefers_a_sure_gain_among_methods_with_the_same_settings():
