@@ -1,6 +1,8 @@
 """FedRep: Collins, Hassani, Mokhtari, Shakkottai, "Exploiting Shared Representations for Personalized Federated
 Learning", 2021."""
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import optax
@@ -8,8 +10,17 @@ import optax
 from fedkd import aggregate, local, optimizers
 from fedkd.checks.ranges import Count, Positive, checked
 from fedkd.methods.lg_fedavg import lg_fedavg, part_of, with_part
-from fedkd.servers.layer_subset import body, head, training_only
-from fedkd.types import Client, Method
+from fedkd.servers import layer_subset
+from fedkd.types import Client, Method, PyTree
+
+
+class Parts(NamedTuple):
+  """A client's model, whose parts are trained in turns, and a state of the optimizer for each part that is trained: a
+  step without gradients would tell Adam that the gradients of the other part are small."""
+
+  params: PyTree
+  batch_stats: PyTree
+  opt: dict[str, PyTree]  # 'head', 'body'
 
 
 @checked
@@ -25,12 +36,13 @@ def fedrep(
 ) -> Method:
   """FedPer whose clients first train the head on the received body, and then the body under that head (Algorithm 1).
 
-  Learned, sent and averaged: as in `fedper`. What is not trained does not move at all; in the authors' code momentum
-  and weight decay go on moving the head while the body is trained. Their last round, in which all clients train their
-  heads alone, is a last phase `fedrep(head_epochs=10, epochs=0)`.
+  Learned, sent and averaged: as in `fedper`. What is not trained does not move at all, the body's statistics included;
+  in the authors' code, which has one optimizer for all, momentum and weight decay go on moving the head while the body
+  is trained. Their last round, in which all clients train their heads alone, is a last phase
+  `fedrep(head_epochs=10, epochs=0)`.
 
   Args:
-    tx: optax optimizer, with one state for both parts.
+    tx: optax optimizer, with a state for each part; its schedule counts the steps of both.
     head_epochs: passes over the client's data in which the head is trained; 0: none.
     epochs: passes in which the body is trained after that; or
     steps: mini-batches. 0 or None of both: the body is never trained.
@@ -42,25 +54,45 @@ def fedrep(
   Raises:
     ValueError: if neither part is trained; at init, for models without features, or bodies of different shapes.
   """
-  of_head, of_body = (
-    local.Work(batch, head_steps, None if head_steps else head_epochs),
-    local.Work(batch, steps, epochs),
-  )
-  parts = [(paths, work) for paths, work in ((head, of_head), (body, of_body)) if any(map(local.given, work[1:]))]
-  if not parts:
+  works = {
+    'head': local.Work(batch, head_steps, None if head_steps else head_epochs),
+    'body': local.Work(batch, steps, epochs),
+  }
+  works = {name: work for name, work in works.items() if any(map(local.given, work[1:]))}
+  if not works:
     raise ValueError('fedrep needs head_epochs, head_steps, epochs or steps above 0; all are 0')
 
-  def step(key, t, model, learner, down, data):
-    learner = local.resume(with_part(learner, down.shared), tx, keep_optimizer)
-    loss_fn, totals = local.supervised(model, data.pool), []
-    in_a_round = sum(local.steps_of(work, data.private.size) for _, work in parts)  # the parts follow one schedule
-    learner = learner._replace(opt=optimizers.advanced(learner.opt, t * in_a_round))
-    for i, (paths, work) in enumerate(parts):
-      only = training_only(tx, paths(model, data))
-      learner, sums = local.fit(jax.random.fold_in(key, i), learner, only, loss_fn, data.private, work, t, before=0)
-      totals.append(sums)
-    up = {**part_of(learner, down.shared), 'count': data.private.size}
-    return learner, up, local.report(jax.tree.map(lambda *a: jnp.sum(jnp.stack(a), 0), *totals))
+  def init(key, model, data, variables):
+    params = variables['params']
+    opt = {name: optimizers.init(tx, _part(name, params, model, data)) for name in works}
+    return Parts(params, variables['batch_stats'], opt)
+
+  def step(key, t, model, state, down, data):
+    state, sums = with_part(state, down.shared), {}
+    steps = {name: local.steps_of(work, data.private.size) for name, work in works.items()}
+    done = t * sum(steps.values())
+    for i, (name, work) in enumerate(works.items()):
+      part = _part(name, state.params, model, data)
+      opt = optimizers.advanced(state.opt[name] if keep_optimizer else optimizers.init(tx, part), done)
+      learner = local.Learner(part, state.batch_stats, opt)
+      loss_fn = _of_part(local.supervised(model, data.pool), state.params)
+      key_part = jax.random.fold_in(key, i)
+      learner, sums[name] = local.fit(key_part, learner, tx, loss_fn, data.private, work, t, before=0)
+      params = layer_subset.put(state.params, learner.params)
+      batch_stats = learner.batch_stats if name == 'body' else state.batch_stats
+      state, done = Parts(params, batch_stats, {**state.opt, name: learner.opt}), done + steps[name]
+    up = {**part_of(state, down.shared), 'count': data.private.size}
+    return state, up, local.report(jax.tree.map(lambda *a: jnp.sum(jnp.stack(a), 0), *sums.values()))
 
   method = lg_fedavg(tx, 'body', rule=rule)
-  return method._replace(client=Client(method.client.init, step))
+  return method._replace(client=Client(init, step))
+
+
+def _part(name, params, model, data) -> dict[str, jax.Array]:
+  """The parameters {path: array} of the head, or of the body."""
+  return layer_subset.pick(params, {'head': layer_subset.head, 'body': layer_subset.body}[name](model, data))
+
+
+def _of_part(loss_fn: local.LossFn, params: PyTree) -> local.LossFn:
+  """A loss of one part of the parameters, the others being as in `params`."""
+  return lambda part, *args: loss_fn(layer_subset.put(params, part), *args)

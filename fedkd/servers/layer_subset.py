@@ -10,10 +10,9 @@ from typing import NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import optax
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from fedkd import inference, optimizers
+from fedkd import inference
 from fedkd.models.base import class_of, is_nnx
 from fedkd.models.nnx_state import is_variable
 from fedkd.servers.static import Static
@@ -93,20 +92,6 @@ def body(model: nn.Module, data: Data) -> list[str]:
   """
   of_head = head(model, data)
   return [path for layer in layers(model, data) for path in layer if path not in of_head]
-
-
-def training_only(tx: optax.GradientTransformation, paths: Sequence[str]) -> optax.GradientTransformationExtraArgs:
-  """`tx`, with the same state, for parameters of these paths: it sees no gradient of the others, and never moves them,
-  whatever its momentum or weight decay."""
-
-  def only(tree):
-    return put(jax.tree.map(jnp.zeros_like, tree), pick(tree, paths))
-
-  def update(grads, state, params=None, *, round=0, **_):
-    updates, state = optimizers.update(tx, only(grads), state, params, round)
-    return only(updates), state
-
-  return optax.GradientTransformationExtraArgs(tx.init, update)
 
 
 def linear_head(model: nn.Module, data: Data) -> list[str]:

@@ -64,6 +64,21 @@ def test_fedrep_without_passes_for_the_head_is_fedbabu():
     methods.fedrep(SGD, head_epochs=0, epochs=0)
 
 
+def test_statistics_stay_with_a_body_that_is_not_trained():
+  made = made_with(methods.fedrep(SGD, head_epochs=2, epochs=0, batch=4), net=Normed())
+  assert_close(*(made.method.variables(state, 0)['batch_stats'] for state in (made.state, made.run()[0])))
+
+
+@pytest.mark.parametrize('head_steps', [1, 30])
+def test_the_optimizer_of_the_body_sees_no_steps_of_the_head(head_steps):
+  """The first step of Adam is as long as its rate, whatever came before."""
+  adam = methods.fedrep(optax.adam(1e-3), head_steps=head_steps, epochs=None, steps=1, batch=4)
+  before, after = nets(made_with(adam, participants=[[0]]), 1)
+  moved = np.abs(after['layers_0']['kernel'] - before['layers_0']['kernel'])[0]
+  np.testing.assert_allclose(moved[moved > 0], 1e-3, rtol=0.01)
+  assert moved.any()
+
+
 def test_the_body_is_trained_under_the_head_that_was_trained_before():
   """A round of both is a round of the head on the received body, then one of the body with that head."""
   both = made_with(methods.fedrep(optax.sgd(0.1), head_epochs=1, **TURN), rounds=1)
