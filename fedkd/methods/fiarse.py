@@ -31,7 +31,7 @@ def fiarse(
   Learned: the network on the server; a client trains a share of its weights, those above a threshold that stays for the
   client update, under a mask that follows them: one that sinks below it computes as 0, and has no gradient, so that
   plain SGD leaves it where it is. Sent: those weights and their positions down, their changes and positions up, and all
-  of BatchNorm, which is never masked, without positions. Averaged: every weight's change over the clients that were
+  of the normalisation layers, which are never masked, without positions. Averaged: every weight's change over the clients that were
   sent it, all counting equally (the authors leave out clients whose change is exactly 0); BatchNorm's statistics over
   all.
 
@@ -82,9 +82,11 @@ _masked = lambda node: isinstance(node, Masked)
 
 
 def counted_leaves(params: PyTree, batch_stats: PyTree) -> PyTree:
-  """Which leaves are weights that can be masked, as a tree of bool: all but those of a module with statistics."""
+  """Which leaves are weights that can be masked, as a tree of bool: all but those of normalisation layers, which have
+  statistics or a `scale` (whose ones would be kept before any other weight)."""
   module = lambda path: path[:-1]
-  norms = {module(path) for path, _ in jax.tree_util.tree_flatten_with_path(batch_stats)[0]}
+  paths = lambda tree: [path for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]]
+  norms = {*map(module, paths(batch_stats)), *(module(path) for path in paths(params) if path[-1].key == 'scale')}
   return jax.tree_util.tree_map_with_path(lambda path, _: module(path) not in norms, params)
 
 

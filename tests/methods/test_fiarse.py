@@ -1,5 +1,6 @@
 """FIARSE: which weights a client holds, how the gradient passes their mask, and the mean over holders."""
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -53,6 +54,16 @@ def test_a_client_holds_the_largest_share_and_all_of_batchnorm():
     )
     if share < 1:
       assert of(True, counted).min() >= of(False, counted).max()
+
+
+@pytest.mark.parametrize('norm', [nn.LayerNorm, lambda: nn.GroupNorm(2), lambda: nn.BatchNorm(False)])
+def test_norms_without_statistics_are_no_weights_either(norm):
+  """Their scales are ones, larger than any weight."""
+  params = nn.Sequential([nn.Dense(4), norm()]).init(jax.random.key(0), jnp.ones((2, 3)))['params']
+  counted = counted_leaves(params, {})
+  assert counted == {'layers_0': {'kernel': True, 'bias': True}, 'layers_1': {'scale': False, 'bias': False}}
+  held = part_of({'params': params, 'batch_stats': {}}, (0.25,), jnp.int32(0))
+  assert int(held['layers_0']['kernel'].sum()) == 4  # of 16
 
 
 def test_a_threshold_of_zero_lets_all_gradients_through():
