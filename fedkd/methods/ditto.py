@@ -29,7 +29,7 @@ def ditto(
   Args:
     tx: optax optimizer, with a separate state for each model.
     steps: mini-batches per round, of either model; or
-    epochs: passes over the client's data per round.
+    epochs: passes over the client's data per round (the authors' 1, with a batch of 16).
     batch: examples per mini-batch.
     weight: the paper's lambda; 0 is Private, beside FedAvg. May be traced.
     rule: aggregation rule of w, weighted by n_k.

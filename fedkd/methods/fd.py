@@ -112,7 +112,9 @@ def fd(
   if not share_weights:
     return Method(Client(init, step), server, own)
   averaged = servers.weights(aggregate.mean if rule is None else rule)
-  averaged = averaged if share == 'all' else servers.part(lambda *model: selected(share, *model), averaged)
+  averaged = (
+    averaged if share == 'all' else servers.part(lambda *model: selected(share, *model), averaged, share == 'body')
+  )
 
   def variables(state, g):
     if share == 'all':

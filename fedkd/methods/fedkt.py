@@ -54,7 +54,7 @@ def fedkt(
     teachers: of a partition, on disjoint parts of the rows.
     epochs: passes of a teacher over its part.
     student_epochs: passes of a student over the public rows.
-    final_epochs: passes of the final model over them in every round.
+    final_epochs: passes of the final model over them in every round (the authors' 100, once).
     batch: examples per mini-batch.
     consistent: whether only clients count whose students agree.
     level: where Laplace noise of scale 1 / `noise` is added to the votes: on the 'server' (privacy of a client), at the

@@ -31,9 +31,9 @@ def fiarse(
   Learned: the network on the server; a client trains a share of its weights, those above a threshold that stays for the
   client update, under a mask that follows them: one that sinks below it computes as 0, and has no gradient, so that
   plain SGD leaves it where it is. Sent: those weights and their positions down, their changes and positions up, and all
-  of the normalisation layers, which are never masked, without positions. Averaged: every weight's change over the clients that were
-  sent it, all counting equally (the authors leave out clients whose change is exactly 0); BatchNorm's statistics over
-  all.
+  of the normalisation layers, which are never masked, without positions. Averaged: every weight's change over the
+  clients that were sent it, all counting equally (the authors leave out clients whose change is exactly 0); BatchNorm's
+  statistics over all.
 
   Client i has the capacity `capacities[i % len(capacities)]`, and is evaluated with that share of the server's network.
 
@@ -41,7 +41,7 @@ def fiarse(
     tx: optax optimizer, fresh in every client update; to a client, weights that it does not hold are zeros.
     capacities: shares of the weights, of all layers together, above 0 and up to 1.
     epochs: passes over the client's data per client update; or
-    steps: mini-batches.
+    steps: mini-batches (the authors' 100).
     batch: examples per mini-batch.
     surrogate: whether the gradient passes through the mask, as in the paper: d mask / d |x| = 2 b / (|x| + b)^2 above
       the threshold b; else the mask is a constant.

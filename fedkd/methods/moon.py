@@ -33,7 +33,7 @@ def moon(
   Args:
     tx: optax optimizer, fresh in every round.
     steps: mini-batches per round; or
-    epochs: passes over the client's data per round.
+    epochs: passes over the client's data per round (the authors' 10, with a batch of 64).
     batch: examples per mini-batch.
     mu: weight of the contrastive term; 0 is FedAvg. May be traced.
     temperature: T.

@@ -34,7 +34,7 @@ def scaffold(
   Args:
     tx: optax optimizer, fresh in every round.
     steps: mini-batches per round; or
-    epochs: passes over the client's data per round.
+    epochs: passes over the client's data per round (Flower's baseline: 10, with a batch of 64).
     batch: examples per mini-batch.
     rule: aggregation rule of the weights, weighted by n_k, or equally.
     equal_weights: whether clients count equally, as in the paper; else by their number of examples.

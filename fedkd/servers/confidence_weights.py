@@ -78,7 +78,7 @@ def confident(subset: int, beta: float) -> Server:
       **request,
     )
     new = unless_empty(ids, new, state)
-    return new, {'confidence_spread': jnp.std(new.weight)}
+    return new, {'confidence_spread': jnp.std(new.weight, where=here)}
 
   def send(key, t, groups, state, ids, data):
     shared = row_numbers(state, ids)

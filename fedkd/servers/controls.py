@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 
+from fedkd import aggregate
 from fedkd.types import Download, Server, clients
 
 
@@ -19,13 +20,9 @@ def controls() -> Server:
 
   def receive(key, t, groups, state, uploads, ids, data):
     took_part = jnp.concatenate(ids) >= 0
-
-    def add(control, *changes):
-      change = jnp.concatenate(changes)
-      present = took_part.reshape(-1, *[1] * (change.ndim - 1))
-      return control + jnp.sum(jnp.where(present, change, 0), 0) / clients(groups)
-
-    return jax.tree.map(add, state, *(upload['change'] for upload in uploads)), {}
+    changes = jax.tree.map(lambda *a: jnp.concatenate(a), *(upload['change'] for upload in uploads))
+    change = aggregate.total(lambda here, own: jax.tree.map(lambda a: jnp.where(here, a, 0), own), took_part, changes)
+    return jax.tree.map(lambda control, a: control + a / clients(groups), state, change), {}
 
   def send(key, t, groups, state, ids, data):
     return tuple(Download(shared=state) for _ in ids)

@@ -157,15 +157,15 @@ def _student(key, t, net, variables, taught, data, tx, work, patience):
     return local.variables(learner), loss_of(sums)
 
   def chunk(carry):
-    done, learner, best, accuracy, at, _ = carry
+    done, learner, best, accuracy, at, loss = carry
     steps = jnp.minimum(CHECK, work.steps - done)
     learner, sums = fit(jax.random.fold_in(key, done), learner, steps)
     done, now = done + steps, _accuracy(net, local.variables(learner), data)
     best = jax.tree.map(lambda a, b: jnp.where(now > accuracy, a, b), local.variables(learner), best)
     better = jnp.where(now > accuracy, done, at)
-    return done, learner, best, jnp.maximum(now, accuracy), better, loss_of(sums)
+    return done, learner, best, jnp.maximum(now, accuracy), better, loss + steps * loss_of(sums)
 
   going = lambda carry: (carry[0] < work.steps) & (carry[0] - carry[4] < patience)
   start = jnp.int32(0), first, variables, jnp.float32(-1), jnp.int32(0), jnp.float32(0)
-  _, _, best, _, _, loss = jax.lax.while_loop(going, chunk, start)
-  return best, loss
+  done, _, best, _, _, loss = jax.lax.while_loop(going, chunk, start)
+  return best, loss / done

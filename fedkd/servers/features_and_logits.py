@@ -50,9 +50,11 @@ def _knowledge(logits, features, feature_align) -> Server:
   def init(key, groups, variables, data):
     sent = widths(groups, data)
     key_logits, key_features = jax.random.split(key)
+    # Of one key numbers of one width would begin those of another.
+    first = lambda w: features(width=w).init(jax.random.fold_in(key_features, w), groups, variables, data)
     return {
       'logits': logits.init(key_logits, groups, variables, data),
-      'features': {str(w): features(width=w).init(key_features, groups, variables, data) for w in set(sent)},
+      'features': {str(w): first(w) for w in set(sent)},
     }
 
   def receive(key, t, groups, state, uploads, ids, data):
@@ -74,9 +76,14 @@ def _knowledge(logits, features, feature_align) -> Server:
 
   def send(key, t, groups, state, ids, data):
     sent, distinct = [str(w) for w in widths(groups, data)], sorted(state['features'])
-    of_logits = logits.send(key, t, groups, state['logits'], ids, data)[0].shared
-    send_some = lambda w: features(width=int(w)).send(key, t, groups, state['features'][w], ids, data)[0].shared
-    of_features = {w: send_some(w) for w in distinct}
+    key_logits, key_features = jax.random.split(key)
+    of_logits = logits.send(key_logits, t, groups, state['logits'], ids, data)[0].shared
+
+    def of_width(w):
+      key_width = jax.random.fold_in(key_features, int(w))
+      return features(width=int(w)).send(key_width, t, groups, state['features'][w], ids, data)[0].shared
+
+    of_features = {w: of_width(w) for w in distinct}
     message = lambda g: {
       'features': of_features[sent[g]]['knowledge'],
       'logits': of_logits['knowledge'],

@@ -9,6 +9,7 @@ import pytest
 from fedkd import ledger, methods, models, plan, servers
 from helpers import assert_close, assert_same_bits, bound, problem, softmax
 from lone_servers import KEY, groups_of, received, uploads_of
+from small_nets import Normed
 
 NET = models.MLP((), classes=3)
 TURN = {'steps': 2, 'batch': 8}
@@ -17,8 +18,8 @@ SGD = optax.sgd(RATE)
 PARTS = [np.arange(12), np.arange(20, 26), np.arange(40, 43)]  # batches of 12 hold every row as often; 0, 1, 2 in turn
 
 
-def made_with(method, clients=3, rounds=3, parts=None):
-  return problem(method, [NET], [clients], plan.synchronous()([clients], rounds), parts)
+def made_with(method, clients=3, rounds=3, parts=None, net=NET):
+  return problem(method, [net], [clients], plan.synchronous()([clients], rounds), parts)
 
 
 @pytest.mark.slow
@@ -193,6 +194,14 @@ def test_with_weights_shared_and_no_distance_it_is_fedavg():
   assert_same_bits(ours.method.variables(state, 0), theirs.method.variables(other, 0))
   sent = {kind: numbers for kind, (numbers, _) in ledger.total(report.up).items()}
   assert sent == {'knowledge': 9 * 9, 'labels': 9 * (3 + 1), 'weights': 9 * (36 * 3 + 3)}
+
+
+def test_a_body_that_is_shared_has_its_statistics():
+  made = made_with(methods.fd(SGD, share_weights=True, share='body', **TURN), net=Normed())
+  state, report = made.run()
+  for leaf in jax.tree.leaves(made.method.variables(state, 0)['batch_stats']):
+    assert (leaf == leaf[:1]).all()
+  assert ledger.total(report.up)['statistics'][0] > 0
 
 
 @pytest.mark.parametrize(

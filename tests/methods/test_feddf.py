@@ -134,6 +134,16 @@ def test_the_best_student_on_validation_is_kept_and_patience_ends_the_distillati
   assert_same_bits(state.server['weights'], short.server['weights'])  # the first look was the best of two
 
 
+def test_the_mean_loss_is_of_all_steps_also_with_validation():
+  how = {**TURN, 'server_steps': 250, 'server_batch': 11, 'server_tx': SGD}  # whole batches, which differ in order
+  means = [
+    made_with(methods.feddf(optax.sgd(1.0), validate=rows, patience=1000, **how), rounds=1).run()[1].server
+    for rows in ('none', 'public')
+  ]
+  assert means[0]['server_distill_loss'] > 0
+  assert_close(*(m['server_distill_loss'] for m in means))
+
+
 ACCURACY = np.array([0.9, 0.8, 0.85, 0.3, 0.1], np.float32)
 
 

@@ -46,16 +46,25 @@ def test_without_gains_all_are_alike():
   np.testing.assert_array_equal(confidences([1, 2, 3], [9, 9, 9], NOBODY), np.zeros(3))
 
 
-def test_a_client_receives_what_the_others_predict_by_their_weights():
-  server, rows = servers.confident(0, beta=0.5), jnp.arange(4)
-  public = ExampleIndices(rows, jnp.int32(4), jnp.int32(-1))
-  server = bound(server, data=(Data(Pool(rows, rows), None, public, public=public),))
-  state = ConfidentState(
+ROWS = jnp.arange(4)
+
+
+def lone(subset):
+  public = ExampleIndices(ROWS, jnp.int32(4), jnp.int32(-1))
+  return bound(servers.confident(subset, beta=0.5), data=(Data(Pool(ROWS, ROWS), None, public, public=public),))
+
+
+def confident_state():
+  return ConfidentState(
     prediction=jnp.zeros((3, 4, 2)),
     **{name: jnp.zeros(3) for name in ('loss', 'weight')},
     **{name: jnp.zeros(3, bool) for name in ('known', 'participated')},
-    **{'has_consensus': jnp.zeros((), bool), 'consensus_rows': rows, 'next_rows': rows},
+    **{'has_consensus': jnp.zeros((), bool), 'consensus_rows': ROWS, 'next_rows': ROWS},
   )
+
+
+def test_a_client_receives_what_the_others_predict_by_their_weights():
+  server, state = lone(0), confident_state()
   slots, losses_of = (jnp.array([2, -1, 0, 1]),), np.array([[3.0, 0, 1, 2], [1.0, 0, 0.8, 2]])
   p = RANDOM.dirichlet(np.ones(2), (2, 4, 4))
   assert not np.asarray(server.send(KEY, 0, state, slots)[0].own['consensus'].valid).any()
@@ -70,6 +79,13 @@ def test_a_client_receives_what_the_others_predict_by_their_weights():
     expected = sum(weight[j] * of[j] for j in range(3) if j != i)
     np.testing.assert_allclose(found.value[i], expected, rtol=1e-5)
   assert_same_bits(server.receive(KEY, 2, state, uploads, (jnp.full(4, -1),))[0], state)
+
+
+def test_the_spread_is_that_of_who_took_part():
+  server = lone(0)
+  uploads = ({'knowledge': jnp.ones((3, 4, 2)), 'loss': jnp.ones(3)},)
+  info = server.receive(KEY, 0, confident_state(), uploads, (jnp.array([0, -1, 2]),))[1]
+  assert info['confidence_spread'] == 0  # both weigh the same
 
 
 def test_one_cross_entropy_has_the_gradient_of_all_divergences():

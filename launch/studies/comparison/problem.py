@@ -34,7 +34,8 @@ class Problem(NamedTuple):
   groups: tuple  # of Group, equal objects for all seeds and settings of a tier
   arrays: tuple  # the fields of a `Federation` but its groups
   variables: tuple  # initial, per group
-  key: jax.Array
+  key: jax.Array  # of the method's own rounds
+  key_alone: jax.Array  # of rounds that its clients train alone before
   plan: Plan
   own: list  # per client int[n], its test rows of the pool
   held: list  # per client int[n], its validation rows
@@ -83,9 +84,9 @@ def make(cell_setting: tuple, seed: int) -> Problem:
   initial = _initialisers(suite, tier, source.classes)
   variables = jax.tree.map(lambda a: a[0], assembly.initial_variables(initial, (seed,)))
   plan = make_plan(config.plan, [len(g.ids) for g in groups], 10 * config.rounds)
-  key = jax.random.fold_in(jax.random.key(seed, impl=THREEFRY), 1)
+  keys = (jax.random.fold_in(jax.random.key(seed, impl=THREEFRY), 1 + phase) for phase in range(2))
   arrays = (pool, *_padded(jax.tree.map(lambda a: a[0], tables)))
-  return Problem(groups, arrays, variables, key, plan, split.test, split.validation, image_bytes)
+  return Problem(groups, arrays, variables, *keys, plan, split.test, split.validation, image_bytes)
 
 
 def _padded(arrays) -> tuple:

@@ -46,7 +46,8 @@ def run(place: Place, method: str, choice: dict, seed: int, tuning: bool = False
   alone, rounds = budget.lengths(place.suite, place.profile, place.setting, method, share)
   totals, variables = running.start(1), world.variables
   if alone:
-    runner = runner_of(clock, place, 'private', budget.alone(choice), world, variables, (0, alone, rounds))
+    before = world._replace(key=world.key_alone)  # else its first rounds had the mini-batches of the method's
+    runner = runner_of(clock, place, 'private', budget.alone(choice), before, variables, (0, alone, rounds))
     state, totals, _ = runner.train(runner.begin(), totals, 0, alone)
     variables = runner.variables(state)
   runner = runner_of(clock, place, method, choice, world, variables, (alone, rounds, 0))

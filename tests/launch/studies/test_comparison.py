@@ -344,6 +344,8 @@ def test_clients_learn_no_labels_of_shared_rows_before_a_method_on_public_rows(t
   runs.run(tiny, 'fedmd', budget.grid('fedmd')[0], 0)
   runs.run(tiny, 'private', budget.grid('private')[0], 0)
   assert [one.identity[0] for one in made] == ['private', 'fedmd', 'private']
+  assert (made[1].world.key == made[2].world.key).all()  # of equal seeds
+  assert (made[1].world.key != made[0].world.key).all()  # the same mini-batches would come again
   assert "('rows', 'unshared')" in made[0].identity[1]
   assert 'rows' not in made[2].identity[1]
 
