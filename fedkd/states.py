@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedkd import round
+from fedkd import keys, round
 from fedkd.checks import blame, returned
 from fedkd.federation import Federation
 from fedkd.models.initial import group_variables
@@ -42,13 +42,18 @@ def initial_state(
   server = first_server(key, method, federation, variables, trained)
   if not stale:
     return State(states, server)
-  key_inbox = jax.random.split(key, 3)[2]
+  key_inbox = _first(key)[2]
   return State(states, server, round.fill_inbox(key_inbox, method, federation.groups, server, federation.data()))
+
+
+def _first(key: jax.Array) -> jax.Array:
+  """Keys for the clients, the server, the inbox, and the models that a server trains."""
+  return jax.random.split(jax.random.fold_in(key, keys.FIRST), 4)
 
 
 def first_clients(key: jax.Array, method: Method, federation: Federation, variables: Sequence[dict]) -> tuple:
   """The clients' states before their first update, per group; arguments as `initial_state`."""
-  key_client = jax.random.split(key, 3)[0]
+  key_client = _first(key)[0]
 
   def of_group(group, data, variables):
     def one(row, initial):
@@ -72,11 +77,11 @@ def first_server(
   """The server's state before the first round; arguments as `initial_state`."""
   if trained and method.server.fresh:
     example = jax.ShapeDtypeStruct(federation.pool.example.shape[1:], federation.pool.example.dtype)
-    key_fresh = jax.random.split(key, 4)[3]
+    key_fresh = _first(key)[3]
     variables = [group_variables(key_fresh, group, example) for group in federation.groups]
   of_first = lambda a: jax.lax.index_in_dim(a, 0, keepdims=False)
   first = tuple(jax.tree.map(of_first, of_model(v)) for v in variables)  # an optimizer's state is the clients' own
-  key_server, init = jax.random.split(key, 3)[1], method.server.init
+  key_server, init = _first(key)[1], method.server.init
   return _checked('Server.init', init, key_server, federation.groups, first, federation.data())
 
 

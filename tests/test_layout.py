@@ -14,8 +14,8 @@ ROOT = pathlib.Path(__file__).parents[1]
 PACKAGE = ROOT / 'fedkd'
 # Rooms from the bottom to the top; a file imports what stands before its own room, and its neighbours inside.
 ROOMS = (
-  'errors', 'checks', 'types', 'rows', 'losses', 'schedules', 'optimizers', 'examples', 'parts', 'sharding', 'models',
-  'inference', 'aggregate', 'plan', 'totals', 'ledger', 'codecs', 'local', 'distillation', 'round', 'servers',
+  'errors', 'checks', 'types', 'keys', 'rows', 'losses', 'schedules', 'optimizers', 'examples', 'parts', 'sharding',
+  'models', 'inference', 'aggregate', 'plan', 'totals', 'ledger', 'codecs', 'local', 'distillation', 'round', 'servers',
   'methods', 'summary', 'federation', 'states', 'readout', 'simulation', 'files', 'data', 'config', 'analysis',
   'experiment', 'sweep', 'report', 'watch', 'clock', 'history', 'training', 'cli', '__main__',
 )  # fmt: skip

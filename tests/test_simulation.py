@@ -17,7 +17,7 @@ import runs
 from fedkd import aggregate, codecs, experiment, methods, models, plan
 from fedkd.experiment.build import assembly
 from fedkd.models.initial import group_variables
-from fedkd.types import Download, apply_model, own_model
+from fedkd.types import Client, Download, Method, Server, apply_model, own_model
 from helpers import assert_close, assert_same_bits, cases
 
 CLASSES, WIDTH, CLIENTS, SIDE = 3, 6, 4, 12
@@ -435,6 +435,27 @@ def test_rounds_and_runs_are_the_same_program_however_they_are_cut():
   assert_same_bits(jax.tree.map(lambda a: a[2:], report), last)
   assert_same_bits(jax.tree.map(lambda a: a[1], report), one)
   assert_close(jax.jit(SIMULATION.round)(start)[0][1:], SIMULATION.round(start)[0][1:])
+
+
+def test_no_key_is_given_twice():
+  """Whether to clients or the server, before the first round or in one of the next."""
+  told = lambda key, *_: {'key': jax.random.bits(key)}
+
+  def send(key, t, groups, state, ids, data):
+    return tuple(Download(shared=told(key)) for _ in ids)
+
+  def step(key, t, model, state, down, data):
+    return state, told(key), {'loss': jnp.float32(0), 'own': told(key)['key'], 'sent': down.shared['key']}
+
+  server = Server(told, lambda key, *_: (told(key), told(key)), send)
+  simulation = fedkd.simulation(Method(Client(told, step), server, lambda state, g: {}), federation())
+  first = simulation.init(KEY)
+  _, report = simulation.run(first, rounds=5)
+  sent = {int(key) for info in report.info for key in info['sent'].ravel()}
+  assert len(sent) == 5  # one of every round, to all
+  rest = [*jax.tree.leaves(first.client), first.server['key'], *(i['own'] for i in report.info), report.server['key']]
+  given = [*sent, *(int(key) for a in rest for key in np.ravel(a))]
+  assert len(given) == 5 + 4 + 1 + 4 * 5 + 5 == len(set(given))
 
 
 def test_accuracies_are_traced_beside_arrays_that_are_on_a_device():

@@ -2,12 +2,11 @@
 
 import jax
 
+from fedkd import keys
 from fedkd.checks.kinds import check_is
 from fedkd.codecs.codec import IDENTITY, Codec, check_codec
 from fedkd.codecs.messages import bases_of, decoded, encoded, is_masked, is_shorter
 from fedkd.types import Download, Method
-
-UP, DOWN = 2**31 - 1, 2**31 - 2  # folded into keys, of which methods fold small numbers
 
 
 def coded(method: Method, up: Codec | None = None, down: Codec | None = None) -> Method:
@@ -38,14 +37,14 @@ def coded(method: Method, up: Codec | None = None, down: Codec | None = None) ->
     state, upload, info = method.client.step(key, t, model, state, received, data)
     bases = bases_of(received) if up.changes else None
     _check_whole(up, upload, received if up.changes else None)
-    return state, encoded(up, jax.random.fold_in(key, UP), upload, bases), info
+    return state, encoded(up, jax.random.fold_in(key, keys.UP), upload, bases), info
 
   def receive(key, t, groups, state, uploads, ids, data):
     decode = tuple(decoded(up, upload, True) for upload in uploads)
     return method.server.receive(key, t, groups, state, decode, ids, data)
 
   def send(key, t, groups, state, ids, data):
-    downs, key = method.server.send(key, t, groups, state, ids, data), jax.random.fold_in(key, DOWN)
+    downs, key = method.server.send(key, t, groups, state, ids, data), jax.random.fold_in(key, keys.DOWN)
     _check_whole(down, downs)
     to_each = jax.vmap(lambda id, own: encoded(down, jax.random.fold_in(key, id), own))
     return tuple(Download(encoded(down, key, d.shared), to_each(i, d.own)) for d, i in zip(downs, ids, strict=True))

@@ -10,7 +10,7 @@ from typing import Literal
 import jax
 import optax
 
-from fedkd import aggregate, distillation, examples, local, losses, servers
+from fedkd import aggregate, distillation, examples, keys, local, losses, servers
 from fedkd.checks.ranges import Count, Positive, Scale, Weight, checked
 from fedkd.inference import infer
 from fedkd.servers.sharpening import Aggregation
@@ -71,7 +71,9 @@ def dsfl(
     received, private = down.shared, examples.unshared(data)
     targets = servers.distillation_targets(received)
     away, loss_fn = distillation.towards(model, data.pool, distance), local.supervised(model, data.pool)
-    distill = lambda learner: local.fit(jax.random.fold_in(key, 1), learner, tx, away, targets, digest, t)
+    distill = lambda learner: local.fit(
+      jax.random.fold_in(key, keys.DISTILLATION), learner, tx, away, targets, digest, t
+    )
     revisit = lambda learner: local.fit(key, learner, tx, loss_fn, private, work, t)
     digests = distill if digest_epochs else None
     state, info = distillation.distill_and_revisit(state, tx, keep_optimizer, digests, revisit)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedkd import aggregate, distillation, examples, inference, local, losses, optimizers, servers
+from fedkd import aggregate, distillation, examples, inference, keys, local, losses, optimizers, servers
 from fedkd.checks.ranges import Count, Positive, Range, Scale, Weight, checked
 from fedkd.models import base
 from fedkd.types import Client, Method, PyTree
@@ -105,7 +105,9 @@ def fccl(
         loss += weight * jnp.mean(jax.vmap(losses.kl_divergence)(target, logits / temperature))
       return loss, (batch_stats, local.tally(label, loss=loss))
 
-    distill = lambda learner: local.fit(jax.random.fold_in(key, 1), learner, digest_tx, away, targets, digest, t)
+    distill = lambda learner: local.fit(
+      jax.random.fold_in(key, keys.DISTILLATION), learner, digest_tx, away, targets, digest, t
+    )
     revisit = lambda learner: local.fit(key, learner, tx, loss_fn, private, work, t)
     state, info = distillation.distill_and_revisit(state, tx, keep_optimizer, distill, revisit)
     logits = inference.infer(model, local.variables(state.learner), data.pool.example, received['index'])

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedkd import aggregate, local, losses, optimizers, servers
+from fedkd import aggregate, keys, local, losses, optimizers, servers
 from fedkd.checks.ranges import Count, Positive, Ratio, Scale, Weight, checked
 from fedkd.methods.lg_fedavg import part_of, selected, with_part, with_part_in_each
 from fedkd.models.generator import NOISE
@@ -97,7 +97,7 @@ def fedgen(
       weight, weight_of_own = (w if early_stop is None else jnp.where(done < early_stop, w, 0) for w in weights)
       image, label = data.pool.example[index], data.pool.label[index]
       logits, out, batch_stats = local.forward(model, params, batch_stats, key, image)
-      key_label, key_noise, key_own = jax.random.split(jax.random.fold_in(key, 1), 3)
+      key_label, key_noise, key_own = jax.random.split(jax.random.fold_in(key, keys.DISTILLATION), 3)
 
       def of_generated(key, label):
         feature = net.apply(made, DRAWS[noise](key, (len(label), NOISE)), label, False)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedkd import aggregate, inference, local
+from fedkd import aggregate, inference, keys, local
 from fedkd.checks.ranges import Count, Positive, Scale, checked
 from fedkd.methods.fedgh import head_sender, ways_of_heads
 from fedkd.methods.lg_fedavg import with_part
@@ -67,7 +67,7 @@ def fedre(
     learner = local.resume(with_part(state['learner'], down.shared), tx, keep_optimizer)
     learner, sums = local.fit(key, learner, tx, local.supervised(model, data.pool), data.private, work, t)
     means, count = inference.class_features(model, local.variables(learner), data)
-    drawn = jax.random.uniform(jax.random.fold_in(key, 2**31 - 1), count.shape, minval=1e-3)
+    drawn = jax.random.uniform(jax.random.fold_in(key, keys.MIX), count.shape, minval=1e-3)
     message = mixture(means, count > 0, drawn if resample else state['mix'])
     return {**state, 'learner': learner}, message, local.report(sums)
 

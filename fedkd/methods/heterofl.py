@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedkd import aggregate, examples, local, servers
+from fedkd import aggregate, examples, keys, local, servers
 from fedkd.checks.ranges import Count, Positive, Ratio, checked
 from fedkd.servers import corners, nested
 from fedkd.types import Client, Masked, Method
@@ -125,7 +125,7 @@ def _ordered_dropout(model, rates, pool, loss_fn_of) -> local.LossFn:
   branches = list(map(of, nets, shapes, statistics, cuts))
 
   def loss_fn(params, batch_stats, key, index):
-    which = jax.random.randint(jax.random.fold_in(key, 1), (), 0, len(nets))
+    which = jax.random.randint(jax.random.fold_in(key, keys.CHOICE), (), 0, len(nets))
     loss, sums = jax.lax.switch(which, branches, params, key, index)
     return loss, (batch_stats, sums)
 

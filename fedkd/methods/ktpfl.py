@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedkd import distillation, examples, inference, local, losses, servers
+from fedkd import distillation, examples, inference, keys, local, losses, servers
 from fedkd.checks.ranges import Count, Positive, Scale, Weight, checked
 from fedkd.types import Client, Method
 
@@ -75,7 +75,9 @@ def ktpfl(
     away, loss_fn = distillation.towards(model, data.pool, distance), local.supervised(model, data.pool)
     passes, before = _passes(t, epochs) if local.given(epochs) else (None, None)
     work = local.Work(batch, steps, passes)
-    distill = lambda learner: local.fit(jax.random.fold_in(key, 1), learner, tx, away, targets, digest, t)
+    distill = lambda learner: local.fit(
+      jax.random.fold_in(key, keys.DISTILLATION), learner, tx, away, targets, digest, t
+    )
     revisit = lambda learner: local.fit(key, learner, tx, loss_fn, private, work, t, before=before)
     state, info = distillation.distill_and_revisit(state, tx, keep_optimizer, distill, revisit)
     logits = inference.infer(model, local.variables(state.learner), data.pool.example, index)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedkd import distillation, examples, inference, local, losses, optimizers, servers
+from fedkd import distillation, examples, inference, keys, local, losses, optimizers, servers
 from fedkd.checks.ranges import Count, Positive, Weight, checked
 from fedkd.types import Client, Method
 
@@ -74,7 +74,9 @@ def rhfl(
       loss = jnp.mean(symmetric(logits, data.pool.label[index], ce, rce)) + local.penalty(out)
       return loss, (batch_stats, local.tally(index, loss=loss))
 
-    distill = lambda learner: local.fit(jax.random.fold_in(key, 1), learner, digest_tx, away, targets, digest, t)
+    distill = lambda learner: local.fit(
+      jax.random.fold_in(key, keys.DISTILLATION), learner, digest_tx, away, targets, digest, t
+    )
     revisit = lambda learner: local.fit(key, learner, tx, loss_fn, private, work, t)
     state, info = distillation.distill_and_revisit(state, tx, keep_optimizer, distill, revisit)
     predict = lambda rows: inference.infer(model, local.variables(state.learner), data.pool.example, rows)

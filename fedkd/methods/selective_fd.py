@@ -11,14 +11,13 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedkd import aggregate, distillation, examples, inference, local, losses, servers
+from fedkd import aggregate, distillation, examples, inference, keys, local, losses, servers
 from fedkd.checks.kinds import THREEFRY
 from fedkd.checks.ranges import Annotated, Count, Fraction, Positive, Range, Ratio, Scale, checked
 from fedkd.methods import selectors
 from fedkd.types import Client, Masked, Method
 
 Exponent = Annotated[float, Range(least=-2, most=2)]
-DISTILLATION = 2**31 - 4  # of a client's key
 
 
 class ClientState(NamedTuple):
@@ -94,7 +93,10 @@ def selective_fd(
 
   def due(key, t):
     """When and how the consensus of round `t` is distilled, the same in an evaluation and in the next update."""
-    return {'seed': jax.random.bits(jax.random.fold_in(key, DISTILLATION), dtype=jnp.uint32), 'round': jnp.int32(t)}
+    return {
+      'seed': jax.random.bits(jax.random.fold_in(key, keys.DISTILLATION), dtype=jnp.uint32),
+      'round': jnp.int32(t),
+    }
 
   def after_distillation(state, model, received, pool, revisit):
     targets, due_now = servers.distillation_targets(received), state.due
