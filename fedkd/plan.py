@@ -120,7 +120,8 @@ def asynchronous(
   """A virtual clock: every client works at its own speed, and the server receives one upload per round.
 
   A client downloads, works for 1 / speed, waits a random transmission delay, uploads, and starts again.
-  Nothing sleeps: the plan is the order in which uploads arrive.
+  Nothing sleeps: the plan is the order in which uploads arrive. Those that are lost are not in it: they are not
+  counted, train nobody, and their clients start again without a new download.
 
   A round is one upload that arrives, one client update.
 
@@ -128,8 +129,8 @@ def asynchronous(
     spread: standard deviation of log speed over clients; 0 means equal speeds.
     delay: mean of the exponential delay, in units of the median working time.
     dropout: probability that a finished client update is lost on the way.
-    stale: whether clients work on their last download (taken when they started) or on the latest state. Methods whose
-      server asks for predictions of other public rows in every round refuse it.
+    stale: whether clients work on their last download, taken after their last upload that arrived, or on the latest
+      state. Methods whose server asks for predictions of other public rows in every round refuse it.
     seed: of this plan.
 
   Raises:
@@ -166,16 +167,23 @@ def tables(drawn: Planner | Plan | None, groups: Sequence[Group], horizon: int) 
   Raises:
     ValueError: for what is no plan, or one for other clients, or with a client twice in a round.
   """
-  plan = _drawn(drawn, [len(group.ids) for group in groups], horizon)
+  sizes = [len(group.ids) for group in groups]
+  return fitting(_drawn(drawn, sizes, horizon), sizes, [group.name for group in groups])
+
+
+def fitting(plan: Plan, sizes: Sequence[int], names: Sequence[str]) -> Plan:
+  """A plan with tables of its own for groups of these sizes and names.
+
+  Raises:
+    ValueError: for a plan of other clients, or with a client twice in a round.
+  """
   given = plan.participants
   check_is('plan.participants', given, tuple | list, 'a tuple with int32[rounds, slots] per group')
-  if len(given) != len(groups):
-    raise ValueError(
-      f'plan has tables for {len(given)} groups, the federation has {len(groups)} '
-      f'({", ".join(group.name for group in groups)}); give one per group'
-    )
-  for group, table in zip(groups, given, strict=True):
-    _check_table(group, table)
+  if len(given) != len(sizes):
+    has = f'the federation has {len(sizes)} ({", ".join(names)})'
+    raise ValueError(f'plan has tables for {len(given)} groups, {has}; give one per group')
+  for name, size, table in zip(names, sizes, given, strict=True):
+    _check_table(name, size, table)
   if len(rounds := {len(table) for table in given}) > 1:
     raise ValueError(f'plan has tables of {" and ".join(map(str, sorted(rounds)))} rounds; give all groups the same')
   return Plan(tuple(np.array(table, np.int32) for table in given), bool(plan.stale))  # the given ones may change
@@ -209,25 +217,22 @@ def of_planner(planner: Planner, made: Any) -> Plan:
   return made
 
 
-def _check_table(group, table) -> None:
+def _check_table(name, size, table) -> None:
   """Checks the table of a group: as a whole, since there may be 100 000 rounds."""
-  remedy = (
-    f'give int32[rounds, slots] with rows of its {len(group.ids)} clients, 0 to {len(group.ids) - 1}, or -1 for an '
-    'empty slot'
-  )
+  remedy = f'give int32[rounds, slots] with rows of its {size} clients, 0 to {size - 1}, or -1 for an empty slot'
   if not isinstance(table, np.ndarray | jax.Array) or not np.issubdtype(table.dtype, np.integer):
-    raise ValueError(f'plan: the table of group {group.name} is {what_is(table)}; {remedy}')
+    raise ValueError(f'plan: the table of group {name} is {what_is(table)}; {remedy}')
   table = np.asarray(table)
   least, most = int(table.min(initial=0)), int(table.max(initial=-1))
-  if table.ndim != 2 or not len(table) or most >= len(group.ids) or least < -1:
+  if table.ndim != 2 or not len(table) or most >= size or least < -1:
     rows = f'with rows from {least} to {most}' if least < -1 else f'with rows to {most}'
-    raise ValueError(f'plan: the table of group {group.name} is {list(table.shape)} {rows}; {remedy}')
+    raise ValueError(f'plan: the table of group {name} is {list(table.shape)} {rows}; {remedy}')
   repeated = _repeated(table)
   if repeated.any():
     round = int(repeated.argmax())
     names, times = np.unique(table[round][table[round] >= 0], return_counts=True)
     raise ValueError(
-      f'plan: round {round} of group {group.name} has row {names[times.argmax()]} twice; give every client one '
+      f'plan: round {round} of group {name} has row {names[times.argmax()]} twice; give every client one '
       'slot, and -1 for an empty one'
     )
 

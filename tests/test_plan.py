@@ -4,6 +4,8 @@ import pytest
 from hypothesis import given
 
 from fedkd import plan
+from fedkd.errors import ConfigError
+from fedkd.experiment.build.from_config import make_plan
 
 sizes_of_groups = st.lists(st.integers(1, 5), min_size=1, max_size=4)
 seeds = st.integers(0, 2**31 - 1)
@@ -149,3 +151,22 @@ def test_dynamic_refuses_groups_of_other_clients():
     ValueError, match=r'plan dynamic needs groups of the same clients, not of 2, 3; in a config set first=0'
   ):
     plan.dynamic()([2, 3], 5)
+
+
+def of_tables(rows, rounds=1, seed=0):
+  """Somebody's planner, which a config names."""
+  return lambda sizes, _: plan.Plan(tuple(np.broadcast_to(np.array(rows, np.int32), (rounds, 2)) for _ in sizes))
+
+
+def test_tables_of_a_planner_in_a_config_begin_again_after_their_last_round():
+  made = make_plan({'name': f'{__name__}:of_tables', 'rows': (1, -1)}, [3, 2], 4)
+  for table in made.participants:
+    np.testing.assert_array_equal(table, [[1, -1]] * 4)
+
+
+@pytest.mark.parametrize(
+  ('rows', 'reason'), [((0, 0), 'round 0 of group 0 has row 0 twice'), ((5, -1), r'is \[4, 2\] with rows to 5')]
+)
+def test_wrong_tables_of_a_planner_in_a_config_are_refused(rows, reason):
+  with pytest.raises(ConfigError, match=rf"^plan.name='.*:of_tables': plan.*{reason}.*give"):
+    make_plan({'name': f'{__name__}:of_tables', 'rows': rows, 'rounds': 4}, [3], 4)

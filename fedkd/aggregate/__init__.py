@@ -26,14 +26,19 @@ def _broadcast(weight, like):
   return weight.reshape(weight.shape + (1,) * (like.ndim - weight.ndim))
 
 
+def _wide(dtype):
+  return jnp.promote_types(dtype, jnp.float32) if jnp.issubdtype(dtype, jnp.floating) else dtype
+
+
 def total(term: Callable[..., PyTree], *rows: PyTree) -> PyTree:
   """The sum of `term(*row)` over the rows, added one after the other.
 
   `jnp.sum` adds in an order that depends on the number of rows, so that an empty slot, or another grouping of
-  the same clients, would change the last bits.
+  the same clients, would change the last bits. Numbers of 16 bits are added up in 32: of many rows each would be less
+  than the last bit of their sum.
   """
   one = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), rows)
-  zero = jax.tree.map(jnp.zeros_like, jax.eval_shape(term, *one))
+  zero = jax.tree.map(lambda a: jnp.zeros(a.shape, _wide(a.dtype)), jax.eval_shape(term, *one))
   return jax.lax.scan(lambda sums, row: (jax.tree.map(jnp.add, sums, term(*row)), None), zero, rows)[0]
 
 
@@ -96,7 +101,7 @@ def centred_clipping(radius: Scale, iterations: Positive = 1) -> Rule:
 
       return jax.tree.map(jnp.add, centre, total(clipped, rows, share))
 
-    centre = jax.lax.fori_loop(0, iterations, closer, centre)
+    centre = jax.lax.fori_loop(0, iterations, closer, jax.tree.map(lambda c: c.astype(_wide(c.dtype)), centre))
     return centre, centre
 
   return Rule(lambda like: like, update)

@@ -111,6 +111,15 @@ def test_trimmed_mean_cuts_as_many_as_written(share, count):
   np.testing.assert_allclose(aggregate.trimmed_mean(rows, np.ones(count, np.float32), share), expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize('rule', [aggregate.mean, aggregate.trimmed_mean, aggregate.centred_clipping(10.0)])
+def test_many_rows_of_16_bits_do_not_saturate_their_sum(rule):
+  rows = jnp.ones((600, 2), jnp.bfloat16)
+  made = aggregate.as_rule(rule)
+  tree, _ = made.update(rows, jnp.ones(600), made.init(jnp.zeros(2, jnp.bfloat16)))
+  assert tree.dtype == jnp.bfloat16
+  np.testing.assert_allclose(np.asarray(tree, float), 1)
+
+
 def test_one_liar_moves_the_mean_but_not_the_median_or_the_trimmed_mean():
   rows, weight = np.array([1.0, 2, 3, 4, 1e6], np.float32), np.ones(5, np.float32)
   assert aggregate.mean(rows, weight) > 1e5

@@ -14,7 +14,7 @@ from fedkd.data import sources, tables
 from fedkd.data.splits import split
 from fedkd.errors import ConfigError, in_a_sentence
 from fedkd.experiment.build.groups import OPTIMIZER_FIELDS
-from fedkd.plan import Plan, of_planner
+from fedkd.plan import Plan, fitting, of_planner
 from fedkd.types import Method
 
 TRACED = ('method', 'optimizer', 'schedule')  # blocks whose numbers programs may take as arguments
@@ -173,7 +173,7 @@ def _check_owners(config, parts, count):
 
 
 def make_plan(values, sizes, rounds) -> Plan:
-  """The plan of a config block, for the given numbers of clients per group.
+  """The plan of a config block, for the given numbers of clients per group; tables of fewer rounds begin again.
 
   Raises:
     ConfigError: for a plan that does not fit these clients.
@@ -184,7 +184,13 @@ def make_plan(values, sizes, rounds) -> Plan:
       made = planner(sizes, rounds)
   except MemoryError as error:
     raise ConfigError(f'rounds={rounds} of {sum(sizes)} clients are too many for memory; lower them') from error
-  return of_planner(planner, made)
+  made = of_planner(planner, made)
+  if not blame.is_foreign(planner):
+    return made
+  with in_a_sentence(lambda error: f'plan.name={values["name"]!r}: {error}'):
+    made = fitting(made, sizes, [str(g) for g in range(len(sizes))])
+  again = np.arange(rounds) % len(made.participants[0])
+  return made._replace(participants=tuple(table[again] for table in made.participants))
 
 
 def make_method(block: Block, config, groups, numbers: Mapping[str, Any] = types.MappingProxyType({})) -> Method:
