@@ -154,6 +154,7 @@ def _given(x, *rows):
 def _normalisation(x) -> tuple:
   """That of images, which have at least two axes."""
   if x.dtype != np.uint8:
+    arguments.warn_of_whole_images(x)
     return None, None
   if x.ndim > 2:
     return base.mean_image(x)

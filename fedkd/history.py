@@ -25,7 +25,8 @@ class History(NamedTuple):
     rows: an evaluation each: 'run', 'round', 'seeds', and metrics as lists over seeds, those of clients as lists of
       lists; names as in the `metrics.jsonl` of a run.
     clients: per run, what is known of its clients: lists of 'architecture', 'examples' and 'domain', where there are
-      domains, in their order; 'data', a checksum of their examples; and 'id', by which a tracker knows the run.
+      domains, in their order; 'data', a checksum of their examples; 'key', that of every seed; and 'id', by which a
+      tracker knows the run.
     states: per run, the last state.
     totals: per run, what the ledger has counted so far.
   """
@@ -39,12 +40,13 @@ class History(NamedTuple):
     """The evaluations as a tidy frame: a line per run, seed, evaluation, client and metric."""
     from fedkd.analysis import tidy
 
-    of = lambda run: [row for row in self.rows if row['run'] == run]
-    apart = lambda known: {name: known[name] for name in known if name not in ('data', 'id')}
-    return tidy.concatenated(
-      tidy.tidy(of(run), apart(known), run=run, method=run, data=known.get('data'))
-      for run, known in self.clients.items()
-    )
+    def of(run, known):
+      rows = [row for row in self.rows if row['run'] == run]
+      clients = {name: known[name] for name in known if name not in ('data', 'id', 'key')}
+      frame = tidy.tidy(rows, clients, run=run, method=run, data=known.get('data'))
+      return frame.assign(key=frame['seed'].map(dict(enumerate(known.get('key', ())))))
+
+    return tidy.concatenated(of(run, known) for run, known in self.clients.items())
 
   def save(self, path: str | os.PathLike) -> None:
     """Saves rows and states in a directory, from which `restore` and `read` read them; what it held is replaced.
@@ -95,6 +97,12 @@ def _restored(path, simulation) -> tuple[SimulationState, dict]:
 
   state, notes = checkpoint.only(path, like)
   return key_data.wrapped(jax.tree.map(jnp.asarray, state)), notes
+
+
+def keys_of(key: jax.Array, seeds: int) -> list[str]:
+  """The key of every seed as hexadecimal digits; seeds: as of `seeds_of`."""
+  data = jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
+  return [np.asarray(one).tobytes().hex() for one in (data if seeds else [data])]
 
 
 def seeds_of(state: SimulationState) -> int:

@@ -20,7 +20,7 @@ from fedkd import clock
 from fedkd import totals as running
 from fedkd.checks import arguments, kinds
 from fedkd.errors import DivergedError
-from fedkd.history import NAME, History, lifted, round_of, seeds_of, shapes_of
+from fedkd.history import NAME, History, keys_of, lifted, round_of, seeds_of, shapes_of
 from fedkd.inference import evaluated_in, predictions
 from fedkd.simulation import Simulation, SimulationState
 from fedkd.types import clients
@@ -166,9 +166,19 @@ def _fresh(name, simulation, key, test, history) -> tuple[_Run, SimulationState,
   typed = jnp.issubdtype(getattr(key, 'dtype', np.dtype(bool)), jax.dtypes.prng_key)
   seeds = key.shape[0] if np.ndim(key) > (not typed) else 0
   kinds.check_key(key[0] if seeds else key)
+  _check_distinct(key, seeds)
   run = _Run(name, simulation, seeds, test)
   state = lifted(simulation.init, seeds)(key)
   return run, state, _noted(history, run, state, running.start(seeds or 1))
+
+
+def _check_distinct(key, seeds):
+  names = keys_of(key, seeds)
+  if again := next((s for s, name in enumerate(names) if name in names[:s]), 0):
+    raise ValueError(
+      f'key has the same key for seeds {names.index(names[again])} and {again}; give every seed its own, as '
+      'jax.random.split(key, seeds) does'
+    )
 
 
 @contextlib.contextmanager
@@ -228,7 +238,9 @@ def _noted(history, run, state, totals) -> History:
   """A history with one more evaluation."""
   row = {'run': run.name, 'round': round_of(state), 'seeds': list(range(run.seeds or 1)), 'turns': totals['turns']}
   row |= _accuracies(run, state) | running.row(totals)
-  known = {} if run.name in history.clients else {run.name: _clients(run.simulation, run.test)}
+  known = {}
+  if run.name not in history.clients:
+    known[run.name] = {**_clients(run.simulation, run.test), 'key': keys_of(state.key, run.seeds)}
   return History(
     (*history.rows, row),
     history.clients | known,

@@ -48,6 +48,8 @@ def main(argv: Sequence[str]) -> None:
     if given.report:
       from launch.studies.comparison import page  # which draws figures
 
+      if given.profile != page.PROFILE:
+        raise ConfigError(f'profile={given.profile!r}: the page is of results of {page.PROFILE}; leave out --profile')
       page.write(given.out, given.page)
     elif given.suite is None:
       raise ConfigError(f'give --suite={"|".join(SUITES)}')

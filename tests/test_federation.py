@@ -262,6 +262,16 @@ def test_what_hides_its_numbers_is_no_test_set(x, y, simulated):
   refused('has masked entries|that NumPy cannot read', simulated[0].accuracy, simulated[1], x, y)
 
 
+def test_images_of_another_dtype_than_uint8_are_named():
+  x, y = np.arange(4 * 5 * 5 * 3).reshape(4, 5, 5, 3) % 256, np.arange(4) % 2
+  with pytest.warns(UserWarning, match=r'^x has examples \[5, 5, 3\] of whole numbers from 0 to 255, .*as uint8'):
+    fedkd.federation(x, y, [[0, 1], [2, 3]], NET)
+  with warnings.catch_warnings():
+    warnings.simplefilter('error')
+    for tokens in (x.reshape(4, -1), x * 2):
+      fedkd.federation(tokens, y, [[0, 1], [2, 3]], NET)
+
+
 @pytest.mark.parametrize(
   'key', [0, None, jax.random.split(KEY), jnp.zeros(2, int), jnp.zeros(3, jnp.uint32), jnp.uint32(7)]
 )

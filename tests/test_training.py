@@ -108,6 +108,17 @@ def test_a_frame_has_the_domains_of_clients():
   assert analysis.summary(both, 'run').set_index('run')['apart'].to_dict() == {'run': '', 'other': 'other data'}
 
 
+def test_histories_from_other_keys_are_not_paired(trained):
+  frame = trained[1].frame()
+  both = tidy.concatenated([frame, frame.assign(run='other', key='00')])
+  assert analysis.summary(both, 'run').set_index('run')['apart'].to_dict() == {
+    'run': '',
+    'other': 'other keys of seed 0',
+  }
+  older = tidy.concatenated([frame, frame.assign(run='older').drop(columns='key')])  # which did not tell
+  assert not analysis.summary(older, 'run')['apart'].any()
+
+
 def test_a_history_beside_a_run_directory_is_not_called_one_of_other_data(trained):
   """Their checksums are of different things, so that they never agree; without them the two are compared."""
   frame = trained[1].frame()
@@ -182,6 +193,7 @@ def test_wrong_arguments_are_refused(federation, simulation, trained, tmp_path):
     (lambda: fedkd.restore(tmp_path / 'nothing', simulation), "holds no 'run'"),
     (lambda: fedkd.restore(tmp_path, other), "holds a state of another simulation than 'run'; make that one$"),
     (lambda: fedkd.train(simulation, []), '^key is a list; give one key'),
+    (lambda: fedkd.train(simulation, [KEY, jax.random.key(7), KEY]), 'key has the same key for seeds 0 and 2; give'),
     (lambda: fedkd.train(simulation, KEY, history='runs'), "history is 'runs', a str; give what fedkd.train has"),
     (lambda: fedkd.train({0.1: simulation}, KEY), 'simulation has the name 0.1, a float; give a name that a folder'),
     (lambda: fedkd.train({'a/b': simulation}, KEY), "simulation has the name 'a/b', a str; give"),

@@ -89,6 +89,9 @@ def why_apart(last: pd.DataFrame, run: str, base: str) -> str:
   one, other = (of[of['seed'].isin(common)] for of in (one, other))
   if not _same_data(one, other):
     return 'other data'
+  keys = [_known(of, 'key') if 'key' in of else {} for of in (one, other)]
+  if differ := [str(seed) for seed in keys[0] if keys[0][seed] != keys[1].get(seed, keys[0][seed])]:
+    return f'other keys of seed {", ".join(differ)}'
   for column, what in (('client', 'clients'), ('test_rows', 'test rows')):
     if set(one[column]) != set(other[column]):
       return f'other {what}'

@@ -43,6 +43,18 @@ def warn_of_channels_first(x: Any, field: str = 'x') -> None:
     )
 
 
+def warn_of_whole_images(x: Any, field: str = 'x') -> None:
+  """Warns of examples that look like images but for their dtype: whole numbers reach the models as they are."""
+  if isinstance(x, jax.core.Tracer) or x.ndim < 3 or x.dtype == np.uint8 or not np.issubdtype(x.dtype, np.integer):
+    return
+  if x.min() >= 0 and 1 < x.max() <= 255:
+    warnings.warn(
+      f'{field} has examples {list(x.shape[1:])} of whole numbers from {x.min()} to {x.max()}, which reach the models '
+      'as they are, as tokens do; give images as uint8, which are normalised',
+      stacklevel=4,
+    )
+
+
 def owned(parts: Any, count: int) -> list[np.ndarray]:
   """Row numbers per client, from either form of `parts`: lists of them, or int[count] with the owner of each row."""
   _check_form(parts, count)

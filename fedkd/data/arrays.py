@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 
 from fedkd.checks import npz
-from fedkd.checks.arguments import warn_of_channels_first
+from fedkd.checks.arguments import warn_of_channels_first, warn_of_whole_images
 from fedkd.checks.numeric import in_precision, in_range
 from fedkd.errors import ConfigError, in_a_sentence
 
@@ -68,6 +68,7 @@ def checked(name, arrays, names) -> dict:
     if split == 'train':
       in_precision(what, x, out['x_train'].dtype)
       warn_of_channels_first(x, what)
+      warn_of_whole_images(x, what)
     out[f'y_{split}'] = _labels(f'data.name={name}: y_{split}', y, len(x), names)
   if 'origin' in arrays:
     _check_owners(name, arrays['origin'], len(arrays['y_train']))

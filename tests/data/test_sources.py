@@ -97,6 +97,13 @@ def test_npz_of_arrays_that_are_not_read_and_of_channels_first_is_told(tmp_path)
     sources.load(f'npz:{path}')
 
 
+def test_npz_of_images_of_another_dtype_is_told(tmp_path):
+  x = np.arange(96).reshape(6, 4, 4)
+  name, _ = write_npz(tmp_path / 'own.npz', x_train=x, x_test=x[:3])
+  with pytest.warns(UserWarning, match=r'x_train has examples \[4, 4\] of whole numbers from 0 to 95.*as uint8'):
+    sources.load(name)
+
+
 def test_npz_of_grey_images_gets_a_channel(tmp_path):
   x = random_images(6, 4, 5)
   source = sources.load(write_npz(tmp_path / 'a.npz', x_train=x, x_test=x[:3])[0])

@@ -45,7 +45,7 @@ def everywhere(rows) -> list:
 
 def is_sure(row: dict) -> bool:
   """Whether the interval of the gain on own rows is above 0, and one: of two settings or seeds it is the range."""
-  told = len(row['places']) > 2 or (len(row['places']) == 1 and row['seeds'] > 2)
+  told = len(row['places']) > 2 or (len(row['places']) == 1 and row['seeds'][0] > 2)
   return bool(told and row['gain'][1] > 0)
 
 
@@ -141,7 +141,7 @@ def _basis(different) -> str:
   names = ', '.join(dict.fromkeys(TITLES[suite] for suite, _ in different))
   seeds = [len(pair[1]['runs']) for here in different.values() for pair in here.values()]
   finished = len(SIZES['whole'].seeds)
-  count = f'{min(seeds)}' if min(seeds) == max(seeds) else f'{min(seeds)} to {max(seeds)}'
+  count = _range(min(seeds), max(seeds))
   there = collections.Counter(method for here in different.values() for method in here)
   could = collections.Counter(method for suite, name in different for method in applying(suite, 'different', name))
   said = (
@@ -161,6 +161,10 @@ def _basis(different) -> str:
     f'{said} Only {", ".join(leading)} {were} run in {where} of them; where one of these fits a situation, the others '
     'are not considered.'
   )
+
+
+def _range(least, most) -> str:
+  return f'{least}' if least == most else f'{least} to {most}'
 
 
 def decisions(rows: list, different: dict) -> list:
@@ -183,7 +187,7 @@ def _decision(situation, row, rows, different) -> str:
   method = f'`{row["method"]}`' if is_sure(row) else f'{nothing} (`{row["method"]}` is the first)'
   other = without_public(row, rows, different) if needs else None
   beside = f'`{other["method"]}` {tables.interval(other["gain"])}, {other["megabytes"]:.2f} MB' if other else '-'
-  sure = f'{row["wins"][0]} of {row["wins"][1]} settings, {row["seeds"]} seeds'
+  sure = f'{row["wins"][0]} of {row["wins"][1]} settings, {_range(*row["seeds"])} seeds'
   equal = tables.at_equal_examples(row)
   if row['better']:
     sure += f'; P(> 1 point) {row["better"][2]:.2f}'

@@ -151,7 +151,7 @@ def overview(everything: dict) -> list:
       {
         'method': method,
         'places': tuple(there),
-        'seeds': min(map(len, own)),
+        'seeds': (min(map(len, own)), max(map(len, own))),
         'gain': evidence.over_settings(own),
         'means': means,
         'gain_alone': evidence.over_settings(alone) if alone else None,
