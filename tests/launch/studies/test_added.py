@@ -131,6 +131,7 @@ MISTAKES = [
   ({'settings': ['nope']}, "settings='nope' is unknown; the suite digits has skew-0.1, "),
   ({'suite': 'pacs', 'settings': ['domains'], 'tiers': ['pairs']}, "tiers='pairs' is unknown; the suite pacs has diff"),
   ({'settings': ['converged']}, "tiers='one' has none of the settings converged; leave one or the other out"),
+  ({'report': True}, "profile='smoke': the page is of results of whole; leave out --profile"),
   ({'settings': ['few', 'converged']}, "settings='converged' is in none of the tiers one; it is in different"),
 ]
 
@@ -139,7 +140,7 @@ MISTAKES = [
 @pytest.mark.parametrize('listed', [False, True])
 def test_what_the_command_line_names_is_there_and_named_once(tmp_path, monkeypatch, capsys, flags, sentence, listed):
   monkeypatch.setattr(suite, 'run', lambda *a: [])
-  monkeypatch.setattr(benchmark.flags, 'FLAGS', given(tmp_path, list=listed, report=False, **flags))
+  monkeypatch.setattr(benchmark.flags, 'FLAGS', given(tmp_path, **{'list': listed, 'report': False, **flags}))
   with pytest.raises(SystemExit, match='2'):
     benchmark.main(['benchmark'])
   assert capsys.readouterr().err.startswith(f'fedkd: {sentence}')
