@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, Protocol
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 PyTree = Any
@@ -82,11 +81,6 @@ class Masked(NamedTuple):
 def is_masked(leaf: Any) -> bool:
   """Whether a node of a message is a `Masked`, as `is_leaf` of `jax.tree.map` asks."""
   return isinstance(leaf, Masked)
-
-
-def where_valid(value: jax.Array, valid: jax.Array) -> jax.Array:
-  """The entries [*v, ...] that are valid, bool[*v], and 0 for others: what is there may be NaN, and 0 times NaN is."""
-  return jnp.where(valid.reshape(*valid.shape, *[1] * (value.ndim - valid.ndim)), value, 0)
 
 
 class PeerMessages(NamedTuple):

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 
 from fedkd.codecs.codec import IDENTITY, Codec, decode_row, encode_row
 from fedkd.errors import ConfigError
-from fedkd.types import Download, Known, Masked, PeerMessages, PyTree, where_valid
+from fedkd.rows import where_valid
+from fedkd.types import Download, Known, Masked, PeerMessages, PyTree
 
 
 class Coded(NamedTuple):

@@ -20,6 +20,7 @@ from fedkd.experiment.programs import Inputs, Task, clients_per_vmap, correct_of
 from fedkd.experiment.storage import checkpoint, client_store, key_data
 from fedkd.federation import Federation
 from fedkd.plan import Plan
+from fedkd.rows import aligned
 from fedkd.states import calibrated, first_clients, first_server
 from fedkd.types import Method, State
 
@@ -97,7 +98,7 @@ def _programs(task, window) -> Programs:
 
   def with_new(inputs, state):
     """The state, keys as such, with those of the new clients as before their first update."""
-    choose = lambda mask: lambda a, b: jnp.where(mask.reshape(-1, *[1] * (a.ndim - 1)), a, b)
+    choose = lambda mask: lambda a, b: jnp.where(aligned(mask, a), a, b)
     groups_of = zip(inputs.new, clients(inputs), state.client, strict=True)
     held = tuple(jax.tree.map(choose(mask), first, held) for mask, first, held in groups_of)
     return key_data.wrapped(state._replace(client=held))

@@ -17,8 +17,8 @@ from fedkd.checks.ranges import Count, Positive, Scale, Weight, checked
 from fedkd.losses import kl
 from fedkd.models.base import is_augmented
 from fedkd.models.gkt import GKTModel, GKTServer
-from fedkd.rows import store_rows
-from fedkd.types import Client, Download, Masked, Method, Server, clients, where_valid
+from fedkd.rows import store_rows, where_valid
+from fedkd.types import Client, Download, Masked, Method, Server, clients
 
 
 @checked

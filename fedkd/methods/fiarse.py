@@ -11,8 +11,9 @@ import optax
 from fedkd import aggregate, local
 from fedkd.checks import numeric
 from fedkd.checks.ranges import Count, Positive, Ratio, Scale, checked
+from fedkd.rows import where_valid
 from fedkd.servers.weights import check_one_architecture
-from fedkd.types import Client, Download, Masked, Method, PyTree, Server, where_valid
+from fedkd.types import Client, Download, Masked, Method, PyTree, Server
 
 
 @checked

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 
+from fedkd.rows import where_valid
 from fedkd.types import Download, Server, clients
 
 
@@ -22,8 +23,7 @@ def controls() -> Server:
 
     def add(control, *changes):
       change = jnp.concatenate(changes)
-      present = took_part.reshape(-1, *[1] * (change.ndim - 1))
-      return control + jnp.sum(jnp.where(present, change, 0), 0) / clients(groups)
+      return control + jnp.sum(where_valid(change, took_part), 0) / clients(groups)
 
     return jax.tree.map(add, state, *(upload['change'] for upload in uploads)), {}
 
