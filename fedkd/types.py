@@ -90,6 +90,16 @@ class PeerMessages(NamedTuple):
   valid: jax.Array  # bool[K], who has sent one
 
 
+def is_partial(leaf: Any) -> bool:
+  """Whether a node of a message is a `Masked` or a `PeerMessages`, of which only what is valid is transmitted."""
+  return isinstance(leaf, Masked | PeerMessages)
+
+
+def values_of(message: PyTree) -> PyTree:
+  """A message with the value of every `Masked` and `PeerMessages` in its place, whatever is valid."""
+  return jax.tree.map(lambda leaf: leaf.value if is_partial(leaf) else leaf, message, is_leaf=is_partial)
+
+
 class Known(NamedTuple):
   """A part of a message that its receiver has already, and that is not transmitted."""
 

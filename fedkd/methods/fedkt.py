@@ -12,7 +12,7 @@ import optax
 
 from fedkd import examples, inference, local, servers
 from fedkd.checks.ranges import Count, Positive, Weight, checked
-from fedkd.types import Client, Download, Masked, Method, Server
+from fedkd.types import Client, Download, Masked, Method, Server, values_of
 
 
 class Voted(NamedTuple):
@@ -157,7 +157,7 @@ def _voting(tx, work: local.Work, consistent: bool, noise) -> Server:
   def vote(key, groups, uploads, ids, data):
     counts = jnp.zeros((len(examples.public(data[0]).index), groups[0].model.classes))
     for group, up, slots, view in zip(groups, uploads, ids, data, strict=True):
-      students = jax.tree.map(lambda leaf: leaf.value, up, is_leaf=lambda a: isinstance(a, Masked))
+      students = values_of(up)
       every = lambda one, group=group, view=view: jax.lax.map(lambda v: chosen(group.model, v, view), one)
       if len(slots):
         counts += votes_of(jax.lax.map(every, students), slots >= 0, consistent)

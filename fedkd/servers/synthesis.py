@@ -19,7 +19,7 @@ from fedkd.models import base, layers
 from fedkd.models.generator import ImageGenerator
 from fedkd.rows import store_rows
 from fedkd.servers.static import Network, Static
-from fedkd.types import Download, Group, Server, is_masked, of_model
+from fedkd.types import Download, Group, Server, of_model, values_of
 
 BATCH_NORMS = (layers.BatchNorm, nn.BatchNorm)
 Teach = Callable[[jax.Array], jax.Array]  # images [B, ...] between 0 and 1 -> the ensemble's logits [B, C]
@@ -219,7 +219,7 @@ def _heard(t, groups, teachers: Teachers, uploads, ids) -> Teachers:
   """The teachers with the models that were uploaded in this round, of equal weights if it is the first."""
   variables, present = [], []
   for group, kept, here, up, slots in zip(groups, teachers.variables, teachers.present, uploads, ids, strict=True):
-    new = jax.tree.map(lambda leaf: leaf.value, up, is_leaf=is_masked)
+    new = values_of(up)
     rows = jnp.where((slots >= 0) & (t == 0), jnp.searchsorted(jnp.asarray(group.ids), slots), -1)
     variables.append(store_rows(kept, rows, new))
     present.append(store_rows(here, rows, jnp.ones(len(rows), bool)))

@@ -13,7 +13,7 @@ EQUIVALENT: dict[str, str] = {
   ),
   'methods/fd.py _distance: jax.lax.stop_gradient(target) -> target': RECEIVED,
   'methods/fedgkt.py _continuation.receive.loss_fn: jax.lax.stop_gradient(logits) -> logits': AUXILIARY,
-  'methods/fedh2l.py _parts: jax.lax.stop_gradient(value) -> value': RECEIVED,
+  'methods/fedh2l.py _received: jax.lax.stop_gradient(values_of(message)) -> values_of(message)': RECEIVED,
   'methods/fedhe.py fedhe.step.loss_fn: jax.lax.stop_gradient(logits) -> logits': AUXILIARY,
   'methods/fedproto.py client_of.step.loss_fn: jax.lax.stop_gradient(f) -> f': AUXILIARY,
   "methods/felo.py exchanging.step.loss_fn: jax.lax.stop_gradient({'features': of.T @ f, 'logits': class_sums(of, "
