@@ -241,6 +241,19 @@ def feature_shape(model: nn.Module, pool: Pool) -> tuple[int, ...]:
   return jax.eval_shape(features, example).shape[1:]
 
 
+def feature_width(model: nn.Module, pool: Pool) -> int:
+  """The dimension of the features of a model; from shapes alone.
+
+  Raises:
+    ValueError: for a model that returns logits alone, or whose features are not vectors.
+  """
+  shape = feature_shape(model, pool)
+  if len(shape) != 1:
+    name = class_of(model).__name__
+    raise ValueError(f'models: the features of {name} have shape {shape}, not [width]; choose another model')
+  return shape[0]
+
+
 def inference_batch() -> int:
   """Images per forward pass of `infer` and of evaluations: on a CPU few enough for the activations of a layer to stay
   in the cache."""

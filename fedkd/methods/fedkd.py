@@ -14,6 +14,7 @@ import optax
 
 from fedkd import aggregate, local, losses
 from fedkd.checks.ranges import Count, Fraction, Positive, checked
+from fedkd.inference import feature_width
 from fedkd.methods import pair
 from fedkd.models.base import features_in
 from fedkd.models.torch_layers import torch_kernel
@@ -85,7 +86,7 @@ def fedkd(
     state = {'own': local.start(variables, tx), 'common': unknown, 'trained': jnp.bool_(False)}
     if not hidden:
       return state
-    narrow, wide = (pair.width(m, data) for m in (net, model))
+    narrow, wide = (feature_width(m, data.pool) for m in (net, model))
     link = {'params': {'kernel': torch_kernel(key, (narrow, wide))}, 'batch_stats': {}}
     return {**state, 'link': local.start(link, tx)}
 
