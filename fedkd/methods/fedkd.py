@@ -82,7 +82,7 @@ def fedkd(
   def init(key, model, data, variables):
     net, blank = pair.common_model(model, common, data.pool.example), data.pool.example[:1]
     shapes = {'batch_stats': {}, **jax.eval_shape(lambda: net.init(key, blank, False))}
-    unknown = local.start(jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes), tx)
+    unknown = local.start(jax.tree.map(jnp.zeros_like, shapes), tx)
     state = {'own': local.start(variables, tx), 'common': unknown, 'trained': jnp.bool_(False)}
     if not hidden:
       return state

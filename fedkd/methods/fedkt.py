@@ -94,7 +94,7 @@ def fedkt(
   def step(key, t, model, state, down, data):
     all_students = lambda: jax.lax.map(lambda k: student(k, t, model, data), jax.random.split(key, partitions))
     shapes = jax.eval_shape(all_students)
-    nothing = lambda: jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), shapes)
+    nothing = lambda: jax.tree.map(jnp.zeros_like, shapes)
     variables, sums = jax.lax.cond(t == 0, all_students, nothing)
     up = jax.tree.map(lambda leaf: Masked(leaf, t == 0), variables)
     return state, up, local.report(jax.tree.map(lambda a: jnp.sum(a, 0), sums))
