@@ -100,7 +100,7 @@ def fedgkt(
     return GKTModel(model, net(model.classes)), {k: {part: v[k] for part, v in halves.items()} for k in kinds}
 
   learns = _continuation(tx, net, batch, temperature, server_epochs, server_alpha)
-  return Method(Client(init, step), learns, lambda state, g: local.variables(state.client[g]), deployed=deployed)
+  return Method(Client(init, step), learns, local.own_models, deployed=deployed)
 
 
 def _continuation(tx, net, batch, temperature, epochs, alpha) -> Server:
