@@ -10,7 +10,7 @@ import numpy as np
 import optax
 import pytest
 
-from fedkd import inference, ledger, local, losses, methods, plan
+from fedkd import evaluation, ledger, local, losses, methods, plan
 from fedkd.models.base import Classifier
 from fedkd.models.generator import ImageGenerator
 from fedkd.servers import synthesis
@@ -74,7 +74,7 @@ def test_the_ensemble_is_the_mean_of_logits_and_the_student_is_deployed(ended):
   one = lambda k: net.apply(jax.tree.map(lambda a: a[k], local.variables(state.client[0])), x, False)[0]
   expected = np.mean([one(k) for k in range(3)], 0)
   ((name, predict),) = made.method.predictions
-  module, variables = inference.model_of(made.method, made.groups, state, 1)
+  module, variables = evaluation.model_of(made.method, made.groups, state, 1)
   assert name == 'ensemble'
   assert_close(predict(module, variables, state.server, x), expected, 1e-5)
   assert_same_bits(variables, local.variables(state.server.learners[0]))
