@@ -36,7 +36,7 @@ EQUIVALENT: dict[str, str] = {
   'methods/fedkt.py part_of: len(rows) - 1 -> len(rows) + 1': PADDING,
   'methods/fedkt.py winners: counts + jax.random.laplace(key, counts.shape) / noise -> counts - '
   'jax.random.laplace(key, counts.shape) / noise': 'the noise is as often below 0 as above',
-  'servers/synthesis.py _observed: jnp.float32(0) + sum(seen) -> 0 * jnp.float32(0) + sum(seen)': 'a sum with 0',
+  'servers/teachers.py _observed: jnp.float32(0) + sum(seen) -> 0 * jnp.float32(0) + sum(seen)': 'a sum with 0',
   'servers/confidence_weights.py confidences: equal + beta * share -> 0 * equal + beta * share': (
     'a softmax does not see what is added to all'
   ),
