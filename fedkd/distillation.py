@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedkd import local
+from fedkd import local, types
 from fedkd.models import base
 from fedkd.types import ClientInit, Pool, PyTree
 
@@ -51,6 +51,11 @@ def start(variables: dict, tx: optax.GradientTransformation) -> ClientState:
 def starting(tx: optax.GradientTransformation) -> ClientInit:
   """The `init` of a client whose state is that of `start`."""
   return lambda key, model, data, variables: start(variables, tx)
+
+
+def own_models(state: types.State, g: int) -> dict:
+  """The `Method.variables` of clients whose states are those of `start`: what they have learned themselves."""
+  return local.variables(state.client[g].learner)
 
 
 def distill_and_revisit(

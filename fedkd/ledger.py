@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedkd.types import Known, Masked, PeerMessages, PyTree
+from fedkd.types import Known, Masked, PeerMessages, PyTree, is_partial
 
 # The last of these names on a leaf's path decides its kind; any other leaf is knowledge.
 KINDS = {
@@ -24,13 +24,12 @@ KINDS = {
 }
 
 
-_wrapped = lambda leaf: isinstance(leaf, (Masked, PeerMessages))
-
-
 def _sent(message):
   """(path, leaf) of what crosses the wire; a leaf may be `Masked` or `PeerMessages`."""
-  message = jax.tree.map(lambda leaf: () if _known(leaf) else leaf, message, is_leaf=lambda a: _known(a) or _wrapped(a))
-  return jax.tree_util.tree_flatten_with_path(message, is_leaf=_wrapped)[0]
+  message = jax.tree.map(
+    lambda leaf: () if _known(leaf) else leaf, message, is_leaf=lambda a: _known(a) or is_partial(a)
+  )
+  return jax.tree_util.tree_flatten_with_path(message, is_leaf=is_partial)[0]
 
 
 _known = lambda leaf: isinstance(leaf, Known)
@@ -87,7 +86,7 @@ def capacity(message: PyTree) -> dict[str, tuple[int, int]]:
   """
   total: dict[str, tuple[int, int]] = {}
   for path, leaf in _sent(message):
-    array = leaf.value if _wrapped(leaf) else leaf
+    array = leaf.value if is_partial(leaf) else leaf
     numbers = math.prod((array.shape[0] - 1, *array.shape[1:])) if isinstance(leaf, PeerMessages) else array.size
     before = total.get(_kind(path), (0, 0))
     total[_kind(path)] = (before[0] + numbers, before[1] + numbers * array.dtype.itemsize)

@@ -10,7 +10,7 @@ import optax
 
 from fedkd import optimizers
 from fedkd.models.base import is_augmented
-from fedkd.types import ClientInit, Pool, PyTree
+from fedkd.types import ClientInit, Pool, PyTree, State
 
 # (params, batch_stats, key, rows of the batch) -> (loss, (batch_stats, sums))
 LossFn = Callable[[PyTree, PyTree, jax.Array, PyTree], tuple[jax.Array, tuple[PyTree, dict]]]
@@ -42,6 +42,11 @@ def resume(learner: Learner, tx: optax.GradientTransformation, keep: bool) -> Le
 def variables(learner: Learner) -> dict:
   """The {'params', 'batch_stats'} of a learner (or of a stack of learners)."""
   return {'params': learner.params, 'batch_stats': learner.batch_stats}
+
+
+def own_models(state: State, g: int) -> dict:
+  """The `Method.variables` of clients whose states are learners: what they have learned themselves."""
+  return variables(state.client[g])
 
 
 def forward(

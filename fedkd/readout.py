@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedkd import inference
+from fedkd import evaluation
 from fedkd.checks import arguments, kinds
+from fedkd.evaluation import model_of, predict_by, predicted_class
 from fedkd.federation import Federation, on_device
-from fedkd.inference import model_of, predict_by, predicted_class
 from fedkd.states import calibrated
 from fedkd.types import Method, clients
 
@@ -25,18 +25,18 @@ def readout(method: Method, federation: Federation, own: Callable[[Any], Any]) -
   """
   groups, arrays = federation.groups, federation[1:]
   all_clients = np.arange(clients(groups))
-  rows = inference.evaluated_rows(groups, all_clients)
+  rows = evaluation.evaluated_rows(groups, all_clients)
 
   def ready(arrays, state):
     return calibrated(method, Federation(groups, *arrays), state.federated, range(len(groups)))
 
   @functools.partial(jax.jit, static_argnums=0)
   def correct(predict, arrays, state, x, y):
-    return inference.correct_of_clients(method, groups, all_clients, rows, 0, ready(arrays, state), x, y, predict)
+    return evaluation.correct_of_clients(method, groups, all_clients, rows, 0, ready(arrays, state), x, y, predict)
 
   @functools.partial(jax.jit, static_argnums=0)
   def outputs(predict, arrays, state, x):
-    return inference.logits_of_clients(method, groups, all_clients, rows, ready(arrays, state), x, predict)
+    return evaluation.logits_of_clients(method, groups, all_clients, rows, ready(arrays, state), x, predict)
 
   def accuracy(state, x, y, inference='', domains=None):
     tested = on_device(arguments.tested(x, y, federation.pool.example, groups[0].model.classes))

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from fedkd import ledger, sharding
 from fedkd.checks import returned
-from fedkd.rows import fetch, fetch_rows, store, store_rows
+from fedkd.rows import aligned, fetch, fetch_rows, store, store_rows
 from fedkd.types import Data, Download, Method, State
 
 
@@ -97,7 +97,7 @@ def client_updates(key, t, client, group, state, view, shared, own, data, partic
     idle = lambda: jax.tree.map(jnp.zeros_like, shape)
     changed, out = jax.lax.cond(jnp.any(participant >= 0), lambda: mapped(row, own, fetched), idle)
     state = store_rows(state, participant, changed)
-    present = lambda a: jnp.where((participant >= 0).reshape(-1, *[1] * (a.ndim - 1)), a, jnp.zeros_like(a))
+    present = lambda a: jnp.where(aligned(participant >= 0, a), a, jnp.zeros_like(a))
     return state, jax.tree.map(present, out)
 
   state, out = jax.lax.scan(one_by_one if width == 1 else together, state, (participants, own))

@@ -1,7 +1,18 @@
-"""Rows of stacked trees, whose leaves begin with one axis [n]: of a group's clients, or of all clients on a server."""
+"""Rows of stacked trees, whose leaves begin with one axis [n]: of a group's clients, or of all clients on a server; and
+masks of them."""
 
 import jax
 import jax.numpy as jnp
+
+
+def aligned(mask, like):
+  """`mask` [*v], numbers or bools of the leading axes of `like` [*v, ...], with axes of length 1 for the others."""
+  return mask.reshape(*mask.shape, *[1] * (like.ndim - mask.ndim))
+
+
+def where_valid(value: jax.Array, valid: jax.Array) -> jax.Array:
+  """The entries [*v, ...] that are valid, bool[*v], and 0 for others: what is there may be NaN, and 0 times NaN is."""
+  return jnp.where(aligned(valid, value), value, 0)
 
 
 def fetch(tree, row):

@@ -14,8 +14,8 @@ import numpy as np
 from fedkd import round, summary
 from fedkd.checks import blame, kinds, ranges, returned
 from fedkd.errors import ConfigError
+from fedkd.evaluation import predictions
 from fedkd.federation import Federation, on_device
-from fedkd.inference import predictions
 from fedkd.models.base import class_of
 from fedkd.models.initial import Initial, group_variables
 from fedkd.plan import Plan, Planner, tables

@@ -20,8 +20,8 @@ from fedkd import clock
 from fedkd import totals as running
 from fedkd.checks import arguments, kinds
 from fedkd.errors import DivergedError
+from fedkd.evaluation import evaluated_in, predictions
 from fedkd.history import NAME, History, keys_of, lifted, round_of, seeds_of, shapes_of
-from fedkd.inference import evaluated_in, predictions
 from fedkd.simulation import Simulation, SimulationState
 from fedkd.types import clients
 

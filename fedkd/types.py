@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, Protocol
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 PyTree = Any
@@ -84,16 +83,21 @@ def is_masked(leaf: Any) -> bool:
   return isinstance(leaf, Masked)
 
 
-def where_valid(value: jax.Array, valid: jax.Array) -> jax.Array:
-  """The entries [*v, ...] that are valid, bool[*v], and 0 for others: what is there may be NaN, and 0 times NaN is."""
-  return jnp.where(valid.reshape(*valid.shape, *[1] * (value.ndim - valid.ndim)), value, 0)
-
-
 class PeerMessages(NamedTuple):
   """A router's message with one row per client; a receiver's own row is not counted as traffic."""
 
   value: jax.Array  # [K, ...], by global client number
   valid: jax.Array  # bool[K], who has sent one
+
+
+def is_partial(leaf: Any) -> bool:
+  """Whether a node of a message is a `Masked` or a `PeerMessages`, of which only what is valid is transmitted."""
+  return isinstance(leaf, Masked | PeerMessages)
+
+
+def values_of(message: PyTree) -> PyTree:
+  """A message with the value of every `Masked` and `PeerMessages` in its place, whatever is valid."""
+  return jax.tree.map(lambda leaf: leaf.value if is_partial(leaf) else leaf, message, is_leaf=is_partial)
 
 
 class Known(NamedTuple):

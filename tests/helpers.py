@@ -9,7 +9,7 @@ import jaxlib
 import numpy as np
 import pytest
 
-from fedkd import inference
+from fedkd import evaluation
 from fedkd import round as rounds
 from fedkd.federation import Federation, everybodys, table
 from fedkd.models.base import Preprocessed
@@ -68,7 +68,7 @@ class Problem(NamedTuple):
     image, label = self.data[0].pool
     state = self.ready(state)
     rows = [np.arange(len(g.ids)) for g in self.groups]
-    correct = jax.jit(lambda state: inference.correct_predictions(self.method, self.groups, state, image, label, rows))
+    correct = jax.jit(lambda state: evaluation.correct_predictions(self.method, self.groups, state, image, label, rows))
     return np.concatenate(correct(state)).mean(-1)
 
 

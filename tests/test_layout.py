@@ -16,8 +16,8 @@ PACKAGE = ROOT / 'fedkd'
 ROOMS = (
   'errors', 'checks', 'types', 'keys', 'rows', 'losses', 'schedules', 'optimizers', 'examples', 'parts', 'sharding',
   'models', 'inference', 'aggregate', 'plan', 'totals', 'ledger', 'codecs', 'local', 'distillation', 'round', 'servers',
-  'methods', 'summary', 'federation', 'states', 'readout', 'simulation', 'files', 'data', 'config', 'analysis',
-  'experiment', 'sweep', 'report', 'watch', 'clock', 'history', 'training', 'cli', '__main__',
+  'methods', 'summary', 'federation', 'states', 'evaluation', 'readout', 'simulation', 'files', 'data', 'config',
+  'analysis', 'experiment', 'sweep', 'report', 'watch', 'clock', 'history', 'training', 'cli', '__main__',
 )  # fmt: skip
 ABOVE = (
   'config',

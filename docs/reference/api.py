@@ -52,7 +52,7 @@ TASKS = (
     'Predict and analyse',
     '`logits`, `predict`, `accuracy` and `model` are fields of [`Simulation`](fedkd.simulation.md); what they return, '
     'and the frames of histories and runs, are analysed here.',
-    ('fedkd.analysis', 'fedkd.inference'),
+    ('fedkd.analysis', 'fedkd.evaluation'),
   ),
   Task(
     'Share a model',
@@ -72,6 +72,7 @@ TASKS = (
     (
       'fedkd.types',
       'fedkd.local',
+      'fedkd.inference',
       'fedkd.losses',
       'fedkd.examples',
       'fedkd.servers',

@@ -13,7 +13,7 @@ from fedkd import ledger
 from fedkd.models.initial import group_variables
 from fedkd.round import of_client
 from fedkd.states import initial_state
-from fedkd.types import Download, Known, Masked, PeerMessages, PyTree
+from fedkd.types import Download, Known, PeerMessages, PyTree, is_partial
 from reference import example, markdown
 
 WHOLE = ('params', 'batch_stats')  # all arrays of a model are one row
@@ -55,12 +55,12 @@ def parts(message: PyTree, root: str) -> list[Part]:
     model = next((i for i, name in enumerate(names) if name in WHOLE), len(names))
     where = root + jax.tree_util.keystr(path[: model + 1])
     for kind, (numbers, size) in ledger.capacity(_nested(names, leaf)).items():
-      part = Part(where, _what(leaf), kind, numbers, size, isinstance(leaf, Masked | PeerMessages))
+      part = Part(where, _what(leaf), kind, numbers, size, is_partial(leaf))
       rows[where] = _together(rows[where], part) if where in rows else part
   return list(rows.values())
 
 
-_is_leaf = lambda node: isinstance(node, Masked | PeerMessages | Known)
+_is_leaf = lambda node: is_partial(node) or isinstance(node, Known)
 
 
 def _nested(names, leaf):
@@ -76,7 +76,7 @@ def _together(one: Part, other: Part) -> Part:
 
 
 def _what(leaf) -> str:
-  array = leaf.value if isinstance(leaf, Masked | PeerMessages) else leaf
+  array = leaf.value if is_partial(leaf) else leaf
   text = f'`{array.dtype}{list(array.shape) or ""}`'
   return f'{text}, without its own row' if isinstance(leaf, PeerMessages) else text
 

@@ -17,13 +17,10 @@ from fedkd.aggregate.rule import as_rule as as_rule
 from fedkd.aggregate.rule import mapped as mapped
 from fedkd.checks import numeric
 from fedkd.checks.ranges import Positive, Scale, Share, checked
+from fedkd.rows import aligned
 from fedkd.types import PyTree
 
 __all__ = ['mean', 'median', 'trimmed_mean']  # what a config may name
-
-
-def _broadcast(weight, like):
-  return weight.reshape(weight.shape + (1,) * (like.ndim - weight.ndim))
 
 
 def _wide(dtype):
@@ -50,7 +47,7 @@ def mean(rows: PyTree, weight: jax.Array) -> PyTree:
 
 def _sorted(rows, weight):
   """Each number's values in ascending order, those of absent rows (+inf) last; and how many are present."""
-  order = jax.tree.map(lambda a: jnp.sort(jnp.where(_broadcast(weight > 0, a), a, jnp.inf), axis=0), rows)
+  order = jax.tree.map(lambda a: jnp.sort(jnp.where(aligned(weight > 0, a), a, jnp.inf), axis=0), rows)
   return order, jnp.sum(weight > 0)
 
 

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from fedkd.errors import ConfigError
+from fedkd.rows import aligned
 from fedkd.types import PyTree
 
 ROWS = 4  # uploads in the check, one of them absent
@@ -51,7 +52,7 @@ def look(function: Callable, who: str, init: Callable, update: Callable, like: P
 
 
 def _where(there, rows, other):
-  return jax.tree.map(lambda a, b: np.where(there.reshape(-1, *[1] * (a.ndim - 1)), a, b), rows, other)
+  return jax.tree.map(lambda a, b: np.where(aligned(there, a), a, b), rows, other)
 
 
 def _differ(one, other) -> bool:

@@ -22,7 +22,7 @@ from fedkd.config import groups as config_groups
 from fedkd.config.checks import AS_ONE
 from fedkd.config.trees import flatten, to_json
 from fedkd.errors import ConfigError
-from fedkd.inference import evaluated_of
+from fedkd.evaluation import evaluated_of
 
 OF_RUN = ('method', 'data_config', 'finished')
 OF_DATA = ('private', 'test')  # rows of a split that every version has stored

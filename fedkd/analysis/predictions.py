@@ -79,7 +79,10 @@ def calibration_error(logits: ArrayLike, y: ArrayLike, bins: int = 15) -> np.nda
 def disagreement(predicted: ArrayLike) -> np.ndarray:
   """The share of examples of which two clients predict different classes, float[..., K, K], of int[..., K, N]."""
   predicted = _numbers('predicted', predicted, axes='K, N')
-  return np.mean(predicted[..., :, None, :] != predicted[..., None, :, :], -1)
+  out = np.empty((*predicted.shape[:-1], predicted.shape[-2]))
+  for client in range(predicted.shape[-2]):  # one at a time: all pairs of 1000 clients on 10 000 examples are 10 GB
+    out[..., client] = np.mean(predicted != predicted[..., client, None, :], -1)
+  return out
 
 
 def across(predicted: ArrayLike, y: ArrayLike, owner: ArrayLike) -> np.ndarray:

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 
 from fedkd.codecs.codec import IDENTITY, Codec, decode_row, encode_row
 from fedkd.errors import ConfigError
-from fedkd.types import Download, Known, Masked, PeerMessages, PyTree, where_valid
+from fedkd.rows import where_valid
+from fedkd.types import Download, Known, PeerMessages, PyTree, is_partial
 
 
 class Coded(NamedTuple):
@@ -18,11 +19,6 @@ class Coded(NamedTuple):
   arrays: dict  # {name: array, or `Masked` or `PeerMessages` of one}, what travels
   like: dict  # {(dtype, shape of an array or of an entry, mask's axes): ()}, a key without leaves
   base: Known | None = None  # what the difference in `arrays` is from
-
-
-def is_masked(leaf: Any) -> bool:
-  """Whether a leaf of a message has rows of which some are not sent."""
-  return isinstance(leaf, Masked | PeerMessages)
 
 
 _coded = lambda leaf: isinstance(leaf, Coded)
@@ -39,7 +35,7 @@ def encoded(codec: Codec, key: jax.Array, message: PyTree, bases: dict | None = 
   """
   if codec is IDENTITY:
     return message
-  leaves, tree = jax.tree_util.tree_flatten_with_path(message, is_leaf=lambda leaf: is_masked(leaf) or _coded(leaf))
+  leaves, tree = jax.tree_util.tree_flatten_with_path(message, is_leaf=lambda leaf: is_partial(leaf) or _coded(leaf))
   if any(_coded(leaf) for _, leaf in leaves):
     raise ConfigError('the messages of this method are coded already; give coded one codec up and one down')
   out = []
@@ -56,7 +52,7 @@ def encoded(codec: Codec, key: jax.Array, message: PyTree, bases: dict | None = 
 
 def _parts(leaf) -> tuple:
   """(all numbers of a leaf, the shape of its rows' numbers, the shape of what a row holds)."""
-  value, mask = (leaf.value, leaf.valid.ndim) if is_masked(leaf) else (leaf, 0)
+  value, mask = (leaf.value, leaf.valid.ndim) if is_partial(leaf) else (leaf, 0)
   return value, value.shape[:mask], value.shape[mask:]
 
 
@@ -78,7 +74,7 @@ def _encoded_leaf(codec, key, leaf, base):
   rows = (value if base is None else value - base).astype(jnp.float32).reshape(-1, math.prod(entry))
   encode = jax.vmap(functools.partial(encode_row, codec))
   arrays = {name: a.reshape(*lead, *a.shape[1:]) for name, a in encode(jax.random.split(key, len(rows)), rows).items()}
-  arrays = {name: leaf._replace(value=a) for name, a in arrays.items()} if is_masked(leaf) else arrays
+  arrays = {name: leaf._replace(value=a) for name, a in arrays.items()} if is_partial(leaf) else arrays
   return Coded(arrays, {(str(value.dtype), entry, len(lead)): ()}, None if base is None else Known(base))
 
 
@@ -94,21 +90,21 @@ def decoded(codec: Codec, message: PyTree, stacked: bool = False) -> PyTree:
 def _decoded_leaf(codec, leaf):
   (dtype, entry, mask), *_ = leaf.like
   whole = next(iter(leaf.arrays.values()))
-  arrays = {name: a.value if is_masked(a) else a for name, a in leaf.arrays.items()}
+  arrays = {name: a.value if is_partial(a) else a for name, a in leaf.arrays.items()}
   lead = next(iter(arrays.values())).shape[:mask]
   flat = {name: a.reshape(-1, *a.shape[mask:]) for name, a in arrays.items()}
   rows = jax.vmap(lambda row: decode_row(codec, row, math.prod(entry)))(flat)
   value = rows.reshape(*lead, *entry).astype(dtype)
   value = value if leaf.base is None else value + leaf.base.value
-  return whole._replace(value=value) if is_masked(whole) else value
+  return whole._replace(value=value) if is_partial(whole) else value
 
 
 def bases_of(download: Download) -> dict:
   """{path: array} of what a client has received; 0 where an entry was not sent. What peers have sent is theirs."""
-  leaves = [jax.tree_util.tree_leaves_with_path(part, is_leaf=is_masked) for part in download]
+  leaves = [jax.tree_util.tree_leaves_with_path(part, is_leaf=is_partial) for part in download]
   own = lambda leaf: not isinstance(leaf, PeerMessages)
   return {jax.tree_util.keystr(path): _base(leaf) for part in leaves for path, leaf in part if own(leaf)}
 
 
 def _base(leaf):
-  return where_valid(leaf.value, leaf.valid) if is_masked(leaf) else leaf
+  return where_valid(leaf.value, leaf.valid) if is_partial(leaf) else leaf

@@ -5,8 +5,8 @@ import jax
 from fedkd import keys
 from fedkd.checks.kinds import check_is
 from fedkd.codecs.codec import IDENTITY, Codec, check_codec
-from fedkd.codecs.messages import bases_of, decoded, encoded, is_masked, is_shorter
-from fedkd.types import Download, Method
+from fedkd.codecs.messages import bases_of, decoded, encoded, is_shorter
+from fedkd.types import Download, Method, is_partial
 
 
 def coded(method: Method, up: Codec | None = None, down: Codec | None = None) -> Method:
@@ -59,8 +59,8 @@ def _check_whole(codec, message, received=None):
   Raises:
     ValueError: if it does; a network without most of its weights is useless.
   """
-  leaves = lambda tree: jax.tree_util.tree_leaves_with_path(tree, is_leaf=is_masked)
-  had = {jax.tree_util.keystr(path) for part in received or () for path, leaf in leaves(part) if not is_masked(leaf)}
+  leaves = lambda tree: jax.tree_util.tree_leaves_with_path(tree, is_leaf=is_partial)
+  had = {jax.tree_util.keystr(path) for part in received or () for path, leaf in leaves(part) if not is_partial(leaf)}
   for path, leaf in leaves(message) if codec.drops else ():
     name = jax.tree_util.keystr(path)
     if "['params']" in name and name not in had and is_shorter(codec, leaf):

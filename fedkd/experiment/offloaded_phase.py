@@ -14,12 +14,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedkd import inference, round
+from fedkd import evaluation, round
 from fedkd.experiment.phase import MOST_ROUNDS
 from fedkd.experiment.programs import Inputs, Task, clients_per_vmap, correct_of, method_in, program, rows_of
 from fedkd.experiment.storage import checkpoint, client_store, key_data
 from fedkd.federation import Federation
 from fedkd.plan import Plan
+from fedkd.rows import aligned
 from fedkd.states import calibrated, first_clients, first_server
 from fedkd.types import Method, State
 
@@ -97,7 +98,7 @@ def _programs(task, window) -> Programs:
 
   def with_new(inputs, state):
     """The state, keys as such, with those of the new clients as before their first update."""
-    choose = lambda mask: lambda a, b: jnp.where(mask.reshape(-1, *[1] * (a.ndim - 1)), a, b)
+    choose = lambda mask: lambda a, b: jnp.where(aligned(mask, a), a, b)
     groups_of = zip(inputs.new, clients(inputs), state.client, strict=True)
     held = tuple(jax.tree.map(choose(mask), first, held) for mask, first, held in groups_of)
     return key_data.wrapped(state._replace(client=held))
@@ -110,11 +111,11 @@ def _programs(task, window) -> Programs:
     return key_data.unwrapped(state), report
 
   def ready(inputs, state):
-    groups_evaluated = np.unique(inference.evaluated_in(groups, evaluated)).tolist()
+    groups_evaluated = np.unique(evaluation.evaluated_in(groups, evaluated)).tolist()
     method = method_in(task, inputs)
     return calibrated(method, inputs.federation(groups), with_new(inputs, state), groups_evaluated)
 
-  every = [np.arange(len(rows)) for rows in inference.evaluated_rows(groups, evaluated)]
+  every = [np.arange(len(rows)) for rows in evaluation.evaluated_rows(groups, evaluated)]
 
   return Programs(
     program(server, options),
@@ -217,7 +218,7 @@ class OffloadedPhase(NamedTuple):
     return self.programs.correct(Inputs(None, None, None, numbers=self.windows.inputs.numbers), state, x, y)
 
   def ready(self, state) -> State:
-    evaluated = inference.evaluated_rows(self.groups, self.evaluated)
+    evaluated = evaluation.evaluated_rows(self.groups, self.evaluated)
     rows = [own if len(own) else np.zeros(1, np.int32) for own in evaluated]  # no group is empty
     held, new = self.states.room(map(len, rows)), _without_record(state.client, rows)
     self.states.read(state.client, rows, held)

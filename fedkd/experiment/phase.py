@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import numpy as np
 
-from fedkd import inference, optimizers, round, sharding
+from fedkd import evaluation, optimizers, round, sharding
 from fedkd.experiment import early_stopping
 from fedkd.experiment.hosts import hosts
 from fedkd.experiment.programs import PER_SEED, Inputs, Task, clients_per_vmap, correct_of, method_in, program, rows_of
@@ -45,7 +45,7 @@ class Phase(Protocol):
     ...
 
   def correct(self, state, x, y) -> dict[str, jax.Array]:
-    """bool[seeds, clients evaluated, T] by name of `inference.predictions`: which are correct on x [seeds, T, ...]."""
+    """bool[seeds, clients evaluated, T] by name of `evaluation.predictions`: which are correct on x [seeds, T, ...]."""
     ...
 
   def ready(self, state) -> State:
@@ -248,9 +248,9 @@ def _programs(task, length, mesh, stops, shardings, replicated) -> Programs:
   """The programs of a phase, whose segments have at most `length` rounds."""
   options, groups = task.options, task.federation.groups
   on_mesh = lambda where: {'out_shardings': where} if mesh else {}
-  rows = inference.evaluated_rows(groups, task.evaluated)
+  rows = evaluation.evaluated_rows(groups, task.evaluated)
   # A client of several groups is evaluated in the first; the next phase needs them all.
-  firsts = tuple(np.unique(inference.evaluated_in(groups, np.arange(clients(groups)))).tolist())
+  firsts = tuple(np.unique(evaluation.evaluated_in(groups, np.arange(clients(groups)))).tolist())
   width = clients_per_vmap(options, task.before)
 
   def init(inputs):

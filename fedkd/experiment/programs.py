@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from fedkd import inference
+from fedkd import evaluation
 from fedkd.federation import Federation
 from fedkd.plan import Plan
 from fedkd.sharding import mapped_at_once
@@ -100,7 +100,7 @@ def correct_of(task: Task, rows) -> Callable:
   def correct(inputs, state, x, y):
     method = method_in(task, inputs)
     models = method, groups, task.evaluated, rows, batch
-    return inference.correct_of_clients(*models, state, x, y, inference.predictions(method))
+    return evaluation.correct_of_clients(*models, state, x, y, evaluation.predictions(method))
 
   return correct
 

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 
 from fedkd import totals
-from fedkd.inference import evaluated_in
+from fedkd.evaluation import evaluated_in
 
 EVAL_BLOCK = (100, 1000)  # images per call of the evaluation program: the least (if there are as many) and the most
 

@@ -59,5 +59,5 @@ def ditto(
     del variables
     return model.apply(of_model(servers.variables_of(server_state, 0)), x, False)[0]
 
-  own = lambda state, g: local.variables(state.client[g])
-  return Method(Client(local.starting(tx), step), servers.weights(rule), own, predictions=(('global', by_global),))
+  server, ways = servers.weights(rule), (('global', by_global),)
+  return Method(Client(local.starting(tx), step), server, local.own_models, predictions=ways)

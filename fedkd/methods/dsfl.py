@@ -80,9 +80,7 @@ def dsfl(
     logits = infer(model, local.variables(state.learner), data.pool.example, received['index'])
     return state, {'knowledge': jax.nn.softmax(logits)}, info
 
-  own = Method(
-    Client(distillation.starting(tx), step), server, lambda state, g: local.variables(state.client[g].learner)
-  )
+  own = Method(Client(distillation.starting(tx), step), server, distillation.own_models)
   return evaluated(own, inference, tx, digest)
 
 

@@ -114,7 +114,7 @@ def fccl(
     return state, {'knowledge': logits}, info
 
   server = servers.consensus(subset, rule, draw=servers.uniform)
-  return Method(Client(init, step), server, lambda state, g: local.variables(state.client[g].learner))
+  return Method(Client(init, step), server, distillation.own_models)
 
 
 def correlation_loss(output: jax.Array, target: jax.Array, off_diagonal: float) -> jax.Array:

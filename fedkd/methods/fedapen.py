@@ -15,7 +15,7 @@ from fedkd import aggregate, inference, local, losses, servers
 from fedkd.checks import numeric
 from fedkd.checks.ranges import Count, Positive, Scale, Share, checked
 from fedkd.methods import pair
-from fedkd.types import Client, Method, of_model
+from fedkd.types import Client, Method, apply_model, of_model
 
 EQUAL = 0.5
 BATCH = 64  # held-out examples per step of the weight
@@ -110,16 +110,15 @@ def fedapen(
     return {**local.variables(state.client[g].learner), 'weight': state.client[g].weight}
 
   by_common = pair.by_common(common, lambda state: servers.variables_of(state, 0))
-  by_own = lambda model, variables, server_state, x: model.apply(of_model(variables), x, False)[0]
 
   def mixed_by(weight_of):
     def predict(model, variables, server_state, x):
-      one, other = (by(model, variables, server_state, x) for by in (by_own, by_common))
+      one, other = (by(model, variables, server_state, x) for by in (apply_model, by_common))
       return mixed(weight_of(variables), one, other)
 
     return predict
 
-  ways = (('own', by_own), ('common', by_common), ('equal', mixed_by(lambda variables: EQUAL)))
+  ways = (('own', apply_model), ('common', by_common), ('equal', mixed_by(lambda variables: EQUAL)))
   server, together = pair.common(common, servers.weights(rule)), mixed_by(lambda variables: variables['weight'])
   return Method(Client(init, step), server, variables, together, calibrate=calibrate, predictions=ways)
 

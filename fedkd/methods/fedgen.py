@@ -82,8 +82,8 @@ def fedgen(
     keep_optimizer: whether the optimizer's state persists across updates; else it is fresh in each, as in the code.
 
   Raises:
-    ValueError: for an unknown choice; at init, for heads that are not one linear layer, or differ in shape, or with
-      share='all' for different architectures.
+    ValueError: for an unknown choice; at init, for features that are not vectors, for heads that are not one linear
+      layer, or differ in shape, or with share='all' for different architectures.
   """
   work = local.Work(batch, steps, epochs)
 

@@ -64,8 +64,7 @@ def fedgh(
 
   predict, others = ways_of_heads(head)
   server = trained_head(local.Work(server_batch, epochs=server_epochs), server_rate)
-  own = lambda state, g: local.variables(state.client[g])
-  return Method(Client(local.starting(tx), step), server, own, predict, predictions=others)
+  return Method(Client(local.starting(tx), step), server, local.own_models, predict, predictions=others)
 
 
 def ways_of_heads(head: str) -> tuple:

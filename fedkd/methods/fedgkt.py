@@ -17,8 +17,8 @@ from fedkd.checks.ranges import Count, Positive, Scale, Weight, checked
 from fedkd.losses import kl
 from fedkd.models.base import is_augmented
 from fedkd.models.gkt import GKTModel, GKTServer
-from fedkd.rows import store_rows
-from fedkd.types import Client, Download, Masked, Method, Server, clients, where_valid
+from fedkd.rows import store_rows, where_valid
+from fedkd.types import Client, Download, Masked, Method, Server, clients
 
 
 @checked
@@ -100,7 +100,7 @@ def fedgkt(
     return GKTModel(model, net(model.classes)), {k: {part: v[k] for part, v in halves.items()} for k in kinds}
 
   learns = _continuation(tx, net, batch, temperature, server_epochs, server_alpha)
-  return Method(Client(init, step), learns, lambda state, g: local.variables(state.client[g]), deployed=deployed)
+  return Method(Client(init, step), learns, local.own_models, deployed=deployed)
 
 
 def _continuation(tx, net, batch, temperature, epochs, alpha) -> Server:

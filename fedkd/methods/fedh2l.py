@@ -17,7 +17,7 @@ from fedkd.checks.ranges import Positive, checked
 from fedkd.losses import kl_divergence
 from fedkd.methods import projection
 from fedkd.models import base
-from fedkd.types import Client, Masked, Method, PeerMessages
+from fedkd.types import Client, Masked, Method, values_of
 
 PROJECTIONS = {'qp': projection.qp, 'none': projection.none, 'pcgrad': projection.pcgrad, 'joint': projection.pcgrad}
 
@@ -160,18 +160,12 @@ def _check(local_rows, kl, labels):
 
 def _received(down, id):
   """(teachers, present float[T]): the peers' messages, and whose are valid; never the node's own."""
+  message = down.own['partner'] if down.own else down.shared
+  teachers, valid = jax.lax.stop_gradient(values_of(message)), message['posterior'].valid
   if down.own:
-    teachers, valid = _parts(down.own['partner'], Masked)
     return jax.tree.map(lambda a: a[None], teachers), valid[None].astype(jnp.float32)
-  teachers, valid = _parts(down.shared, PeerMessages)
   others = (id + 1 + jnp.arange(valid.shape[0] - 1)) % valid.shape[0]
   return jax.tree.map(lambda a: a[others], teachers), valid[others].astype(jnp.float32)
-
-
-def _parts(message, kind):
-  wrapped = lambda leaf: isinstance(leaf, kind)
-  value = jax.tree.map(lambda leaf: leaf.value, message, is_leaf=wrapped)
-  return jax.lax.stop_gradient(value), message['posterior'].valid
 
 
 def _teach(key, model, learner, data, batch, due):

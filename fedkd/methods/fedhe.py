@@ -70,4 +70,4 @@ def fedhe(
     server = servers.class_means(cold_start=cold_start, refresh_every=refresh_every)
   else:
     server = servers.latest_class_knowledge(rule, cold_start=cold_start)
-  return Method(Client(local.starting(tx), step), server, lambda state, g: local.variables(state.client[g]))
+  return Method(Client(local.starting(tx), step), server, local.own_models)

@@ -14,6 +14,7 @@ import optax
 
 from fedkd import aggregate, local, losses
 from fedkd.checks.ranges import Count, Fraction, Positive, checked
+from fedkd.inference import feature_width
 from fedkd.methods import pair
 from fedkd.models.base import features_in
 from fedkd.models.torch_layers import torch_kernel
@@ -81,11 +82,11 @@ def fedkd(
   def init(key, model, data, variables):
     net, blank = pair.common_model(model, common, data.pool.example), data.pool.example[:1]
     shapes = {'batch_stats': {}, **jax.eval_shape(lambda: net.init(key, blank, False))}
-    unknown = local.start(jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes), tx)
+    unknown = local.start(jax.tree.map(jnp.zeros_like, shapes), tx)
     state = {'own': local.start(variables, tx), 'common': unknown, 'trained': jnp.bool_(False)}
     if not hidden:
       return state
-    narrow, wide = (pair.width(m, data) for m in (net, model))
+    narrow, wide = (feature_width(m, data.pool) for m in (net, model))
     link = {'params': {'kernel': torch_kernel(key, (narrow, wide))}, 'batch_stats': {}}
     return {**state, 'link': local.start(link, tx)}
 

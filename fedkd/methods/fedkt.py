@@ -12,7 +12,7 @@ import optax
 
 from fedkd import examples, inference, local, servers
 from fedkd.checks.ranges import Count, Positive, Weight, checked
-from fedkd.types import Client, Download, Masked, Method, Server
+from fedkd.types import Client, Download, Masked, Method, Server, values_of
 
 
 class Voted(NamedTuple):
@@ -94,7 +94,7 @@ def fedkt(
   def step(key, t, model, state, down, data):
     all_students = lambda: jax.lax.map(lambda k: student(k, t, model, data), jax.random.split(key, partitions))
     shapes = jax.eval_shape(all_students)
-    nothing = lambda: jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), shapes)
+    nothing = lambda: jax.tree.map(jnp.zeros_like, shapes)
     variables, sums = jax.lax.cond(t == 0, all_students, nothing)
     up = jax.tree.map(lambda leaf: Masked(leaf, t == 0), variables)
     return state, up, local.report(jax.tree.map(lambda a: jnp.sum(a, 0), sums))
@@ -157,7 +157,7 @@ def _voting(tx, work: local.Work, consistent: bool, noise) -> Server:
   def vote(key, groups, uploads, ids, data):
     counts = jnp.zeros((len(examples.public(data[0]).index), groups[0].model.classes))
     for group, up, slots, view in zip(groups, uploads, ids, data, strict=True):
-      students = jax.tree.map(lambda leaf: leaf.value, up, is_leaf=lambda a: isinstance(a, Masked))
+      students = values_of(up)
       every = lambda one, group=group, view=view: jax.lax.map(lambda v: chosen(group.model, v, view), one)
       if len(slots):
         counts += votes_of(jax.lax.map(every, students), slots >= 0, consistent)

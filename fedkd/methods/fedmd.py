@@ -76,6 +76,4 @@ def fedmd(
     return state, {'knowledge': inference.infer(model, variables, data.pool.example, received['index'])}, info
 
   server = servers.consensus(subset, rule, weights=weights)
-  return Method(
-    Client(distillation.starting(tx), step), server, lambda state, g: local.variables(state.client[g].learner)
-  )
+  return Method(Client(distillation.starting(tx), step), server, distillation.own_models)

@@ -13,6 +13,7 @@ import optax
 
 from fedkd import aggregate, local, servers
 from fedkd.checks.ranges import Count, Positive, checked
+from fedkd.inference import feature_width
 from fedkd.methods import pair
 from fedkd.models.base import features_in
 from fedkd.models.torch_layers import TorchDense
@@ -61,7 +62,7 @@ def fedmrl(
     net = pair.common_model(model, common, data.pool.example)
     blank = data.pool.example[:1]
     initial = {'batch_stats': {}, **jax.tree.map(jnp.zeros_like, jax.eval_shape(lambda: net.init(key, blank, False)))}
-    wide, narrow = (pair.width(m, data) for m in (model, net))
+    wide, narrow = (feature_width(m, data.pool) for m in (model, net))
     projection = TorchDense(wide).init(key, jnp.zeros((1, narrow + wide)))
     link = local.start({'batch_stats': {}, **projection}, tx)
     return {'own': local.start(variables, tx), 'link': link, 'common': of_model(initial), 'trained': jnp.bool_(False)}
@@ -136,7 +137,7 @@ def _checked_widths(common, server: Server) -> Server:
   def init(key, groups, variables, data):
     for group, given in zip(groups, data, strict=True):
       net = pair.common_model(group.model, common, given.pool.example)
-      narrow, wide = pair.width(net, given), pair.width(group.model, given)
+      narrow, wide = (feature_width(m, given.pool) for m in (net, group.model))
       if narrow > wide:
         raise ValueError(
           f'groups: the features of {group.name} have {wide} numbers, fewer than the {narrow} of the common model; '

@@ -18,7 +18,7 @@ from fedkd.losses import Direction, class_sums, masked_kl, masked_squared_error
 from fedkd.models.base import features_in
 from fedkd.servers import features_and_logits
 from fedkd.servers.features_and_logits import Alignment
-from fedkd.types import Client, Masked, Method, Server, is_masked
+from fedkd.types import Client, Masked, Method, Server, is_masked, values_of
 
 Upload = Literal['class_mean', 'per_sample']
 Reduction = Literal['batchmean', 'mean']
@@ -138,7 +138,7 @@ def exchanging(
   def step(key, t, model, state, down, data):
     weights, means = down.shared['weights'], down.shared['knowledge']
     feature, received = means['features'], means['logits']  # Masked, values [C, d] and [C, C]
-    values = jax.tree.map(lambda s: s.value, weights, is_leaf=is_masked)
+    values = values_of(weights)
     own = {name: state[name] for name in weights} if keeps else values
     begin = jax.tree.map(lambda s, own: jnp.where(s.valid, s.value, own), weights, own, is_leaf=is_masked)
     learner = local.start(begin, tx)

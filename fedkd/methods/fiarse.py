@@ -11,8 +11,9 @@ import optax
 from fedkd import aggregate, local
 from fedkd.checks import numeric
 from fedkd.checks.ranges import Count, Positive, Ratio, Scale, checked
+from fedkd.rows import where_valid
 from fedkd.servers.weights import check_one_architecture
-from fedkd.types import Client, Download, Masked, Method, PyTree, Server, where_valid
+from fedkd.types import Client, Download, Masked, Method, PyTree, Server, is_masked
 
 
 @checked
@@ -54,8 +55,8 @@ def fiarse(
   work = local.Work(batch, steps, epochs)
 
   def step(key, t, model, state, down, data):
-    received = jax.tree.map(lambda leaf: where_valid(*leaf), down.own['params'], is_leaf=_masked)
-    held = jax.tree.map(lambda leaf: leaf.valid, down.own['params'], is_leaf=_masked)
+    received = jax.tree.map(lambda leaf: where_valid(*leaf), down.own['params'], is_leaf=is_masked)
+    held = jax.tree.map(lambda leaf: leaf.valid, down.own['params'], is_leaf=is_masked)
     batch_stats = down.shared['batch_stats']
     counted = counted_leaves(received, batch_stats)
     loss = local.supervised(model, data.pool)
@@ -76,9 +77,6 @@ def fiarse(
 
   client = Client(lambda key, model, data, variables: {'id': data.private.id}, step)
   return Method(client, sub_models(capacities, server_rate, rule), variables)
-
-
-_masked = lambda node: isinstance(node, Masked)
 
 
 def counted_leaves(params: PyTree, batch_stats: PyTree) -> PyTree:
@@ -159,7 +157,7 @@ def sub_models(capacities: tuple, rate: float, rule: aggregate.AnyRule) -> Serve
     together = jax.tree.map(lambda *a: jnp.concatenate(a), *uploads)
     here = jnp.concatenate(ids) >= 0
     leaves, structure = jax.tree.flatten(state['variables']['params'])
-    changes = jax.tree.leaves(together['params'], is_leaf=_masked)
+    changes = jax.tree.leaves(together['params'], is_leaf=is_masked)
     every = zip(leaves, state['rule'], changes, strict=True)
     moved = [_moved(by_number, rate, here, *of_leaf) for of_leaf in every]
     mean = lambda new, old: jnp.where(jnp.any(here), aggregate.mean(new, here.astype(jnp.float32)), old)

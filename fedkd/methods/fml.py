@@ -86,8 +86,7 @@ def fml(
 
   server = pair.common(common, servers.weights(rule))
   by_common = pair.by_common(common, lambda state: servers.variables_of(state, 0))
-  own = lambda state, g: local.variables(state.client[g])
-  return Method(Client(local.starting(own_tx), step), server, own, predictions=(('common', by_common),))
+  return Method(Client(local.starting(own_tx), step), server, local.own_models, predictions=(('common', by_common),))
 
 
 def _away(logits, target, mutual):

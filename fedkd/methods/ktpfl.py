@@ -85,9 +85,7 @@ def ktpfl(
 
   learning: dict[str, Any] = {'rho': rho, 'sharpen': sharpen, 'loss': coefficient_loss, 'rate': rate}
   server = servers.mixtures(subset, order=order, **learning)
-  return Method(
-    Client(distillation.starting(tx), step), server, lambda state, g: local.variables(state.client[g].learner)
-  )
+  return Method(Client(distillation.starting(tx), step), server, distillation.own_models)
 
 
 def _passes(t, epochs):

@@ -6,10 +6,9 @@ import jax.numpy as jnp
 import optax
 
 from fedkd import optimizers
-from fedkd.inference import feature_shape
 from fedkd.local import Learner
 from fedkd.models.base import adapted
-from fedkd.types import Data, Predict, PyTree, Server, of_model
+from fedkd.types import Predict, PyTree, Server, of_model
 
 
 def common_model(model: nn.Module, net: nn.Module, example: jax.Array) -> nn.Module:
@@ -20,20 +19,6 @@ def common_model(model: nn.Module, net: nn.Module, example: jax.Array) -> nn.Mod
   """
   net = net.clone(classes=model.classes) if 'classes' in vars(net) else net
   return model.clone(net=adapted(net, jnp.zeros((1, *example.shape[1:]), example.dtype)))
-
-
-def width(model: nn.Module, data: Data) -> int:
-  """Feature dimension of a model.
-
-  Raises:
-    ValueError: for a model without features, or whose features are not vectors.
-  """
-  shape = feature_shape(model, data.pool)
-  if len(shape) != 1:
-    raise ValueError(
-      f'models: the features of {type(model.net).__name__} have shape {shape}, not [width]; choose another'
-    )
-  return shape[0]
 
 
 def common(net: nn.Module, server: Server) -> Server:

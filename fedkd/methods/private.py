@@ -23,7 +23,7 @@ def _alone(tx, work, keep_optimizer, examples_of) -> Method:
     learner, sums = local.fit(key, learner, tx, local.supervised(model, data.pool), examples_of(data), work, t)
     return learner, {}, local.report(sums)
 
-  return Method(Client(local.starting(tx), step), silent(), lambda state, g: local.variables(state.client[g]))
+  return Method(Client(local.starting(tx), step), silent(), local.own_models)
 
 
 @checked

@@ -85,9 +85,7 @@ def rhfl(
     return state, {'knowledge': jax.nn.softmax(predict(index)), 'loss': mean}, info
 
   server = servers.confident(subset, beta)
-  return Method(
-    Client(distillation.starting(tx), step), server, lambda state, g: local.variables(state.client[g].learner)
-  )
+  return Method(Client(distillation.starting(tx), step), server, distillation.own_models)
 
 
 def symmetric(logits: jax.Array, label: jax.Array, ce: float, rce: float) -> jax.Array:

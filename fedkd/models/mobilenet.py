@@ -9,7 +9,8 @@ import jax.numpy as jnp
 
 from fedkd.checks.ranges import Scale, Share
 from fedkd.models.base import Classifier
-from fedkd.models.layers import Dropout, materialize
+from fedkd.models.layers import Dropout
+from fedkd.models.lowering import materialize
 from fedkd.models.torch_layers import kaiming, norm, scaled, square_conv
 
 # Expansion, channels, blocks, stride of the first.

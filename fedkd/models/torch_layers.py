@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from fedkd.checks.ranges import Scale, check
-from fedkd.models.layers import BatchNorm, Conv, GroupNorm, check_map_size, materialize
+from fedkd.models.layers import BatchNorm, Conv, GroupNorm, check_map_size
+from fedkd.models.lowering import materialize
 
 # PyTorch's default initialisers of dense and convolution layers: U(-1/sqrt(fan_in), 1/sqrt(fan_in)) for both.
 torch_kernel = nn.initializers.variance_scaling(1 / 3, 'fan_in', 'uniform')

@@ -2,7 +2,7 @@
 
 from fedkd.servers.buffers import buffer_age, buffered_class_means, class_buffer, push, stored
 from fedkd.servers.cached_consensus import DISCARD, STORE, cached_consensus
-from fedkd.servers.class_knowledge import class_means, class_message, feature_width, latest_class_knowledge
+from fedkd.servers.class_knowledge import class_means, class_message, latest_class_knowledge
 from fedkd.servers.combine import after, join
 from fedkd.servers.confidence_weights import confidences, confident
 from fedkd.servers.consensus import consensus, distillation_targets, places, stratified, uniform
@@ -35,7 +35,6 @@ __all__ = [
   'distillation_targets',
   'distilled',
   'era',
-  'feature_width',
   'features_and_logits',
   'global_model',
   'join',

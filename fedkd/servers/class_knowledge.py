@@ -30,18 +30,6 @@ def class_message(value: jax.Array, valid: jax.Array, count: jax.Array | None = 
   return message if count is None else {**message, 'count': Masked(count.astype(jnp.int32), valid)}
 
 
-def feature_width(group: Group, data: Data) -> int:
-  """Feature dimension of a group's model.
-
-  Raises:
-    ValueError: for a model whose features are not vectors.
-  """
-  shape = inference.feature_shape(group.model, data.pool)
-  if len(shape) != 1:
-    raise ValueError(f'groups: the features of {group.name} have shape {shape}, not [width]; choose another model')
-  return shape[0]
-
-
 def vector_width(of: Kind, width: int | None, groups: Sequence[Group], data: Sequence[Data]) -> int:
   """Numbers per vector that a server of logits or features keeps; arguments as in `class_means` and `Server.init`."""
   check('of', of, Kind)
@@ -49,7 +37,7 @@ def vector_width(of: Kind, width: int | None, groups: Sequence[Group], data: Seq
     return width
   if of == 'logits':
     return groups[0].model.classes
-  widths = [feature_width(*group) for group in zip(groups, data, strict=True)]
+  widths = [inference.feature_width(g.model, d.pool) for g, d in zip(groups, data, strict=True)]
   if len(set(widths)) > 1:
     listed = ', '.join(f'{g.name}: {w}' for g, w in zip(groups, widths, strict=True))
     raise ValueError(f"of='features' but the groups' features differ in width ({listed}); give them a projection")

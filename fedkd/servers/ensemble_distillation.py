@@ -8,7 +8,6 @@ import numpy as np
 import optax
 
 from fedkd import distillation, examples, inference, local, losses
-from fedkd.servers.students import images
 from fedkd.servers.weights import variables_of, with_variables
 from fedkd.types import Pool, Server
 
@@ -67,7 +66,7 @@ def distilled(
     weights, info = server.receive(key, t, groups, state['weights'], counted, ids, data)
     if not work.steps:
       return {**state, 'weights': weights}, info
-    image = _noise(data[0].pool.example) if noise else images(data)
+    image = _noise(data[0].pool.example) if noise else data[0].pool.example[examples.public(data[0]).index]
     size = jnp.asarray(NOISE if noise else examples.public(data[0]).size)
     target = _ensemble(nets, uploads, teaching, image, targets)
     begin = weights if start == 'average' else state['weights']

@@ -27,8 +27,12 @@ class GeneratorState(NamedTuple):
 
 
 def generator_of(model: nn.Module, data: Data, hidden: int) -> FeatureGenerator:
-  """The generator of a model's features; `hidden`: its width."""
-  return FeatureGenerator(inference.feature_shape(model, data.pool)[0], model.classes, hidden)
+  """The generator of a model's features; `hidden`: its width.
+
+  Raises:
+    ValueError: for features that are not vectors.
+  """
+  return FeatureGenerator(inference.feature_width(model, data.pool), model.classes, hidden)
 
 
 def draw(key: jax.Array, known: jax.Array, count: int) -> jax.Array:

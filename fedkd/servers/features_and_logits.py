@@ -6,7 +6,7 @@ from typing import Literal
 import jax
 
 from fedkd.aggregate import AnyRule, mean
-from fedkd.servers.class_knowledge import feature_width
+from fedkd.inference import feature_width
 from fedkd.servers.combine import after, join
 from fedkd.servers.weights import weights
 from fedkd.types import Download, Server
@@ -42,7 +42,7 @@ def _knowledge(logits, features, feature_align) -> Server:
 
   def widths(groups, data):
     """Width of the features that every group sends."""
-    computed = [feature_width(*group) for group in zip(groups, data, strict=True)]
+    computed = [feature_width(g.model, d.pool) for g, d in zip(groups, data, strict=True)]
     sent = [min(computed)] * len(computed) if feature_align == 'pool' else computed
     _check_widths(groups, computed, sent, feature_align)
     return sent

@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 
 from fedkd import aggregate
-from fedkd.rows import store_rows
+from fedkd.rows import store_rows, where_valid
 from fedkd.servers.combine import valid_if
-from fedkd.types import Download, Masked, PyTree, Server, clients, is_masked, where_valid
+from fedkd.types import Download, Masked, PyTree, Server, clients, is_masked
 
 
 class LowRank(NamedTuple):
@@ -66,7 +66,7 @@ def compress(tree: PyTree, threshold: jax.Array | float) -> PyTree:
     r = rank(s, threshold)
     fewer = r * (sum(matrix.shape) + 1) < matrix.size
     sent = (jnp.arange(len(s)) < r) & fewer
-    kept = lambda a: Masked(jnp.where(sent.reshape(-1, *[1] * (a.ndim - 1)), a, 0).astype(array.dtype), sent)
+    kept = lambda a: Masked(where_valid(a, sent).astype(array.dtype), sent)
     return LowRank(*map(kept, (u, s, v)), Masked(array, ~fewer))
 
   return jax.tree.map(one, tree)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import optax
 
 from fedkd import aggregate, inference
+from fedkd.rows import aligned
 from fedkd.servers import corners, layer_subset
 from fedkd.servers.static import Network, Static
 from fedkd.types import Calibrate, Download, Server
@@ -86,11 +87,11 @@ def _holders(upload, slots, head):
   weight = (slots >= 0).astype(jnp.float32)
   if 'count' in upload:
     weight *= upload['count']
-    return jax.tree.map(lambda a: jnp.broadcast_to(weight.reshape(-1, *[1] * (a.ndim - 1)), a.shape), upload['params'])
+    return jax.tree.map(lambda a: jnp.broadcast_to(aligned(weight, a), a.shape), upload['params'])
   classes = upload['label'].valid * weight[:, None]  # [m, C]
 
   def held(leaf, in_head):
-    own = weight.reshape(-1, *[1] * (leaf.ndim - 1))
+    own = aligned(weight, leaf)
     if leaf.shape[-1] == classes.shape[1]:  # the last axis of a head's parameters is the class
       own = jnp.where(in_head, classes.reshape(-1, *[1] * (leaf.ndim - 2), classes.shape[1]), own)
     return jnp.broadcast_to(own, leaf.shape)

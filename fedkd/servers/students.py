@@ -1,6 +1,6 @@
 """Server models distilled from the clients' consensus on public images, one per architecture."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import flax.linen as nn
@@ -8,14 +8,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedkd import distillation, examples, local
-from fedkd.servers.consensus import distillation_targets, places
-from fedkd.types import Data, Masked, Pool, PyTree, Server
-
-
-def images(data: Sequence[Data]) -> jax.Array:
-  """The public images [N, ...]."""
-  return data[0].pool.example[examples.public(data[0]).index]
+from fedkd import distillation, local
+from fedkd.servers.consensus import distillation_targets
+from fedkd.types import Masked, PyTree, Server
 
 
 class StudentsState(NamedTuple):
@@ -51,13 +46,12 @@ def students(
       'consensus': Masked(reduced.consensus, reduced.has_consensus),
       'last': {'index': Masked(reduced.consensus_rows, some)},
     }
-    (index, target), count = distillation_targets(received)
-    place = places(data[0])[index]  # among the public images
-    taught = (place, target), jnp.where(some, count, 0)
+    targets, count = distillation_targets(received)
+    taught = targets, jnp.where(some, count, 0)
     key_fit = jax.random.fold_in(key, 1)  # equal architectures learn alike
     learners, losses = [], []
     for group, learner in zip(groups, state.learners, strict=True):
-      loss_fn = distillation.towards(group.model, Pool(images(data), place), distance)
+      loss_fn = distillation.towards(group.model, data[0].pool, distance)
       learner, sums = local.fit(key_fit, learner, tx, loss_fn, taught, work, t)
       learners.append(learner)
       losses.append(local.report(sums)['distill_loss'])

@@ -14,25 +14,15 @@ import numpy as np
 import optax
 
 from fedkd import local, losses
-from fedkd.aggregate import total
-from fedkd.models import base, layers
+from fedkd.models import base
 from fedkd.models.generator import ImageGenerator
-from fedkd.rows import store_rows
 from fedkd.servers.static import Network, Static
-from fedkd.types import Download, Group, Server, is_masked, of_model
+from fedkd.servers.teachers import Teachers, after_uploads, check_statistics, ensemble
+from fedkd.types import Download, Server, of_model
 
-BATCH_NORMS = (layers.BatchNorm, nn.BatchNorm)
 Teach = Callable[[jax.Array], jax.Array]  # images [B, ...] between 0 and 1 -> the ensemble's logits [B, C]
 # (the ensemble's logits [B, C], those of every student, labels [B], how far the statistics are from those of training)
 ImageLoss = Callable[[jax.Array, Sequence[jax.Array], jax.Array, jax.Array], jax.Array]
-
-
-class Teachers(NamedTuple):
-  """The models that clients uploaded, per group: variables with leaves [n, ...], bool[n] who did, float[n] weights."""
-
-  variables: tuple
-  present: tuple
-  weight: tuple  # in the ensemble, 0 of a client that has uploaded nothing
 
 
 class SynthesisState(NamedTuple):
@@ -105,7 +95,7 @@ def synthesis(making: Making, lesson: Lesson, capacity: int, reweigh: Reweigh | 
       )
     if making.statistics:
       for group, first in zip(groups, variables, strict=True):
-        _check_statistics(group, first, example)
+        check_statistics(group, first, example)
       if not jax.tree.leaves([first['batch_stats'] for first in variables]):
         warnings.warn(
           'no model has a BatchNorm, so images are held to no statistics of training rows; choose models with one, or '
@@ -127,7 +117,7 @@ def synthesis(making: Making, lesson: Lesson, capacity: int, reweigh: Reweigh | 
     )
 
   def receive(key, t, groups, state, uploads, ids, data):
-    state = state._replace(teachers=_heard(t, groups, state.teachers, uploads, ids))
+    state = state._replace(teachers=after_uploads(t, groups, state.teachers, uploads, ids))
     nets, unit = [g.model for g in groups], _unit(data[0].pool.example)
     live = jnp.any(jnp.concatenate(state.teachers.present)) & (state.size < len(state.image))
     key_make, key_weigh, key_fit = jax.random.split(key, 3)
@@ -155,77 +145,10 @@ def synthesis(making: Making, lesson: Lesson, capacity: int, reweigh: Reweigh | 
   return Server(init, receive, lambda key, t, groups, state, ids, data: tuple(Download() for _ in ids), fresh=True)
 
 
-def ensemble(nets: Sequence[nn.Module], teachers: Teachers, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-  """(The weighted sum of the logits [B, C] of all models, how far the statistics of `x` are from theirs, in all)."""
-
-  def of(net, *rows):
-    def one(variables, present, weight):
-      logits, apart = _observed(net, variables, x)
-      return weight * logits, jnp.where(present, apart, 0)
-
-    return total(one, *rows)
-
-  sums = [of(net, *rows) for net, *rows in zip(nets, *teachers, strict=True)]
-  logits, apart = zip(*sums, strict=True)
-  return sum(logits[1:], logits[0]), sum(apart[1:], apart[0])
-
-
 def by_ensemble(model: nn.Module, variables: dict, server_state: SynthesisState, x: jax.Array) -> jax.Array:
   """A `types.Predict` of the clients' models together."""
   del model, variables
   return ensemble([network.value.module for network in server_state.networks], server_state.teachers, x)[0]
-
-
-def _observed(net, variables, x):
-  """(Logits [B, C] in inference mode, the sum over BatchNorm layers of the distances between the means and between the
-  variances of their inputs and those of training)."""
-  seen = []
-
-  def watch(call, args, kwargs, context):
-    if isinstance(context.module, BATCH_NORMS) and context.method_name == '__call__':
-      now, kept = args[0].astype(jnp.float32), context.module.variables['batch_stats']
-      axes = tuple(range(now.ndim - 1))
-      pairs = (now.mean(axes), kept['mean']), (now.var(axes), kept['var'])
-      seen.extend(optax.safe_norm(one - other, 0.0) for one, other in pairs)  # whose gradient at 0 is 0
-    return call(*args, **kwargs)
-
-  with nn.intercept_methods(watch):
-    logits, _ = net.apply(variables, x, False)
-  return logits, jnp.float32(0) + sum(seen)
-
-
-def _check_statistics(group: Group, variables, example):
-  """Checks that every BatchNorm of a model is seen.
-
-  Raises:
-    ValueError: for one that is neither Flax's nor fedkd's.
-  """
-  layers_seen, kept = [], [path[-1].key for path, _ in jax.tree.leaves_with_path(variables['batch_stats'])]
-
-  def watch(call, args, kwargs, context):
-    layers_seen.append(isinstance(context.module, BATCH_NORMS) and context.method_name == '__call__')
-    return call(*args, **kwargs)
-
-  with nn.intercept_methods(watch):
-    jax.eval_shape(lambda v, x: group.model.apply(v, x, False), of_model(variables), example[:1])
-  if kept.count('mean') > sum(layers_seen):
-    raise ValueError(
-      f'models: {base.class_of(group.model).__name__} has a BatchNorm that is neither fedkd.models.layers.BatchNorm '
-      "nor Flax linen's, so that its statistics cannot be compared; use one of these, or set bn=0"
-    )
-
-
-def _heard(t, groups, teachers: Teachers, uploads, ids) -> Teachers:
-  """The teachers with the models that were uploaded in this round, of equal weights if it is the first."""
-  variables, present = [], []
-  for group, kept, here, up, slots in zip(groups, teachers.variables, teachers.present, uploads, ids, strict=True):
-    new = jax.tree.map(lambda leaf: leaf.value, up, is_leaf=is_masked)
-    rows = jnp.where((slots >= 0) & (t == 0), jnp.searchsorted(jnp.asarray(group.ids), slots), -1)
-    variables.append(store_rows(kept, rows, new))
-    present.append(store_rows(here, rows, jnp.ones(len(rows), bool)))
-  count = jnp.maximum(jnp.sum(jnp.concatenate(present)), 1)
-  weight = tuple(jnp.where(t == 0, here / count, old) for here, old in zip(present, teachers.weight, strict=True))
-  return Teachers(tuple(variables), tuple(present), weight)
 
 
 def _unit(example) -> float:

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import optax
 
 from fedkd import local
-from fedkd.types import PyTree, Server, ServerSend, where_valid
+from fedkd.rows import where_valid
+from fedkd.types import PyTree, Server, ServerSend
 
 # (params, vectors [N, d], labels int[N], which of them count, bool[N]) -> (params, vectors [B, d], labels [B]) -> loss
 TableLoss = Callable[[PyTree, jax.Array, jax.Array, jax.Array], Callable]

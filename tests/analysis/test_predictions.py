@@ -54,6 +54,8 @@ def test_disagreement_of_pairs():
   found = analysis.disagreement(PREDICTED)
   for i, j in itertools.product(range(K), range(K)):
     assert found[i, j] == np.mean(PREDICTED[i] != PREDICTED[j])
+  of_seeds = np.stack([PREDICTED, PREDICTED[::-1]])
+  np.testing.assert_array_equal(analysis.disagreement(of_seeds), [found, found[::-1, ::-1]])
 
 
 def test_accuracy_on_own_and_on_others_rows():

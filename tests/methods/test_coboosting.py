@@ -11,6 +11,7 @@ import pytest
 
 from fedkd import local, methods, optimizers
 from fedkd.servers import synthesis
+from fedkd.servers.teachers import Teachers
 from helpers import assert_close, softmax
 from small_nets import made_with
 
@@ -63,7 +64,7 @@ class Looking(nn.Module):
 def test_a_pass_sees_every_earlier_image_once_with_its_label(unit):
   """Of 30 places 18 are filled, image i with the number i; batches of 6, and weights that go from one to the next."""
   image = jnp.broadcast_to(jnp.arange(30, dtype=jnp.uint8)[:, None, None, None], (30, 2, 2, 1))
-  teachers = synthesis.Teachers(({},), (jnp.array([True, True, False]),), (jnp.array([0.25, 0.5, 0.0]),))
+  teachers = Teachers(({},), (jnp.array([True, True, False]),), (jnp.array([0.25, 0.5, 0.0]),))
   nothing = {'params': {'a': jnp.zeros(3)}, 'batch_stats': {}}
   teachers = teachers._replace(variables=(nothing,))
   state = synthesis.SynthesisState(teachers, image, 100 + jnp.arange(30), jnp.int32(18), (), ())

@@ -10,10 +10,11 @@ import numpy as np
 import optax
 import pytest
 
-from fedkd import inference, ledger, local, losses, methods, plan
+from fedkd import evaluation, ledger, local, losses, methods, plan
 from fedkd.models.base import Classifier
 from fedkd.models.generator import ImageGenerator
 from fedkd.servers import synthesis
+from fedkd.servers.teachers import Teachers, ensemble
 from helpers import assert_close, assert_same_bits, problem, softmax
 from small_nets import NARROW, NET, PARTS, Normed, made_with
 
@@ -74,7 +75,7 @@ def test_the_ensemble_is_the_mean_of_logits_and_the_student_is_deployed(ended):
   one = lambda k: net.apply(jax.tree.map(lambda a: a[k], local.variables(state.client[0])), x, False)[0]
   expected = np.mean([one(k) for k in range(3)], 0)
   ((name, predict),) = made.method.predictions
-  module, variables = inference.model_of(made.method, made.groups, state, 1)
+  module, variables = evaluation.model_of(made.method, made.groups, state, 1)
   assert name == 'ensemble'
   assert_close(predict(module, variables, state.server, x), expected, 1e-5)
   assert_same_bits(variables, local.variables(state.server.learners[0]))
@@ -85,7 +86,7 @@ def test_the_order_of_clients_does_not_matter(ended):
   teachers, x = states[2].server.teachers, made.data[0].pool.example[:7]
   nets = [made.groups[0].model]
   turned = jax.tree.map(lambda a: a[::-1], teachers)
-  for one, other in zip(synthesis.ensemble(nets, teachers, x), synthesis.ensemble(nets, turned, x), strict=True):
+  for one, other in zip(ensemble(nets, teachers, x), ensemble(nets, turned, x), strict=True):
     assert_close(one, other, 1e-5)
 
 
@@ -213,13 +214,13 @@ def test_the_distillation_at_a_high_temperature_is_towards_the_logits():
 def teachers_of(net, x, copies=1):
   variables = net.init(jax.random.key(0), x, False)
   stacked = jax.tree.map(lambda a: jnp.stack([a] * copies), {'batch_stats': {}, **variables})
-  return synthesis.Teachers((stacked,), (jnp.ones(copies, bool),), (jnp.ones(copies) / copies,))
+  return Teachers((stacked,), (jnp.ones(copies, bool),), (jnp.ones(copies) / copies,))
 
 
 def test_statistics_are_apart_unless_the_batch_set_them():
   """Of two models twice that of one; 0 without BatchNorm, and with a gradient of 0, not NaN, where they agree."""
   net, x = Normed(), jax.random.normal(jax.random.key(1), (9, 2, 2, 1))
-  apart = lambda teachers, x: synthesis.ensemble([net], teachers, x)[1]
+  apart = lambda teachers, x: ensemble([net], teachers, x)[1]
   one = teachers_of(net, x)
   hidden = np.asarray(x).reshape(9, -1) @ np.asarray(one.variables[0]['params']['first']['Dense_0']['kernel'][0])
   hidden = hidden + np.asarray(one.variables[0]['params']['first']['Dense_0']['bias'][0])
@@ -232,7 +233,7 @@ def test_statistics_are_apart_unless_the_batch_set_them():
   assert apart(matched, x + 1) > 0.1
   absent = one._replace(present=(jnp.zeros(1, bool),))
   assert apart(absent, x) == 0
-  assert synthesis.ensemble([NET], teachers_of(NET, x), x)[1] == 0
+  assert ensemble([NET], teachers_of(NET, x), x)[1] == 0
   bias = one.variables[0]['params']['first']['Dense_0']['bias']  # what a batch of zeros becomes
   constant = {'bn': {'mean': bias, 'var': jnp.zeros((1, 4))}}
   still = one._replace(variables=({**one.variables[0], 'batch_stats': constant},))
@@ -260,7 +261,7 @@ def test_the_images_of_the_smallest_loss_are_kept():
   assert_same_bits(make(**same), make(**same, steps=4))  # of equal ones the first
   towards, _, less = make(steps=30, tx=optax.adam(0.1))
   assert less < before - 0.01
-  logits = synthesis.ensemble([NET], teachers, jnp.float32(towards) / 255)[0]
+  logits = ensemble([NET], teachers, jnp.float32(towards) / 255)[0]
   assert local.cross_entropy(logits, label) == pytest.approx(float(less), abs=0.01)  # that of the images, as bytes
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from fedkd import inference, methods, models, plan
+from fedkd import evaluation, methods, models, plan
 from fedkd.methods.fedapen import apart, learned_weight
 from fedkd.types import ExampleIndices
 from helpers import CLASSES, assert_same_bits, problem, softmax
@@ -134,7 +134,7 @@ def test_ensembles_with_equal_weights_learn_none():
 @pytest.mark.parametrize(('weight', 'name'), [(1.0, 'own'), (0.0, 'common')])
 def test_the_ensemble_of_one_is_that_one(weight, name):
   made = made_with()
-  ways, model = inference.predictions(made.method), made.groups[0].model
+  ways, model = evaluation.predictions(made.method), made.groups[0].model
   variables = jax.tree.map(lambda a: a[0], made.method.variables(made.state, 0))
   x = made.data[0].pool.example[:5]
   by = lambda way, w: ways[way](model, {**variables, 'weight': jnp.float32(w)}, made.state.server, x)

@@ -7,7 +7,9 @@ import optax
 import pytest
 
 from fedkd import ledger, methods, models, optimizers, plan
+from fedkd.models.base import Classifier
 from fedkd.models.generator import NOISE, FeatureGenerator
+from fedkd.models.torch_layers import TorchDense
 from fedkd.servers import layer_subset
 from fedkd.servers.feature_generator import diversity, draw, ensemble_loss
 from helpers import assert_close, assert_same_bits, cases, problem, softmax
@@ -175,6 +177,26 @@ def test_a_round_with_nobody_teaches_nothing():
   after, report = made.run(1, before, 1, length=1)
   assert_same_bits(after, before)
   assert np.isnan(np.asarray(report.server['generator_loss'])).all()
+
+
+class Mapped(Classifier):
+  """A linear layer on the mean of a map of features."""
+
+  classes: int = 3
+
+  def setup(self):
+    self.output = TorchDense(self.classes)
+
+  def features(self, x, train):
+    return x
+
+  def head(self, f):
+    return self.output(jnp.mean(f, (1, 2)))
+
+
+def test_features_that_are_no_vectors_are_not_generated():
+  with pytest.raises(ValueError, match=r'features of Mapped have shape \(6, 6, 1\), not \[width\]'):
+    made_with(methods.fedgen(SGD, **TURN, **SMALL), net=Mapped())
 
 
 def test_what_does_not_fit_is_refused():

@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 
-from fedkd import inference, ledger, methods, models, plan
+from fedkd import evaluation, ledger, methods, models, plan
 from fedkd.servers import layer_subset
 from helpers import assert_same_bits, problem
 from lone_servers import KEY, uploads_of
@@ -69,8 +69,8 @@ def test_clients_begin_with_the_servers_head_and_upload_means_after_training():
 def test_the_global_heads_prediction_does_not_see_the_clients_own_head():
   made = made_with(methods.fedgh(SGD, head='global', **TURN), rounds=1)
   state, _ = made.run()
-  find = lambda state: inference.correct_predictions(
-    made.method, made.groups, state, *made.data[0].pool, [range(3)], predict=inference.predictions(made.method)
+  find = lambda state: evaluation.correct_predictions(
+    made.method, made.groups, state, *made.data[0].pool, [range(3)], predict=evaluation.predictions(made.method)
   )[0]
   client = state.client[0]
   zeros = jax.tree.map(jnp.zeros_like, client.params['net']['output'])

@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from fedkd import codecs, inference, ledger, methods, models, plan
+from fedkd import codecs, evaluation, ledger, methods, models, plan
 from fedkd.experiment.build.from_config import _with_optimizers
 from fedkd.methods.fedmrl import Way
 from helpers import assert_close, assert_same_bits, preprocessed, problem, softmax
@@ -30,7 +30,7 @@ def with_link(made, kernel, common=None):
 
 def logits_of(made, state, client=0):
   """{way: logits [N, C]} of a client."""
-  ways = inference.predictions(made.method)
+  ways = evaluation.predictions(made.method)
   own = jax.tree.map(lambda a: a[client], made.method.variables(state, 0))
   model, image = made.groups[0].model, made.data[0].pool.example
   return {name or 'mix_large': way(model, own, state.server, image) for name, way in ways.items()}

@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 
-from fedkd import analysis, inference, ledger, methods, models, plan
+from fedkd import analysis, evaluation, ledger, methods, models, plan
 from fedkd.methods.fedproto import nearest
 from fedkd.types import State
 from helpers import assert_same_bits, bound, problem, softmax
@@ -76,10 +76,10 @@ def test_three_rounds_are_those_of_a_twin_in_numpy(average):
   assert numbers(report.down) == 2 * 3 * 3 * (WIDTH + 1)
   # The nearest prototype among the client's own classes, and among all.
   image, label = made.data[0].pool
-  find = lambda ways: inference.correct_predictions(
+  find = lambda ways: evaluation.correct_predictions(
     made.method, made.groups, state, image, label, [range(3)], predict=ways
   )
-  found = jax.jit(lambda: find(inference.predictions(made.method))[0])()
+  found = jax.jit(lambda: find(evaluation.predictions(made.method))[0])()
   for k, own in enumerate([[0, 1, 2], [0, 2], [1]]):
     for name, classes in (('prototypes_own', own), ('prototypes_known', [0, 1, 2])):
       away = np.array([((features[k] - known[c]) ** 2).sum(-1) for c in classes])
@@ -119,7 +119,7 @@ def test_before_any_prototype_is_known_the_head_decides():
   made = made_with(methods.fedproto(SGD))
   rows = [np.arange(3)]
   ways = {'prototypes': dict(made.method.predictions)['prototypes_own'], 'head': made.method.predict}
-  found = inference.correct_predictions(
+  found = evaluation.correct_predictions(
     made.method, made.groups, State(made.state.client, made.state.server), *made.data[0].pool, rows, predict=ways
   )[0]
   np.testing.assert_array_equal(found['prototypes'], found['head'])

@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 
-from fedkd import inference, ledger, methods
+from fedkd import evaluation, ledger, methods
 from fedkd.methods.fedtgp import contrast, margin
 from helpers import assert_same_bits, softmax
 from small_nets import NET, PARTS, in_vectors, made_with
@@ -116,7 +116,7 @@ def test_clients_predict_the_nearest_prototype_of_all_classes():
   state, _ = made.run()
   (x, label), image = in_vectors(made), made.data[0].pool
   by = dict(made.method.predictions)['prototypes']
-  found = inference.correct_predictions(made.method, made.groups, state, *image, [range(3)], predict=by)[0]
+  found = evaluation.correct_predictions(made.method, made.groups, state, *image, [range(3)], predict=by)[0]
   net, prototypes = jax.tree.map(
     np.asarray, (state.client[0].learner.params['net']['layers_0'], sent(made, state).value)
   )

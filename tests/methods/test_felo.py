@@ -455,5 +455,5 @@ def test_features_that_are_no_vectors_are_refused():
   _, _, data = groups_with((4,))
   model = preprocessed(models.GKTClient(channels=2, classes=CLASSES))
   shapes = jax.eval_shape(lambda: model.init(KEY, data[0].pool.example[:1], False))
-  with pytest.raises(ValueError, match=r'features of g0 have shape \(2, 2, 2\), not \[width\]; choose another model'):
+  with pytest.raises(ValueError, match=r'of GKTClient have shape \(2, 2, 2\), not \[width\]; choose another model'):
     felo().server.init(KEY, (Group('g0', model, np.arange(1)),), (shapes,), data)

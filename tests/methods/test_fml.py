@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 
-from fedkd import inference, ledger, methods, models, plan
+from fedkd import evaluation, ledger, methods, models, plan
 from fedkd.methods.fml import _away
 from helpers import CLASSES, assert_close, assert_same_bits, preprocessed, problem, softmax
 from small_nets import NARROW, NET, Normed, made_with
@@ -98,8 +98,8 @@ def test_the_distance_is_a_divergence_from_a_constant():
 def test_the_common_model_has_the_clients_classes_and_preprocessing_and_is_evaluated():
   made = made_with(methods.fml(SGD, models.MLP((4,), classes=10), **TURN), rounds=1)
   state, _ = made.run()
-  ways = inference.predictions(made.method)
-  found = inference.correct_predictions(made.method, made.groups, state, *made.data[0].pool, [range(3)], predict=ways)
+  ways = evaluation.predictions(made.method)
+  found = evaluation.correct_predictions(made.method, made.groups, state, *made.data[0].pool, [range(3)], predict=ways)
   image, label = made.data[0].pool
   logits = preprocessed(NARROW).apply(state.server, image, False)[0]
   np.testing.assert_array_equal(found[0]['common'], np.broadcast_to(logits.argmax(-1) == label, (3, len(label))))

@@ -9,6 +9,7 @@ import pytest
 
 from fedkd import models
 from fedkd.models import base, layers
+from fedkd.models.lowering import THIN, conv_matmul
 from helpers import cases
 
 KEY = jax.random.key(0)
@@ -40,9 +41,9 @@ def test_conv_matmul_is_the_convolution(image, strides, padding):
       y, pull = jax.vjp(lambda x, kernel: conv(x, kernel, strides, padding), x, kernel)
       return y, pull(jnp.cos(jnp.arange(y.size, dtype=jnp.float32)).reshape(y.shape))
 
-    wider = ((0, 0),) * 3 + ((0, layers.THIN[1]),)  # no thin kernel any more
-    wide = lambda x, kernel, *how: layers.conv_matmul(x, jnp.pad(kernel, wider), *how)[..., :4]
-    return one(native), one(layers.conv_matmul), one(wide)
+    wider = ((0, 0),) * 3 + ((0, THIN[1]),)  # no thin kernel any more
+    wide = lambda x, kernel, *how: conv_matmul(x, jnp.pad(kernel, wider), *how)[..., :4]
+    return one(native), one(conv_matmul), one(wide)
 
   (y_native, (dx_native, dk_native)), *lowered = both(x, kernel)
   for y, (dx, dk) in lowered:

@@ -367,7 +367,7 @@ def test_the_width_follows_from_the_models(make, vectors):
 
 
 def test_features_that_are_no_vectors_are_refused():
-  with pytest.raises(ValueError, match=r'the features of g0 have shape \(2, 2, 2\), not \[width\]'):
+  with pytest.raises(ValueError, match=r'the features of GKTClient have shape \(2, 2, 2\), not \[width\]'):
     servers.class_means(of='features').init(KEY, *wide_groups(models.GKTClient(channels=2, classes=2)))
 
 

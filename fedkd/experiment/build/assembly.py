@@ -14,6 +14,7 @@ from fedkd.checks import blame, returned
 from fedkd.checks.kinds import THREEFRY
 from fedkd.data import sources
 from fedkd.errors import ConfigError
+from fedkd.evaluation import evaluated_of
 from fedkd.experiment import offloaded_phase, phase, warm_up
 from fedkd.experiment.build.checks import check_batches, check_public, check_states, make_early_stop
 from fedkd.experiment.build.from_config import (
@@ -29,7 +30,6 @@ from fedkd.experiment.hosts import devices, hosts
 from fedkd.experiment.programs import ExecutionOptions, Task
 from fedkd.experiment.storage import warm_start
 from fedkd.federation import Federation, everybodys, table
-from fedkd.inference import evaluated_of
 from fedkd.models import pretrained
 from fedkd.models.base import class_of
 from fedkd.models.initial import group_variables

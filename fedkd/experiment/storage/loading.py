@@ -18,10 +18,10 @@ from fedkd.checks.arguments import like_those
 from fedkd.checks.kinds import THREEFRY, check_number
 from fedkd.data.sources import Source
 from fedkd.errors import ConfigError
+from fedkd.evaluation import evaluated_rows, logits_of_clients, model_of
 from fedkd.experiment.build.assembly import build
 from fedkd.experiment.hosts import hosts
 from fedkd.experiment.storage import checkpoint
-from fedkd.inference import evaluated_rows, logits_of_clients, model_of
 from fedkd.types import Method, apply_model
 
 

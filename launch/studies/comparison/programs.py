@@ -12,7 +12,7 @@ import numpy as np
 import optax
 
 from fedkd import config as base
-from fedkd import inference, optimizers
+from fedkd import evaluation, optimizers
 from fedkd.config import choices
 from fedkd.experiment.phase import handover_variables
 from fedkd.federation import Federation
@@ -61,7 +61,7 @@ def make(name: str, fields: dict, groups: tuple, initial: Any) -> Programs:
   """
   width = mapped_at_once([of_group['params'] for of_group in initial], axes=1)
   everybody = np.arange(clients(groups))
-  rows = inference.evaluated_rows(groups, everybody)
+  rows = evaluation.evaluated_rows(groups, everybody)
   method = functools.partial(method_of, name, fields)
 
   def begin(values, arrays, key, variables):
@@ -76,8 +76,8 @@ def make(name: str, fields: dict, groups: tuple, initial: Any) -> Programs:
     made = method(values)
     state = calibrated(made, Federation(groups, *arrays), state, range(len(groups)))
     images = arrays[0].example[rows_of_pool]
-    ways = inference.predictions(made)
-    return inference.correct_of_clients(made, groups, everybody, rows, 0, state, images, label, ways)
+    ways = evaluation.predictions(made)
+    return evaluation.correct_of_clients(made, groups, everybody, rows, 0, state, images, label, ways)
 
   def variables(values, arrays, state):
     return handover_variables(method(values), groups, state)

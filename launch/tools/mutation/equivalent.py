@@ -13,7 +13,7 @@ EQUIVALENT: dict[str, str] = {
   ),
   'methods/fd.py _distance: jax.lax.stop_gradient(target) -> target': RECEIVED,
   'methods/fedgkt.py _continuation.receive.loss_fn: jax.lax.stop_gradient(logits) -> logits': AUXILIARY,
-  'methods/fedh2l.py _parts: jax.lax.stop_gradient(value) -> value': RECEIVED,
+  'methods/fedh2l.py _received: jax.lax.stop_gradient(values_of(message)) -> values_of(message)': RECEIVED,
   'methods/fedhe.py fedhe.step.loss_fn: jax.lax.stop_gradient(logits) -> logits': AUXILIARY,
   'methods/fedproto.py client_of.step.loss_fn: jax.lax.stop_gradient(f) -> f': AUXILIARY,
   "methods/felo.py exchanging.step.loss_fn: jax.lax.stop_gradient({'features': of.T @ f, 'logits': class_sums(of, "
@@ -36,7 +36,7 @@ EQUIVALENT: dict[str, str] = {
   'methods/fedkt.py part_of: len(rows) - 1 -> len(rows) + 1': PADDING,
   'methods/fedkt.py winners: counts + jax.random.laplace(key, counts.shape) / noise -> counts - '
   'jax.random.laplace(key, counts.shape) / noise': 'the noise is as often below 0 as above',
-  'servers/synthesis.py _observed: jnp.float32(0) + sum(seen) -> 0 * jnp.float32(0) + sum(seen)': 'a sum with 0',
+  'servers/teachers.py _observed: jnp.float32(0) + sum(seen) -> 0 * jnp.float32(0) + sum(seen)': 'a sum with 0',
   'servers/confidence_weights.py confidences: equal + beta * share -> 0 * equal + beta * share': (
     'a softmax does not see what is added to all'
   ),

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedkd import inference, models
+from fedkd import evaluation, models
 from fedkd.types import Client, Group, Method, Server, State, apply_model
 from helpers import pool, preprocessed, row
 
@@ -30,7 +30,7 @@ def in_numpy(variables, image, label):
 def test_correct_counts_ragged_batches_exactly(count, batch):
   image, label = IMAGES.example[:count], IMAGES.label[:count]
   variables = row(stack(1), 0)
-  correct = inference.is_correct(MODEL, apply_model, variables, (), image, label, batch)
+  correct = evaluation.is_correct(MODEL, apply_model, variables, (), image, label, batch)
   assert correct.dtype == np.float32
   assert correct.shape == (count,)
   assert np.mean(np.asarray(correct, np.float64)) == in_numpy(variables, image, label)
@@ -44,7 +44,7 @@ GROUPS = tuple(Group(f'g{g}', MODEL, np.arange(3 * g, 3 * g + 3, dtype=np.int32)
 
 
 def accuracy(method, rows, server=()):
-  correct = lambda server: inference.correct_predictions(method, GROUPS, State((), server), *IMAGES, rows, batch=50)
+  correct = lambda server: evaluation.correct_predictions(method, GROUPS, State((), server), *IMAGES, rows, batch=50)
   found = jax.jit(correct)(server)
   assert [(f.dtype, f.shape) for f in found] == [(np.float32, (len(k), len(IMAGES.label))) for k in rows]
   return [np.asarray(f).mean(-1) for f in found]
@@ -79,8 +79,8 @@ def test_several_predictions_are_told_apart_by_name():
   one = lambda model, variables, server, x: jax.nn.one_hot(jnp.ones(len(x), int), 3)
   several = method((stack(3), stack(1)))._replace(predictions=(('one', one),))
   rows = [0, 1], [0]
-  predict = inference.predictions(several)
-  found = inference.correct_predictions(several, GROUPS, State((), ()), *IMAGES, rows, 50, predict)
+  predict = evaluation.predictions(several)
+  found = evaluation.correct_predictions(several, GROUPS, State((), ()), *IMAGES, rows, 50, predict)
   for of_group, alone in zip(found, accuracy(several, rows), strict=True):
     assert list(of_group) == ['', 'one']
     np.testing.assert_array_equal(np.asarray(of_group['']).mean(-1), alone)
@@ -91,12 +91,12 @@ def test_several_predictions_are_told_apart_by_name():
 def test_names_that_could_be_confused_are_refused(names):
   named = method(())._replace(predictions=tuple((name, apply_model) for name in names))
   with pytest.raises(ValueError, match=f"the name '{names[0]}' is taken or not an identifier"):
-    inference.predictions(named)
+    evaluation.predictions(named)
 
 
 def test_a_label_of_minus_one_is_padding():
   label = jnp.where(jnp.arange(120) < 40, IMAGES.label, -1)
   variables = row(stack(1), 0)
-  correct = inference.is_correct(MODEL, apply_model, variables, (), IMAGES.example, label, 50)
+  correct = evaluation.is_correct(MODEL, apply_model, variables, (), IMAGES.example, label, 50)
   assert int(correct.sum()) == round(in_numpy(variables, IMAGES.example[:40], label[:40]) * 40)
   assert not correct[40:].any()
