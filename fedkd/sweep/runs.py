@@ -34,8 +34,8 @@ def prepare(config: ConfigDict, out: pathlib.Path, point: str, seed: int) -> Run
   config.seeds = (seed,)
   plain, workdir = configs.to_json(config), out / 'points' / point / f'seed{seed}'
   if (workdir / 'config.json').exists():
-    changed = configs.differences({**files.read_sealed(workdir / 'config.json'), 'rounds': 0}, plain)
-    if changed:
+    old = files.read_sealed(workdir / 'config.json')
+    if changed := configs.differences({**old, 'rounds': 0}, {**plain, 'rounds': 0}):  # halving prolongs runs
       raise ConfigError(f'out={out}: {workdir} holds a run with another config ({"; ".join(changed)}); choose another')
   else:
     files.make(workdir, 'out')

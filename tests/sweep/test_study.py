@@ -4,6 +4,7 @@ import copy
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from fedkd import config as configs
 from fedkd import files
 from fedkd.errors import ConfigError, StoppedError
 from fedkd.sweep import grid as grids
+from fedkd.sweep import runs as prepared
 from fedkd.sweep import study, worker
 
 GRID = 'optimizer.learning_rate=0.01,0.3;method.alpha=0.2,0.9'
@@ -85,6 +87,28 @@ def test_what_is_finished_is_not_run_again_and_more_seeds_extend_it(done, monkey
   assert more.best is None
 
 
+def test_a_schedule_over_all_rounds_does_not_make_a_run_another(tmp_path):
+  config = tiny(tmp_path)
+  config.schedule = configs.schedule('cosine')
+  first = prepared.prepare(config, tmp_path, 'point', 0)
+  assert prepared.prepare(config, tmp_path, 'point', 0) == first
+  config.schedule.end = 0.5
+  with pytest.raises(ConfigError, match=r'holds a run with another config \(schedule.end: 0.0 -> 0.5\)'):
+    prepared.prepare(config, tmp_path, 'point', 0)
+
+
+@pytest.mark.parametrize('damage', [lambda config: {**config, 'eval_every': 1}, lambda config: {}])
+def test_a_point_that_cannot_be_compared_leaves_the_table_as_it_was(damage, done, tmp_path):
+  folder, config, _ = done
+  shutil.copytree(folder / 'out', tmp_path / 'out')
+  path = tmp_path / 'out' / 'points' / 'learning_rate=0.3,alpha=0.9' / 'seed0' / 'config.json'
+  files.write_sealed(path, damage(files.read_sealed(path)))
+  with pytest.raises(ConfigError):
+    sweep(config, tmp_path / 'out')
+  for name in ('table.csv', 'best.json'):
+    assert (tmp_path / 'out' / name).read_bytes() == (folder / 'out' / name).read_bytes()
+
+
 def test_a_test_seed_that_fails_takes_no_other_ones_place(done, monkeypatch):
   folder, config, found = done
   monkeypatch.setattr(worker, '_run', lambda order: {'reason': 'not run here'})
@@ -127,6 +151,11 @@ MISTAKES = [
   ({'search': 'best'}, "search='best' is unknown; choose one of grid, random, tpe, halving"),
   ({'points': 3}, 'points=3 is for search=random, tpe or halving'),
   ({'search': 'halving', 'points': 3, 'grid': 'rounds=1,2'}, 'grid has rounds, which search=halving chooses itself'),
+  (
+    {'search': 'halving', 'points': 3, 'grid': 'schedule.name=constant,cosine'},
+    'schedule.rounds=0 stretches the schedule over all rounds, of which search=halving begins with a part; set it to '
+    'rounds=2, or choose search=random or tpe',
+  ),
   ({'search': 'tpe'}, 'search=tpe needs points=None to be at least 1'),
 ]
 
