@@ -97,6 +97,25 @@ def test_a_schedule_over_all_rounds_does_not_make_a_run_another(tmp_path):
     prepared.prepare(config, tmp_path, 'point', 0)
 
 
+def test_a_run_that_went_on_counts_by_its_evaluation_on_all_rows_or_not_at_all(tmp_path):
+  config = tiny(tmp_path, rounds=1)
+  config.eval_every = 1  # after round 1 in any case, but in the middle of a run on `eval_rows`
+  run = prepared.prepare(config, tmp_path, 'rungs', 0)
+  assert prepared.outcome(run) is None
+  worker._run(run.order(''))
+  before = prepared.outcome(run)
+  worker._run(run._replace(rounds=2).order(''))
+  assert prepared.outcome(run) == before
+  at_once = prepared.prepare(config, tmp_path, 'at_once', 0)
+  worker._run(at_once._replace(rounds=2).order(''))
+  with pytest.raises(
+    ConfigError, match='at_once/seed0 has trained past round 1 without an evaluation on all rows there'
+  ):
+    prepared.outcome(at_once)
+  runs.change_config(at_once.workdir, lambda config: config.update(eval_rows=0))
+  assert prepared.outcome(at_once) is not None
+
+
 @pytest.mark.parametrize('damage', [lambda config: {**config, 'eval_every': 1}, lambda config: {}])
 def test_a_point_that_cannot_be_compared_leaves_the_table_as_it_was(damage, done, tmp_path):
   folder, config, _ = done
