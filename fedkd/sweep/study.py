@@ -98,7 +98,7 @@ def sweep(
   config = configs.migrate(copy.deepcopy(config).unlock())
   for field, value in configs.flatten(config.to_dict()).items():
     path_of(value, field)  # runs are read from their files
-  axes = grids.parse(grid)
+  axes = grids.typed(grids.parse(grid), config)
   numbers, test_seeds = _check(config, seeds, axes, search), _test_seeds(seeds, test_seeds)
   searches.check(search, points)
   executor = _executor(launcher, jobs, out, slurm or {})
@@ -200,7 +200,8 @@ def _check_same(out, config, axes, search):
 
 
 def _told(value) -> str:
-  return value if isinstance(value, str) else ', '.join(str(part[0]) for part in value)
+  values = lambda part: f' ({", ".join(part[3])})' if len(part) > 1 else ''
+  return value if isinstance(value, str) else ', '.join(f'{part[0]}{values(part)}' for part in value)
 
 
 def _executor(launcher, jobs, out, slurm):

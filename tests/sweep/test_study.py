@@ -158,6 +158,7 @@ MISTAKES = [
   ({'grid': 'methods.beta=1,2'}, "config has no field 'methods'"),
   ({'grid': 'method.alpha=0.5,-1'}, 'method.alpha=-1.0 must be a number of at least 0'),
   ({'grid': 'method.alpha=0.5,high'}, "grid: method.alpha='high' is of another type than"),
+  ({'grid': 'groups[0].hidden=linear:1:3'}, 'grid: groups[0].hidden=1 is of another type than None'),
   ({'grid': 'rounds=0,1'}, 'rounds=0 must be a whole number'),
   ({'grid': 'data.validation=0.0,0.2'}, 'data.validation=0 holds no rows out'),
   ({'seeds': (0, 0)}, 'seeds=(0, 0) must be distinct'),
@@ -215,6 +216,14 @@ def test_a_sweep_over_rounds_goes_on(tmp_path):
     study._check_same(tmp_path / 'out', config, axes, 'grid')
 
 
+def test_an_interval_that_has_changed_is_told_apart(tmp_path):
+  text, config = 'method.alpha=linear:0:1', tiny(tmp_path)
+  (tmp_path / 'out').mkdir()
+  study._check_same(tmp_path / 'out', config, grids.parse(text), 'random')
+  with pytest.raises(ConfigError, match=r'fields: method.alpha \(0, 1\) -> method.alpha \(0.0, 0.5, 1.0\)'):
+    study._check_same(tmp_path / 'out', config, grids.typed(grids.parse(text), config), 'random')
+
+
 def test_a_directory_of_another_sweep_is_refused(done, tmp_path):
   folder, config, _ = done
   other = tiny(folder)
@@ -236,8 +245,8 @@ def test_more_values_of_a_grid_extend_it(tmp_path, monkeypatch):
   ran = []
   monkeypatch.setattr(worker, '_run', lambda order: ran.append(order['run']) or {'reason': 'no'})
   config = tiny(tmp_path)
-  sweep(config, tmp_path / 'out', 'method.alpha=0.2,0.9')
-  sweep(config, tmp_path / 'out', 'method.alpha=0.2,0.9,0.5')
+  sweep(config, tmp_path / 'out', 'method.alpha=0,1')
+  sweep(config, tmp_path / 'out', 'method.alpha=linear:0:1')
   assert any('alpha=0.5' in run for run in ran)
 
 
