@@ -121,9 +121,11 @@ def of_domains(correct, rows, owner, groups, clients=None) -> dict:
   out = accuracies(correct.sum(-1), rows.sum(-1), owner, groups)
   if rows.shape[1] == 1:
     return out
-  clients = np.arange(correct.shape[1]) if clients is None else clients
+  clients = np.arange(correct.shape[1]) if clients is None else np.asarray(clients)
   own = correct[:, np.arange(len(clients)), clients]
-  others = (correct.sum(-1) - own) / (rows.sum(-1, keepdims=True) - rows[:, clients])
+  is_own = clients[:, None] == np.arange(rows.shape[1])
+  of_others = np.where(is_own, 0, correct).sum(-1)  # own ones may be NaN
+  others = of_others / (rows.sum(-1, keepdims=True) - rows[:, clients])
   return {**out, **mean('accuracy_local', own / rows[:, clients]), **mean('accuracy_others', others)}
 
 

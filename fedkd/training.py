@@ -189,7 +189,8 @@ def _tracked(tracker, run, history, rounds, every) -> Iterator:
   if tracker is None:
     yield history, trackers.SILENT
     return
-  id = history.clients[run.name].get('id') or secrets.token_hex(8)
+  known = history.clients[run.name].get('id')
+  id = known or secrets.token_hex(8)
   history = history._replace(clients=history.clients | {run.name: {**history.clients[run.name], 'id': id}})
   folder = pathlib.Path('tracked') / f'{run.name}-{id}'
   folder.mkdir(parents=True, exist_ok=True)
@@ -199,6 +200,8 @@ def _tracked(tracker, run, history, rounds, every) -> Iterator:
     run.name, id, config, folder, rows[-1]['round'], range(len(history.clients[run.name]['examples']))
   )
   with trackers.tracking(tracker, told, [(row, row['round']) for row in rows]) as tell:
+    for row in rows if tell.last is None and not known else ():  # what it does not have, though it does not say so
+      tell.log(row, row['round'])
     yield history, tell
 
 

@@ -260,6 +260,23 @@ def test_a_tracker_is_told_of_every_evaluation_once_by_one_id(simulation, tmp_pa
   assert 'id' not in history.frame()
 
 
+def test_a_tracker_that_does_not_say_what_it_has_is_told_of_every_evaluation_too(simulation, tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  told = []
+
+  def tracker(run):
+    told.append([])
+    return Tracker(lambda row, step: told[-1].append((step, row['round'])), lambda summary, figures: None, None)
+
+  state, history = fedkd.train(simulation, KEY, rounds=4, every=2, tracker=tracker)
+  more, _ = fedkd.train(simulation, state, rounds=2, every=2, history=history, tracker=tracker)
+  fedkd.train(simulation, more, rounds=2, every=2, tracker=tracker)  # without a history, it is evaluated first
+  state, history = fedkd.train(simulation, KEY, rounds=2, every=2)
+  fedkd.train(simulation, state, rounds=2, every=2, history=history, tracker=tracker)
+  assert [[step for step, _ in one] for one in told] == [[0, 2, 4], [6], [6, 8], [0, 2, 4]]
+  assert all(step == round for one in told for step, round in one)
+
+
 def test_an_unknown_tracker_is_refused(simulation):
   with pytest.raises(ConfigError, match="tracker='wandbb' is unknown; choose one of tensorboard, wandb"):
     fedkd.train(simulation, KEY, rounds=2, tracker='wandbb')

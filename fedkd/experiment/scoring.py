@@ -48,10 +48,18 @@ def _correct(parts, phase, state, images, labels, lists) -> tuple:
     rows, owners = index[:, start : start + block], owner[:, start : start + block]
     label = np.where(owners >= 0, labels[rows], -1)  # no prediction is -1
     member = (owners[..., None] == np.arange(sizes.shape[1])).astype(np.float32)
-    # Sums of a block are exact in float32, for which NumPy has a fast matrix product.
     for name, is_correct in phase.correct(state, full(images[rows]), full(label)).items():
-      correct[name] = correct.get(name, 0) + (np.asarray(is_correct) @ member).astype(float)
+      correct[name] = correct.get(name, 0) + _sums(np.asarray(is_correct), member)
   return correct, sizes
+
+
+def _sums(is_correct, member) -> np.ndarray:
+  """Sums by owner: exact in float32, for which NumPy has a fast matrix product; NaN for owners of a NaN alone."""
+  unknown = np.isnan(is_correct)
+  if not unknown.any():
+    return (is_correct @ member).astype(float)
+  sums = np.where(unknown, 0, is_correct) @ member
+  return np.where(unknown.astype(np.float32) @ member > 0, np.nan, sums.astype(float))
 
 
 def accuracy(parts, phase, state, limit) -> dict:

@@ -1,15 +1,21 @@
 """What a sweep varies: `method.alpha=0.1,0.3,1;optimizer.learning_rate=log:1e-4:1e-2:4`."""
 
 import ast
+import copy
 import itertools
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
+from ml_collections import ConfigDict
+
+from fedkd.checks import ranges
 from fedkd.checks.kinds import check_is
 from fedkd.config import command_line
+from fedkd.config.choices import BLOCKS, KINDS, allowed, factory
 from fedkd.config.lookup import path_of
+from fedkd.config.trees import at
 from fedkd.errors import ConfigError
 
 COUNT = 3  # values of an interval that says no number of its own
@@ -24,6 +30,7 @@ class Axis(NamedTuple):
   low: float | None = None
   high: float | None = None
   logarithmic: bool = False
+  size: int = 0  # of an interval: how many values, before equal ones are one
 
 
 def parse(grid: str | Mapping[str, Any]) -> tuple[Axis, ...]:
@@ -44,6 +51,30 @@ def parse(grid: str | Mapping[str, Any]) -> tuple[Axis, ...]:
   if 'seeds' in fields:
     raise ConfigError('grid has the field seeds; give --seeds, as in --seeds=0:3')
   return axes
+
+
+def typed(axes: Sequence[Axis], config: ConfigDict) -> tuple[Axis, ...]:
+  """The axes as the fields of a config have them: of a field that holds a number with a decimal point an interval has
+  numbers between whole ones, however its ends are written, as in `method.alpha=linear:0:1`.
+
+  Raises:
+    ConfigError: for a field that is not there.
+  """
+  known = command_line.prepare(copy.deepcopy(config).unlock(), {axis.field: str(axis.values[0]) for axis in axes})
+  return tuple(_spaced(a, float) if a.low is not None and _is_float(known, a.field, a.low) else a for a in axes)
+
+
+def _is_float(config, field, value) -> bool:
+  """By the type of the field, or, where it is empty and may be anything, by what the factory of its block takes."""
+  block, _, key = field.rpartition('.')
+  values = at(config, block) if block else config
+  if not isinstance(values, ConfigDict):  # an entry of a tuple, which is refused when it is set
+    return False
+  if block not in BLOCKS or values.get_type(key) in (int, float):
+    return values.get_type(key) is float
+  make, _ = factory(KINDS[block], values['name'])
+  taken = ranges.plain(allowed(KINDS[block], make, key, value))
+  return float in (taken, *get_args(taken))
 
 
 def points(axes: Sequence[Axis]) -> list[dict[str, Any]]:
@@ -114,7 +145,13 @@ def _interval(field, text, logarithmic, parts) -> Axis:
       '(log: both above 0), and :COUNT for the number of values in a grid'
     ) from error
   kind = int if isinstance(low, int) and isinstance(high, int) else float
-  steps = [i / (count - 1) for i in range(count)]
-  between = lambda s: low * (high / low) ** s if logarithmic else low + (high - low) * s
-  values = tuple(dict.fromkeys(round(v) if kind is int else float(f'{v:.6g}') for v in map(between, steps)))
-  return Axis(field, values, low, high, logarithmic)
+  return _spaced(Axis(field, (), low, high, logarithmic, count), kind)
+
+
+def _spaced(axis, kind) -> Axis:
+  """An interval with so many values, whole numbers or others."""
+  low, high = kind(axis.low), kind(axis.high)
+  between = lambda s: low * (high / low) ** s if axis.logarithmic else low + (high - low) * s
+  found = (between(i / (axis.size - 1)) for i in range(axis.size))
+  values = tuple(dict.fromkeys(round(v) if kind is int else float(f'{v:.6g}') for v in found))
+  return axis._replace(values=values, low=low, high=high)

@@ -34,8 +34,8 @@ def prepare(config: ConfigDict, out: pathlib.Path, point: str, seed: int) -> Run
   config.seeds = (seed,)
   plain, workdir = configs.to_json(config), out / 'points' / point / f'seed{seed}'
   if (workdir / 'config.json').exists():
-    changed = configs.differences({**files.read_sealed(workdir / 'config.json'), 'rounds': 0}, plain)
-    if changed:
+    old = files.read_sealed(workdir / 'config.json')
+    if changed := configs.differences({**old, 'rounds': 0}, {**plain, 'rounds': 0}):  # halving prolongs runs
       raise ConfigError(f'out={out}: {workdir} holds a run with another config ({"; ".join(changed)}); choose another')
   else:
     files.make(workdir, 'out')
@@ -48,12 +48,11 @@ def outcome(run: Run) -> dict[str, Any] | None:
   over clients; None of one that has not.
 
   Raises:
-    ConfigError: if it was not evaluated on held-out rows.
+    ConfigError: if it was not evaluated on held-out rows, or, having trained further rounds, not on all of them.
   """
   if not _has_trained(run):
     return None
-  rows = files.read(run.workdir / 'metrics.jsonl')
-  last = [row for row in rows if row['phase'] == rows[-1]['phase'] and row['round'] == run.rounds][-1]
+  last = _at_end(run)
   if 'validation_accuracy' not in last:
     raise ConfigError(f'{run.workdir} was not evaluated on held-out rows; set data.validation above 0')
   return {
@@ -61,6 +60,20 @@ def outcome(run: Run) -> dict[str, Any] | None:
     'test': float(last['accuracy'][0]),
     'worst': float(last['accuracy_worst'][0]),
   }
+
+
+def _at_end(run) -> dict:
+  """The evaluation after the rounds of a run, which is of all rows: those in its middle are of `eval_rows`."""
+  rows = files.read(run.workdir / 'metrics.jsonl')
+  always = not files.read_sealed(run.workdir / 'config.json')['eval_rows']
+  there = [row for row in rows if row['phase'] == rows[-1]['phase'] and row['round'] == run.rounds]
+  of_all = [row for row in there if always or 'accuracy_train' in row]
+  if not of_all:
+    raise ConfigError(
+      f'{run.workdir} has trained past round {run.rounds} without an evaluation on all rows there, by which '
+      'search=halving compares; remove it, so that it is trained again, or choose another directory'
+    )
+  return of_all[-1]
 
 
 def _has_trained(run) -> bool:

@@ -47,12 +47,16 @@ def make(search: str, axes: Sequence[Axis], count: int | None, rounds: int, batc
     rounds: of the config.
     batch: points that TPE proposes at once, before it knows their scores.
     out: the directory of the sweep, for the journal.
+
+  Raises:
+    ConfigError: for another number of points than that with which successive halving has begun.
   """
   if search == 'grid':
     return _grid(axes)
   count = count or 1
   study = _study(out)
   if search == 'halving':
+    _check_begun(study, count, out)
     return _halving(study, axes, count, rounds)
   return _proposed(study, axes, count, count if search == 'random' else batch, search)
 
@@ -67,6 +71,16 @@ def _proposed(study, axes, count, batch, sampler) -> Search:
     scores = yield {n: point for n, (_, point) in asked.items()}, 0
     for n, (trial, _) in asked.items():
       _tell(study, trial, scores[n])
+
+
+def _check_begun(study, count, out):
+  """Another number has other rungs, after whose rounds the runs that were continued were not evaluated on all rows."""
+  begun = len(study.get_trials(deepcopy=False))  # all of them, before the first run
+  if begun != count and any(out.glob('points/*')):
+    raise ConfigError(
+      f'points={count}, and out={out} holds a search=halving of {begun}, whose number decides after which rounds '
+      f'they are compared; give points={begun}, or choose another directory'
+    )
 
 
 def _halving(study, axes, count, rounds) -> Search:

@@ -98,10 +98,8 @@ def sweep(
   config = configs.migrate(copy.deepcopy(config).unlock())
   for field, value in configs.flatten(config.to_dict()).items():
     path_of(value, field)  # runs are read from their files
-  axes = grids.parse(grid)
-  numbers, test_seeds = _check(config, seeds, axes), _test_seeds(seeds, test_seeds)
-  if search == 'halving' and any(axis.field == 'rounds' for axis in axes):
-    raise ConfigError('grid has rounds, which search=halving chooses itself; leave them out')
+  axes = grids.typed(grids.parse(grid), config)
+  numbers, test_seeds = _check(config, seeds, axes, search), _test_seeds(seeds, test_seeds)
   searches.check(search, points)
   executor = _executor(launcher, jobs, out, slurm or {})
   files.make(out, 'out')
@@ -130,7 +128,7 @@ def _first(axes) -> dict:
   return {axis.field: axis.values[0] for axis in axes}
 
 
-def _check(config, seeds, axes) -> tuple:
+def _check(config, seeds, axes, search) -> tuple:
   """Every field at every one of its values, the others being those of the config or the first of theirs; returns the
   fields whose values programs may take as arguments."""
   config, numbers = copy.deepcopy(config), []
@@ -141,9 +139,22 @@ def _check(config, seeds, axes) -> tuple:
       raise ConfigError('data.validation=0 holds no rows out, by which points are ranked; set it above 0, as to 0.1')
     if axis.field == 'optimizer.learning_rate' and made[0].groups and all('learning_rate' in g for g in made[0].groups):
       raise ConfigError(f'grid has {axis.field}, but every entry of groups has its own; take these out of the groups')
+    if search == 'halving':
+      _check_halving(axis, made)
     if axis.field.partition('.')[0] in TRACED and all(isinstance(at(one, axis.field), float) for one in made):
       numbers.append(axis.field)
   return () if any(map(named.names_a_block, _first(axes))) else tuple(numbers)
+
+
+def _check_halving(axis, made):
+  """A run that halving prolongs has to be what it would be if it had had all its rounds from the start."""
+  if axis.field == 'rounds':
+    raise ConfigError('grid has rounds, which search=halving chooses itself; leave them out')
+  if any(at(one, 'schedule.rounds') == 0 for one in made):
+    raise ConfigError(
+      'schedule.rounds=0 stretches the schedule over all rounds, of which search=halving begins with a part; set it to '
+      f'rounds={made[0].rounds}, or choose search=random or tpe'
+    )
 
 
 def _traceable(out, config, fields, executor) -> tuple:
@@ -189,7 +200,8 @@ def _check_same(out, config, axes, search):
 
 
 def _told(value) -> str:
-  return value if isinstance(value, str) else ', '.join(str(part[0]) for part in value)
+  values = lambda part: f' ({", ".join(part[3])})' if len(part) > 1 else ''
+  return value if isinstance(value, str) else ', '.join(f'{part[0]}{values(part)}' for part in value)
 
 
 def _executor(launcher, jobs, out, slurm):
@@ -223,11 +235,12 @@ def _run_points(parts, proposed, rounds) -> dict:
   for n, point in proposed.items():
     try:
       config = named.with_values(parts.config, point)
-      config.rounds = rounds or config.rounds
-      made[n] = [runs.prepare(config, parts.out, named.name_of(point), seed) for seed in parts.seeds]
     except ConfigError as error:
       made[n], reasons[n] = [], str(error)
       parts.failed[named.name_of(point)] = str(error)
+      continue
+    config.rounds = rounds or config.rounds  # below: what cannot be compared ends the sweep, and its table stays
+    made[n] = [runs.prepare(config, parts.out, named.name_of(point), seed) for seed in parts.seeds]
   told = _run_all(parts, [run for each in made.values() for run in each])
   out = {}
   for n, point in proposed.items():

@@ -116,5 +116,7 @@ def test_a_tracker_that_is_not_installed_is_named(config, tmp_path, name, monkey
 def test_numbers_are_means_over_seeds():
   row = {'round': 2, 'accuracy': [0.2, 0.4], 'loss': [None, 1.0], 'accuracy_per_client': [[0.1, 0.3], [0.3, 0.5]]}
   row['feature_per_client'] = [[None, 1.0], [1.0, 1.0]]
+  row['seeds'] = [0, 2]  # which are no metric
   assert metrics.means(row) == pytest.approx({'accuracy': 0.3, 'loss': 1.0})
+  assert metrics.headline({'method': 'fd', 'final': [0.25, 0.5], 'seeds': [0, 2]}) == {'method': 'fd', 'final': 0.375}
   assert metrics.table(row, (3, 7)) == (['client', 'accuracy'], [[3, 0.2], [7, 0.4]])

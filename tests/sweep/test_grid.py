@@ -3,6 +3,7 @@
 import pytest
 
 from fedkd import aggregate
+from fedkd import config as configs
 from fedkd.errors import ConfigError
 from fedkd.sweep import grid, points
 
@@ -16,10 +17,28 @@ def test_a_grid_as_text_and_as_a_dict_is_the_same():
 def test_intervals_have_values_for_a_grid():
   logarithmic, linear, whole = grid.parse('a.b=log:1e-4:1e-2;a.c=linear:0.0:1.0:5;a.d=log:1:100')
   assert logarithmic.values == pytest.approx((1e-4, 1e-3, 1e-2))
-  assert logarithmic[2:] == (1e-4, 1e-2, True)
+  assert logarithmic[2:] == (1e-4, 1e-2, True, 3)
   assert linear.values == (0, 0.25, 0.5, 0.75, 1)
   assert whole.values == (1, 10, 100)
   assert all(isinstance(value, int) for value in whole.values)
+
+
+def test_the_field_decides_whether_an_interval_has_whole_numbers():
+  config = configs.default()
+  config.method = configs.method('fedhe')
+  config.optimizer = configs.optimizer('sgd', learning_rate=0.1)  # `momentum` is empty, and of no type
+  text = 'linear:0:1;method.steps=log:1:100;optimizer.momentum=linear:0:1:2;early_stop.min_delta=linear:0:1:2'
+  axes = grid.typed(grid.parse(f'method.alpha={text};plan.name=sampled;plan.ratio=log:1:4;rounds=linear:1:2'), config)
+  values = {axis.field: axis.values for axis in axes}
+  floats = {'method.alpha': (0, 0.5, 1), 'optimizer.momentum': (0, 1), 'early_stop.min_delta': (0, 1)}
+  floats['plan.ratio'] = (1, 2, 4)
+  whole = {'method.steps': (1, 10, 100), 'rounds': (1, 2)}
+  assert values == {**floats, 'plan.name': ('sampled',), **whole}
+  for fields, kind in ((floats, float), (whole, int)):
+    ends = [end for axis in axes if axis.field in fields for end in (axis.low, axis.high, *axis.values)]
+    assert {type(end) for end in ends} == {kind}
+  with pytest.raises(ConfigError, match="method fedhe has no field 'beta'"):
+    grid.typed(grid.parse('method.beta=linear:0:1'), config)
 
 
 def test_points_are_every_combination_the_last_field_fastest():

@@ -78,6 +78,19 @@ def test_halving_continues_the_better_third_for_three_times_the_rounds(tmp_path)
   assert list(rungs[2][0].values()) == ranked[:1]
 
 
+def test_halving_that_has_begun_is_refused_another_number_of_points(tmp_path):
+  make = lambda points: searches.make('halving', AXES, points, 9, 4, tmp_path)
+  driven(make(2), of_rate, limit=1)
+  whole = driven(make(3), of_rate, limit=1)  # killed before the first run
+  (tmp_path / 'points' / 'one').mkdir(parents=True)
+  assert driven(make(3), of_rate, limit=1) == whole
+  for other in (2, 9):
+    with pytest.raises(
+      ConfigError, match=f'points={other}, and out=.* holds a search=halving of 3, .*; give points=3, or'
+    ):
+      make(other)
+
+
 def test_failed_points_do_not_go_on(tmp_path):
   fails = lambda point, rounds: None if point['method.batch'] == 8 else of_rate(point, rounds)
   rungs = driven(searches.make('halving', AXES, 9, 90, 4, tmp_path), fails)

@@ -4,6 +4,7 @@ import copy
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from fedkd import config as configs
 from fedkd import files
 from fedkd.errors import ConfigError, StoppedError
 from fedkd.sweep import grid as grids
+from fedkd.sweep import runs as prepared
 from fedkd.sweep import study, worker
 
 GRID = 'optimizer.learning_rate=0.01,0.3;method.alpha=0.2,0.9'
@@ -85,6 +87,47 @@ def test_what_is_finished_is_not_run_again_and_more_seeds_extend_it(done, monkey
   assert more.best is None
 
 
+def test_a_schedule_over_all_rounds_does_not_make_a_run_another(tmp_path):
+  config = tiny(tmp_path)
+  config.schedule = configs.schedule('cosine')
+  first = prepared.prepare(config, tmp_path, 'point', 0)
+  assert prepared.prepare(config, tmp_path, 'point', 0) == first
+  config.schedule.end = 0.5
+  with pytest.raises(ConfigError, match=r'holds a run with another config \(schedule.end: 0.0 -> 0.5\)'):
+    prepared.prepare(config, tmp_path, 'point', 0)
+
+
+def test_a_run_that_went_on_counts_by_its_evaluation_on_all_rows_or_not_at_all(tmp_path):
+  config = tiny(tmp_path, rounds=1)
+  config.eval_every = 1  # after round 1 in any case, but in the middle of a run on `eval_rows`
+  run = prepared.prepare(config, tmp_path, 'rungs', 0)
+  assert prepared.outcome(run) is None
+  worker._run(run.order(''))
+  before = prepared.outcome(run)
+  worker._run(run._replace(rounds=2).order(''))
+  assert prepared.outcome(run) == before
+  at_once = prepared.prepare(config, tmp_path, 'at_once', 0)
+  worker._run(at_once._replace(rounds=2).order(''))
+  with pytest.raises(
+    ConfigError, match='at_once/seed0 has trained past round 1 without an evaluation on all rows there'
+  ):
+    prepared.outcome(at_once)
+  runs.change_config(at_once.workdir, lambda config: config.update(eval_rows=0))
+  assert prepared.outcome(at_once) is not None
+
+
+@pytest.mark.parametrize('damage', [lambda config: {**config, 'eval_every': 1}, lambda config: {}])
+def test_a_point_that_cannot_be_compared_leaves_the_table_as_it_was(damage, done, tmp_path):
+  folder, config, _ = done
+  shutil.copytree(folder / 'out', tmp_path / 'out')
+  path = tmp_path / 'out' / 'points' / 'learning_rate=0.3,alpha=0.9' / 'seed0' / 'config.json'
+  files.write_sealed(path, damage(files.read_sealed(path)))
+  with pytest.raises(ConfigError):
+    sweep(config, tmp_path / 'out')
+  for name in ('table.csv', 'best.json'):
+    assert (tmp_path / 'out' / name).read_bytes() == (folder / 'out' / name).read_bytes()
+
+
 def test_a_test_seed_that_fails_takes_no_other_ones_place(done, monkeypatch):
   folder, config, found = done
   monkeypatch.setattr(worker, '_run', lambda order: {'reason': 'not run here'})
@@ -115,6 +158,7 @@ MISTAKES = [
   ({'grid': 'methods.beta=1,2'}, "config has no field 'methods'"),
   ({'grid': 'method.alpha=0.5,-1'}, 'method.alpha=-1.0 must be a number of at least 0'),
   ({'grid': 'method.alpha=0.5,high'}, "grid: method.alpha='high' is of another type than"),
+  ({'grid': 'groups[0].hidden=linear:1:3'}, 'grid: groups[0].hidden=1 is of another type than None'),
   ({'grid': 'rounds=0,1'}, 'rounds=0 must be a whole number'),
   ({'grid': 'data.validation=0.0,0.2'}, 'data.validation=0 holds no rows out'),
   ({'seeds': (0, 0)}, 'seeds=(0, 0) must be distinct'),
@@ -127,6 +171,11 @@ MISTAKES = [
   ({'search': 'best'}, "search='best' is unknown; choose one of grid, random, tpe, halving"),
   ({'points': 3}, 'points=3 is for search=random, tpe or halving'),
   ({'search': 'halving', 'points': 3, 'grid': 'rounds=1,2'}, 'grid has rounds, which search=halving chooses itself'),
+  (
+    {'search': 'halving', 'points': 3, 'grid': 'schedule.name=constant,cosine'},
+    'schedule.rounds=0 stretches the schedule over all rounds, of which search=halving begins with a part; set it to '
+    'rounds=2, or choose search=random or tpe',
+  ),
   ({'search': 'tpe'}, 'search=tpe needs points=None to be at least 1'),
 ]
 
@@ -167,6 +216,14 @@ def test_a_sweep_over_rounds_goes_on(tmp_path):
     study._check_same(tmp_path / 'out', config, axes, 'grid')
 
 
+def test_an_interval_that_has_changed_is_told_apart(tmp_path):
+  text, config = 'method.alpha=linear:0:1', tiny(tmp_path)
+  (tmp_path / 'out').mkdir()
+  study._check_same(tmp_path / 'out', config, grids.parse(text), 'random')
+  with pytest.raises(ConfigError, match=r'fields: method.alpha \(0, 1\) -> method.alpha \(0.0, 0.5, 1.0\)'):
+    study._check_same(tmp_path / 'out', config, grids.typed(grids.parse(text), config), 'random')
+
+
 def test_a_directory_of_another_sweep_is_refused(done, tmp_path):
   folder, config, _ = done
   other = tiny(folder)
@@ -188,8 +245,8 @@ def test_more_values_of_a_grid_extend_it(tmp_path, monkeypatch):
   ran = []
   monkeypatch.setattr(worker, '_run', lambda order: ran.append(order['run']) or {'reason': 'no'})
   config = tiny(tmp_path)
-  sweep(config, tmp_path / 'out', 'method.alpha=0.2,0.9')
-  sweep(config, tmp_path / 'out', 'method.alpha=0.2,0.9,0.5')
+  sweep(config, tmp_path / 'out', 'method.alpha=0,1')
+  sweep(config, tmp_path / 'out', 'method.alpha=linear:0:1')
   assert any('alpha=0.5' in run for run in ran)
 
 

@@ -6,9 +6,11 @@ import numpy as np
 
 
 def means(row: dict) -> dict[str, float]:
-  """The mean over seeds of every metric that is one number per seed, or None in some."""
+  """The mean over seeds of every metric that is one number per seed, or None in some; not of the seeds themselves."""
   found = {}
   for name, values in row.items():
+    if name == 'seeds':
+      continue
     known = [value for value in values if value is not None] if isinstance(values, list) else []
     if known and all(isinstance(value, int | float) for value in known):
       found[name] = float(np.mean(known))

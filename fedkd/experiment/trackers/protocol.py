@@ -42,7 +42,8 @@ class Tracker(NamedTuple):
     log: (row, step) -> None, an evaluation as in `metrics.jsonl`, after so many rounds since the start of the run.
     finish: `Finish`.
     last: the last step that it has of this run already, -1 for none: of a run that was killed, evaluations after it
-      are logged again, those up to it are not. None: it is told everything that is evaluated from now on.
+      are logged again, those up to it are not. None: it is told everything that is evaluated from now on, and by
+      `fedkd.train` what a history has that no tracker was told of.
   """
 
   log: Callable[[dict, int], None]
