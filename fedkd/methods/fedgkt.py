@@ -138,13 +138,9 @@ def _continuation(tx, net, batch, temperature, epochs, alpha) -> Server:
       }
       return loss, (new['batch_stats'], {**outputs, **local.tally(row, server_loss=loss)})
 
-    def epoch(e, carry):
-      examples, one_pass = (rows, jnp.sum(valid)), local.Work(batch, epochs=1)
-      return local.fit(jax.random.fold_in(key, e), carry[0], tx, loss_fn, examples, one_pass, t)
-
     # The logits of the last pass, from the forward passes that trained, as in the authors' code.
-    first = jax.tree.map(jnp.zeros_like, jax.eval_shape(epoch, 0, (state['learner'],)))[1]
-    learner, sums = jax.lax.fori_loop(0, epochs, epoch, (state['learner'], first))
+    examples, work, last = (rows, jnp.sum(valid)), local.Work(batch, epochs=epochs), ('logits', 'count', 'metrics')
+    learner, sums = local.fit(key, state['learner'], tx, loss_fn, examples, work, t, last_pass=last)
     logits = sums['logits'] / jnp.maximum(sums['count'], 1)[:, None]
     of_groups = jnp.split(logits, np.cumsum([up['map'].valid.size for up in uploads])[:-1])
     new = {'learner': learner, 'logits': [], 'known': []}

@@ -144,7 +144,7 @@ def test_two_passes_of_the_server_are_those_of_its_slow_twin():
 
   for e in range(2):
     said, count = np.zeros(theirs.shape), np.zeros(len(valid))
-    key_order, _ = jax.random.split(jax.random.fold_in(jax.random.fold_in(KEY, e), 0))
+    key_order, _ = jax.random.split(jax.random.fold_in(KEY, e))
     order = rows[np.asarray(local.shuffle(key_order, len(valid), len(rows)))[: len(rows)]]
     for i in range(2):
       at = order[(i * batch + np.arange(batch)) % len(rows)]
