@@ -68,7 +68,8 @@ def add(totals, report, count, seconds) -> dict:
   for way in ('up', 'down'):
     counted = _counts(getattr(report, way))
     sums = {kind: a[:, :, :count].sum(-1) for kind, a in counted.items()}
-    new[way] = {kind: (np.asarray(totals[way].get(kind, 0)) + a).tolist() for kind, a in sums.items()}
+    more = {kind: (np.asarray(totals[way].get(kind, 0)) + a).tolist() for kind, a in sums.items()}
+    new[way] = {**totals[way], **more}  # an earlier phase may have sent other kinds
     last = sum(a[:, :, count - 1] for a in counted.values()) + np.zeros((2, len(new['examples'])))
     for unit, values in zip(('numbers', 'bytes'), last, strict=True):
       each = zip(values.tolist(), participants.tolist(), strict=True)

@@ -4,7 +4,8 @@ import numpy as np
 import optax
 import pytest
 
-from fedkd import ledger, methods, models
+from fedkd import ledger, methods, models, totals
+from fedkd.round import Report
 from fedkd.servers import class_message
 from fedkd.types import Data, Download, ExampleIndices, Masked, PeerMessages, Pool
 from helpers import preprocessed
@@ -155,3 +156,14 @@ def test_the_total_of_mapped_seeds_is_that_of_each():
   for seed in range(3):
     assert ledger.total(counts(seed)) == {'logits': tuple(int(sums[seed]) for sums in mapped['logits'])}
   assert ledger.total(counts(1)) == {'logits': (30, 48)}
+
+
+def test_what_an_earlier_phase_sent_stays_in_the_totals():
+  """Though the next one sends messages of other kinds."""
+  so_far = totals.start(1)
+  for kinds in ({'weights': (8, 32)}, {'knowledge': (3, 12)}):
+    sent = ({kind: tuple(np.full((1, 1, 1), n) for n in pair) for kind, pair in kinds.items()},)
+    report = Report((np.zeros((1, 1, 1), int),), ({},), sent, ({},), {})
+    so_far = totals.add(so_far, report, 1, 0.0)
+  assert so_far['up'] == {'weights': [[8], [32]], 'knowledge': [[3], [12]]}
+  assert totals.total(so_far, 'up').tolist() == [[11], [44]]

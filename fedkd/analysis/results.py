@@ -232,7 +232,8 @@ def headline(rows: Sequence[dict]) -> dict:
     score = np.array([r['validation_accuracy_per_client'] for r in rows], float)  # [evaluations, seeds, K]
     known = ~np.isnan(score)
     best = np.where(known, score, -np.inf).argmax(0)
-    out['best_round'] = np.array([r['round'] for r in rows])[best].tolist()
+    rounds = np.array([r['round'] for r in rows])[best]
+    out['best_round'] = np.where(known.any(0), rounds.astype(object), None).tolist()
     for kind in kinds:
       accuracy = np.take_along_axis(np.array([r[f'{kind}_per_client'] for r in rows], float), best[None], 0)[0]
       accuracy = np.where(known.any(0), accuracy, np.nan)

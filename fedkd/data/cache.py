@@ -19,8 +19,10 @@ def directory() -> pathlib.Path:
 
 
 def fingerprint(files) -> str:
-  """A hash of path, size and modification time of files, which changes with the source."""
-  entries = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in sorted(files)]
+  """A hash of path, size and times of files, which changes with the source: two that are exchanged may have equal times
+  of modification, and have those of the change."""
+  told = lambda stat: (stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
+  entries = [(str(path), *told(path.stat())) for path in sorted(files)]
   return hashlib.sha256(repr(entries).encode()).hexdigest()
 
 

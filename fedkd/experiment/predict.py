@@ -45,28 +45,35 @@ def predict(
     resize: whether images of another size are resized (Pillow's box filter), rather than refused.
 
   Raises:
-    ConfigError: for a run that is not finished, an unknown client, a file that is not an image or of another size.
+    ConfigError: for a run that is not finished, an unknown client, a model that takes other numbers than bytes, a file
+      that is not an image or of another size.
   """
   paths = [pathlib.Path(image) for image in images]
   if not paths:
     raise ConfigError('no image given; name at least one file')
-  module, variables, shape, names = _model(path, client, seed, trust)
+  module, variables, shape, dtype, names = _model(path, client, seed, trust)
   if len(shape) != 3 or shape[-1] not in FORMS:
     raise ConfigError(f'{path}: the model takes examples of shape {list(shape)}, not grey or coloured images')
+  if dtype != 'uint8':
+    raise ConfigError(
+      f'{path}: the model takes images of {dtype}, and nothing says how they were made of bytes; train on uint8, or '
+      'ask it by fedkd.experiment.logits or fedkd.load_exported'
+    )
   pixels = np.stack([_pixels(image, shape, resize) for image in paths])
   shares = softmax(np.asarray(_logits(module, variables, pixels), float), 1)
   best = shares.argmax(1)
   return [Prediction(str(at), names[c], float(own[c])) for at, c, own in zip(paths, best, shares, strict=True)]
 
 
-def _model(path, client, seed, trust) -> tuple[nn.Module, dict, tuple[int, ...], tuple[str, ...]]:
-  """(module, variables, shape of an example, names of the classes)."""
+def _model(path, client, seed, trust) -> tuple[nn.Module, dict, tuple[int, ...], str, tuple[str, ...]]:
+  """(module, variables, shape of an example, its dtype, names of the classes)."""
   if not reading.is_exported(path):
     one = trained(path, client, seed, trust)
-    return one.module, one.variables, one.shape, one.class_names
+    return one.module, one.variables, one.shape, str(one.dtype), one.class_names
   described = reading.read_config(pathlib.Path(path))
   names = [described['id2label'][str(i)] for i in range(described['num_labels'])]
-  return *reading.load_exported(path, trust), tuple(described['input_shape']), tuple(names)
+  dtype = described.get('input_dtype', 'uint8')  # older exports do not say
+  return *reading.load_exported(path, trust), tuple(described['input_shape']), dtype, tuple(names)
 
 
 def _logits(module, variables, pixels) -> jax.Array:

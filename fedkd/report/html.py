@@ -45,7 +45,7 @@ def text(content: Content) -> str:
     light={colour[1:]: colour for colour in used},
     dark={colour[1:]: themes.on_dark(colour) for colour in used},
     papers=(themes.LIGHT, themes.DARK),
-    command=report_command(content.reruns),
+    command=report_command(content.reruns, content.runs.base),
     version=fedkd.__version__,
   )
 

@@ -28,7 +28,7 @@ def text(content: Content) -> str:
     parts += _section(table)
   parts += _section(_differing(content.configs), 'Fields in which the configs differ.')
   parts += _section(content.environment)
-  commands = [rerun.command for rerun in content.reruns] + [report_command(content.reruns)]
+  commands = [rerun.command for rerun in content.reruns] + [report_command(content.reruns, content.runs.base)]
   parts += ['## Run it again', 'With the configs below, each saved under its name:', _code('bash', '\n'.join(commands))]
   for rerun in content.reruns:
     parts += [f'`{rerun.name}`, the config of {_plain(rerun.run)}:', _code('python', rerun.config)]

@@ -57,6 +57,7 @@ def _of_run(run, path, names) -> Rerun:
   return Rerun(run, f'{name}.py', FILE.format(fields=fields), command)
 
 
-def report_command(reruns: list[Rerun]) -> str:
-  """What makes this report of the new runs."""
-  return shlex.join(['fedkd', 'report', *(f'runs/{rerun.name[:-3]}' for rerun in reruns), '--out=report.html'])
+def report_command(reruns: list[Rerun], base: str) -> str:
+  """What makes this report of the new runs, which are compared with the run `base`."""
+  runs = {rerun.run: f'runs/{rerun.name[:-3]}' for rerun in reruns}
+  return shlex.join(['fedkd', 'report', *runs.values(), f'--reference={runs[base]}', '--out=report.html'])

@@ -216,6 +216,7 @@ def test_summary_selects_each_client_on_validation_and_averages_the_second_half(
   nan = [[[float('nan'), one['validation_accuracy_per_client'][0][1]]] for one in rows]
   blind = results.headline([{**one, 'validation_accuracy_per_client': v} for one, v in zip(rows, nan, strict=True)])
   assert np.isnan(blind['best_on_validation_per_client'][0][0])
+  assert blind['best_round'] == [[None, 40]]
   assert blind['best_on_validation_per_client'][0][1] == 0.8
   nan[2] = [[0.1, 0.2]]  # the only evaluation in which the first client predicts
   blind = results.headline([{**one, 'validation_accuracy_per_client': v} for one, v in zip(rows, nan, strict=True)])

@@ -1,5 +1,7 @@
 """The cache: made once, kept apart by what it is made of, and never served damaged."""
 
+import os
+
 import numpy as np
 import pytest
 
@@ -29,6 +31,20 @@ def test_cache_keeps_versions_names_and_formats_apart(monkeypatch):
   assert cache.cached('m', 'v1', make(3))['a'] == 3
   monkeypatch.setattr(cache, 'FORMAT', cache.FORMAT + 1)
   assert cache.cached('n', 'v1', make(4))['a'] == 4
+
+
+def test_files_that_are_exchanged_are_another_source(tmp_path):
+  """Of equal sizes and times of modification, as an archive may leave them."""
+  files = [tmp_path / name for name in 'ab']
+  for path, text in zip(files, 'xy', strict=True):
+    path.write_text(text)
+    os.utime(path, ns=(0, 0))
+  before = cache.fingerprint(files)
+  assert cache.fingerprint(files) == before
+  files[0].rename(tmp_path / 'c')
+  files[1].rename(files[0])
+  (tmp_path / 'c').rename(files[1])
+  assert cache.fingerprint(files) != before
 
 
 def the_file(folder):

@@ -360,6 +360,13 @@ def test_the_config_of_the_page_is_that_of_the_run(finished, found, tmp_path):
     assert again.command == f'fedkd run {again.name} --workdir=runs/{file.stem}'
 
 
+def test_the_report_of_the_reruns_has_the_same_reference(finished):
+  found = chosen.runs(finished, HOSTILE)
+  names = {again.run: again.name.removesuffix('.py') for again in rerun.of(found)}
+  command = rerun.report_command(rerun.of(found), found.base)
+  assert f'--reference=runs/{names[HOSTILE]} ' in command
+
+
 def test_a_rerun_is_told_to_say_where_its_data_lie_and_does_not_say_where_they_lay(finished, tmp_path):
   shutil.copytree(finished / 'private', tmp_path / 'private')
   runs.change_config(tmp_path / 'private', lambda config: config['data'].update(dir='/home/a b/secret'))

@@ -266,6 +266,11 @@ def _count_origins(origin) -> int:
       'data.partition needs rows with an origin, but this data set has neither domains nor writers; use '
       'data.name=rotated_mnist, domains:DIR or npz:FILE with an array origin, or data.partition=iid'
     )
+  if len(origin) and origin.min() < 0:
+    raise ConfigError(
+      'data.partition deals rows out by their owners, and the official test rows that data.merge_test=True adds have '
+      'none; set data.merge_test=False, or choose another data.partition'
+    )
   return int(origin.max()) + 1 if len(origin) else 0
 
 

@@ -53,7 +53,7 @@ def shares(
 
   Raises:
     ConfigError: for shares outside [0, 1) or of 1 in all, a public share of a source that has public rows, a source
-      without any test rows, or a client with an empty part.
+      without any test rows, a client with an empty part, or `aligned` clients whose labels differ.
   """
   asked = {'test_share': test_share, 'public_share': public_share, 'validation': validation}
   _check_shares(source, asked)
@@ -64,6 +64,12 @@ def shares(
     )
   if public_share == test_share == 0 and not aligned:
     return _held_out(source, parts, seed, validation)
+  if aligned and any(not np.array_equal(source.train_label[part], source.train_label[parts[0]]) for part in parts):
+    raise ConfigError(
+      'data.aligned=True is for clients with equally ordered copies of the same examples, and the labels of these '
+      'differ; set data.partition=by_origin and data.rows=0 (a choice of rows is another one in each domain), or '
+      'data.aligned=False'
+    )
   drawn = []
   for k, part in enumerate(parts):
     rng = np.random.default_rng([seed, partition.SHARES, *([] if aligned else [k])])

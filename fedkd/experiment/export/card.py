@@ -62,7 +62,8 @@ def _layout(one, to) -> str:
   if to == 'flax':
     return f'`images` are raw, {one.dtype}[B, H, W, channels], each of shape {list(one.shape)}.'
   first = [one.shape[2], *one.shape[:2]]
-  return f'`images` are raw, float32[B, channels, H, W], with numbers of 0 to 255, each of shape {first}.'
+  scale = ' with numbers of 0 to 255,' if str(one.dtype) == 'uint8' else ''
+  return f'`images` are raw, float32[B, channels, H, W],{scale} each of shape {first}.'
 
 
 def _preprocessing(one, to) -> str:

@@ -80,6 +80,11 @@ def _examples(workdir, client, seed) -> str:
     return str(sum(int(split[f'seed{seed}_{part}_sizes'][client]) for part in ('private', 'shared')))
 
 
+def _evaluated(config) -> str:
+  sampled = 0 < config.eval_clients < config.data.clients
+  return f'the {config.eval_clients} evaluated' if sampled else 'all'
+
+
 def _facts(config, summary, client, seed) -> dict[str, str]:
   group = next(group for group in summary['groups'] if group['first'] <= client < group['first'] + group['clients'])
   return {
@@ -89,6 +94,6 @@ def _facts(config, summary, client, seed) -> dict[str, str]:
     'partition': configs.label(config.data.partition),
     'rounds': str(summary['rounds']),
     'seed': str(seed),
-    'mean test accuracy of all clients': f'{summary["final"][config.seeds.index(seed)]:.4f}',
+    f'mean test accuracy of {_evaluated(config)} clients': f'{summary["final"][config.seeds.index(seed)]:.4f}',
     'commit': summary.get('commit') or 'unknown',
   }

@@ -105,6 +105,7 @@ def _described(one) -> dict[str, Any]:
     'architectures': [class_of(one.module).__name__],
     'fedkd_version': __version__,
     'input_shape': list(one.shape),
+    'input_dtype': str(one.dtype),
     'num_labels': len(names),
     'id2label': names,
     'label2id': {name: int(i) for i, name in names.items()},

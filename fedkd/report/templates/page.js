@@ -1,6 +1,6 @@
 'use strict';
 // Columns are sorted by the number that a cell begins with, or as text; cells without a number come last.
-const number = (cell) => Number.parseFloat(cell.textContent.replace('<', ''));
+const number = (cell) => Number.parseFloat(cell.textContent.replace(/[<,]/g, ''));
 for (const table of document.querySelectorAll('table.sortable')) {
   const heads = [...table.tHead.rows[0].cells];
   heads.forEach((head, column) => head.firstElementChild.addEventListener('click', () => {

@@ -51,7 +51,12 @@ def test_rotated_mnist_has_the_published_sizes(alpha, sizes, aligned):
 def test_shares_cut_each_class_of_each_client(labels, clients, shares, aligned, seed):
   source = fake(labels, tested=True)
   parts = partition.iid(source.train_label, clients, seed)
+  first = source.train_label[parts[0]].tolist()
   validation, public, test = shares
+  if aligned and any(source.train_label[part].tolist() != first for part in parts):
+    with pytest.raises(ConfigError, match=r'^data.aligned=True is for .* set data.partition=by_origin and data.rows=0'):
+      split.shares(source, parts, seed, validation, public, test, aligned)
+    return
   enough = True
   try:
     found = split.shares(source, parts, seed, validation, public, test, aligned)
@@ -71,6 +76,13 @@ def test_shares_cut_each_class_of_each_client(labels, clients, shares, aligned, 
       for piece, share in zip(pieces[1:], (public, validation, test), strict=True):
         expected = [round(share * 100) * n // 100 for n in count]
         assert np.bincount(source.train_label[piece], minlength=4).tolist() == expected
+
+
+@pytest.mark.parametrize('deal', [partition.by_origin, partition.writers, partition.few_by_origin])
+def test_rows_without_an_owner_are_dealt_out_by_none(deal):
+  origin = np.array([0] * 40 + [1] * 40 + [-1] * 8)
+  with pytest.raises(ConfigError, match=r'official test rows that data.merge_test=True adds have none; set'):
+    deal(np.arange(88) % 2, 2, 0, origin)
 
 
 def test_without_public_and_test_shares_it_is_hold_out():

@@ -108,6 +108,18 @@ def test_predictions_are_those_of_the_logits(run, exported, test_set, tmp_path, 
   assert capsys.readouterr().out.splitlines()[2] == f'{paths[2]}\t{found[2].label}\t{found[2].probability:.4f}'
 
 
+def test_files_are_no_images_of_other_numbers(exported, run, tmp_path, monkeypatch):
+  described = json.loads((exported / 'config.json').read_text())
+  assert described['input_dtype'] == 'uint8'
+  (exported / 'config.json').write_text(json.dumps({**described, 'input_dtype': 'float32'}))
+  path = save_image(tmp_path / 'a.png', np.zeros((6, 6, 1), np.uint8))
+  with pytest.raises(ConfigError, match=r'the model takes images of float32, .*; train on uint8, or ask it by'):
+    predict(exported, [path])
+  one = trained(run, 1, 1)._replace(dtype=np.dtype('float32'))
+  assert 'numbers of 0 to 255' not in card.card(one, 'torch', 'mit')
+  assert 'numbers of 0 to 255' in card.card(trained(run, 1, 1), 'torch', 'mit')
+
+
 def test_images_are_resized_where_that_is_asked_for(exported, tmp_path):
   large = save_image(tmp_path / 'large.png', np.kron(np.eye(6), np.ones((2, 2)))[..., None].astype(np.uint8) * 200)
   small = save_image(tmp_path / 'small.png', np.eye(6)[..., None].astype(np.uint8) * 200)
