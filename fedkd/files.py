@@ -19,6 +19,7 @@ from fedkd.errors import ConfigError, in_a_sentence
 
 _SEAL = re.compile(rb',\n ".{6}": ".{64}"\n}\n?\Z', re.DOTALL)
 _LINE_SEAL = ', "sha256": "%s"}'
+WEIGHTS = 'model.safetensors'  # of an exported model
 
 
 def with_string(path: str) -> tuple[str, str, str]:
@@ -219,11 +220,23 @@ def cut(path, count) -> str:
   return after
 
 
+def is_exported(folder) -> bool:
+  """Whether a directory is an exported model, which has a config.json as a run has."""
+  return pathlib.Path(folder, WEIGHTS).exists()
+
+
+def why_no_run(folder) -> str:
+  """Why a directory is not that of a run; '' if it is."""
+  if is_exported(folder):
+    return 'it is an exported model, which fedkd.load_exported loads'
+  return '' if pathlib.Path(folder, 'config.json').exists() else 'no config.json'
+
+
 def runs_below(folder) -> list:
-  """The run directories at or below a folder, which hold a config.json, sorted; runs inside of runs are none."""
+  """The run directories at or below a folder, sorted; runs inside of runs are none."""
   found = []
-  for place, folders, names in os.walk(folder):
-    if 'config.json' in names:
+  for place, folders, _ in os.walk(folder):
+    if not why_no_run(place):
       found.append(pathlib.Path(place))
       folders.clear()
     folders.sort()

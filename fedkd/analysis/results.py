@@ -51,6 +51,8 @@ def summary(workdir: str | os.PathLike) -> dict:
     ConfigError: if there is none, it is damaged, or a file of the run has changed since.
   """
   workdir = pathlib.Path(workdir)
+  if files.is_exported(workdir):
+    raise ConfigError(f'{workdir} holds no run ({files.why_no_run(workdir)}); give the directory of a run')
   if not (workdir / 'summary.json').exists():
     failed, why = _failure(workdir), 'run it to its end first'
     why = f'it failed ({failed}); mend that, and run it to its end' if failed else why

@@ -43,8 +43,8 @@ def read(config, beside, variables) -> tuple:
   if not at or not phase.isdigit():
     raise ConfigError(f'{where} must be RUN@PHASE, for example fedmd@0 for the end of the first phase of ../fedmd')
   path = beside / name
-  if not (path / 'config.json').exists():
-    raise ConfigError(f'{where}: {path} holds no run; run that one first, in the same folder as this one')
+  if why := files.why_no_run(path):
+    raise ConfigError(f'{where}: {path} holds no run ({why}); run that one first, in the same folder as this one')
   with in_a_sentence(lambda error: f'{where}: {error}'):
     other = files.read_sealed(path / 'config.json')
   configs.check_stored(other, where, trust=True)  # nothing of it is executed: it must equal this run's own
