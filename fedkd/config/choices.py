@@ -226,7 +226,7 @@ def build(kind: str, values: Any, *passed: Any, field: str = '', **offered: Any)
     if parameter.default is inspect.Parameter.empty and values.get(key) is None:
       raise ConfigError(f'{what} needs a value for {key!r}; set {field}.{key}')
     if key in values:
-      values[key] = _argument(field, key, values[key], parameter)
+      values[key] = _argument(of, field, key, values[key], parameter)
       if values[key] is not None or parameter.default is not None:
         ranges.check(f'{field}.{key}', values[key], allowed(of, make, key, values[key]))
   values |= _taken(of, make, offered, f'{field}.{of.key}={to_json(name)!r}')
@@ -253,28 +253,28 @@ def _taken(kind, make, offered, what) -> dict:
   return taken
 
 
-def _argument(field, key, value, parameter):
+def _argument(kind, field, key, value, parameter):
   """What a factory takes for the value of a field: the function that text names, the optimizer or model that a block
   names."""
   if takes_model(parameter):
     return build('model', freeze(value), field=f'{field}.{key}')
   if isinstance(value, str) and takes_function(parameter):
-    found = resolve(value, _functions_for(field, parameter), f'{field}.{key}')
+    found = resolve(value, _functions_for(kind, parameter), f'{field}.{key}')
     if not callable(found) and not isinstance(found, tuple):  # a tuple: a stateful rule
       raise ConfigError(f'{field}.{key}={value!r} is a {type(found).__name__}; give the path of a function')
     check_call(f'{field}.{key}={value!r}', found, called_with(parameter))
     return found
   if isinstance(value, dict | ConfigDict) and takes_optimizer(parameter):
-    return build('optimizer', value)
+    return build('optimizer', value, field=f'{field}.{key}')
   return value
 
 
-def _functions_for(field, parameter) -> dict[str, Callable]:
+def _functions_for(kind, parameter) -> dict[str, Callable]:
   """What plain text may name: the default's own neighbours, else for a method all rules and losses."""
   if takes_optimizer(parameter):
     return {}
   if not inspect.isfunction(parameter.default):
-    return functions(aggregate) | functions(losses) if field == 'method' else {}
+    return functions(aggregate) | functions(losses) if kind.makes is Method else {}
   return functions(sys.modules[parameter.default.__module__]) | {parameter.default.__name__: parameter.default}
 
 

@@ -81,7 +81,7 @@ def test_a_servers_optimizer_is_a_block():
   assert base.to_json(block)['server_tx'] == {'name': 'sgd', 'learning_rate': 1.0, 'momentum': 0.9}
   assert base.build('method', block, optax.sgd(0.1)).server
   block.server_tx = {'name': 'sgd', 'rate': 1.0}
-  with pytest.raises(ConfigError, match="optimizer sgd has no field 'rate'; it has learning_rate"):
+  with pytest.raises(ConfigError, match=r"method\.server_tx sgd has no field 'rate'; it has learning_rate"):
     base.build('method', block, optax.sgd(0.1))
 
 
