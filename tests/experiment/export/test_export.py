@@ -166,5 +166,5 @@ def test_code_of_others_is_named_and_not_imported(exported):
   config = json.loads((exported / 'config.json').read_text())
   config['module']['fields']['net']['module'] = 'this:Zen'
   (exported / 'config.json').write_text(json.dumps(config))
-  with pytest.raises(ConfigError, match="the model is 'this:Zen', code outside fedkd"):
+  with pytest.raises(ConfigError, match=r"the model is 'this:Zen', code outside fedkd.*, on the command line --trust"):
     fedkd.load_exported(exported)
