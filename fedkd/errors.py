@@ -60,8 +60,12 @@ def check_known(names: Iterable[str], known: Iterable[str], what: str, kind: str
   known = list(known)
   for name in names:
     if name not in known:
-      near = difflib.get_close_matches(str(name)[:60], known, 1)
       raise ConfigError(
-        f'{what} has no {kind} {str(name)[:60]!r}; it has {", ".join(known) or "none"}'
-        + (f'; is it {near[0]!r}?' if near else '')
+        f'{what} has no {kind} {str(name)[:60]!r}; it has {", ".join(known) or "none"}{is_it(name, known)}'
       )
+
+
+def is_it(name: object, known: Iterable[str]) -> str:
+  """The end of a message about an unknown name: "; is it 'fedhe'?", the closest of the known ones; '' without one."""
+  near = difflib.get_close_matches(str(name)[:60], list(known), 1)
+  return f'; is it {near[0]!r}?' if near else ''

@@ -137,6 +137,7 @@ def test_optional_hyperparameters_keep_their_type():
       r"plan.name='turns' is unknown; choose one of asynchronous, dynamic, sampled, synchronous",
     ),
     (lambda: base.method('nowhere:f'), r"method.name='nowhere:f' cannot be loaded .*give module:function"),
+    (lambda: base.method('optax:adamm'), r"\); the module has adabelief, .*, \.\.\.; is it 'adamw?'\?$"),
     (
       lambda: base.method('C:\\own rules\\mine.py:damped'),
       r"cannot be loaded .*name the module, not its file: mine:damped, with 'C:.*own rules' in PYTHONPATH",

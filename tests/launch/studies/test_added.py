@@ -48,6 +48,9 @@ def calibrates_by_3(tx, steps, batch):
 def by_epochs(tx, batch):
   return methods.private(tx, batch=batch, epochs=1)
 
+def at_first(steps, batch, tx):
+  return fits(tx, steps, batch)
+
 def any_batch(tx, steps):
   return methods.private(tx, steps=steps, epochs=None)
 """
@@ -79,6 +82,8 @@ def given(tmp_path, **flags):
 
 
 REFUSED = [
+  ('fit', r"^add='somebodys:fit' cannot be loaded \(.*\); the module has .*fits.*; is it 'fits'\?$"),
+  ('at_first', r"^add='somebodys:at_first': let its first parameter be tx, the optimizer$"),
   ('needs', "add=somebodys:needs needs a value for 'temperature', which nobody gives it here; give it a default"),
   ('raises', r"add somebodys:raises \(somebodys.py, line \d+: .*\) raised KeyError: 'knowledge'"),
   ('nothing', r'add=somebodys:nothing \(somebodys.py, line \d+\) returned None; let it return a Method'),
