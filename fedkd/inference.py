@@ -109,8 +109,9 @@ def predict_by(method: Method, inference: str) -> Predict:
   """
   known = predictions(method)
   if inference not in known:
-    given = ', '.join(map(repr, known))
-    raise ValueError(f'inference={inference!r} is unknown; this method has {given}')
+    named = ', '.join(repr(name) for name in known if name)
+    remedy = f'choose one of {named}, or leave it out' if named else 'this method has one prediction; leave it out'
+    raise ValueError(f'inference={inference!r} is unknown; {remedy}')
   return known[inference]
 
 
