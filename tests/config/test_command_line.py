@@ -99,7 +99,21 @@ def halves(labels, clients, seed, large=0.8):
     (('--config.optimizer.name=sgd', '--config.optimizer.eps=1'), r"^optimizer sgd has no field 'eps'; it has .*mom"),
     (('--config.method.name=fedhee',), r"^method.name='fedhee' is unknown; choose one of agg, .*, or module:function$"),
     (('--config.rounds.x=1',), r'^rounds has no fields, so that --config.rounds.x names nothing$'),
-    (('--config.rounds=ten',), r"--config.rounds=ten: .*'ten'"),
+    *(
+      ((f'--config.{field}={value}',), rf"^{field}='{value}' must be {words}$")
+      for field, value, words in (
+        ('rounds', 'ten', r'a whole number of at least 1 and at most .*; write for example --config\.rounds=\d+'),
+        ('eval_every', '1e3', r'a whole number of at least 1; write for example --config\.eval_every=\d+'),
+        ('optimizer.learning_rate', 'fast', r'a number of at least 0; write .* --config\.optimizer\.learning_rate=.*'),
+        ('data.flip', 'maybe', r'True or False; write for example --config\.data\.flip=False'),
+        ('model_seed', 'x', 'a whole number of at least 0 .*, or None'),
+      )
+    ),
+    (
+      ('--config.groups[0].width=3',),
+      r'^groups\[0\]\.width is not there to be set; write all of groups, for example --config\.groups="\(.*\)"$',
+    ),
+    (('--config.groups[99].model=MLP',), r'^groups\[99\]\.model is not there to be set; write all of groups'),
     (('--config.data.clients=0',), r"^clients='0'|^data.clients='0' is not a whole number of at least 1"),
     (
       ('--config=configs/none.py',),
