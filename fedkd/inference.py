@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 
 from fedkd.checks import blame
 from fedkd.checks.kinds import THREEFRY, what_is
-from fedkd.errors import ConfigError
+from fedkd.errors import ConfigError, is_it
 from fedkd.examples import owned
 from fedkd.models.base import check_features, class_of, features_in
 from fedkd.types import Data, ExampleIndices, Group, Method, Pool, Predict, PyTree, State, of_model
@@ -111,7 +111,7 @@ def predict_by(method: Method, inference: str) -> Predict:
   if inference not in known:
     named = ', '.join(repr(name) for name in known if name)
     remedy = f'choose one of {named}, or leave it out' if named else 'this method has one prediction; leave it out'
-    raise ValueError(f'inference={inference!r} is unknown; {remedy}')
+    raise ValueError(f'inference={inference!r} is unknown; {remedy}{is_it(inference, known)}')
   return known[inference]
 
 

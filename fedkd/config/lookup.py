@@ -55,7 +55,7 @@ def resolve(name: Any, choices: dict[str, Callable], field: str, path: str = 'mo
       raise ConfigError(f'{field}={short(name)} cannot be loaded ({short(str(error))}); {remedy}') from error
   if not isinstance(name, str) or name not in choices:
     known = f'choose one of {", ".join(sorted(choices))}, or' if choices else 'give'
-    raise ConfigError(f'{field}={short(name)} is unknown; {known} {path}')
+    raise ConfigError(f'{field}={short(name)} is unknown; {known} {path}{is_it(name, choices)}')
   return choices[name]
 
 

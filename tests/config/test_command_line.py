@@ -97,7 +97,10 @@ def halves(labels, clients, seed, large=0.8):
     ),
     (('--config.rouns=1',), r"^config has no field 'rouns'; .* is it 'rounds'\?$"),
     (('--config.optimizer.name=sgd', '--config.optimizer.eps=1'), r"^optimizer sgd has no field 'eps'; it has .*mom"),
-    (('--config.method.name=fedhee',), r"^method.name='fedhee' is unknown; choose one of agg, .*, or module:function$"),
+    (('--config.method.name=fedhee',), r"^method.name='fedhee' is unknown; .*, or module:function; is it 'fedhe'\?$"),
+    (('--config.codec_up.name=quantized',), r"^codec_up.name='quantized' is unknown; .*; is it 'quantised'\?$"),
+    (('--config.data.partition=dirichlt',), r"^data.partition.name='dirichlt' is unknown; .*; is it 'dirichlet'\?$"),
+    (('--config=configs/fedhe_digits.py:smok',), r"^config string has 'smok'; .*; is it 'smoke'\?$"),
     (('--config.rounds.x=1',), r'^rounds has no fields, so that --config.rounds.x names nothing$'),
     *(
       ((f'--config.{field}={value}',), rf"^{field}='{value}' must be {words}$")

@@ -93,7 +93,7 @@ def test_a_model_that_is_an_argument_is_a_block():
     base.method('fml')
   for wrong, message in (
     ('MLP', r"method.common='MLP' has no model; it must be a block such as \{'model': 'MLP'\}"),
-    ({'model': 'MLQ'}, r"method.common.model='MLQ' is unknown; choose one of"),
+    ({'model': 'MLQ'}, r"method.common.model='MLQ' is unknown; choose one of .*; is it 'MLP'\?$"),
     ({'model': 'MLP', 'width': 3}, r"method.common, a MLP, has no field 'width'; it has hidden"),
     ({'model': 'MLP', 'hidden': (0,)}, r'method.common.hidden\[0\]=0 must be .*at least 1'),
   ):

@@ -133,6 +133,10 @@ MISTAKES = [
   ({'seeds': ['0', '0']}, "seeds='0,0' has '0' twice; name it once"),
   ({'tiers': ['one', 'pairs', 'one']}, "tiers='one,pairs,one' has 'one' twice"),
   ({'seeds': ['0', '00']}, "seeds='0,00' must be some of 0, 1, each once"),
+  (
+    {'settings': ['fw']},
+    "settings='fw' is unknown; the suite digits has skew-0.1, skew-0.5, few, partial, converged, domains; is it 'few'?",
+  ),
   ({'settings': ['nope']}, "settings='nope' is unknown; the suite digits has skew-0.1, "),
   ({'suite': 'pacs', 'settings': ['domains'], 'tiers': ['pairs']}, "tiers='pairs' is unknown; the suite pacs has diff"),
   ({'settings': ['converged']}, "tiers='one' has none of the settings converged; leave one or the other out"),
