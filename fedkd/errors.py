@@ -50,18 +50,18 @@ def reason_of(error: BaseException | str, longest: int = 150) -> str:
   return (str(error).strip() or type(error).__name__).splitlines()[0][:longest].rstrip('. ')
 
 
-def check_known(names: Iterable[str], known: Iterable[str], what: str, kind: str = 'field') -> None:
+def check_known(names: Iterable[str], known: Iterable[str], what: str, kind: str = 'field', more: str = '') -> None:
   """Checks that every name is one of `known`.
 
   Raises:
     ConfigError: for another name, with the closest one and all known ones. `what`: whose names they are; `kind`: of
-      what, in the singular.
+      what, in the singular; `more`: what is said in place of the closest one.
   """
   known = list(known)
   for name in names:
     if name not in known:
       raise ConfigError(
-        f'{what} has no {kind} {str(name)[:60]!r}; it has {", ".join(known) or "none"}{is_it(name, known)}'
+        f'{what} has no {kind} {str(name)[:60]!r}; it has {", ".join(known) or "none"}{more or is_it(name, known)}'
       )
 
 

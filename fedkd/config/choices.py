@@ -7,7 +7,7 @@
 import functools
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any, NamedTuple
 
 import flax.linen as nn
@@ -98,6 +98,7 @@ KINDS = {
 }
 # Those whose fields are in the config, as blocks.
 BLOCKS = ('method', 'plan', 'optimizer', 'schedule', 'codec_up', 'codec_down', 'data.partition')
+SHOWN = 5  # other choices that have a field
 FINITE = Annotated[float, Range()]
 # Of arguments whose own annotation has no range: optax's, and other people's.
 RANGES: dict[str, dict[str, Any]] = {
@@ -183,7 +184,7 @@ def partition(name: Any, **values: Any) -> ConfigDict:
 def block(kind: Kind, name: Any, values: dict, missing: bool = False) -> ConfigDict:
   """A config block, as `method`. `missing`: whether a value without default may be given later."""
   _, parameters = factory(kind, name)
-  check_known(values, parameters, f'{kind.field} {_own_name(name)}')
+  check_fields(kind, values, parameters, f'{kind.field} {_own_name(name)}')
   out = ConfigDict({'name': name}, convert_dict=False)
   for key, parameter in parameters.items():
     value = values.get(key, parameter.default)
@@ -221,7 +222,7 @@ def build(kind: str, values: Any, *passed: Any, field: str = '', **offered: Any)
   name = values.pop(of.key)
   make, parameters = factory(of, name, field)
   what = f'{field}, a {_own_name(name)},' if of.makes is nn.Module else f'{field} {_own_name(name)}'
-  check_known(values, parameters, what)
+  check_fields(of, values, parameters, what)
   for key, parameter in parameters.items():
     if parameter.default is inspect.Parameter.empty and values.get(key) is None:
       raise ConfigError(f'{what} needs a value for {key!r}; set {field}.{key}')
@@ -242,6 +243,19 @@ def build(kind: str, values: Any, *passed: Any, field: str = '', **offered: Any)
       f'{field} {blame.name_of(make)}{blame.place(make)} returned {type(made).__name__}; let it return {wanted}'
     )
   return made
+
+
+def check_fields(kind: Kind, names: Iterable[str], known: Iterable[str], what: str) -> None:
+  """Checks that every name is one of the fields `known` of a block; `what`: whose they are.
+
+  Raises:
+    ConfigError: for another name; where other choices of the kind have it, with theirs.
+  """
+  known = list(known)
+  for name in (name for name in names if name not in known):
+    others = [choice for choice, make in kind.choices.items() if name in parameters_of(make)]
+    some = ', '.join(others[:SHOWN]) + ', ...' * (len(others) > SHOWN)
+    check_known([name], known, what, more=f'; another {kind.field} has it: {some}' if others else '')
 
 
 def _taken(kind, make, offered, what) -> dict:

@@ -14,7 +14,7 @@ from ml_collections.config_flags.config_flags import ConfigFileFlagParser
 
 from fedkd.checks.kinds import short
 from fedkd.config import file
-from fedkd.config.choices import BLOCKS, label
+from fedkd.config.choices import BLOCKS, KINDS, check_fields, label
 from fedkd.config.described import allowed_in
 from fedkd.config.groups import spread
 from fedkd.config.migrate import FLAT, migrate
@@ -152,6 +152,8 @@ def _check_field(config, field):
       raise ConfigError(f'{what} has no fields, so that --config.{field} names nothing')
     if path == 'data' and part not in block and part in block.partition:  # only those of this package have short forms
       raise ConfigError(f'data has no field {part!r}, its partition has; write --config.data.partition.{part}')
+    if path in BLOCKS:
+      check_fields(KINDS[path], [part], block, what)
     check_known([part], block, what)
     block = block[part]
     path = f'{path}.{part}'.lstrip('.')

@@ -95,6 +95,11 @@ def halves(labels, clients, seed, large=0.8):
       (f'--config.data.partition={__name__}:halves', '--config.data.large=0.9'),
       r"^data has no field 'large', its partition has; write --config.data.partition.large$",
     ),
+    (
+      ('--config.data.partition=iid', '--config.data.concentration=0.1'),
+      r"^data.partition iid has no field 'concentration'; .*; another data.partition has it: dirichlet, exdir,",
+    ),
+    (('--config.optimizer.name=sgd', '--config.optimizer.momentun=1'), r"has no field 'momentun'; .*'momentum'\?$"),
     (('--config.rouns=1',), r"^config has no field 'rouns'; .* is it 'rounds'\?$"),
     (('--config.optimizer.name=sgd', '--config.optimizer.eps=1'), r"^optimizer sgd has no field 'eps'; it has .*mom"),
     (('--config.method.name=fedhee',), r"^method.name='fedhee' is unknown; .*, or module:function; is it 'fedhe'\?$"),
