@@ -12,7 +12,7 @@ from fedkd import codecs, optimizers, schedules
 from fedkd import config as configs
 from fedkd.checks import blame
 from fedkd.data import sources, tables
-from fedkd.data.splits import split
+from fedkd.data.splits import partition, split
 from fedkd.errors import ConfigError, in_a_sentence
 from fedkd.experiment.build.groups import OPTIMIZER_FIELDS
 from fedkd.plan import Plan, of_planner
@@ -122,16 +122,18 @@ def make_split(config, source, seed) -> split.Split:
   end = len(source.train_label) - source.public
   own = end - source.tested
   known = {'origin': None if source.origin is None else source.origin[:own], 'test_labels': source.train_label[own:end]}
-  parts = configs.build(
-    'data.partition', config.data.partition, source.train_label[:own], config.data.clients, seed, **known
-  )
+  with partition.naming_fields():
+    parts = configs.build(
+      'data.partition', config.data.partition, source.train_label[:own], config.data.clients, seed, **known
+    )
   parts, tests = parts if has_tests else (parts, None)
   _check_parts(config, parts, own)
   _check_owners(config, parts, own)
   if tests:
     _check_parts(config, tests, end, own)
   shares = [config.data[name] for name in configs.SHARES]
-  made = configs.build('data.protocol', {'name': config.data.protocol}, source, parts, seed, *shares)
+  with partition.naming_fields():
+    made = configs.build('data.protocol', {'name': config.data.protocol}, source, parts, seed, *shares)
   return made._replace(test=tests) if tests else made
 
 
