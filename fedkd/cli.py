@@ -200,7 +200,7 @@ def main(words=None):
       exits.check_once(words[1:])
       commands[words[0]](words[1:])
   else:
-    _refuse(f'command {words[0]!r} is unknown; choose one of {", ".join(commands)}')
+    _refuse(f'command {words[0]!r} is unknown; choose one of {", ".join(commands)}{_is_it(words[0], commands)}')
 
 
 def run(words):
@@ -248,7 +248,9 @@ def _found(config) -> tuple[pathlib.Path, str]:
   name, colon, string = importlib.import_module('fedkd.files').with_string(config)
   path = configs().get(name) or pathlib.Path(name)
   if not path.is_file():
-    _refuse(f'config {name!r} is unknown; choose one of {", ".join(configs())}, or give the path of a file')
+    known = ', '.join(configs())
+    near = _is_it(name, configs())
+    _refuse(f'config {name!r} is unknown; choose one of {known}, or give the path of a file{near}')
   return path, colon + string
 
 
@@ -309,6 +311,10 @@ def _docstring(path) -> str:
 def _fields(path) -> str:
   """The fields of a config file, FILE or FILE:STRING, which is imported for it."""
   return importlib.import_module('fedkd.config').described(importlib.import_module('fedkd.config.file').load(path))
+
+
+def _is_it(name, known) -> str:
+  return importlib.import_module('fedkd.errors').is_it(name, known)
 
 
 def _refuse(text):

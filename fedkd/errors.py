@@ -50,18 +50,22 @@ def reason_of(error: BaseException | str, longest: int = 150) -> str:
   return (str(error).strip() or type(error).__name__).splitlines()[0][:longest].rstrip('. ')
 
 
-def check_known(names: Iterable[str], known: Iterable[str], what: str, kind: str = 'field') -> None:
+def check_known(names: Iterable[str], known: Iterable[str], what: str, kind: str = 'field', more: str = '') -> None:
   """Checks that every name is one of `known`.
 
   Raises:
     ConfigError: for another name, with the closest one and all known ones. `what`: whose names they are; `kind`: of
-      what, in the singular.
+      what, in the singular; `more`: what is said in place of the closest one.
   """
   known = list(known)
   for name in names:
     if name not in known:
-      near = difflib.get_close_matches(str(name)[:60], known, 1)
       raise ConfigError(
-        f'{what} has no {kind} {str(name)[:60]!r}; it has {", ".join(known) or "none"}'
-        + (f'; is it {near[0]!r}?' if near else '')
+        f'{what} has no {kind} {str(name)[:60]!r}; it has {", ".join(known) or "none"}{more or is_it(name, known)}'
       )
+
+
+def is_it(name: object, known: Iterable[str]) -> str:
+  """The end of a message about an unknown name: "; is it 'fedhe'?", the closest of the known ones; '' without one."""
+  near = difflib.get_close_matches(str(name)[:60], list(known), 1)
+  return f'; is it {near[0]!r}?' if near else ''

@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 
 from fedkd.checks import blame
 from fedkd.checks.kinds import what_is
-from fedkd.errors import ConfigError
+from fedkd.errors import ConfigError, is_it
 from fedkd.inference import in_batches
 from fedkd.types import Group, Method, Predict, PyTree, State, of_model
 
@@ -92,8 +92,9 @@ def predict_by(method: Method, inference: str) -> Predict:
   """
   known = predictions(method)
   if inference not in known:
-    given = ', '.join(map(repr, known))
-    raise ValueError(f'inference={inference!r} is unknown; this method has {given}')
+    named = ', '.join(repr(name) for name in known if name)
+    remedy = f'choose one of {named}, or leave it out' if named else 'this method has one prediction; leave it out'
+    raise ValueError(f'inference={inference!r} is unknown; {remedy}{is_it(inference, known)}')
   return known[inference]
 
 

@@ -19,6 +19,9 @@ from fedkd.errors import ConfigError, in_a_sentence
 
 _SEAL = re.compile(rb',\n ".{6}": ".{64}"\n}\n?\Z', re.DOTALL)
 _LINE_SEAL = ', "sha256": "%s"}'
+# What a run makes again when it is started again: an evaluation where a checkpoint is older.
+REPAIRED = {'metrics.jsonl': 'what can be repaired', 'split.npz': 'it', 'summary.json': 'it'}
+WEIGHTS = 'model.safetensors'  # of an exported model
 
 
 def with_string(path: str) -> tuple[str, str, str]:
@@ -94,8 +97,8 @@ def read_sealed(path, field='workdir') -> dict:
     ConfigError: if it is damaged or cannot be read; `field` is that of the config that names its directory.
   """
   damaged = lambda error: (
-    f'{field}={path.parent}: {path.name} is damaged ({getattr(error, "strerror", None) or error}); restore the file, '
-    f'or choose another {field}'
+    f'{field}={path.parent}: {path.name} is damaged ({getattr(error, "strerror", None) or error}); '
+    f'{remedy(path.name, field)}'
   )
   with in_a_sentence(damaged):
     content = path.read_bytes()
@@ -109,6 +112,13 @@ def read_sealed(path, field='workdir') -> dict:
         raise ValueError('its contents do not match its checksum')
       del value['sha256']
   return value
+
+
+def remedy(name, field='workdir') -> str:
+  """What to do about a damaged file of a run; `field`: of the config, that names its directory."""
+  if name in REPAIRED:
+    return f'start the run again, which repairs {REPAIRED[name]}, or restore the file'
+  return f'restore the file, or choose another {field}'
 
 
 def checksum(path) -> str:
@@ -205,7 +215,7 @@ def read(path) -> list[dict]:
   """
   found = evaluations(path)
   if found.damage:
-    raise ConfigError(f'{path} is damaged ({found.damage}); start the run again, which repairs it, or restore the file')
+    raise ConfigError(f'{path} is damaged ({found.damage}); {remedy(path.name)}')
   return found.rows
 
 
@@ -219,11 +229,23 @@ def cut(path, count) -> str:
   return after
 
 
+def is_exported(folder) -> bool:
+  """Whether a directory is an exported model, which has a config.json as a run has."""
+  return pathlib.Path(folder, WEIGHTS).exists()
+
+
+def why_no_run(folder) -> str:
+  """Why a directory is not that of a run; '' if it is."""
+  if is_exported(folder):
+    return 'it is an exported model, which fedkd.load_exported loads'
+  return '' if pathlib.Path(folder, 'config.json').exists() else 'no config.json'
+
+
 def runs_below(folder) -> list:
-  """The run directories at or below a folder, which hold a config.json, sorted; runs inside of runs are none."""
+  """The run directories at or below a folder, sorted; runs inside of runs are none."""
   found = []
-  for place, folders, names in os.walk(folder):
-    if 'config.json' in names:
+  for place, folders, _ in os.walk(folder):
+    if not why_no_run(place):
       found.append(pathlib.Path(place))
       folders.clear()
     folders.sort()

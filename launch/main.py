@@ -83,7 +83,7 @@ def main(argv: Sequence[str]) -> None:
     if _HOSTS.value:
       hosts.join(_HOSTS.value)
     if _DRY_RUN.value:
-      print(dry_run.text(config))
+      print(dry_run.text(config, _WORKDIR.value))
       return
     devices.request(config.devices)  # before the profiler initialises JAX's devices
     options = jax.profiler.ProfileOptions()

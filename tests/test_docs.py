@@ -8,7 +8,7 @@ import pytest
 from absl import flags
 
 from fedkd import cli
-from fedkd.config import command_line
+from fedkd.config import choices, command_line
 
 ROOT = pathlib.Path(__file__).parents[1]
 WRITTEN = ('README.md', *sorted(str(p.relative_to(ROOT)) for p in (ROOT / 'docs').rglob('*.md')))
@@ -77,6 +77,12 @@ def test_the_flags_of_a_command_are_there(page, line, elsewhere):
       for part in field[1].split('.'):
         block = block[part]
       assert type(block) is tuple or str(block) == field[2] or float(block) == float(field[2])
+
+
+def test_the_guide_names_every_partition_with_its_module():
+  lines = re.findall(r'^\| `(\w+)` \| (`.*`) \|$', (ROOT / 'docs/guides/data.md').read_text(), re.MULTILINE)
+  told = {name: module for module, names in lines for name in re.findall(r'`(\w+)`', names)}
+  assert told == {name: make.__module__.rpartition('.')[2] for name, make in choices.PARTITIONS.items()}
 
 
 def test_the_readme_is_short_and_names_pages_that_are_there():

@@ -531,7 +531,7 @@ def test_further_predictions_are_asked_for_by_name():
   assert wrong.max() < 0.1
   np.testing.assert_allclose(simulation.validation_accuracy(state, inference='least'), wrong)
   assert set(simulation.model(state, 0)[1]) == {'params', 'batch_stats'}
-  with pytest.raises(ValueError, match=r"inference='best' is unknown; this method has '', 'least'"):
+  with pytest.raises(ValueError, match=r"inference='best' is unknown; choose one of 'least', or leave it out$"):
     simulation.accuracy(state, X[HELD], Y[HELD], inference='best')
 
 
@@ -783,6 +783,10 @@ WRONG = {
   'variables of some clients': (
     lambda: SIMULATION.init(KEY, jax.tree.map(lambda leaf: np.zeros((3, *leaf.shape[1:])), VARIABLES)),
     r'^variables are of \[3\] clients for the 4 of MLP',
+  ),
+  'a prediction of another method': (
+    lambda: SIMULATION.accuracy(START, X, Y, inference='prototypes'),
+    r"^inference='prototypes' is unknown; this method has one prediction; leave it out$",
   ),
   'a fraction of a client': (lambda: SIMULATION.model(START, 1.5), r'^client=1.5 is unknown; .* has clients 0 to 3'),
   'a label without an output': (

@@ -72,9 +72,9 @@ def _frame(known, **constant) -> pd.DataFrame:
 def _directories(path) -> list[str]:
   """The run directories that a path or pattern names."""
   matches = [str(path)] if os.path.exists(path) else sorted(glob.glob(str(path), recursive=True))
-  found = [match for match in matches if os.path.exists(os.path.join(match, 'config.json'))]
+  found = [match for match in matches if not files.why_no_run(match)]
   if not found:
-    raise ConfigError(f'paths={path} holds no run (no config.json); give directories of runs')
+    raise ConfigError(f'paths={path} holds no run ({files.why_no_run([*matches, path][0])}); give directories of runs')
   return found
 
 

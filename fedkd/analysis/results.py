@@ -51,16 +51,15 @@ def summary(workdir: str | os.PathLike) -> dict:
     ConfigError: if there is none, it is damaged, or a file of the run has changed since.
   """
   workdir = pathlib.Path(workdir)
+  if files.is_exported(workdir):
+    raise ConfigError(f'{workdir} holds no run ({files.why_no_run(workdir)}); give the directory of a run')
   if not (workdir / 'summary.json').exists():
     failed, why = _failure(workdir), 'run it to its end first'
     why = f'it failed ({failed}); mend that, and run it to its end' if failed else why
     raise ConfigError(f'{workdir} holds no finished run (no summary.json); {why}')
   found = files.read_sealed(workdir / 'summary.json')
   if name := files.changed(workdir, found.get('digests', {})):  # runs of older versions have none
-    raise ConfigError(
-      f'{workdir}: {name} is damaged or has changed since the run was finished; start the run again, which repairs '
-      'what can be repaired, or restore the file'
-    )
+    raise ConfigError(f'{workdir}: {name} is damaged or has changed since the run was finished; {files.remedy(name)}')
   if missing := [name for name in SUMMARY if name not in found]:
     raise ConfigError(f'{workdir}: summary.json is damaged (it has no {missing[0]}); start the run again')
   return found
@@ -232,8 +231,9 @@ def headline(rows: Sequence[dict]) -> dict:
     score = np.array([r['validation_accuracy_per_client'] for r in rows], float)  # [evaluations, seeds, K]
     known = ~np.isnan(score)
     best = np.where(known, score, -np.inf).argmax(0)
-    rounds = np.array([r['round'] for r in rows])[best]
-    out['best_round'] = np.where(known.any(0), rounds.astype(object), None).tolist()
+    rounds = np.array([r['round'] for r in rows], object)[best]
+    rounds[~known.any(0)] = None
+    out['best_round'] = rounds.tolist()
     for kind in kinds:
       accuracy = np.take_along_axis(np.array([r[f'{kind}_per_client'] for r in rows], float), best[None], 0)[0]
       accuracy = np.where(known.any(0), accuracy, np.nan)

@@ -12,8 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedkd.checks import blame
-from fedkd.checks.kinds import as_array, is_integer, what_is
+from fedkd.checks.kinds import as_array, is_integer, short, what_is
 from fedkd.checks.numeric import examples, in_precision, in_range
+from fedkd.errors import ConfigError
 
 TWO_FORMS = 'give a list with the row numbers of each client, or an array int[{count}] with the owner of each row'
 
@@ -193,12 +194,21 @@ def _stretches(array, shape) -> bool:
     return False
 
 
-def _check_labels(x, y, count):
-  if y.dtype.kind in 'USO':
-    raise ValueError(
-      f'y holds {type(np.ravel(y)[0]).__name__} such as {np.ravel(y)[0]!r}; number the classes from 0: '
-      'classes, y = np.unique(y, return_inverse=True)'
+def check_numbered(field: str, y: np.ndarray) -> None:
+  """Checks that labels are not the names of classes.
+
+  Raises:
+    ConfigError: if they are.
+  """
+  if y.dtype.kind in 'USO' and y.size:
+    raise ConfigError(
+      f'{field} holds {short(str(y.flat[0]))}, which is no number; number the classes from 0: '
+      'classes, y = np.unique(y, return_inverse=True), those of training and test in one array'
     )
+
+
+def _check_labels(x, y, count):
+  check_numbered('y', y)
   if y.shape != x.shape[:1] or not is_integer(y.dtype):
     raise ValueError(f'y is {y.dtype}{list(y.shape)} for {len(x)} examples; give integers [{count}], one per example')
 

@@ -7,8 +7,15 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import jax
+
 from fedkd.errors import ConfigError
 
+# What to write where a value is known only when the compiled program runs.
+TRACED = {
+  jax.errors.TracerArrayConversionError: 'use functions of jax.numpy in place of NumPy',
+  jax.errors.TracerBoolConversionError: 'use jax.numpy.where in place of `if`',
+}
 PACKAGE = __file__.rsplit('/', 2)[0] + '/'
 
 
@@ -99,7 +106,8 @@ def call(what: str, function: Callable, *args: Any, **values: Any) -> Any:
 def raised(what: str, function: Any, error: BaseException) -> str:
   """'rule my_rules:damped (my_rules.py, line 12: text) raised KeyError: ...'."""
   text = (str(error).strip() or 'no message').splitlines()[0]
-  return f'{what} {name_of(function)}{place(function, error)} raised {type(error).__name__}: {text}'
+  remedy = next((f'; {remedy}' for kind, remedy in TRACED.items() if isinstance(error, kind)), '')
+  return f'{what} {name_of(function)}{place(function, error)} raised {type(error).__name__}: {text}{remedy}'
 
 
 def _file(function) -> str:

@@ -22,7 +22,7 @@ import numpy as np
 import optax
 
 from fedkd.checks.kinds import short, what_is
-from fedkd.errors import ConfigError, check_known
+from fedkd.errors import ConfigError, check_known, is_it
 
 MOST = {int: 2**31 - 1, float: float(np.finfo(np.float32).max)}  # what the device's int32 and float32 hold
 
@@ -128,7 +128,9 @@ def check(field: str, value: Any, annotation: Any) -> None:
       check(f'{field}[{i}]', entry, of_entry)
   words = describe(annotation)
   only_words = all(_kind(option) in (Literal, None) for option in options)
-  remedy = f'is unknown; choose {words}' if only_words else f'must be {words}{_limit(value, words)}'
+  known = [word for option in options for word in typing.get_args(option) if isinstance(word, str)]
+  unknown = f'is unknown; choose {words}{is_it(value, known)}'
+  remedy = unknown if only_words else f'must be {words}{_limit(value, words)}'
   raise ConfigError(f'{field}={short(value)} {remedy}')
 
 

@@ -7,7 +7,7 @@
 import functools
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any, NamedTuple
 
 import flax.linen as nn
@@ -98,6 +98,7 @@ KINDS = {
 }
 # Those whose fields are in the config, as blocks.
 BLOCKS = ('method', 'plan', 'optimizer', 'schedule', 'codec_up', 'codec_down', 'data.partition')
+SHOWN = 5  # other choices that have a field
 FINITE = Annotated[float, Range()]
 # Of arguments whose own annotation has no range: optax's, and other people's.
 RANGES: dict[str, dict[str, Any]] = {
@@ -183,7 +184,7 @@ def partition(name: Any, **values: Any) -> ConfigDict:
 def block(kind: Kind, name: Any, values: dict, missing: bool = False) -> ConfigDict:
   """A config block, as `method`. `missing`: whether a value without default may be given later."""
   _, parameters = factory(kind, name)
-  check_known(values, parameters, f'{kind.field} {_own_name(name)}')
+  check_fields(kind, values, parameters, f'{kind.field} {_own_name(name)}')
   out = ConfigDict({'name': name}, convert_dict=False)
   for key, parameter in parameters.items():
     value = values.get(key, parameter.default)
@@ -221,12 +222,12 @@ def build(kind: str, values: Any, *passed: Any, field: str = '', **offered: Any)
   name = values.pop(of.key)
   make, parameters = factory(of, name, field)
   what = f'{field}, a {_own_name(name)},' if of.makes is nn.Module else f'{field} {_own_name(name)}'
-  check_known(values, parameters, what)
+  check_fields(of, values, parameters, what)
   for key, parameter in parameters.items():
     if parameter.default is inspect.Parameter.empty and values.get(key) is None:
       raise ConfigError(f'{what} needs a value for {key!r}; set {field}.{key}')
     if key in values:
-      values[key] = _argument(field, key, values[key], parameter)
+      values[key] = _argument(of, field, key, values[key], parameter)
       if values[key] is not None or parameter.default is not None:
         ranges.check(f'{field}.{key}', values[key], allowed(of, make, key, values[key]))
   values |= _taken(of, make, offered, f'{field}.{of.key}={to_json(name)!r}')
@@ -244,6 +245,19 @@ def build(kind: str, values: Any, *passed: Any, field: str = '', **offered: Any)
   return made
 
 
+def check_fields(kind: Kind, names: Iterable[str], known: Iterable[str], what: str) -> None:
+  """Checks that every name is one of the fields `known` of a block; `what`: whose they are.
+
+  Raises:
+    ConfigError: for another name; where other choices of the kind have it, with theirs.
+  """
+  known = list(known)
+  for name in (name for name in names if name not in known):
+    others = [choice for choice, make in kind.choices.items() if name in parameters_of(make)]
+    some = ', '.join(others[:SHOWN]) + ', ...' * (len(others) > SHOWN)
+    check_known([name], known, what, more=f'; another {kind.field} has it: {some}' if others else '')
+
+
 def _taken(kind, make, offered, what) -> dict:
   """What of that which the runner offers a function takes; a model must take all of it."""
   taken = {key: value for key, value in offered.items() if key in parameters_of(make)}
@@ -253,28 +267,28 @@ def _taken(kind, make, offered, what) -> dict:
   return taken
 
 
-def _argument(field, key, value, parameter):
+def _argument(kind, field, key, value, parameter):
   """What a factory takes for the value of a field: the function that text names, the optimizer or model that a block
   names."""
   if takes_model(parameter):
     return build('model', freeze(value), field=f'{field}.{key}')
   if isinstance(value, str) and takes_function(parameter):
-    found = resolve(value, _functions_for(field, parameter), f'{field}.{key}')
+    found = resolve(value, _functions_for(kind, parameter), f'{field}.{key}')
     if not callable(found) and not isinstance(found, tuple):  # a tuple: a stateful rule
       raise ConfigError(f'{field}.{key}={value!r} is a {type(found).__name__}; give the path of a function')
     check_call(f'{field}.{key}={value!r}', found, called_with(parameter))
     return found
   if isinstance(value, dict | ConfigDict) and takes_optimizer(parameter):
-    return build('optimizer', value)
+    return build('optimizer', value, field=f'{field}.{key}')
   return value
 
 
-def _functions_for(field, parameter) -> dict[str, Callable]:
+def _functions_for(kind, parameter) -> dict[str, Callable]:
   """What plain text may name: the default's own neighbours, else for a method all rules and losses."""
   if takes_optimizer(parameter):
     return {}
   if not inspect.isfunction(parameter.default):
-    return functions(aggregate) | functions(losses) if field == 'method' else {}
+    return functions(aggregate) | functions(losses) if kind.makes is Method else {}
   return functions(sys.modules[parameter.default.__module__]) | {parameter.default.__name__: parameter.default}
 
 

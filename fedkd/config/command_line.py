@@ -6,20 +6,22 @@ whatever order the flags are typed.
 """
 
 import re
-import shlex
 from collections.abc import Sequence
 
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 from ml_collections.config_flags.config_flags import ConfigFileFlagParser
 
+from fedkd.checks.kinds import short
 from fedkd.config import file
-from fedkd.config.choices import BLOCKS, label
+from fedkd.config.choices import BLOCKS, KINDS, check_fields, label
+from fedkd.config.described import allowed_in
 from fedkd.config.groups import spread
 from fedkd.config.migrate import FLAT, migrate
 from fedkd.config.strings import choose, number
 from fedkd.errors import ConfigError, check_known
 
+KIND_OF = {int: 'a whole number', float: 'a number', bool: 'True or False'}
 # Of tuples of dicts.
 EXAMPLES = {'before': "({'name': 'private', 'rounds': 5},)", 'groups': "({'model': 'LeNet', 'clients': 2},)"}
 
@@ -55,6 +57,8 @@ def parse(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> l
   flag_values['config'].parser.argv[:] = argv  # type: ignore[attr-defined]
   try:
     return flag_values(argv)
+  except flags.IllegalFlagValueError as error:
+    raise _illegal(error, flag_values['config'].value, overrides(argv)) from error
   except (flags.Error, ValueError, TypeError, KeyError, AttributeError, IndexError, OSError) as error:
     raise _innermost(error) from error
 
@@ -79,6 +83,19 @@ def written_out(word: str) -> str:
 def _config_first(argv):
   at = next((i for i, word in enumerate(argv) if re.match(r'--?config=', word)), 0)
   return [*argv[:1], argv[at], *argv[1:at], *argv[at + 1 :]] if at else argv
+
+
+def _illegal(error, config, given) -> ConfigError:
+  """Of text that is not what its field holds, what that may be; absl says what Python says of int('text')."""
+  found = re.match(r'flag --config\.([^=]+)=', str(error))
+  if not found or not isinstance(config, ConfigDict) or found[1] not in given:
+    return _innermost(error)
+  field, usual = found[1], config
+  for part in re.findall(r'\w+', field):
+    usual = usual[int(part) if part.isdigit() else part]
+  may_be = allowed_in(config, field) or KIND_OF.get(type(usual), 'of another kind')
+  example = '' if usual is None else f'; write for example --config.{field}={usual}'
+  return ConfigError(f'{field}={short(given[field])} must be {may_be}{example}')
 
 
 def _innermost(error) -> ConfigError:
@@ -110,20 +127,33 @@ def prepare(config: ConfigDict, given: dict[str, str]) -> ConfigDict:
     _check_field(config, field)
   for field, text in given.items():
     if text.lstrip().startswith('{') and isinstance(config.get(field), tuple):  # it would become a tuple of its keys
-      example = EXAMPLES.get(field, '1,2')
-      raise ConfigError(f'{field}={text} must be a tuple; write for example --config.{field}={shlex.quote(example)}')
+      raise ConfigError(f'{field}={text} must be a tuple; write for example {_example(field)}')
   if 'data.clients' in given and 'groups' not in given and config.groups:
     spread(config, number('data.clients', given['data.clients'], int, least=1))
   return config
 
 
+def _example(field) -> str:
+  """How a tuple is typed."""
+  text = EXAMPLES.get(field)
+  return f'--config.{field}="{text}"' if text else f'--config.{field}=1,2'
+
+
 def _check_field(config, field):
+  """Checks that a field is there, also one of an entry, such as groups[0].width, which can be set but not added."""
+  if entry := re.fullmatch(r'(\w+)\[(\d+)\](?:\.(\w+))?', field):
+    of, i, key = entry.groups()
+    values = config[of] if isinstance(config.get(of), tuple) else ()
+    if int(i) >= len(values) or (key and key not in values[int(i)]):
+      raise ConfigError(f'{field} is not there to be set; write all of {of}, for example {_example(of)}')
   block, what, path = config, 'config', ''
   for part in field.partition('[')[0].split('.'):
     if not isinstance(block, ConfigDict):
       raise ConfigError(f'{what} has no fields, so that --config.{field} names nothing')
     if path == 'data' and part not in block and part in block.partition:  # only those of this package have short forms
       raise ConfigError(f'data has no field {part!r}, its partition has; write --config.data.partition.{part}')
+    if path in BLOCKS:
+      check_fields(KINDS[path], [part], block, what)
     check_known([part], block, what)
     block = block[part]
     path = f'{path}.{part}'.lstrip('.')

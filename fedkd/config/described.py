@@ -24,6 +24,12 @@ def described(config: ConfigDict) -> str:
   return '\n'.join(_line(f'  {left}', *right) for left, *right in lines)
 
 
+def allowed_in(config: ConfigDict, field: str) -> str:
+  """What a field of a config may be, in words; '' where nothing is said."""
+  start, lines = f'--config.{field}=', _fields('', config, RANGES, {})
+  return next((allowed for left, _, allowed in lines if left.startswith(start)), '')
+
+
 def _line(left, meaning, allowed) -> str:
   text = f'{meaning.rstrip(".")} ({allowed})' if meaning and allowed else meaning or allowed
   indent = ' ' * COLUMN

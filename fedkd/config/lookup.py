@@ -15,9 +15,10 @@ import optax
 from fedkd.checks.kinds import short
 from fedkd.checks.ranges import plain
 from fedkd.config.trees import is_function, to_json
-from fedkd.errors import ConfigError
+from fedkd.errors import ConfigError, is_it
 from fedkd.models.nnx_makers import signature_of
 
+SHOWN = 12  # names of a module
 TAKE_THEM = (
   'let it take them, or, where it makes such a function, name in its module what it makes, as made = make(...)'
 )
@@ -45,15 +46,16 @@ def resolve(name: Any, choices: dict[str, Callable], field: str, path: str = 'mo
     return name
   if isinstance(name, str) and ':' in name:
     path, _, attribute = name.rpartition(':')  # the first may be a drive's
+    module = None
     try:
-      return getattr(importlib.import_module(path), attribute)
+      module = importlib.import_module(path)
+      return getattr(module, attribute)
     except (ImportError, AttributeError, ValueError, TypeError) as error:
-      raise ConfigError(
-        f'{field}={short(name)} cannot be loaded ({short(str(error))}); {_remedy(path, attribute)}'
-      ) from error
+      remedy = _other_names(module, attribute) or _remedy(path, attribute)
+      raise ConfigError(f'{field}={short(name)} cannot be loaded ({short(str(error))}); {remedy}') from error
   if not isinstance(name, str) or name not in choices:
     known = f'choose one of {", ".join(sorted(choices))}, or' if choices else 'give'
-    raise ConfigError(f'{field}={short(name)} is unknown; {known} {path}')
+    raise ConfigError(f'{field}={short(name)} is unknown; {known} {path}{is_it(name, choices)}')
   return choices[name]
 
 
@@ -76,6 +78,16 @@ def path_of(value: Any, field: str) -> Any:
       "'module:name'"
     )
   return path
+
+
+def _other_names(module, attribute) -> str:
+  """What a module has in place of what it lacks; '' without a module, or for a name that none can have."""
+  if module is None or not attribute.isidentifier():
+    return ''
+  own = lambda made: callable(made) and getattr(made, '__module__', '') == module.__name__
+  known = getattr(module, '__all__', None) or [n for n, made in vars(module).items() if n[0] != '_' and own(made)]
+  some = [*known[:SHOWN], '...'] if len(known) > SHOWN else known
+  return f'the module has {", ".join(some)}{is_it(attribute, known)}' if known else ''
 
 
 def _remedy(path, attribute) -> str:

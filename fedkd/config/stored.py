@@ -35,8 +35,8 @@ def check_stored(config: Any, where: Any, trust: bool = False) -> dict:
   if foreign:
     told = ', '.join(f'{field}={name!r}' for field, name in foreign[:3])
     raise ConfigError(
-      f'{where}: config.json names code outside fedkd ({told}), which would be executed; give trust=True if you trust '
-      'that directory as your own code'
+      f'{where}: config.json names code outside fedkd ({told}), which would be executed; give trust=True, on the '
+      'command line --trust, if you trust that directory as your own code'
     )
   return config
 

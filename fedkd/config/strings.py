@@ -10,7 +10,7 @@ from fedkd.config.choices import KINDS, block, factory
 from fedkd.config.groups import spread
 from fedkd.config.migrate import migrate
 from fedkd.config.trees import at, put
-from fedkd.errors import ConfigError
+from fedkd.errors import ConfigError, is_it
 
 
 def parse(arg: str | None, profiles: tuple[str, ...] = ('paper', 'small', 'smoke'), **choices: Any) -> ConfigDict:
@@ -38,13 +38,15 @@ def parse(arg: str | None, profiles: tuple[str, ...] = ('paper', 'small', 'smoke
     elif not equals or key not in choices:
       raise ConfigError(
         f'config string has {word!r}; use a profile ({", ".join(profiles)}) or {", ".join(f"{k}=..." for k in choices)}'
+        f'{is_it(key, [*profiles, *choices])}'
       )
     if key in said:
       raise ConfigError(f'config string has {said[key]!r} and {word!r}; give one of them, once')
     said[key], out[key] = word, value
   for key, known in words.items():
     if out[key] not in known:
-      raise ConfigError(f'{key}={out[key]!r} is unknown; choose one of {", ".join(filter(None, known))}')
+      told, near = ', '.join(filter(None, known)), is_it(out[key], known)
+      raise ConfigError(f'{key}={out[key]!r} is unknown; choose one of {told}{near}')
   return out
 
 

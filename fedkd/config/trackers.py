@@ -4,7 +4,7 @@ from typing import Any
 
 from fedkd.checks.kinds import short
 from fedkd.config.trees import to_json
-from fedkd.errors import ConfigError
+from fedkd.errors import ConfigError, is_it
 
 TRACKERS = ('tensorboard', 'wandb', 'mlflow', 'trackio')
 
@@ -18,5 +18,6 @@ def check_tracker(tracker: Any) -> None:
   named = isinstance(tracker, str) and (tracker in TRACKERS or ':' in tracker)
   if not (named or callable(tracker)):
     raise ConfigError(
-      f'tracker={short(to_json(tracker))} is unknown; choose one of {", ".join(TRACKERS)}, or module:function'
+      f'tracker={short(to_json(tracker))} is unknown; choose one of {", ".join(TRACKERS)}, or '
+      f'module:function{is_it(tracker, TRACKERS)}'
     )

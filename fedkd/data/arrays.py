@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 
 from fedkd.checks import npz
-from fedkd.checks.arguments import warn_of_channels_first, warn_of_whole_images
+from fedkd.checks.arguments import check_numbered, warn_of_channels_first, warn_of_whole_images
 from fedkd.checks.numeric import in_precision, in_range
 from fedkd.errors import ConfigError, in_a_sentence
 
@@ -100,6 +100,7 @@ def _examples(what, x) -> np.ndarray:
 
 
 def _labels(what, y, count, names) -> np.ndarray:
+  check_numbered(what, y)
   if not np.issubdtype(y.dtype, np.integer) or y.shape != (count,):
     raise ConfigError(f'{what} is {y.dtype}{list(y.shape)}; give integers [{count}], one per image or other example')
   if len(y) and names is not None and not 0 <= y.min() <= y.max() < len(names):

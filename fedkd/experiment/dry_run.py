@@ -1,11 +1,15 @@
 """A summary of what a config would run: the output of `--dry_run`."""
 
+import os
+import pathlib
+
 import jax
 import optax
 
 from fedkd import ledger, summary
 from fedkd.experiment.build.assembly import build, owned
 from fedkd.experiment.programs import rows_of
+from fedkd.experiment.storage import warm_start
 from fedkd.federation import Federation
 
 
@@ -23,9 +27,16 @@ def _on_disk(parts, phase) -> int:
   return sum(len(group.ids) * size(held) // jax.tree.leaves(held)[0].shape[1] for group, held in groups if size(held))
 
 
-def text(config) -> str:
-  """Parameters, message sizes, memory and the plan's size of a config, by phase where it has several."""
+def text(config, workdir: str | os.PathLike | None = None) -> str:
+  """Parameters, message sizes, memory and the plan's size of a config, by phase where it has several.
+
+  Raises:
+    ConfigError: as a run would; for a phase that `init_from` names but is not there only with the `workdir` of the run,
+      beside which it is looked for.
+  """
   parts = build(config, dry=True)
+  if config.init_from and workdir:
+    warm_start.find(config, pathlib.Path(workdir).parent)
   own = owned(parts.splits[0])
   images = parts.source.train_image.nbytes
   path = ' then '.join(p.label for p in parts.phases)
@@ -34,6 +45,9 @@ def text(config) -> str:
     one = jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape[2:], s.dtype), parts.variables[g])
     trained, all = optax.tree.size(one['params']), optax.tree.size(one)
     lines += [f'  group {g}: {len(group.ids)} x {group.name}: {trained:,} parameters, {all:,} with statistics']
+  if config.init_from and not workdir:
+    name, number = warm_start.named(config.init_from)
+    lines += [f'  init_from: phase {number} of {name}, not looked for without the workdir of this run']
   for p, phase in enumerate(parts.phases):
     rhythm = config.plan.name if p == len(config.before) else 'synchronous'
     lines += [f'  {line}' for line in _of_phase(parts, phase, rhythm, bool(config.client_store))]

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from scipy.special import softmax
 
+from fedkd import files
 from fedkd.data.folders import MODES
 from fedkd.errors import ConfigError, in_a_sentence
 from fedkd.experiment.export import reading
@@ -67,7 +68,7 @@ def predict(
 
 def _model(path, client, seed, trust) -> tuple[nn.Module, dict, tuple[int, ...], str, tuple[str, ...]]:
   """(module, variables, shape of an example, its dtype, names of the classes)."""
-  if not reading.is_exported(path):
+  if not files.is_exported(path):
     one = trained(path, client, seed, trust)
     return one.module, one.variables, one.shape, str(one.dtype), one.class_names
   described = reading.read_config(pathlib.Path(path))

@@ -95,8 +95,8 @@ def _known(name, trust) -> Any:
     raise ConfigError(f'{short(name)} is not the name of a class; export the model again')
   if not trust and not f'{name.partition(":")[0]}.'.startswith('fedkd.models.'):
     raise ConfigError(
-      f'the model is {short(name)}, code outside fedkd.models, which would be executed; give trust=True if you trust '
-      'it as your own code'
+      f'the model is {short(name)}, code outside fedkd.models, which would be executed; give trust=True, on the '
+      'command line --trust, if you trust it as your own code'
     )
   if (found := _named(name)) is None:
     raise ConfigError(f'the model is {short(name)}, which cannot be imported; put its module on the Python path')

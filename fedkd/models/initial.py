@@ -103,6 +103,8 @@ def check_heads(groups: Sequence[Group], x: jax.Array | np.ndarray, y: np.ndarra
       raise ValueError(
         f'models: {group.name} cannot take examples {x.dtype}{list(x.shape[1:])}{line}: {reason}'
       ) from None
+    if logits.ndim == 1:
+      raise ValueError(f'models: {group.name} returns [batch], without an axis of classes; return [batch, classes]')
     if logits.ndim != 2 or logits.shape[1] != group.model.classes:
       raise ValueError(
         f'models: {group.name} returns logits {list(logits.shape)} for one example of {group.model.classes} classes; '

@@ -232,9 +232,10 @@ def check_images(x):
     ValueError: with the networks for other examples.
   """
   if x.ndim != 4:
+    grey = '; grey images are uint8, or have an axis of channels: x[..., None]' if x.ndim == 3 else ''
     raise ValueError(
       f'the network is for images [N, H, W, c], and examples are {x.dtype}{list(x.shape[1:])}; choose MLP for vectors, '
-      'SequenceCNN or Transformer for sequences, these or EmbeddingBag for tokens'
+      f'SequenceCNN or Transformer for sequences, these or EmbeddingBag for tokens{grey}'
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedkd import models
 from fedkd.checks import npz
-from fedkd.errors import ConfigError, in_a_sentence, reason_of
+from fedkd.errors import ConfigError, in_a_sentence, is_it, reason_of
 
 # The last layer, where it is not `fc`; and the first dense layer after a flattened map, with the side of that map.
 HEADS = {'AlexNet': 'classifier.6', 'VGG11': 'classifier.6', 'MobileNetV2': 'classifier.1'}
@@ -41,7 +41,9 @@ def load(path, variables, model):
       another shape, or not finite.
   """
   if model not in KNOWN:
-    raise ConfigError(f'model={model!r} has no pretrained layout; choose one of {", ".join(KNOWN)}, or start afresh')
+    known = ', '.join(KNOWN)
+    near = is_it(model, KNOWN)
+    raise ConfigError(f'model={model!r} has no pretrained layout; choose one of {known}, or start afresh{near}')
   entries = read(path)
   leaves, structure = jax.tree_util.tree_flatten_with_path(variables)
   names = [torch_name([key.key for key in at]) for at, _ in leaves]

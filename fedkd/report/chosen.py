@@ -32,7 +32,7 @@ def runs(paths: str | os.PathLike | Iterable[str | os.PathLike], reference: str 
   if not given and reference is None:
     raise ConfigError('runs is empty; give run directories, or a folder of some')
   directories = [found for path in given for found in _directories(path)]
-  if reference is not None and os.path.exists(os.path.join(reference, 'config.json')):
+  if reference is not None and not files.why_no_run(reference):
     directories.append(pathlib.Path(reference))
   finished, left_out = _finished(directories)
   labels, frame = compare.labelled(finished), None
@@ -51,7 +51,7 @@ def _directories(path) -> list[pathlib.Path]:
   matches = [str(path)] if os.path.exists(path) else sorted(glob.glob(str(path), recursive=True))
   found = [directory for match in matches for directory in files.runs_below(match)]
   if not found:
-    what = 'holds no run (no config.json)' if matches else 'does not exist'
+    what = f'holds no run ({files.why_no_run([*matches, path][0])})' if matches else 'does not exist'
     raise ConfigError(f'runs={path} {what}; give run directories, or a folder of some')
   return found
 

@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Iterable
 
 from fedkd import files
-from fedkd.errors import ConfigError
+from fedkd.errors import ConfigError, is_it
 from fedkd.report import chosen, content
 
 FORMATS = {'html': 'html', 'md': 'markdown'}  # format: the module that writes it
@@ -54,7 +54,7 @@ def chosen_format(out: str | os.PathLike | None, format: str | None) -> str:
     if format is None:
       raise ConfigError(f'out={out} is no name of a page; let it end in .html or .md, or give format')
   if format not in FORMATS:
-    raise ConfigError(f'format={format!r} is none of {", ".join(FORMATS)}; give one of these')
+    raise ConfigError(f'format={format!r} is none of {", ".join(FORMATS)}; give one of these{is_it(format, FORMATS)}')
   _check_out(out)
   return format
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fedkd.errors import ConfigError
+from fedkd.errors import ConfigError, is_it
 from fedkd.sweep.grid import Axis, points
 
 Points = dict[int, dict[str, Any]]
@@ -28,7 +28,7 @@ def check(search: str, count: int | None) -> None:
     ConfigError: for an unknown search, one without a number of points, or Optuna missing.
   """
   if search not in SEARCHES:
-    raise ConfigError(f'search={search!r} is unknown; choose one of {", ".join(SEARCHES)}')
+    raise ConfigError(f'search={search!r} is unknown; choose one of {", ".join(SEARCHES)}{is_it(search, SEARCHES)}')
   if search == 'grid' and count is not None:
     raise ConfigError(f'points={count} is for search=random, tpe or halving; a grid has all its points')
   if search != 'grid':

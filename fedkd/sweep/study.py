@@ -17,7 +17,7 @@ from fedkd.checks.kinds import check_is
 from fedkd.config.checks import GIVE
 from fedkd.config.lookup import path_of
 from fedkd.config.trees import at, put
-from fedkd.errors import ConfigError
+from fedkd.errors import ConfigError, is_it
 from fedkd.experiment.build.from_config import TRACED
 from fedkd.experiment.hosts.hosts import source_checksum
 from fedkd.experiment.storage import lock
@@ -206,7 +206,8 @@ def _told(value) -> str:
 
 def _executor(launcher, jobs, out, slurm):
   if launcher not in LAUNCHERS:
-    raise ConfigError(f'launcher={launcher!r} is unknown; choose one of {", ".join(LAUNCHERS)}')
+    known, near = ', '.join(LAUNCHERS), is_it(launcher, LAUNCHERS)
+    raise ConfigError(f'launcher={launcher!r} is unknown; choose one of {known}{near}')
   if launcher == 'local':
     return Local(jobs)
   if launcher == 'here':

@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 from fedkd import config as base
 from fedkd import files
 from fedkd.analysis import results
-from fedkd.errors import ConfigError
+from fedkd.errors import ConfigError, is_it
 from launch.studies import papers, stale
 
 
@@ -22,7 +22,7 @@ def experiment_of(name: str) -> papers.Experiment:
   """
   known = papers.registry()
   if name not in known:
-    raise ConfigError(f'id={name!r} is unknown; choose one of {", ".join(known)}')
+    raise ConfigError(f'id={name!r} is unknown; choose one of {", ".join(known)}{is_it(name, known)}')
   return known[name]
 
 

@@ -41,6 +41,10 @@ def untraceable(rows, weight):
   return rows[0] if weight[0] > 0 else rows[1]
 
 
+def in_numpy(rows, weight):
+  return np.average(rows, 0, weight)
+
+
 def careless(rows, weight):
   del weight
   return aggregate.mean(rows, None)
@@ -70,7 +74,13 @@ SENTENCES = {
   'traced': (
     untraceable,
     ARRAY,
-    r'line \d+: return rows\[0\] if weight\[0\] > 0 .*\) raised TracerBoolConversionE',
+    r'line \d+: return rows\[0\] if weight\[0\] > 0 .*\) raised TracerBool.*; use jax\.numpy\.where in place of `if`$',
+  ),
+  'NumPy': (
+    in_numpy,
+    ARRAY,
+    r'line \d+: return np\.average\(rows, 0, weight\)\) raised TracerArray.*; use functions of jax\.numpy'
+    r' in place of NumPy$',
   ),
   'below': (
     careless,

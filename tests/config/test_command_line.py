@@ -95,11 +95,33 @@ def halves(labels, clients, seed, large=0.8):
       (f'--config.data.partition={__name__}:halves', '--config.data.large=0.9'),
       r"^data has no field 'large', its partition has; write --config.data.partition.large$",
     ),
+    (
+      ('--config.data.partition=iid', '--config.data.concentration=0.1'),
+      r"^data.partition iid has no field 'concentration'; .*; another data.partition has it: dirichlet, exdir,",
+    ),
+    (('--config.optimizer.name=sgd', '--config.optimizer.momentun=1'), r"has no field 'momentun'; .*'momentum'\?$"),
     (('--config.rouns=1',), r"^config has no field 'rouns'; .* is it 'rounds'\?$"),
     (('--config.optimizer.name=sgd', '--config.optimizer.eps=1'), r"^optimizer sgd has no field 'eps'; it has .*mom"),
-    (('--config.method.name=fedhee',), r"^method.name='fedhee' is unknown; choose one of agg, .*, or module:function$"),
+    (('--config.method.name=fedhee',), r"^method.name='fedhee' is unknown; .*, or module:function; is it 'fedhe'\?$"),
+    (('--config.codec_up.name=quantized',), r"^codec_up.name='quantized' is unknown; .*; is it 'quantised'\?$"),
+    (('--config.data.partition=dirichlt',), r"^data.partition.name='dirichlt' is unknown; .*; is it 'dirichlet'\?$"),
+    (('--config=configs/fedhe_digits.py:smok',), r"^config string has 'smok'; .*; is it 'smoke'\?$"),
     (('--config.rounds.x=1',), r'^rounds has no fields, so that --config.rounds.x names nothing$'),
-    (('--config.rounds=ten',), r"--config.rounds=ten: .*'ten'"),
+    *(
+      ((f'--config.{field}={value}',), rf"^{field}='{value}' must be {words}$")
+      for field, value, words in (
+        ('rounds', 'ten', r'a whole number of at least 1 and at most .*; write for example --config\.rounds=\d+'),
+        ('eval_every', '1e3', r'a whole number of at least 1; write for example --config\.eval_every=\d+'),
+        ('optimizer.learning_rate', 'fast', r'a number of at least 0; write .* --config\.optimizer\.learning_rate=.*'),
+        ('data.flip', 'maybe', r'True or False; write for example --config\.data\.flip=False'),
+        ('model_seed', 'x', 'a whole number of at least 0 .*, or None'),
+      )
+    ),
+    (
+      ('--config.groups[0].width=3',),
+      r'^groups\[0\]\.width is not there to be set; write all of groups, for example --config\.groups="\(.*\)"$',
+    ),
+    (('--config.groups[99].model=MLP',), r'^groups\[99\]\.model is not there to be set; write all of groups'),
     (('--config.data.clients=0',), r"^clients='0'|^data.clients='0' is not a whole number of at least 1"),
     (
       ('--config=configs/none.py',),

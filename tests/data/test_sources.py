@@ -138,6 +138,10 @@ def test_labels_become_contiguous_and_names_keep_the_originals(tmp_path):
       r'x_train\[..., 2\] varies by 6.83 around 10000000012, which float32 rounds away; subtract a number',
     ),
     ({'y_train': np.arange(5)}, r'y_train is int64\[5\]; give integers \[6\], one per image'),
+    (
+      {'y_train': np.array(['cat'] * 6)},
+      r"y_train holds 'cat', which is no number; number the classes from 0: classes, y = np\.unique\(y, return_inv",
+    ),
     ({'y_test': np.zeros(3)}, r'y_test is float64\[3\]; give integers \[3\]'),
     ({'y_train': np.zeros((6, 1), int)}, r'y_train is int64\[6, 1\]; give integers \[6\]'),
     (

@@ -14,6 +14,7 @@ from fedkd import analysis, experiment, files, methods
 from fedkd import config as configs
 from fedkd.analysis import compare, results
 from fedkd.errors import ConfigError, StoppedError
+from fedkd.experiment import dry_run
 from fedkd.experiment.build import assembly
 from fedkd.experiment.storage import checkpoint
 from fedkd.types import apply_model
@@ -145,7 +146,18 @@ def test_a_wrong_branch_is_refused_and_nothing_is_written(finished, images, init
     made.update_from_flattened_dict({field: value})
   with pytest.raises(ConfigError, match=match):
     experiment.run(made, finished[0].parent / 'wrong', show=False)
+  with pytest.raises(ConfigError, match=match):
+    dry_run.text(made, finished[0].parent / 'wrong')
   assert not (finished[0].parent / 'wrong').exists()
+
+
+def test_without_a_workdir_a_dry_run_says_that_it_has_not_looked_for_the_other_run(images):
+  made = config(images, 'agg')
+  made.init_from = 'nobody@0'
+  assert '\n  init_from: phase 0 of nobody, not looked for without the workdir of this run\n' in dry_run.text(made)
+  made.init_from = 'nobody'
+  with pytest.raises(ConfigError, match='must be RUN@PHASE'):
+    dry_run.text(made)
 
 
 def test_a_branch_from_a_damaged_phase_is_refused(finished, images, tmp_path):

@@ -45,6 +45,10 @@ REFUSED = {
   'constant logits': ('models: Net has no parameters', lambda self, x: np.zeros((len(x), 3), np.float32)),
   'integer logits': ('models: Net returns logits int32;', lambda self, x: dense(x).astype(jnp.int32)),
   'logits that are true or false': ('models: Net returns logits bool;', lambda self, x: dense(x) > 0),
+  'no axis of classes': (
+    'models: Net returns [batch], without an axis of classes; return [batch, classes]',
+    lambda self, x: dense(x)[:, 0],
+  ),
   'complex logits': ('models: Net returns logits complex64;', lambda self, x: dense(x) + 1j),
   'integer parameters': (
     'models: Net has parameters int32 (net/net/count)',

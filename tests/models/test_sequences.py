@@ -66,7 +66,7 @@ def test_a_transformer_looks_at_every_place():
     (NETS['bag'], jnp.zeros((2, 4)), r'an embedding is for tokens, int\[N, length\], and examples are float32\[4\]'),
     (NETS['cnn'], jnp.zeros((2, 4, 4, 1)), r'is for sequences .* examples are \[4, 4, 1\]; choose a network for im'),
     (models.TwoConv((4, 4)), jnp.zeros((2, 4)), r'the network is for images .* are float32\[4\]; choose MLP for vec'),
-    (models.LeNet(), jnp.zeros((2, 4, 3)), r'is for images .* float32\[4, 3\]; choose MLP for vectors, SequenceCNN'),
+    (models.LeNet(), jnp.zeros((2, 4, 3)), r'.* float32\[4, 3\]; .* SequenceCNN .*; grey images are uint8, or'),
     (models.EmbeddingBag(), TOKENS, 'vocabulary=0 has no token; set it to the largest token of the data plus one'),
   ],
 )

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedkd.checks.ranges import checked
-from fedkd.errors import ConfigError, in_a_sentence, reason_of
+from fedkd.errors import ConfigError, in_a_sentence, is_it, reason_of
 
 __all__ = ['flower']  # what a config may name
 
@@ -43,7 +43,7 @@ def flower(
     raise ConfigError(f"{what} needs flwr-datasets; install it with pip install 'fedkd[flower-datasets]'") from error
   if partitioner not in module.__all__ or partitioner == 'Partitioner':
     known = [name for name in module.__all__ if name != 'Partitioner']
-    raise ConfigError(f'{what} is unknown; choose one of {", ".join(known)}')
+    raise ConfigError(f'{what} is unknown; choose one of {", ".join(known)}{is_it(partitioner, known)}')
   make = getattr(module, partitioner)
   usual = {'num_partitions': clients, 'partition_by': 'label', 'seed': seed}
   taken = {key: value for key, value in usual.items() if key in inspect.signature(make).parameters}

@@ -8,7 +8,9 @@ differ: they make the small private sets of FedMD (Li and Wang, 2019) and leave 
 clients.
 """
 
-from collections.abc import Sequence
+import contextlib
+import re
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -25,10 +27,28 @@ MOST_REDRAWS = 1000
 Concentration = Annotated[float, Range(above=0, most=10**6)]  # far beyond, the draw overflows
 
 
+class SplitError(ConfigError):
+  """An impossible split. It names the arguments of the partition, `clients`; `of_config` is the same sentence for the
+  user of a config, with its fields, `data.clients`, from which the other is made unless it is given."""
+
+  def __init__(self, of_config: str, of_arguments: str = ''):
+    super().__init__(of_arguments or re.sub(r'\bdata\.(?=[a-z])', '', of_config))
+    self.of_config = of_config
+
+
+@contextlib.contextmanager
+def naming_fields() -> Iterator[None]:
+  """Around partitions that a config names: a SplitError becomes a ConfigError with the fields of the config."""
+  try:
+    yield
+  except SplitError as error:
+    raise ConfigError(error.of_config) from error
+
+
 def check_clients(labels: np.ndarray, clients: int) -> None:
-  """Raises ConfigError for more clients than there are rows."""
+  """Raises SplitError for more clients than there are rows."""
   if len(labels) < clients:
-    raise ConfigError(
+    raise SplitError(
       f'data.clients={clients} is more than the {len(labels)} training examples, so a client would be empty; '
       f'set it to at most {len(labels)}'
     )
@@ -51,9 +71,9 @@ def ascending(pieces: Sequence, what: str = 'row') -> list[np.ndarray]:
 
 
 def check_filled(parts: Sequence[np.ndarray], what: str = 'row') -> None:
-  """Raises ConfigError for a client without a `what`."""
+  """Raises SplitError for a client without a `what`."""
   if empty := [k for k, part in enumerate(parts) if not len(part)]:
-    raise ConfigError(f'client {empty[0]} of the split has no {what}; lower data.clients or change data.partition')
+    raise SplitError(f'client {empty[0]} of the split has no {what}; lower data.clients or change data.partition')
 
 
 def _cut(order, parts) -> list:
@@ -89,7 +109,7 @@ def shards(labels: np.ndarray, clients: Positive, seed: int, per_client: Positiv
   check_clients(labels, clients)
   count = clients * per_client
   if count > len(labels):
-    raise ConfigError(
+    raise SplitError(
       f'data.clients={clients} with {per_client} shards each need {count} examples, of which there are {len(labels)}; '
       f'lower data.clients to {len(labels) // per_client}, or choose another data.partition'
     )
@@ -122,7 +142,7 @@ def dirichlet(
   """
   check_clients(labels, clients)
   if smallest * clients > len(labels):
-    raise ConfigError(
+    raise SplitError(
       f'data.smallest={smallest} examples for each of data.clients={clients} are not available from {len(labels)}; '
       f'set data.smallest between 1 and {len(labels) // clients}, or lower data.clients'
     )
@@ -134,9 +154,9 @@ def dirichlet(
   raise no_split(labels, clients, concentration, smallest)
 
 
-def no_split(labels: np.ndarray, clients: int, concentration: float, smallest: int) -> ConfigError:
+def no_split(labels: np.ndarray, clients: int, concentration: float, smallest: int) -> SplitError:
   """The error where no draw gives every client `smallest` rows."""
-  return ConfigError(
+  return SplitError(
     f'data.concentration={concentration} gave no split of {len(labels)} examples over data.clients={clients} in '
     f'which everyone has data.smallest={smallest}, in {MOST_REDRAWS} draws; lower data.smallest, raise '
     'data.concentration or lower data.clients'
@@ -181,7 +201,7 @@ def by_origin(labels: np.ndarray, clients: Positive, seed: int, origin: np.ndarr
   check_clients(labels, clients)
   count = _count_origins(origin)
   if clients != count:
-    raise ConfigError(
+    raise SplitError(
       f'data.clients={clients} does not fit data.partition=by_origin, since the data set has {count} owners; '
       f'set it to {count}'
     )
@@ -232,7 +252,7 @@ def _check_per_class(labels, per_class, clients, where, classes=None):
   for c in np.unique(labels) if classes is None else classes:
     count = np.count_nonzero(labels == c)
     if count < clients * per_class:
-      raise ConfigError(
+      raise SplitError(
         f'data.per_class={per_class} for {clients} clients needs {clients * per_class} examples{where} of class {c}, '
         f'which has {count}; lower data.per_class or data.clients'
       )
@@ -252,7 +272,7 @@ def writers(
   count = np.bincount(np.asarray(origin), minlength=origins)
   able = np.flatnonzero(count >= max(minimum, 1))
   if len(able) < clients:
-    raise ConfigError(
+    raise SplitError(
       f'data.clients={clients} is more than the {len(able)} of {np.count_nonzero(count)} writers who have '
       f'data.minimum={minimum} examples; lower data.clients or data.minimum'
     )
@@ -262,9 +282,10 @@ def writers(
 
 def _count_origins(origin) -> int:
   if origin is None:
-    raise ConfigError(
+    raise SplitError(
       'data.partition needs rows with an origin, but this data set has neither domains nor writers; use '
-      'data.name=rotated_mnist, domains:DIR or npz:FILE with an array origin, or data.partition=iid'
+      'data.name=rotated_mnist, domains:DIR or npz:FILE with an array origin, or data.partition=iid',
+      'origin is None; give the owner of each row, int[N] from 0',
     )
   if len(origin) and origin.min() < 0:
     raise ConfigError(

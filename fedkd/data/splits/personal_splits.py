@@ -14,13 +14,13 @@ from fedkd.checks.ranges import Count, Positive, Ratio, checked
 from fedkd.data.splits.partition import (
   MOST_REDRAWS,
   Concentration,
+  SplitError,
   ascending,
   check_clients,
   dirichlet_counts,
   empty,
   no_split,
 )
-from fedkd.errors import ConfigError
 
 __all__ = ['fedgen_dirichlet', 'inner_dirichlet', 'lg_shards', 'n_way', 'uneven_classes']  # what a config may name
 
@@ -78,17 +78,17 @@ def n_way(
   classes, rng = _classes(labels), np.random.default_rng([seed, N_WAY])
   most_ways, most_shots = min(classes, ways + stdev + 1), shots + stdev + (-1 if legacy_shots else 1)
   if max(2, ways - stdev) >= most_ways:
-    raise ConfigError(
+    raise SplitError(
       f'data.ways={ways} with data.stdev={stdev} leaves no number of classes from {max(2, ways - stdev)} to '
       f'{most_ways - 1}, for {classes} classes; lower data.ways or raise data.stdev'
     )
   if shots - stdev + 1 >= most_shots or shots - stdev + 1 < 1:
-    raise ConfigError(
+    raise SplitError(
       f'data.shots={shots} with data.stdev={stdev} leaves no number of rows from {max(1, shots - stdev + 1)} to '
       f'{most_shots - 1}; set data.stdev to 2, or data.legacy_shots=False'
     )
   if most_shots - 1 > stride:
-    raise ConfigError(
+    raise SplitError(
       f'data.stride={stride} is below the {most_shots - 1} rows of a class that a client may take, so that clients '
       'would overlap; raise data.stride or lower data.shots'
     )
@@ -106,7 +106,7 @@ def n_way(
 def _check_strides(labels, needed, field, value, clients, what, classes=None):
   counts = np.bincount(labels, minlength=classes or 0)
   if needed > counts.min():
-    raise ConfigError(
+    raise SplitError(
       f'{field}={value} for data.clients={clients} needs {needed} {what} rows of class {counts.argmin()}, which has '
       f'{counts.min()}; lower {field} or data.clients'
     )
@@ -147,7 +147,7 @@ def uneven_classes(
 def _slots(clients, classes, each, field) -> int:
   """Clients that a class has, if every client has `each` of them."""
   if each < 1 or clients * each % classes:
-    raise ConfigError(
+    raise SplitError(
       f'{field}={each} for data.clients={clients} is {each * clients} in all, not a multiple of the {classes} classes; '
       f'change {field} or data.clients'
     )

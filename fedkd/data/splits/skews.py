@@ -9,8 +9,15 @@ no owner. All draws are from the split's own generator: equal in distribution to
 import numpy as np
 
 from fedkd.checks.ranges import Positive, checked
-from fedkd.data.splits.partition import Concentration, ascending, check_clients, dirichlet_counts, empty, no_split
-from fedkd.errors import ConfigError
+from fedkd.data.splits.partition import (
+  Concentration,
+  SplitError,
+  ascending,
+  check_clients,
+  dirichlet_counts,
+  empty,
+  no_split,
+)
 
 __all__ = ['exdir', 'feddf_dirichlet', 'kt_pfl', 'pathological']  # what a config may name
 
@@ -27,7 +34,7 @@ FIRST, EXTRA, SPREAD = (
 
 def _check_ways(ways, classes):
   if ways > classes:
-    raise ConfigError(f'data.ways={ways} must be between 1 and the {classes} classes of the data')
+    raise SplitError(f'data.ways={ways} must be between 1 and the {classes} classes of the data')
 
 
 @checked
@@ -54,7 +61,7 @@ def pathological(
       break
     low, high = max(len(rows) / (10 * len(chosen)), least / classes), len(rows) / len(chosen)
     if int(low) >= int(high):
-      raise ConfigError(
+      raise SplitError(
         f'class {c} has {len(rows)} rows for {len(chosen)} clients, too few to be cut; lower data.clients or data.ways'
       )
     sizes = np.full(len(chosen) - 1, int(high)) if balanced else rng.integers(int(low), int(high), len(chosen) - 1)
@@ -85,7 +92,7 @@ def exdir(
   classes, rng = int(labels.max()) + 1, np.random.default_rng([seed, EXDIR])
   _check_ways(ways, classes)
   if ways * clients < classes:
-    raise ConfigError(
+    raise SplitError(
       f'data.ways={ways} for data.clients={clients} cannot hold {classes} classes; raise data.ways or data.clients'
     )
   of_class = [np.flatnonzero(labels == c) for c in range(classes)]
@@ -120,7 +127,7 @@ def feddf_dirichlet(
   """
   check_clients(labels, clients)
   if clients < BLOCK:
-    raise ConfigError(
+    raise SplitError(
       f'data.clients={clients} is less than a block of {BLOCK}; raise it, or set data.partition=dirichlet'
     )
   rng, line = np.random.default_rng([seed, FEDDF]), []
@@ -147,7 +154,7 @@ def _block(rng, labels, rows, workers, concentration) -> list:
         out.append(piece)
     if held.min() >= int(mean / 2):
       return [np.concatenate(pieces) for pieces in parts]
-  raise ConfigError(
+  raise SplitError(
     f'data.concentration={concentration} gave no block of {len(rows)} rows in which each of {workers} clients has half '
     f'its share, in {MOST_REDRAWS} draws; raise data.concentration or set data.partition=dirichlet'
   )
@@ -171,7 +178,7 @@ def kt_pfl(labels: np.ndarray, clients: Positive, seed: int, ways: Positive = 3)
   counts = np.array([len(of) for of in rows])
   if np.any(short := FIRST * np.bincount(own.reshape(-1), minlength=classes) > counts):
     c = int(np.flatnonzero(short)[0])
-    raise ConfigError(
+    raise SplitError(
       f'class {c} has {counts[c]} rows, less than {FIRST} for each of its clients; lower data.clients or data.ways'
     )
   share = rng.lognormal(0, SPREAD, (classes, clients, ways))

@@ -1,5 +1,6 @@
 """From the fields of a config to data, splits, optimizers, methods and plans."""
 
+import itertools
 import types
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -11,7 +12,7 @@ from fedkd import codecs, optimizers, schedules
 from fedkd import config as configs
 from fedkd.checks import blame
 from fedkd.data import sources, tables
-from fedkd.data.splits import split
+from fedkd.data.splits import partition, split
 from fedkd.errors import ConfigError, in_a_sentence
 from fedkd.experiment.build.groups import OPTIMIZER_FIELDS
 from fedkd.plan import Plan, fitting, of_planner
@@ -27,16 +28,18 @@ class Block(NamedTuple):
   method: dict  # name and hyperparameters
   rounds: int
   early_stop: dict  # {}: none
+  field: str = 'method'  # of the config, where the method is
 
 
 def make_blocks(config) -> list[Block]:
   """The phases of a run, the last that of `config.method`, whose own arguments may be called as fields of a phase."""
 
-  def before(entry):
+  def before(i, entry):
     method = {k: v for k, v in entry.items() if k not in PHASE_FIELDS}
-    return Block(method, entry.get('rounds', 1), entry.get('early_stop') or {})
+    return Block(method, entry.get('rounds', 1), entry.get('early_stop') or {}, f'before[{i}]')
 
-  return [*map(before, config.before), Block(dict(config.method), config.rounds, config.early_stop)]
+  last = Block(dict(config.method), config.rounds, config.early_stop)
+  return [*itertools.starmap(before, enumerate(config.before)), last]
 
 
 def traced_numbers(config, block: Block) -> dict[str, float]:
@@ -119,16 +122,18 @@ def make_split(config, source, seed) -> split.Split:
   end = len(source.train_label) - source.public
   own = end - source.tested
   known = {'origin': None if source.origin is None else source.origin[:own], 'test_labels': source.train_label[own:end]}
-  parts = configs.build(
-    'data.partition', config.data.partition, source.train_label[:own], config.data.clients, seed, **known
-  )
+  with partition.naming_fields():
+    parts = configs.build(
+      'data.partition', config.data.partition, source.train_label[:own], config.data.clients, seed, **known
+    )
   parts, tests = parts if has_tests else (parts, None)
   _check_parts(config, parts, own)
   _check_owners(config, parts, own)
   if tests:
     _check_parts(config, tests, end, own)
   shares = [config.data[name] for name in configs.SHARES]
-  made = configs.build('data.protocol', {'name': config.data.protocol}, source, parts, seed, *shares)
+  with partition.naming_fields():
+    made = configs.build('data.protocol', {'name': config.data.protocol}, source, parts, seed, *shares)
   return made._replace(test=tests) if tests else made
 
 
@@ -206,11 +211,13 @@ def make_method(block: Block, config, groups, numbers: Mapping[str, Any] = types
     ConfigError: for an unknown name or field, or a value that the factory refuses.
   """
   values = {**block.method, **_of('method', numbers)}
-  make = lambda entry: configs.build('method', values, make_optimizer(config, block.rounds, entry, numbers))
+  of = lambda entry, where: make_optimizer(config, block.rounds, entry, numbers, where)
+  make = lambda entry, where='': configs.build('method', values, of(entry, where), field=block.field)
   own = [{k: entry[k] for k in OPTIMIZER_FIELDS if entry.get(k) is not None} for entry in configs.entries(config)]
   method = make({})
   if any(own):
-    method = _with_optimizers(method, groups, [make(entry) if entry else method for entry in own])
+    made = [make(entry, f'groups[{i}].') if entry else method for i, entry in enumerate(own)]
+    method = _with_optimizers(method, groups, made)
   return _with_codecs(method, config)
 
 
@@ -248,7 +255,7 @@ def _of(block, numbers) -> dict:
 
 
 def make_optimizer(
-  config, rounds: int, entry=None, numbers: Mapping[str, Any] = types.MappingProxyType({})
+  config, rounds: int, entry=None, numbers: Mapping[str, Any] = types.MappingProxyType({}), where: str = ''
 ) -> optax.GradientTransformation:
   """The optimizer of a phase, its learning rate following the phase's rounds.
 
@@ -257,12 +264,15 @@ def make_optimizer(
     rounds: of the phase.
     entry: of a group, for a `learning_rate` or an `optimizer` of its own.
     numbers: as in `make_method`.
+    where: the group is in the config, as 'groups[0].'.
 
   Raises:
     ConfigError: for an unknown name or field, or a value that the factory refuses.
   """
   entry = entry or {}
-  values = dict(entry['optimizer']) if 'optimizer' in entry else {**config.optimizer, **_of('optimizer', numbers)}
+  field, values = 'optimizer', {**config.optimizer, **_of('optimizer', numbers)}
+  if 'optimizer' in entry:
+    field, values = f'{where}optimizer', dict(entry['optimizer'])
   if 'learning_rate' in entry:
     values['learning_rate'] = entry['learning_rate']
   schedule, factors = {**config.schedule, **_of('schedule', numbers)}, []
@@ -273,4 +283,4 @@ def make_optimizer(
     factors.append(factor)
   if config.milestones:
     factors.append(schedules.milestones(config.milestones, config.decay))
-  return optimizers.scheduled(configs.build('optimizer', values), *factors)
+  return optimizers.scheduled(configs.build('optimizer', values, field=field), *factors)

@@ -39,11 +39,6 @@ def load_exported(path: str | os.PathLike, trust: bool = False) -> tuple[nn.Modu
   return module, nested({name: array for name, array in arrays.items() if not name.startswith(FIELDS)})
 
 
-def is_exported(path: str | os.PathLike) -> bool:
-  """Whether a directory is an export and not a run."""
-  return (pathlib.Path(path) / 'model.safetensors').exists()
-
-
 def read_config(path: pathlib.Path) -> dict:
   """config.json of an export.
 

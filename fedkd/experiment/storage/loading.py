@@ -37,8 +37,8 @@ def read_config(workdir: str | pathlib.Path, trust: bool = False) -> ConfigDict:
     ConfigError: if there is none, it is damaged, or it names code outside fedkd.
   """
   path = pathlib.Path(workdir) / 'config.json'
-  if not path.exists():
-    raise ConfigError(f'workdir={workdir} holds no run (no config.json); give the --workdir of a run')
+  if why := files.why_no_run(workdir):
+    raise ConfigError(f'workdir={workdir} holds no run ({why}); give the --workdir of a run')
   default, saved = configs.default().to_dict(), configs.check_stored(files.read_sealed(path), workdir, trust)
   if not isinstance(saved.get('data'), dict):
     raise ConfigError(f'workdir={workdir}: config.json is damaged (it has no data); restore the file')

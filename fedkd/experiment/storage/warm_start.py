@@ -1,6 +1,7 @@
 """Warm starts: the models at the end of a phase, saved in a run's `phases/`, from which other runs can branch."""
 
 import pathlib
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,24 +28,28 @@ def write(workdir, phase, variables, sizes, config):
     checkpoint.save(opened, phase, every, {'config': config})
 
 
-def read(config, beside, variables) -> tuple:
-  """The variables that `config.init_from` names, per group leaves [seeds, n, ...].
+class Found(NamedTuple):
+  """The phase that `config.init_from` names."""
+
+  path: pathlib.Path  # of its run
+  phase: str
+  config: dict  # of its run, as JSON
+
+
+def find(config, beside) -> Found:
+  """The phase that `config.init_from` names; its files are not read.
 
   Args:
-    config: of the run that wants them.
+    config: of the run that starts from it.
     beside: folder of the other run.
-    variables: this run's initial ones, leaves [seeds, 1, ...].
 
   Raises:
-    ConfigError: if there is no such run or phase, it is damaged, or its clients, seeds or data differ.
+    ConfigError: if there is no such run or phase, or its clients, seeds or data differ.
   """
-  name, at, phase = config.init_from.rpartition('@')
-  where = f'init_from={config.init_from!r}'
-  if not at or not phase.isdigit():
-    raise ConfigError(f'{where} must be RUN@PHASE, for example fedmd@0 for the end of the first phase of ../fedmd')
-  path = beside / name
-  if not (path / 'config.json').exists():
-    raise ConfigError(f'{where}: {path} holds no run; run that one first, in the same folder as this one')
+  name, phase = named(config.init_from)
+  where, path = f'init_from={config.init_from!r}', beside / name
+  if why := files.why_no_run(path):
+    raise ConfigError(f'{where}: {path} holds no run ({why}); run that one first, in the same folder as this one')
   with in_a_sentence(lambda error: f'{where}: {error}'):
     other = files.read_sealed(path / 'config.json')
   configs.check_stored(other, where, trust=True)  # nothing of it is executed: it must equal this run's own
@@ -52,6 +57,36 @@ def read(config, beside, variables) -> tuple:
   pick = lambda values: {field: values.get(field) for field in fields}
   if changed := configs.differences(pick(other), pick(configs.to_json(config))):
     raise ConfigError(f'{where}: the clients of that run differ ({"; ".join(changed)}); make them equal')
+  if not (path / 'phases' / phase).is_dir():
+    raise ConfigError(f'{where}: phase {phase} of that run is not finished; finish it first')
+  return Found(path, phase, other)
+
+
+def named(init_from: str) -> tuple[str, str]:
+  """(run, number of its phase) of `config.init_from`.
+
+  Raises:
+    ConfigError: for what is not RUN@PHASE.
+  """
+  name, at, phase = init_from.rpartition('@')
+  if not at or not phase.isdecimal():
+    told = f'init_from={init_from!r} must be RUN@PHASE'
+    raise ConfigError(f'{told}, for example fedmd@0 for the end of the first phase of ../fedmd')
+  return name, str(int(phase))
+
+
+def read(config, beside, variables) -> tuple:
+  """The variables that `config.init_from` names, per group leaves [seeds, n, ...].
+
+  Args:
+    config, beside: as in `find`.
+    variables: this run's initial ones, leaves [seeds, 1, ...].
+
+  Raises:
+    ConfigError: as `find`, and for a damaged phase.
+  """
+  path, phase, other = find(config, beside)
+  where = f'init_from={config.init_from!r}'
   sizes = [entry['clients'] for entry in configs.entries(config)]
   like = jax.eval_shape(lambda v: _per_client(v, sizes), _models(variables))
   unreadable = lambda error: (
@@ -60,8 +95,6 @@ def read(config, beside, variables) -> tuple:
   )
   phases = checkpoint.manager(path / 'phases', keep=None, tidy=False)
   with in_a_sentence(unreadable, through=(ConfigError,)), phases as opened:
-    if int(phase) not in opened.all_steps():
-      raise ConfigError(f'{where}: phase {phase} of that run is not finished; finish it first')
     remedy = f'restore it, or delete {path} and run it again'
     with in_a_sentence(lambda error: f'{where}: {path / "phases" / phase} is damaged ({error}); {remedy}'):
       found, notes = checkpoint.read(opened, int(phase), like)

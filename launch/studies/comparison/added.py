@@ -6,10 +6,8 @@ from collections.abc import Callable, Iterable
 import jax
 import numpy as np
 
-from fedkd import config as base
 from fedkd.checks import blame, returned
 from fedkd.checks.kinds import what_is
-from fedkd.config import choices
 from fedkd.errors import ConfigError, check_known, in_a_sentence, reason_of
 from fedkd.models.base import class_of
 from fedkd.types import Method
@@ -26,7 +24,7 @@ def check(places: Iterable[runs.Place], method: str) -> None:
   Raises:
     ConfigError: in one sentence, with the line of whichever of its functions failed.
   """
-  function, known = choices.factory(base.KINDS['method'], theirs.factory_of(method))
+  function, known = theirs.factory(method)
   traced: set = set()
   for place in places:
     check_arguments(place, method, known)

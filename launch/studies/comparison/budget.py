@@ -3,8 +3,6 @@
 import itertools
 import math
 
-from fedkd import config as base
-from fedkd.config import choices
 from launch.studies.comparison import theirs
 from launch.studies.comparison.settings import SIZES, networks, rounds, settings
 
@@ -59,7 +57,7 @@ COMMON_PHOTOS = {'model': 'ResNet10', 'width': 0.0625}
 
 def keeps_by_default(method: str) -> bool:
   """Whether clients go on with their optimizer where nobody says otherwise; FedH2L's rounds are single steps."""
-  keep = choices.factory(base.KINDS['method'], method)[1].get('keep_optimizer')
+  keep = theirs.factory(method)[1].get('keep_optimizer')
   return keep.default is True if keep else method == 'fedh2l'  # without a default it has to be given
 
 
@@ -100,16 +98,16 @@ def learns_on_public(method: str) -> bool:
   """Whether clients learn from the raw public images; one of somebody else's says so by an argument `subset`."""
   if not theirs.is_added(method):
     return method in PUBLIC_CLIENTS
-  return 'subset' in choices.factory(base.KINDS['method'], theirs.factory_of(method))[1]
+  return 'subset' in theirs.factory(method)[1]
 
 
 def fields(suite: str, profile: str, tier: str, setting: str, method: str) -> dict:
   """What a method, somebody else's too, is given in a setting, besides its choice: mini-batches of every client update,
   and of what is learned in addition."""
-  size, factory = SIZES[profile], theirs.factory_of(method)
+  size = SIZES[profile]
   if method == 'fedh2l':
     return {'batch': size.batch, 'interval': size.steps}
-  _, known = choices.factory(base.KINDS['method'], factory)
+  _, known = theirs.factory(method)
   out = {'steps': size.steps, 'batch': size.batch, 'epochs': None}
   if learns_on_public(method):
     steps = {'digest_steps': size.subset * size.public_passes // size.batch}
@@ -117,7 +115,7 @@ def fields(suite: str, profile: str, tier: str, setting: str, method: str) -> di
     out |= {'subset': size.subset, 'digest_batch': size.batch, **passes}
   if 'common' in known:
     out['common'] = COMMON_PHOTOS if suite == 'pacs' else COMMON
-  if not keeps_by_default(factory):
+  if not keeps_by_default(method):
     out['keep_optimizer'] = True
   out = {key: value for key, value in out.items() if key in known}
   return {**out, **_special(suite, profile, tier, setting, size).get(method, {})}

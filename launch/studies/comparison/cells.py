@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from fedkd import config as base
 from fedkd import files, methods
-from fedkd.errors import ConfigError, check_known
+from fedkd.errors import ConfigError, check_known, is_it
 from launch.studies.comparison import budget, theirs
 from launch.studies.comparison.runs import Place
 from launch.studies.comparison.settings import SIZES, TIERS, TUNED_ON, applying, config_of, reason, settings
@@ -58,7 +58,8 @@ def _places(suite, profile, tiers, names) -> list:
   tiers_known = list(dict.fromkeys(t for t, _ in every))
   for field, given, there in (('tiers', tiers, tiers_known), ('settings', names, known)):
     if unknown := next((one for one in given or () if one not in there), None):
-      raise ConfigError(f'{field}={unknown!r} is unknown; the suite {suite} has {", ".join(there)}')
+      known, near = ', '.join(there), is_it(unknown, there)
+      raise ConfigError(f'{field}={unknown!r} is unknown; the suite {suite} has {known}{near}')
   found = [(t, s) for t in tiers or tiers_known for s in names or known if (t, s) in every]
   if idle := next((t for t in tiers or () if t not in {t for t, _ in found}), None):
     raise ConfigError(f'tiers={idle!r} has none of the settings {", ".join(names)}; leave one or the other out')

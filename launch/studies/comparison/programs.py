@@ -13,7 +13,6 @@ import optax
 
 from fedkd import config as base
 from fedkd import evaluation, optimizers
-from fedkd.config import choices
 from fedkd.experiment.phase import handover_variables
 from fedkd.federation import Federation
 from fedkd.round import run as run_rounds
@@ -45,7 +44,7 @@ def method_of(name: str, fields: dict, values: dict) -> Method:
   values = dict(values)
   rate, decay, drop_at = (values.pop(key) for key in ('learning_rate', 'decay', 'drop_at'))
   tx = optimizers.scheduled(optax.adam(rate), lambda t: jnp.where(t < drop_at, 1.0, decay))
-  factory, known = choices.factory(base.KINDS['method'], theirs.factory_of(name))
+  factory, known = theirs.factory(name)
   given = {**fields, **values}
   models = {key: base.build('model', value) for key, value in given.items() if key == 'common'}
   return factory(tx, **{key: value for key, value in {**given, **models}.items() if key in known})

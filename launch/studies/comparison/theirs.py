@@ -6,6 +6,7 @@ import hashlib
 import inspect
 import math
 import pathlib
+from collections.abc import Callable
 
 from fedkd import config as base
 from fedkd.checks import blame
@@ -41,6 +42,16 @@ def factory_of(method: str) -> str:
   return method.partition('@')[0]
 
 
+def factory(method: str) -> tuple[Callable, dict[str, inspect.Parameter]]:
+  """The factory of a method, and its parameters but the optimizer.
+
+  Raises:
+    ConfigError: for one that cannot be imported, or takes no optimizer; it names the flag.
+  """
+  kind = base.KINDS['method']
+  return choices.factory(kind._replace(field='add') if is_added(method) else kind, factory_of(method))
+
+
 def tuned(method: str) -> tuple[str, tuple] | None:
   """(argument, its two values), where there is one."""
   _, _, tune = method.partition('@')
@@ -49,12 +60,12 @@ def tuned(method: str) -> tuple[str, tuple] | None:
 
 
 @functools.cache  # as it was imported: the file may change while the runs take hours
-def checksum(factory: str) -> str:
+def checksum(path: str) -> str:
   """Of the file in which somebody's factory is; '' of code in this repository, whose runs have its commit, and where
   there is no source. What that file imports is not looked at."""
-  if factory.startswith(('launch.', 'fedkd.')):
+  if path.startswith(('launch.', 'fedkd.')):
     return ''
-  function, _ = choices.factory(base.KINDS['method'], factory)
+  function, _ = factory(path)
   try:
     file = inspect.getsourcefile(blame.unwrapped(function))
     return hashlib.sha256(pathlib.Path(file or '').read_bytes()).hexdigest()[:16]

@@ -96,7 +96,7 @@ def test_dirichlet_ends_with_a_split_or_a_remedy(labels, clients, seed, exponent
     except ConfigError as error:
       parts, message = [labels], str(error)
   assert sum(map(len, parts)) == len(labels)
-  assert not message or message.endswith('raise data.concentration or lower data.clients')
+  assert not message or message.endswith('raise concentration or lower clients')
 
 
 def test_concentration_orders_the_skew():
@@ -125,7 +125,7 @@ def test_full_clients_get_nothing_of_the_next_class():
 def test_dirichlet_of_one_concentrated_class_gives_it_to_one_client():
   parts = partition.dirichlet(np.repeat([0, 1], 20), 1, 0, 1e-9)
   assert [len(part) for part in parts] == [40]
-  with pytest.raises(ConfigError, match=r'data\.concentration=1e-09 .* raise data\.concentration'):
+  with pytest.raises(ConfigError, match=r'concentration=1e-09 .* raise concentration'):
     partition.dirichlet(np.zeros(40, int), 2, 0, 1e-9, smallest=1)
 
 
@@ -143,7 +143,7 @@ def test_refuses_concentration(concentration):
 
 
 @pytest.mark.parametrize(
-  ('smallest', 'remedy'), [(0, 'must be a whole number of at least 1'), (21, r'.*set data\.smallest between 1 and 20')]
+  ('smallest', 'remedy'), [(0, 'must be a whole number of at least 1'), (21, r'.*set smallest between 1 and 20')]
 )
 def test_refuses_smallest(smallest, remedy):
   with pytest.raises(ConfigError, match=f'smallest={smallest} {remedy}'):
@@ -154,7 +154,7 @@ def test_refuses_smallest(smallest, remedy):
   ('clients', 'per_client', 'match'),
   [
     (2, 0, 'per_client=0 must be a whole number of at least 1'),
-    (21, 2, r'data\.clients=21 with 2 shards each need 42 examples, .* are 40; lower data\.clients to 20, or'),
+    (21, 2, r'clients=21 with 2 shards each need 42 examples, .* are 40; lower clients to 20, or'),
   ],
 )
 def test_refuses_shards(clients, per_client, match):
@@ -171,6 +171,21 @@ def test_the_smallest_client_of_dirichlet_and_a_writer_have_fields_of_their_own(
     assembly.make_split(config, source, 0)
   config.data.update(partition=base.partition('writers', minimum=41), clients=1)
   with pytest.raises(ConfigError, match=r'data\.minimum=41'):
+    assembly.make_split(config, source, 0)
+
+
+def test_the_fields_of_a_config_are_named_to_whom_has_one():
+  """And in a notebook the arguments."""
+  with pytest.raises(ConfigError, match=r'^clients=41 is more than the 40 .*; set it to at most 40$'):
+    partition.iid(np.zeros(40, int), 41, 0)
+  config = base.default()
+  config.data.update(partition=base.partition('writers'), clients=41)
+  image, label = np.zeros((40, 1, 1, 1), np.uint8), np.zeros(40, np.int32)
+  source = sources.Source('tiny', image, label, image, label, 1, ('0',))
+  with pytest.raises(ConfigError, match=r'^data\.clients=41 is more than the 40 .*; set it to at most 40$'):
+    assembly.make_split(config, source, 0)
+  config.data.clients = 2
+  with pytest.raises(ConfigError, match=r'^data\.partition needs rows with an origin, .* neither domains nor writers'):
     assembly.make_split(config, source, 0)
 
 
@@ -194,13 +209,13 @@ def test_by_origin_gives_each_client_its_domain(fine):
 
 @pytest.mark.parametrize('clients', [2, 4])
 def test_by_origin_refuses_another_number_of_clients(fine, clients):
-  with pytest.raises(ConfigError, match=rf'data\.clients={clients} does not fit .* has 3 owners; set it to 3'):
+  with pytest.raises(ConfigError, match=rf'clients={clients} does not fit .* has 3 owners; set it to 3'):
     partition.by_origin(fine[0], clients, 0, fine[1])
 
 
 @pytest.mark.parametrize('make', [partition.by_origin, partition.few_by_origin, partition.writers])
 def test_refuses_rows_that_belong_to_nobody(make):
-  with pytest.raises(ConfigError, match=r'data\.partition .*neither domains nor writers; use .*an array origin'):
+  with pytest.raises(ConfigError, match=r'^origin is None; give the owner of each row'):
     make(np.zeros(40, int), 2, 0, None)
 
 
@@ -219,7 +234,7 @@ def test_few_refuses_a_scarce_class_and_says_how_scarce():
   labels = np.repeat([0, 1], [40, 29])
   with pytest.raises(
     ConfigError,
-    match=r'per_class=3 for 10 clients needs 30 examples of class 1, which has 29; lower data.per_class or data',
+    match=r'per_class=3 for 10 clients needs 30 examples of class 1, which has 29; lower per_class or clients',
   ):
     partition.few(labels, 10, 0)
 
@@ -268,7 +283,7 @@ def test_writers_are_whole_distinct_and_prolific(sizes, clients, seed):
   origin = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(sizes)), sizes))
   able = [w for w, size in enumerate(sizes) if size >= 18]
   if len(able) < clients:
-    with pytest.raises(ConfigError, match=r'data\.clients=|at most'):
+    with pytest.raises(ConfigError, match=r'clients=|at most'):
       partition.writers(np.zeros(len(origin)), clients, seed, origin)
     return
   parts = partition.writers(np.zeros(len(origin)), clients, seed, origin)
@@ -284,7 +299,7 @@ def test_writers_are_whole_distinct_and_prolific(sizes, clients, seed):
 def test_writers_says_how_many_there_are():
   with pytest.raises(
     ConfigError,
-    match=r'data\.clients=3 is more than the 2 of 4 writers who have data\.minimum=18 examples; lower data\.clients',
+    match=r'clients=3 is more than the 2 of 4 writers who have minimum=18 examples; lower clients',
   ):
     partition.writers(np.zeros(60), 3, 0, np.repeat([0, 1, 3, 4], [17, 18, 20, 5]))
 
@@ -338,7 +353,7 @@ def test_hold_out_refuses_share(share):
 
 
 def test_hold_out_refuses_an_empty_client():
-  with pytest.raises(ConfigError, match=r'client 1 .*lower data\.clients'):
+  with pytest.raises(ConfigError, match=r'client 1 .*lower clients'):
     partition.hold_out([np.arange(3), np.arange(0)], 0.1, 0)
 
 

@@ -144,17 +144,17 @@ def test_lg_shards_deal_equal_pieces_of_one_label(seed, per_client):
 @pytest.mark.parametrize(
   ('name', 'how', 'message'),
   [
-    ('n_way', {'ways': 9, 'stdev': 1}, r'data.ways=9 with data.stdev=1 leaves no number of classes from 8 to 4'),
-    ('n_way', {'stdev': 1}, r'data.shots=15 with data.stdev=1 leaves no number of rows .* data.legacy_shots=False'),
-    ('n_way', {'shots': 30}, r'data.stride=18 is below the 30 rows of a class that a client may take'),
-    ('n_way', {'stride': 30}, r'data.stride=30 for data.clients=10 needs 285 training rows of class 0, which has 200'),
-    ('n_way', {'test_shots': 7}, r'data.test_shots=7 for data.clients=10 needs 70 test rows of class 0, which has 60'),
-    ('uneven_classes', {'clients': 3}, r'data.ways=2 for data.clients=3 is 6 in all, not a multiple of the 5 classes'),
-    ('lg_shards', {'per_client': 3, 'clients': 4}, r'data.per_client=3 for data.clients=4 is 12 in all'),
+    ('n_way', {'ways': 9, 'stdev': 1}, r'ways=9 with stdev=1 leaves no number of classes from 8 to 4'),
+    ('n_way', {'stdev': 1}, r'shots=15 with stdev=1 leaves no number of rows .* legacy_shots=False'),
+    ('n_way', {'shots': 30}, r'stride=18 is below the 30 rows of a class that a client may take'),
+    ('n_way', {'stride': 30}, r'stride=30 for clients=10 needs 285 training rows of class 0, which has 200'),
+    ('n_way', {'test_shots': 7}, r'test_shots=7 for clients=10 needs 70 test rows of class 0, which has 60'),
+    ('uneven_classes', {'clients': 3}, r'ways=2 for clients=3 is 6 in all, not a multiple of the 5 classes'),
+    ('lg_shards', {'per_client': 3, 'clients': 4}, r'per_client=3 for clients=4 is 12 in all'),
     ('inner_dirichlet', {'concentration': 0.0}, 'concentration=0.0 must be a number above 0'),
-    ('inner_dirichlet', {'clients': 500}, r'client 0 of the split has no test row; lower data.clients'),
+    ('inner_dirichlet', {'clients': 500}, r'client 0 of the split has no test row; lower clients'),
     ('fedgen_dirichlet', {'ratio': 0.0}, 'ratio=0.0 must be a number above 0 and at most 1'),
-    ('fedgen_dirichlet', {'smallest': 60}, r'gave no split of 1000 examples over data.clients=10'),
+    ('fedgen_dirichlet', {'smallest': 60}, r'gave no split of 1000 examples over clients=10'),
   ],
 )
 def test_impossible_splits_are_refused_in_a_sentence(name, how, message):

@@ -94,10 +94,10 @@ def test_kt_pfl_clients_have_neighbouring_labels_and_ten_rows_of_each(seed):
 @pytest.mark.parametrize(
   ('name', 'how', 'message'),
   [
-    ('pathological', {'ways': 11}, r'data.ways=11 must be between 1 and the 10 classes of the data'),
+    ('pathological', {'ways': 11}, r'ways=11 must be between 1 and the 10 classes of the data'),
     ('pathological', {'clients': 2000}, r'class 0 has 300 rows for 400 clients, too few to be cut'),
-    ('exdir', {'ways': 1, 'clients': 9}, r'data.ways=1 for data.clients=9 cannot hold 10 classes'),
-    ('feddf_dirichlet', {'clients': 9}, r'data.clients=9 is less than a block of 10'),
+    ('exdir', {'ways': 1, 'clients': 9}, r'ways=1 for clients=9 cannot hold 10 classes'),
+    ('feddf_dirichlet', {'clients': 9}, r'clients=9 is less than a block of 10'),
     ('kt_pfl', {'clients': 101}, r'class \d has 300 rows, less than 10 for each of its clients'),
     ('kt_pfl', {'clients': 0}, r'clients=0 must be a whole number of at least 1'),
   ],

@@ -88,6 +88,45 @@ def test_a_group_may_have_a_learning_rate_and_an_optimizer_of_its_own(images):
   assert np.abs(some[4:] - same[4:]).min() > 1e-4
 
 
+def refused(images, **changes):
+  config = runs.config(images, 'private')
+  with config.unlocked():
+    config.update(changes)
+  with pytest.raises(ConfigError) as caught:
+    assembly.build(config)
+  return str(caught.value)
+
+
+@pytest.mark.parametrize(
+  ('optimizer', 'sentence'),
+  [
+    ({'name': 'sgd'}, "groups[1].optimizer sgd needs a value for 'learning_rate'; set groups[1].optimizer.learning_r"),
+    ({'name': 'sdg'}, "groups[1].optimizer.name='sdg' is unknown"),
+    ({'name': 'sgd', 'rate': 1.0}, "groups[1].optimizer sgd has no field 'rate'"),
+    ({'name': 'sgd', 'learning_rate': -1.0}, 'groups[1].optimizer.learning_rate=-1.0 must be'),
+    ({}, 'groups[1].optimizer={} has no name'),
+  ],
+)
+def test_an_error_of_a_groups_own_optimizer_names_its_field(images, optimizer, sentence):
+  net = {'model': 'MLP', 'hidden': (8,)}
+  said = refused(images, groups=(net, {**net, 'optimizer': optimizer}))
+  assert said.startswith(sentence)
+
+
+@pytest.mark.parametrize(
+  ('phase', 'sentence'),
+  [
+    ({'name': 'privat'}, "before[1].name='privat' is unknown"),
+    ({'name': 'private', 'stepz': 1}, "before[1] private has no field 'stepz'"),
+    ({'name': 'private', 'batch': -1}, 'before[1].batch=-1 must be'),
+    ({'name': 'fedavg', 'steps': 1, 'batch': 8, 'server_tx': {'name': 'sgd'}}, 'before[1].server_tx sgd needs a value'),
+    ({'name': 'fedavg', 'steps': 1, 'batch': 8, 'rule': 'medean'}, "before[1].rule='medean' is unknown"),
+  ],
+)
+def test_an_error_of_an_earlier_phase_names_its_field(images, phase, sentence):
+  assert refused(images, before=({'name': 'private', 'steps': 1, 'batch': 8}, phase)).startswith(sentence)
+
+
 def test_what_is_done_before_an_evaluation_is_done_with_the_optimizer_of_the_group(images):
   """Selective-FD distils; the second group does not learn."""
   config = runs.config(images, 'selective_fd', 1)

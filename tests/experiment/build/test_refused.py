@@ -101,10 +101,10 @@ def test_nonsense_is_one_sentence_before_anything_is_written(images, tmp_path, f
   ('word', 'match'),
   [
     ('--config.seeds={1: 2}', r'^seeds=\{1: 2\} must be a tuple; write for example --config.seeds=1,2$'),
-    ("--config.before={'name': 'private'}", r"write for example --config.before='\(\{"),
-    ("--config.groups={'model': 'MLP'}", r"write for example --config.groups='\(\{"),
+    ("--config.before={'name': 'private'}", r'write for example --config.before="\(\{'),
+    ("--config.groups={'model': 'MLP'}", r'write for example --config.groups="\(\{'),
     ('--config.data.nosuch=1', r"^data has no field 'nosuch'; it has aligned, "),
-    ('--config.groups[0].clients=True', r'groups\[0\].clients=True: invalid literal'),
+    ('--config.groups[0].clients=True', r"^groups\[0\].clients='True' must be a whole number; write "),
   ],
 )
 def test_the_command_line_says_so_too(monkeypatch, request, word, match):

@@ -10,12 +10,14 @@ import pytest
 from PIL import Image
 
 import fedkd
-from fedkd import cli, experiment, models
+from fedkd import analysis, cli, experiment, models
+from fedkd.analysis import results
 from fedkd.errors import ConfigError
 from fedkd.experiment.export import card
 from fedkd.experiment.export.trained import trained
 from fedkd.experiment.predict import predict
 from fedkd.experiment.storage import loading
+from fedkd.watch import states
 
 STORED = pathlib.Path(__file__).parents[2] / 'fixtures' / 'run_88492e2'
 SUMMARY = json.loads((STORED / 'run' / 'summary.json').read_text())
@@ -162,9 +164,19 @@ def test_bad_input_is_refused_in_one_sentence(run, tmp_path, made, sentence):
   assert not (tmp_path / 'new').exists()
 
 
+def test_an_export_is_taken_for_no_run(run, exported):
+  """Though it has a config.json, as a run has."""
+  shutil.copytree(run, exported.parent / 'run')
+  assert [state.run for state in states.below(exported.parent)] == ['run']
+  what = r'exported holds no run \(it is an exported model, which fedkd\.load_exported loads\); give '
+  for read in (experiment.load, analysis.runs, fedkd.report, results.summary):
+    with pytest.raises(ConfigError, match=what):
+      read(exported)
+
+
 def test_code_of_others_is_named_and_not_imported(exported):
   config = json.loads((exported / 'config.json').read_text())
   config['module']['fields']['net']['module'] = 'this:Zen'
   (exported / 'config.json').write_text(json.dumps(config))
-  with pytest.raises(ConfigError, match="the model is 'this:Zen', code outside fedkd"):
+  with pytest.raises(ConfigError, match=r"the model is 'this:Zen', code outside fedkd.*, on the command line --trust"):
     fedkd.load_exported(exported)

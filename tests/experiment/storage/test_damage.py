@@ -1,5 +1,6 @@
 """Run directories with damaged files, in use, or on a full disk: the same result or one sentence, never another."""
 
+import contextlib
 import json
 import shutil
 
@@ -64,6 +65,25 @@ def test_a_finished_run_with_a_changed_file_is_not_read(run, name, damage):
     with pytest.raises(ConfigError, match=name.replace('.', r'\.')) as caught:
       look(run)
     assert str(caught.value).count('\n') == 0
+
+
+@pytest.mark.parametrize(
+  ('damage', 'name', 'remedy', 'goes_on'),
+  [
+    (cut, 'config.json', '; restore the file, or choose another workdir', False),
+    (flip, 'metrics.jsonl', '; start the run again, which repairs what can be repaired, or restore the file', True),
+    (lambda path: path.unlink(), 'split.npz', '; start the run again, which repairs it, or restore the file', True),
+    (cut, 'summary.json', '; start the run again, which repairs it, or restore the file', True),
+  ],
+)
+def test_the_remedy_for_a_damaged_file_is_one(made, config, run, damage, name, remedy, goes_on):
+  damage(run / name)
+  with pytest.raises(ConfigError) as caught:
+    results.summary(run)
+  assert str(caught.value).endswith(remedy)
+  with contextlib.nullcontext() if goes_on else pytest.raises(ConfigError, match=remedy):
+    experiment.run(config, run, show=False)
+    same_result(made, run)
 
 
 def test_the_last_line_of_a_run_that_died_drawing_its_figures_is_not_believed(made, config, run, capsys):

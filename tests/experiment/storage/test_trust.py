@@ -13,6 +13,7 @@ from fedkd import config as configs
 from fedkd.analysis import compare, results
 from fedkd.errors import ConfigError
 from launch import compare as command
+from launch import export, predict
 
 
 @pytest.fixture
@@ -67,6 +68,19 @@ def test_names_outside_fedkd_are_refused_before_anything_is_imported(doctored, c
     use(workdir)
   assert '\n' not in str(refused.value)
   assert not executed()
+
+
+@pytest.mark.parametrize('command', [export, predict])
+def test_a_command_that_loads_a_model_is_refused_with_its_own_flag(doctored, tmp_path, capsys, command):
+  write, executed = doctored
+  words = [str(write(PLACES['plan'])), *([f'--out={tmp_path}/new'] if command is export else ['digit.png'])]
+  with pytest.raises(SystemExit):
+    command.main(words)
+  assert 'give trust=True, on the command line --trust, if' in capsys.readouterr().err
+  assert not executed()
+  with pytest.raises(SystemExit):
+    command.main([*words, '--trust'])
+  assert 'holds no finished run' in capsys.readouterr().err  # it is read
 
 
 def test_with_trust_the_parameters_are_looked_at_before_the_call(doctored):

@@ -48,6 +48,9 @@ def calibrates_by_3(tx, steps, batch):
 def by_epochs(tx, batch):
   return methods.private(tx, batch=batch, epochs=1)
 
+def at_first(steps, batch, tx):
+  return fits(tx, steps, batch)
+
 def any_batch(tx, steps):
   return methods.private(tx, steps=steps, epochs=None)
 """
@@ -79,6 +82,8 @@ def given(tmp_path, **flags):
 
 
 REFUSED = [
+  ('fit', r"^add='somebodys:fit' cannot be loaded \(.*\); the module has .*fits.*; is it 'fits'\?$"),
+  ('at_first', r"^add='somebodys:at_first': let its first parameter be tx, the optimizer$"),
   ('needs', "add=somebodys:needs needs a value for 'temperature', which nobody gives it here; give it a default"),
   ('raises', r"add somebodys:raises \(somebodys.py, line \d+: .*\) raised KeyError: 'knowledge'"),
   ('nothing', r'add=somebodys:nothing \(somebodys.py, line \d+\) returned None; let it return a Method'),
@@ -128,6 +133,10 @@ MISTAKES = [
   ({'seeds': ['0', '0']}, "seeds='0,0' has '0' twice; name it once"),
   ({'tiers': ['one', 'pairs', 'one']}, "tiers='one,pairs,one' has 'one' twice"),
   ({'seeds': ['0', '00']}, "seeds='0,00' must be some of 0, 1, each once"),
+  (
+    {'settings': ['fw']},
+    "settings='fw' is unknown; the suite digits has skew-0.1, skew-0.5, few, partial, converged, domains; is it 'few'?",
+  ),
   ({'settings': ['nope']}, "settings='nope' is unknown; the suite digits has skew-0.1, "),
   ({'suite': 'pacs', 'settings': ['domains'], 'tiers': ['pairs']}, "tiers='pairs' is unknown; the suite pacs has diff"),
   ({'settings': ['converged']}, "tiers='one' has none of the settings converged; leave one or the other out"),
