@@ -531,7 +531,9 @@ def test_further_predictions_are_asked_for_by_name():
   assert wrong.max() < 0.1
   np.testing.assert_allclose(simulation.validation_accuracy(state, inference='least'), wrong)
   assert set(simulation.model(state, 0)[1]) == {'params', 'batch_stats'}
-  with pytest.raises(ValueError, match=r"inference='best' is unknown; choose one of 'least', or leave it out$"):
+  with pytest.raises(
+    ValueError, match=r"inference='best' is unknown; choose one of 'least', or leave it out; is it 'least'"
+  ):
     simulation.accuracy(state, X[HELD], Y[HELD], inference='best')
 
 

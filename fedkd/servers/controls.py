@@ -22,7 +22,8 @@ def controls() -> Server:
     took_part = jnp.concatenate(ids) >= 0
     changes = jax.tree.map(lambda *a: jnp.concatenate(a), *(upload['change'] for upload in uploads))
     change = aggregate.total(lambda here, own: jax.tree.map(lambda a: jnp.where(here, a, 0), own), took_part, changes)
-    return jax.tree.map(lambda control, a: control + a / clients(groups), state, change), {}
+    new = lambda control, a: (control + a / clients(groups)).astype(control.dtype)
+    return jax.tree.map(new, state, change), {}
 
   def send(key, t, groups, state, ids, data):
     return tuple(Download(shared=state) for _ in ids)

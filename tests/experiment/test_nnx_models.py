@@ -6,6 +6,7 @@ import pytest
 import runs
 from fedkd import experiment
 from fedkd.errors import ConfigError
+from helpers import cases
 
 METHODS = {
   'fedhe': {},
@@ -14,7 +15,7 @@ METHODS = {
 }
 
 
-@pytest.mark.parametrize('method', METHODS)
+@pytest.mark.parametrize('method', cases(METHODS, slow=['fedmd', 'fedproto']))
 def test_a_config_names_an_nnx_class_and_its_run_is_loaded_again(images, tmp_path, method):
   config = runs.config(images, method, rounds=2, **METHODS[method])
   config.data.public = f'npz:{images}' if method == 'fedmd' else ''

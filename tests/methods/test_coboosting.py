@@ -21,6 +21,7 @@ SHORT = {'epochs': 2, 'batch': 4, 'server_rounds': 3, 'generator_steps': 3, 'lat
 ALIKE = {'adversarial': 0, 'temperature': 4.0, 'flip': False, 'server_tx': optax.sgd(0.05, momentum=0.9)}
 
 
+@pytest.mark.slow
 def test_without_its_three_parts_it_is_dense():
   """Also without the divergence from the student, of which DENSE counts only images of other classes."""
   off = {'hardness': 0, 'weight_step': 0, 'perturbation': 0}

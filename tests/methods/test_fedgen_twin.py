@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 
-from fedkd import local, methods, models, plan
+from fedkd import keys, local, methods, models, plan
 from fedkd import round as rounds
 from fedkd.models.generator import NOISE
 from fedkd.servers.feature_generator import draw
@@ -56,7 +56,7 @@ def batches(rows):
   for i in range(STEPS):
     key_batch, key_model = jax.random.split(jax.random.fold_in(KEY, i))
     batch = rows[np.asarray(local.draw(key_batch, len(PARTS[0]), len(rows), BATCH))]
-    yield batch, *jax.random.split(jax.random.fold_in(key_model, 1), 3)
+    yield batch, *jax.random.split(jax.random.fold_in(key_model, keys.DISTILLATION), 3)
 
 
 @pytest.mark.parametrize('t', [0, 2])

@@ -10,7 +10,7 @@ import pytest
 
 from fedkd import examples, ledger, local, methods, plan
 from fedkd.types import Masked
-from helpers import assert_same_bits, problem, row, softmax
+from helpers import assert_same_bits, cases, problem, row, softmax
 from small_nets import NARROW, NET, PARTS, made_with
 
 fedkt = importlib.import_module('fedkd.methods.fedkt')  # the module, not the factory
@@ -64,7 +64,7 @@ def test_one_upload_in_all_and_absent_clients_never_vote():
   assert_same_bits(nobody.server.learners, late.state.server.learners)
 
 
-@pytest.mark.parametrize('level', ['none', 'server', 'parties'])
+@pytest.mark.parametrize('level', cases(['none', 'server', 'parties'], fast=['none']))
 def test_a_students_labels_are_those_with_most_votes_of_its_teachers(monkeypatch, level):
   """Clients with 8, 3 and 2 rows of their own and three teachers, each of which has a vote if it has a row; whatever
   wins is what students learn, and noise is added to the votes at the parties or on the server."""

@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from fedkd import methods, models, plan
-from helpers import CLASSES, problem
+from helpers import CLASSES, cases, problem
 
 OF = {'classes': CLASSES}
 
@@ -71,7 +71,7 @@ TABLE = {
 }
 
 
-@pytest.mark.parametrize('name', TABLE)
+@pytest.mark.parametrize('name', cases(TABLE, slow=['fedgkt']))
 def test_every_step_adds_the_models_own_term(name):
   method, rounds, steps = TABLE[name]
   net = MAPS if name == 'fedgkt' else NET

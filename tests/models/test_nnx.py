@@ -15,6 +15,7 @@ from fedkd import methods
 from fedkd.errors import ConfigError
 from fedkd.models import from_nnx, nnx_state
 from fedkd.servers import layer_subset
+from helpers import cases
 from nnx_nets import CLASSES, WIDTH, Net, Plain
 
 KEY = jax.random.key(0)
@@ -47,7 +48,7 @@ METHODS = {
 }
 
 
-@pytest.mark.parametrize('name', METHODS)
+@pytest.mark.parametrize('name', cases(METHODS, slow=['fedmd']))
 def test_dropout_batchnorm_and_features_are_trained(name):
   method, values = METHODS[name]
   models = [Net, narrow, Net] if name != 'fedproto' else [Net]

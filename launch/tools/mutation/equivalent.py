@@ -4,7 +4,6 @@ AUXILIARY = 'an auxiliary output of the loss, through which no gradient flows'
 RECEIVED = 'a message, which depends on no parameter'
 EVEN = 'the squares and absolute values of a difference do not see its sign'
 
-ANOTHER_KEY = 'weights are drawn from another key'
 PADDING = 'rows behind those that there are, which are never looked at'
 
 EQUIVALENT: dict[str, str] = {
@@ -26,9 +25,6 @@ EQUIVALENT: dict[str, str] = {
   'methods/fedapen.py apart: places - 1 -> places + 1': PADDING,
   'methods/fedapen.py learned_weight.loss: len(label) - 1 -> len(label) - 0 * 1': PADDING,
   'methods/fedapen.py learned_weight.loss: len(label) - 1 -> len(label) + 1': PADDING,
-  'methods/fedre.py fedre.step: 2 ** 31 - 1 -> 2 ** 31 - 0 * 1': ANOTHER_KEY,
-  'methods/fedre.py fedre.step: 2 ** 31 - 1 -> 2 ** 31 + 1': ANOTHER_KEY,
-  'methods/fedre.py fedre.step: 2 ** 31 -> 2': ANOTHER_KEY,
   'methods/fiarse.py part_of: len(ordered) - max(1, int(numeric.share_of(share, len(ordered)))) -> 0 * len(ordered) - '
   'max(1, int(numeric.share_of(share, len(ordered))))': 'places from the end are those from the beginning',
   'methods/fedkt.py part_of: -len(rows) // parts -> -len(rows)': PADDING,
