@@ -262,6 +262,12 @@ def test_what_hides_its_numbers_is_no_test_set(x, y, simulated):
   refused('has masked entries|that NumPy cannot read', simulated[0].accuracy, simulated[1], x, y)
 
 
+def test_labels_that_are_objects_are_told_what_to_become():
+  refused(
+    r'^y holds numbers as objects; give y.astype\(int\)$', federation, np.zeros((ROWS, 3)), np.zeros(ROWS, object)
+  )
+
+
 def test_images_of_another_dtype_than_uint8_are_named():
   x, y = np.arange(4 * 5 * 5 * 3).reshape(4, 5, 5, 3) % 256, np.arange(4) % 2
   with pytest.warns(UserWarning, match=r'^x has examples \[5, 5, 3\] of whole numbers from 0 to 255, .*as uint8'):

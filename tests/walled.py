@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from fedkd.types import Masked, Method, PeerMessages
+from fedkd.types import Method, is_partial
 
 
 def walled(method: Method) -> Method:
@@ -62,9 +62,8 @@ def known(pool, *tables):
 
 def sent(message):
   """A message with NaN where it is not valid. Numbers of rows stay: FedMD's clients know those that they have had."""
-  wrapped = lambda node: isinstance(node, Masked | PeerMessages)
-  one = lambda node: node._replace(value=where(node.valid, node.value)) if wrapped(node) else node
-  return jax.tree.map(one, message, is_leaf=wrapped)
+  one = lambda node: node._replace(value=where(node.valid, node.value)) if is_partial(node) else node
+  return jax.tree.map(one, message, is_leaf=is_partial)
 
 
 def present(upload, ids):

@@ -59,6 +59,8 @@ def summary(workdir: str | os.PathLike) -> dict:
     raise ConfigError(f'{workdir} holds no finished run (no summary.json); {why}')
   found = files.read_sealed(workdir / 'summary.json')
   if name := files.changed(workdir, found.get('digests', {})):  # runs of older versions have none
+    if name == 'config.json' and files.read_sealed(workdir / name):  # whole, as of a run that was given more rounds
+      raise ConfigError(f'{workdir}: {name} has changed since the run was finished; start the run again')
     raise ConfigError(f'{workdir}: {name} is damaged or has changed since the run was finished; {files.remedy(name)}')
   if missing := [name for name in SUMMARY if name not in found]:
     raise ConfigError(f'{workdir}: summary.json is damaged (it has no {missing[0]}); start the run again')

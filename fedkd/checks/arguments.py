@@ -3,6 +3,7 @@
 Every function raises ValueError, in one sentence that names argument, value and remedy.
 """
 
+import numbers
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -44,9 +45,13 @@ def warn_of_channels_first(x: Any, field: str = 'x') -> None:
     )
 
 
+SIDE = 5  # rows and columns that an image has at least
+
+
 def warn_of_whole_images(x: Any, field: str = 'x') -> None:
   """Warns of examples that look like images but for their dtype: whole numbers reach the models as they are."""
-  if isinstance(x, jax.core.Tracer) or x.ndim < 3 or x.dtype == np.uint8 or not np.issubdtype(x.dtype, np.integer):
+  is_whole = not isinstance(x, jax.core.Tracer) and np.issubdtype(x.dtype, np.integer) and x.dtype != np.uint8
+  if not is_whole or x.ndim < 3 or min(x.shape[1:3]) < SIDE:
     return
   if x.min() >= 0 and 1 < x.max() <= 255:
     warnings.warn(
@@ -200,6 +205,8 @@ def check_numbered(field: str, y: np.ndarray) -> None:
   Raises:
     ConfigError: if they are.
   """
+  if y.dtype.kind == 'O' and all(isinstance(one, numbers.Integral) for one in y.flat):
+    raise ConfigError(f'{field} holds numbers as objects; give {field.split()[-1]}.astype(int)')
   if y.dtype.kind in 'USO' and y.size:
     raise ConfigError(
       f'{field} holds {short(str(y.flat[0]))}, which is no number; number the classes from 0: '

@@ -6,7 +6,7 @@ whatever order the flags are typed.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from absl import flags
 from ml_collections import ConfigDict, config_flags
@@ -93,6 +93,9 @@ def _illegal(error, config, given) -> ConfigError:
   field, usual = found[1], config
   for part in re.findall(r'\w+', field):
     usual = usual[int(part) if part.isdigit() else part]
+  if isinstance(usual, ConfigDict):
+    inside = 'name' if 'name' in usual else next(iter(usual))
+    raise ConfigError(f'{field} is a block; set its fields, for example --config.{field}.{inside}={usual[inside]}')
   may_be = allowed_in(config, field) or KIND_OF.get(type(usual), 'of another kind')
   example = '' if usual is None else f'; write for example --config.{field}={usual}'
   return ConfigError(f'{field}={short(given[field])} must be {may_be}{example}')
@@ -143,8 +146,11 @@ def _check_field(config, field):
   """Checks that a field is there, also one of an entry, such as groups[0].width, which can be set but not added."""
   if entry := re.fullmatch(r'(\w+)\[(\d+)\](?:\.(\w+))?', field):
     of, i, key = entry.groups()
-    values = config[of] if isinstance(config.get(of), tuple) else ()
-    if int(i) >= len(values) or (key and key not in values[int(i)]):
+    check_known([of], config, 'config')
+    if not isinstance(config[of], tuple):
+      raise ConfigError(f'{of} is no tuple, so that --config.{field} names nothing; write --config.{of}=...')
+    there = config[of][int(i)] if int(i) < len(config[of]) else None
+    if there is None or (key and not (isinstance(there, Mapping | ConfigDict) and key in there)):
       raise ConfigError(f'{field} is not there to be set; write all of {of}, for example {_example(of)}')
   block, what, path = config, 'config', ''
   for part in field.partition('[')[0].split('.'):

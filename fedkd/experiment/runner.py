@@ -141,6 +141,8 @@ def _check_same_config(workdir, config):
     if there := [name for name in ('metrics.jsonl', 'summary.json', 'checkpoints') if (workdir / name).exists()]:
       raise ConfigError(f'workdir={workdir} has a {there[0]} but no config.json; restore it, or choose another workdir')
     return
+  if files.is_exported(workdir):
+    raise ConfigError(f'workdir={workdir} holds an exported model; choose another workdir')
   changed = configs.differences(files.read_sealed(workdir / 'config.json'), config)
   if changed:
     raise ConfigError(

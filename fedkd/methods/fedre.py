@@ -37,9 +37,9 @@ def fedre(
   Learned: every client's own body, and one linear head on the server. Sent: sum_c u_c z_c of a client's class-mean
   features z_c after training, and the vector u of weights, which add up to 1, up; the head down. Averaged: nothing.
 
-  The weights are uniform random numbers of the own classes, from 0.001 to 1 so that their sum is none of 0, by which
-  they are divided. The authors' released code for heterogeneous models does not run through, so that what it sends down
-  and evaluates is our reading.
+  The weights are uniform random numbers of the own classes, from 0.001 to 1, so that their sum, by which they are
+  divided, is never 0. The authors' released code for heterogeneous models does not run through, so that what it sends
+  down and evaluates is our reading.
 
   Args:
     tx: optax optimizer of the clients.

@@ -81,11 +81,13 @@ def fiarse(
 
 def counted_leaves(params: PyTree, batch_stats: PyTree) -> PyTree:
   """Which leaves are weights that can be masked, as a tree of bool: all but those of normalisation layers, which have
-  statistics or a `scale` (whose ones would be kept before any other weight)."""
-  module = lambda path: path[:-1]
-  paths = lambda tree: [path for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]]
-  norms = {*map(module, paths(batch_stats)), *(module(path) for path in paths(params) if path[-1].key == 'scale')}
-  return jax.tree_util.tree_map_with_path(lambda path, _: module(path) not in norms, params)
+  statistics, or a `scale` (whose ones would be kept before any other weight) and no more than a `bias`."""
+  names: dict[tuple, set] = {}
+  for (*module, leaf), _ in jax.tree_util.tree_flatten_with_path(params)[0]:
+    names.setdefault(tuple(module), set()).add(leaf.key)
+  norms = {module for module, leaves in names.items() if 'scale' in leaves <= {'scale', 'bias'}}
+  norms |= {path[:-1] for path, _ in jax.tree_util.tree_flatten_with_path(batch_stats)[0]}
+  return jax.tree_util.tree_map_with_path(lambda path, _: path[:-1] not in norms, params)
 
 
 def part_of(variables: dict, capacities: tuple, id: jax.Array) -> PyTree:

@@ -70,11 +70,14 @@ def _is_float(config, field, value) -> bool:
   values = at(config, block) if block else config
   if not isinstance(values, ConfigDict):  # an entry of a tuple, which is refused when it is set
     return False
-  if block not in BLOCKS or values.get_type(key) in (int, float):
+  if block not in BLOCKS or values.get_type(key) is float:
     return values.get_type(key) is float
   make, _ = factory(KINDS[block], values['name'])
   taken = ranges.plain(allowed(KINDS[block], make, key, value))
-  return float in (taken, *get_args(taken))
+  takes_float = float in (taken, *get_args(taken))
+  if takes_float and values.get_type(key) is int:
+    raise ConfigError(f'{field}={values[key]} is a whole number in the config, which refuses others; write it with .0')
+  return takes_float
 
 
 def points(axes: Sequence[Axis]) -> list[dict[str, Any]]:

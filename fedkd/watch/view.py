@@ -12,6 +12,7 @@ import rich.progress_bar
 import rich.table
 import rich.text
 
+from fedkd import files
 from fedkd.errors import ConfigError
 from fedkd.experiment.storage import lock
 from fedkd.watch import states
@@ -45,7 +46,8 @@ def watch(
   console = console or rich.console.Console(highlight=False)
   found = states.below(folder)
   if not found and not lock.look(folder).is_held:
-    raise ConfigError(f'watch={folder} holds no run (no config.json); start one there first, or give another folder')
+    why = files.why_no_run(folder)
+    raise ConfigError(f'watch={folder} holds no run ({why}); start one there first, or give another folder')
   if once or not console.is_terminal:
     _print(table(found, is_plain=True), console)
     return found

@@ -90,6 +90,10 @@ def halves(labels, clients, seed, large=0.8):
   ('words', 'match'),
   [
     (('--config.data.nosuch=1',), r"^data has no field 'nosuch'; it has aligned, .*, validation$"),
+    (('--config.method=fedeh',), r'^method is a block; set its fields, for example --config.method.name=fedhe$'),
+    (('--config.groop[0].width=1',), r"^config has no field 'groop'; it has .*; is it 'groups'\?$"),
+    (('--config.rounds[0]=3',), r'^rounds is no tuple, so that --config.rounds\[0\] names nothing; write'),
+    (('--config.seeds[0].x=3',), r'^seeds\[0\].x is not there to be set; write all of seeds, for example'),
     (('--config.data.client=1',), r"^data has no field 'client'; it has .*; is it 'clients'\?$"),
     (
       (f'--config.data.partition={__name__}:halves', '--config.data.large=0.9'),

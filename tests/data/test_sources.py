@@ -98,9 +98,9 @@ def test_npz_of_arrays_that_are_not_read_and_of_channels_first_is_told(tmp_path)
 
 
 def test_npz_of_images_of_another_dtype_is_told(tmp_path):
-  x = np.arange(96).reshape(6, 4, 4)
+  x = np.arange(216).reshape(6, 6, 6)
   name, _ = write_npz(tmp_path / 'own.npz', x_train=x, x_test=x[:3])
-  with pytest.warns(UserWarning, match=r'x_train has examples \[4, 4\] of whole numbers from 0 to 95.*as uint8'):
+  with pytest.warns(UserWarning, match=r'x_train has examples \[6, 6\] of whole numbers from 0 to 215.*as uint8'):
     sources.load(name)
 
 

@@ -66,6 +66,10 @@ def test_norms_without_statistics_are_no_weights_either(norm):
   assert int(held['layers_0']['kernel'].sum()) == 4  # of 16
 
 
+def test_the_kernel_beside_a_scale_is_a_weight():
+  assert counted_leaves({'dense': {'kernel': 0.0, 'scale': 0.0}}, {}) == {'dense': {'kernel': True, 'scale': True}}
+
+
 def test_a_threshold_of_zero_lets_all_gradients_through():
   slope = jax.grad(lambda x: largest({'w': x}, {'w': True}, jnp.float32(0), True)['w'])
   assert (float(slope(jnp.float32(0))), float(slope(jnp.float32(2)))) == (1, 1)

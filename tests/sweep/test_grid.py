@@ -39,6 +39,9 @@ def test_the_field_decides_whether_an_interval_has_whole_numbers():
     assert {type(end) for end in ends} == {kind}
   with pytest.raises(ConfigError, match="method fedhe has no field 'beta'"):
     grid.typed(grid.parse('method.beta=linear:0:1'), config)
+  config.optimizer = configs.optimizer('sgd', learning_rate=1)
+  with pytest.raises(ConfigError, match=r'^optimizer.learning_rate=1 is a whole number in the config, .* with .0$'):
+    grid.typed(grid.parse('optimizer.learning_rate=linear:0:1'), config)
 
 
 def test_points_are_every_combination_the_last_field_fastest():

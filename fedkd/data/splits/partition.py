@@ -288,9 +288,10 @@ def _count_origins(origin) -> int:
       'origin is None; give the owner of each row, int[N] from 0',
     )
   if len(origin) and origin.min() < 0:
-    raise ConfigError(
+    raise SplitError(
       'data.partition deals rows out by their owners, and the official test rows that data.merge_test=True adds have '
-      'none; set data.merge_test=False, or choose another data.partition'
+      'none; set data.merge_test=False, or choose another data.partition',
+      f'origin has {origin.min()}, which is no owner; give the owner of each row, int[N] from 0',
     )
   return int(origin.max()) + 1 if len(origin) else 0
 

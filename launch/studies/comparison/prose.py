@@ -35,11 +35,12 @@ HOW = """## How it is measured
   and p values of paired two-sided t tests are adjusted by Holm within a setting. *At chance* is a client whose
   accuracy on all rows is at most half a point above a guess.
 * **Over several settings.** Every setting counts the same; a method that was run in fewer of them is below the
-  others, and is not compared with them. Intervals are of a bootstrap of settings and of seeds within them, with
-  percentiles that are widened for so few settings, of four or three settings Student t over their means, and of two
-  these means. They are of the mean over settings like these, and rather too narrow, since settings of one data set
-  resemble each other. The probabilities are of the Bayesian signed-rank test with a region of practical equivalence of
-  one point. A gain is called sure where its interval is above 0, of two settings never.
+  others, and is not compared with them. Intervals are from a bootstrap of settings and of seeds within them,
+  whose percentiles are widened for so few settings. With three or four settings they are Student's t over the settings'
+  means; with two, the range of the two means. They are of the mean over settings like these, and rather too narrow,
+  since settings of one data set resemble each other. The probabilities are of the Bayesian signed-rank test with a
+  region of practical equivalence of one point. A gain is called sure where its interval is above 0, but never with two
+  settings.
 * **Bytes** are those of all clients and rounds, counted from the messages as float32. *With public images* adds the
   raw images, which clients give away once; a fifth of every client's rows is public. Where clients learn from them,
   each receives those of all others; FedDF's server keeps them. `agg` is a reference that pools all data.

@@ -49,14 +49,9 @@ def test_rotated_mnist_has_the_published_sizes(alpha, sizes, aligned):
   seed=st.integers(0, 2**32),
 )
 def test_shares_cut_each_class_of_each_client(labels, clients, shares, aligned, seed):
-  source = fake(labels, tested=True)
-  parts = partition.iid(source.train_label, clients, seed)
-  first = source.train_label[parts[0]].tolist()
+  source = fake(labels * clients if aligned else labels, tested=True)
+  parts = (partition.contiguous if aligned else partition.iid)(source.train_label, clients, seed)
   validation, public, test = shares
-  if aligned and any(source.train_label[part].tolist() != first for part in parts):
-    with pytest.raises(ConfigError, match=r'^data.aligned=True is for .* set data.partition=by_origin and data.rows=0'):
-      split.shares(source, parts, seed, validation, public, test, aligned)
-    return
   enough = True
   try:
     found = split.shares(source, parts, seed, validation, public, test, aligned)
@@ -78,11 +73,19 @@ def test_shares_cut_each_class_of_each_client(labels, clients, shares, aligned, 
         assert np.bincount(source.train_label[piece], minlength=4).tolist() == expected
 
 
+def test_clients_that_are_no_copies_of_each_other_are_not_aligned():
+  source = fake(np.arange(120) % 3, tested=True)
+  for parts in ([np.arange(60), np.arange(61, 120)], [np.arange(60), np.arange(61, 121) % 120]):
+    with pytest.raises(ConfigError, match=r'^data.aligned=True is for .* set data.partition=by_origin and data.rows=0'):
+      split.shares(source, parts, 0, 0.1, 0.1, 0.1, aligned=True)
+
+
 @pytest.mark.parametrize('deal', [partition.by_origin, partition.writers, partition.few_by_origin])
 def test_rows_without_an_owner_are_dealt_out_by_none(deal):
   origin = np.array([0] * 40 + [1] * 40 + [-1] * 8)
-  with pytest.raises(ConfigError, match=r'official test rows that data.merge_test=True adds have none; set'):
+  with pytest.raises(ConfigError, match=r'^origin has -1, which is no owner') as refused:
     deal(np.arange(88) % 2, 2, 0, origin)
+  assert 'official test rows that data.merge_test=True adds have none; set' in refused.value.of_config
 
 
 def test_without_public_and_test_shares_it_is_hold_out():

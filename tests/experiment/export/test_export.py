@@ -17,7 +17,7 @@ from fedkd.experiment.export import card
 from fedkd.experiment.export.trained import trained
 from fedkd.experiment.predict import predict
 from fedkd.experiment.storage import loading
-from fedkd.watch import states
+from fedkd.watch import states, view
 
 STORED = pathlib.Path(__file__).parents[2] / 'fixtures' / 'run_88492e2'
 SUMMARY = json.loads((STORED / 'run' / 'summary.json').read_text())
@@ -146,6 +146,14 @@ MISTAKES = {
   'out': (lambda run, to: fedkd.export(run, 0, STORED), 'is not an empty directory; give a new one'),
   'run': (lambda run, to: fedkd.export(_unfinished(run, to), 0, to / 'new'), 'holds no finished run'),
   'licence': (lambda run, to: fedkd.export(run, 0, to / 'new', licence='a\nb'), 'must be one line of text'),
+  'workdir': (
+    lambda run, to: experiment.run(experiment.read_config(run), fedkd.export(run, 0, to / 'model')),
+    'model holds an exported model; choose another workdir',
+  ),
+  'watch': (
+    lambda run, to: view.watch(fedkd.export(run, 0, to / 'model'), once=True),
+    'holds no run (it is an exported model, which fedkd.load_exported loads',
+  ),
   'no model': (lambda run, to: fedkd.load_exported(to), 'holds no exported model'),
   'size': (
     lambda run, to: predict(run, [save_image(to / 'a.png', np.zeros((5, 8, 1), np.uint8))]),

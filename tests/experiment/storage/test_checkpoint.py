@@ -79,6 +79,14 @@ def test_where_none_can_be_read_nothing_is_deleted(tmp_path):
   assert restore(tmp_path, [])[0] == 4
 
 
+def test_arrays_that_another_version_did_not_have_are_told(tmp_path):
+  save_two(tmp_path)
+  told = []
+  with checkpoint.manager(tmp_path) as saved, pytest.raises(ConfigError, match='no checkpoint can be read'):
+    checkpoint.restore(saved, lambda step: (*STATE, jnp.ones(3)), told.append)
+  assert all('it has fewer arrays than the method has, as of another version of it' in text for text in told)
+
+
 def test_who_only_reads_clears_nothing_away(tmp_path):
   save_two(tmp_path)
   (tmp_path / '4' / 'digest' / 'metadata').write_text('{')
