@@ -1,6 +1,7 @@
 """Run directories with damaged files, in use, or on a full disk: the same result or one sentence, never another."""
 
 import contextlib
+import copy
 import json
 import shutil
 
@@ -84,6 +85,16 @@ def test_the_remedy_for_a_damaged_file_is_one(made, config, run, damage, name, r
   with contextlib.nullcontext() if goes_on else pytest.raises(ConfigError, match=remedy):
     experiment.run(config, run, show=False)
     same_result(made, run)
+
+
+def test_a_run_that_was_given_more_rounds_and_stopped_is_to_be_started_again(config, run):
+  config = copy.deepcopy(config)
+  config.rounds += 1
+  files.write_sealed(run / 'config.json', {**files.read_sealed(run / 'config.json'), 'rounds': config.rounds})
+  with pytest.raises(ConfigError, match=r'config\.json has changed since the run was finished; start the run again$'):
+    results.summary(run)
+  experiment.run(config, run, show=False)
+  assert results.summary(run)['rounds'] == config.rounds
 
 
 def test_the_last_line_of_a_run_that_died_drawing_its_figures_is_not_believed(made, config, run, capsys):
