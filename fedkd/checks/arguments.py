@@ -17,6 +17,7 @@ from fedkd.checks.kinds import as_array, is_integer, short, what_is
 from fedkd.checks.numeric import examples, in_precision, in_range
 from fedkd.errors import ConfigError
 
+SIDE = 5  # rows and columns that an image has at least
 TWO_FORMS = 'give a list with the row numbers of each client, or an array int[{count}] with the owner of each row'
 
 
@@ -43,9 +44,6 @@ def warn_of_channels_first(x: Any, field: str = 'x') -> None:
       'fedkd.models take [height, width, channels], so give np.moveaxis(x, 1, -1)',
       stacklevel=4,
     )
-
-
-SIDE = 5  # rows and columns that an image has at least
 
 
 def warn_of_whole_images(x: Any, field: str = 'x') -> None:

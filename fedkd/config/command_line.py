@@ -95,7 +95,7 @@ def _illegal(error, config, given) -> ConfigError:
     usual = usual[int(part) if part.isdigit() else part]
   if isinstance(usual, ConfigDict):
     inside = 'name' if 'name' in usual else next(iter(usual))
-    raise ConfigError(f'{field} is a block; set its fields, for example --config.{field}.{inside}={usual[inside]}')
+    return ConfigError(f'{field} is a block; set its fields, for example --config.{field}.{inside}={usual[inside]}')
   may_be = allowed_in(config, field) or KIND_OF.get(type(usual), 'of another kind')
   example = '' if usual is None else f'; write for example --config.{field}={usual}'
   return ConfigError(f'{field}={short(given[field])} must be {may_be}{example}')

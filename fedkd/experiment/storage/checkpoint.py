@@ -150,10 +150,10 @@ def _read(opened, step, like):
 
   found = opened.restore(step, args=ocp.args.Composite(digest=ocp.args.JsonRestore()))
   wanted = [np.zeros(s.shape, s.dtype) for s in jax.tree.leaves(like)]
-  stored = opened.item_metadata(step).state
-  if stored is not None and len(stored) < len(_flat(wanted)):
+  stored, count = opened.item_metadata(step).state, len(_flat(wanted))
+  if stored is not None and len(stored) < count:
     raise ValueError('it has fewer arrays than the method has, as of another version of it')
-  more = stored is not None and len(stored) > len(_flat(wanted))  # of a version whose states had more in them
+  more = stored is not None and len(stored) > count  # of a version whose states had more in them
   target = [np.zeros(s.shape, s.dtype) for _, s in sorted(stored.items())] if more else wanted
   tree = opened.restore(step, args=ocp.args.Composite(state=ocp.args.StandardRestore(_flat(target)))).state
   leaves = [np.asarray(tree.get(f'{i:05d}', leaf)) for i, leaf in enumerate(target)]
