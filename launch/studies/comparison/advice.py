@@ -10,6 +10,7 @@ from launch.studies.comparison import scores, tables
 from launch.studies.comparison.budget import ON_PUBLIC, PUBLIC_CLIENTS, PUBLIC_SERVER, SHARED
 from launch.studies.comparison.settings import SIZES, SUITES, TITLES, applying, settings
 
+SAME = 'the same'
 FEW_BYTES = (1.0, tables.WITHIN)  # megabytes of all clients and rounds
 
 
@@ -60,56 +61,30 @@ def without_public(row: dict, rows: list, different: dict) -> dict | None:
   return tables.overview(two)[0]
 
 
-def sentences(rows: list, different: dict) -> list:
-  """Three sentences as paragraphs: without public images, with them, and how sure that is."""
-  fits = {'Without public images': _no_public, 'With public images': lambda row: row['method'] in _WITH}
-  said = [_sentence(when, best(rows, which), rows, different) for when, which in fits.items()]
-  return [textwrap.fill(' '.join([*said, _basis(different)]), 120, break_on_hyphens=False)]
+def sentences(rows: list, different: dict) -> str:
+  """Three sentences as a paragraph: without public images, with them, and what that rests on."""
+  said = [_sentence(when, row, rows, different) for when, row in _chosen(rows).items()]
+  return textwrap.fill(' '.join([*said, _basis(different)]), 120, break_on_hyphens=False)
 
 
-_WITH = (*ON_PUBLIC, *PUBLIC_SERVER)
+def _chosen(rows) -> dict:
+  """{when: the row of the method that the answer names, None for none}."""
+  with_them = lambda row: row['method'] in (*ON_PUBLIC, *PUBLIC_SERVER)
+  return {'Without public images': best(rows, _no_public), 'With public images': best(rows, with_them)}
 
 
 def _sentence(when, row, rows, different) -> str:
   if row is None:
     return f'{when}, nothing has been run yet.'
-  gain, cost = tables.interval(row['gain']), f'{row["megabytes"]:.1f} MB'
-  if is_sure(row):
-    return (
-      f'{when}, clients of ten different architectures gain most by `{row["method"]}`: {gain} points of accuracy on '
-      f'their own rows over training alone, for {cost} in all{_by_setting(row)}{_leaving_out(row, different)}'
-      f'{_equal(row)}{_alone(row)}'
-      f'{_more(row, rows, different)}.'
-    )
-  return (
-    f'{when}, no method is surely better than training alone; the first is `{row["method"]}` with {gain} '
-    f'points on own rows, for {cost} in all{_by_setting(row)}{_leaving_out(row, different)}{_equal(row)}'
-    f'{_more(row, rows, different)}.'
+  first = (
+    f'{when}, clients of ten different architectures gain most by `{row["method"]}`'
+    if is_sure(row)
+    else f'{when}, no method is surely better than training alone; the first is `{row["method"]}`'
   )
-
-
-def _by_setting(row) -> str:
-  """How different the settings are."""
-  if len(row['means']) < 3:
-    return ''
-  low, high, median = min(row['means']), max(row['means']), statistics.median(row['means'])
-  return f'; by setting {low:+.2f} to {high:+.2f}, the median {median:+.2f}'
-
-
-def _leaving_out(row, different) -> str:
-  """What is left of a gain without the settings and seeds that may carry it."""
-  of = dict(zip(row['places'], row['means'], strict=True))
-  rest = [mean for (_, setting), mean in of.items() if setting != 'few']
-  said = f'without the settings of few images {statistics.mean(rest):+.2f}' if 0 < len(rest) < len(of) else ''
-  private = {place: different[place]['private'][1] for place in of}
-  if any(scores.clients_at_chance(one, tables.classes_of(place[0])) for place, one in private.items()):
-    gains = [
-      scores.where_all_learned(different[place][row['method']][1], one, tables.classes_of(place[0])).values()
-      for place, one in private.items()
-    ]
-    learned = statistics.mean(statistics.mean(gain) for gain in gains if gain)
-    said += f'{", and " if said else ""}without seeds in which a client of `private` ended at chance {learned:+.2f}'
-  return f'; {said}' if said else ''
+  return (
+    f'{first}: {tables.interval(row["gain"])} points of accuracy on their own rows over training alone, for '
+    f'{row["megabytes"]:.1f} MB in all{_more(row, rows, different)}.'
+  )
 
 
 def _more(row, rows, different) -> str:
@@ -120,20 +95,54 @@ def _more(row, rows, different) -> str:
   return f'; in the same settings `{other["method"]}` gains {other["gain"][0]:+.2f} without them'
 
 
+def carried_by(rows: list, different: dict) -> list:
+  """Lines of a table: what carries the gains that the sentences name, a column per method; none without such."""
+  chosen = [row for row in _chosen(rows).values() if row]
+  if not chosen:
+    return []
+  lines = {
+    'by setting': [_by_setting(row) for row in chosen],
+    'without the settings of few images': [_without_few(row) for row in chosen],
+    'without seeds in which a client of `private` ended at chance': [_of_learners(row, different) for row in chosen],
+    'in fewer rounds, with as many examples, public ones counted': [_equal(row) for row in chosen],
+    'what clients predict with': [SHARED.get(row['method'], ('their own models',))[0] for row in chosen],
+    'by their own models alone': [tables.interval(row['gain_alone']) for row in chosen],
+  }
+  names = [f'`{row["method"]}`, on own rows' for row in chosen]
+  head = [f'| what carries the gain | {" | ".join(names)} |', f'| --- |{" --- |" * len(chosen)}']
+  told = {what: said for what, said in lines.items() if {*said} - {'-', SAME}}
+  return [*head, *(f'| {what} | {" | ".join(said)} |' for what, said in told.items())]
+
+
+def _by_setting(row) -> str:
+  """How different the settings are."""
+  if len(row['means']) < 3:
+    return '-'
+  low, high, median = min(row['means']), max(row['means']), statistics.median(row['means'])
+  return f'{low:+.2f} to {high:+.2f}, the median {median:+.2f}'
+
+
+def _without_few(row) -> str:
+  means = dict(zip(row['places'], row['means'], strict=True))
+  rest = [mean for (_, setting), mean in means.items() if setting != 'few']
+  return f'{statistics.mean(rest):+.2f}' if 0 < len(rest) < len(means) else '-'
+
+
+def _of_learners(row, different) -> str:
+  """The gain over the seeds in which all clients of Private have learned, where they have not in all."""
+  private = {place: different[place]['private'][1] for place in row['places']}
+  if not any(scores.clients_at_chance(one, tables.classes_of(place[0])) for place, one in private.items()):
+    return '-'
+  gains = [
+    scores.where_all_learned(different[place][row['method']][1], one, tables.classes_of(place[0])).values()
+    for place, one in private.items()
+  ]
+  return f'{statistics.mean(statistics.mean(gain) for gain in gains if gain):+.2f}'
+
+
 def _equal(row) -> str:
-  """The gain at equal examples, where it is another."""
-  if row['gain_equal'] is None or (equal := tables.interval(row['gain_equal'])) == tables.interval(row['gain']):
-    return ''
-  how = 'stopped early, where it has seen' if row['stopped'] else 'in fewer rounds, with'
-  return f'; {how} as many examples, public ones counted, {equal}'
-
-
-def _alone(row) -> str:
-  """What clients predict with, where that is more than their own model."""
-  if row['method'] not in SHARED:
-    return ''
-  of_own = f'; by their own models alone {tables.interval(row["gain_alone"])}' if row['gain_alone'] else ''
-  return f'; they predict with {SHARED[row["method"]][0]}{of_own}'
+  equal = tables.at_equal_examples(row)
+  return SAME if equal == tables.interval(row['gain']) else equal
 
 
 def _basis(different) -> str:

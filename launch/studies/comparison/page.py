@@ -113,7 +113,7 @@ def _answer(different, rows, by_suite, path) -> list:
   name = f'{path.stem}.png'
   figures.save(figure(different, by_suite), path.parent / name)
   return [
-    *advice.sentences(rows, different),
+    advice.sentences(rows, different),
     '',
     f'![Gain over Private on own rows against megabytes, clients of different architectures]({name})',
     '',
@@ -121,6 +121,8 @@ def _answer(different, rows, by_suite, path) -> list:
     '| without public images, in the same settings |',
     '| --- | --- | --- | --- | --- | --- | --- |',
     *advice.decisions(rows, different),
+    '',
+    *advice.carried_by(rows, different),
     '',
   ]
 
