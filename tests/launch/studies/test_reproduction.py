@@ -163,6 +163,14 @@ def test_overrides_of_a_row_reach_its_config():
   assert offset == {'fedhe': 0.0, 'fedhe_offset': 1.0}
 
 
+def test_clients_of_fedproto_and_fedtgp_predict_by_prototypes_in_all_tables():
+  """As in their papers, whatever the table is of."""
+  every = [(id, row.name, reproduction.config_of(row, 'small')) for id, entry in REGISTRY.items() for row in entry.rows]
+  by = {(id, name): c.method.inference for id, name, c in every if c.method.name in ('fedproto', 'fedtgp')}
+  assert {('fr-cifar10-pra', 'fedtgp'), ('pe-mnist-hetero', 'fedproto'), ('fp-mnist-3', 'fedproto')} <= set(by)
+  assert set(by.values()) == {'prototypes'}
+
+
 def fake(id, row, seeds, values, rounds=5):
   """A result with the given accuracies."""
   per_seed = {k: values for k in ('final', *fedh2l.H2L.values())}
