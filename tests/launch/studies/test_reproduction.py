@@ -11,7 +11,7 @@ import numpy as np
 import optax
 import pytest
 
-from configs import heflwr
+from configs import fedre, heflwr
 from fedkd import config as configs
 from fedkd import methods, models
 from fedkd.analysis import results
@@ -169,6 +169,15 @@ def test_clients_of_fedproto_and_fedtgp_predict_by_prototypes_in_all_tables():
   by = {(id, name): c.method.inference for id, name, c in every if c.method.name in ('fedproto', 'fedtgp')}
   assert {('fr-cifar10-pra', 'fedtgp'), ('pe-mnist-hetero', 'fedproto'), ('fp-mnist-3', 'fedproto')} <= set(by)
   assert set(by.values()) == {'prototypes'}
+
+
+@pytest.mark.parametrize(('profile', 'images', 'steps'), [('paper', 60_000, 141), ('small', 22_000, 52)])
+def test_fedres_agg_sees_as_many_images_as_the_other_rows(profile, images, steps):
+  """Ten clients share 50,000 training images, or what `rows` leaves of them, and the 10,000 official test images, three
+  quarters of them to train on, in batches of 32."""
+  config = fedre.get_config(f'{profile},method=agg')
+  assert ((config.data.rows or 50_000) + 10_000, config.method.steps) == (images, steps)
+  assert steps == round(0.75 * images / 10 / 32)
 
 
 def fake(id, row, seeds, values, rounds=5):
