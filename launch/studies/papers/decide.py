@@ -19,7 +19,8 @@ HOMO, EXTREME = 'method={},split=dir0.5,zoo=homo', 'method={},zoo=extreme'
 FEWER = {rounds: {'rounds': rounds, 'method.steps': 10_000 // rounds} for rounds in (14, 7, 3)}
 BACK = {'data.angles': (0, -20, -40, -60)}
 FOUR = {'method.steps': 4}  # batches a round: FedH2L's own, and those of its three peers
-SAMPLES = {'method.upload': 'per_sample'}
+# As many as the paper keeps, of Velo too, whose config has room for class means: 300, less than a round of examples.
+SAMPLES = {'method.upload': 'per_sample', 'method.limits': (5000, 50_000)}
 LONG = {'rounds': 3501, 'seeds': (0, 1)}  # of FedMD at paper length; two of its three seeds have fallen by then
 SHORT = {'private': (3, 5, 10), 'fedproto': (3, 5, 10, 20), 'fedavg': (20,)}  # rounds of one pass
 SIX = tuple(range(6))

@@ -171,6 +171,12 @@ def test_clients_of_fedproto_and_fedtgp_predict_by_prototypes_in_all_tables():
   assert set(by.values()) == {'prototypes'}
 
 
+def test_felo_and_velo_keep_as_many_examples_where_they_send_one_each():
+  rows = {row.name: reproduction.config_of(row, 'small').method for row in REGISTRY['why-velo-generator'].rows}
+  kept = {name: tuple(method.limits) for name, method in rows.items() if method.upload == 'per_sample'}
+  assert kept == dict.fromkeys(('felo_samples', 'velo_samples', 'velo_samples_0.01'), (5000, 50_000))
+
+
 @pytest.mark.parametrize(('profile', 'images', 'steps'), [('paper', 60_000, 141), ('small', 22_000, 52)])
 def test_fedres_agg_sees_as_many_images_as_the_other_rows(profile, images, steps):
   """Ten clients share 50,000 training images, or what `rows` leaves of them, and the 10,000 official test images, three
