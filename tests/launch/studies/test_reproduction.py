@@ -15,6 +15,7 @@ from configs import fedre, heflwr
 from fedkd import config as configs
 from fedkd import methods, models
 from fedkd.analysis import results
+from fedkd.data.splits import personal_splits
 from fedkd.errors import ConfigError
 from fedkd.models import base
 from launch.studies import papers, reproduction, stale
@@ -175,6 +176,17 @@ def test_felo_and_velo_keep_as_many_examples_where_they_send_one_each():
   rows = {row.name: reproduction.config_of(row, 'small').method for row in REGISTRY['why-velo-generator'].rows}
   kept = {name: tuple(method.limits) for name, method in rows.items() if method.upload == 'per_sample'}
   assert kept == dict.fromkeys(('felo_samples', 'velo_samples', 'velo_samples_0.01'), (5000, 50_000))
+
+
+@pytest.mark.parametrize('ways', [3, 4, 5])
+def test_fedprotos_agg_sees_as_many_images_as_the_other_rows(ways):
+  """Of 20 clients in 30 splits, with MNIST's 5,421 images of its rarest class and more of the others."""
+  config = reproduction.config_of(next(row for row in REGISTRY[f'fp-mnist-{ways}'].rows if row.name == 'agg'), 'paper')
+  labels, test = np.repeat(np.arange(10), 5421), np.repeat(np.arange(10), 892)
+  parts = [personal_splits.n_way(labels, 20, seed, test, ways)[0] for seed in range(30)]
+  assert (config.data.clients, config.data.partition.ways, config.method.epochs) == (20, ways, None)
+  own = np.mean([len(part) for each in parts for part in each])
+  assert config.method.steps * config.method.batch == pytest.approx(own, rel=0.05)
 
 
 @pytest.mark.parametrize(('profile', 'images', 'steps'), [('paper', 60_000, 141), ('small', 22_000, 52)])
