@@ -43,7 +43,8 @@ TABLES = """## Tables
 
 ACC: test rows of all nodes, BWT: the node's own, FWT: the others', each at the node's best validation round. Second
 half, last quarter: means over the evaluations after half and three quarters of the rounds. Training above test: how
-far the last accuracy on training rows is above that on test rows. Numbers up / down are those of one client update.
+far the last accuracy on training rows is above that on test rows. Numbers up / down are those of one client update, of
+methods that upload once the update that is sent.
 """
 TRUST = {
   'crash': (

@@ -335,6 +335,15 @@ def test_claims_about_losses_and_steadiness(tmp_path):
   assert rows.loc['felo is steadier than heterofl, cifar10, iid', 'verdict'] == 'not run'
 
 
+@pytest.mark.parametrize(('method', 'numbers'), [('fedavg', '3 / 0'), ('dense', '15 / 0')])
+def test_numbers_are_those_of_an_update_that_is_sent(method, numbers):
+  """Two clients send 15 numbers each in five rounds; DENSE's in the first, after which the server goes on alone."""
+  one = fake('dn-mnist-0.1', method, [0, 1, 2], [0.5] * 3)
+  one['config']['method'] = {'name': method}
+  table = sections.table(REGISTRY['dn-mnist-0.1'], 'small', {method: one}).set_index('method')
+  assert table.loc[method, 'numbers up / down'] == numbers
+
+
 def test_servers_are_named_and_say_what_they_learned():
   """In one row features of two widths; in one nothing was learned by the end, in one nothing was recorded."""
   group = {'model': 'ResNet10', 'width': 0.25, 'clients': 2}
