@@ -248,8 +248,9 @@ def _server(config) -> list:
 
 
 def _code(result) -> str:
-  """The provenance of a result: its commit, or outside a checkout the version."""
-  return f'commit {result["commit"]}' if result['commit'] else f'fedkd {result["versions"]["fedkd"]}'
+  """The provenance of a result: the commits of its run, or outside a checkout the version."""
+  commits = ' and '.join(results.commits(result))
+  return f'commit {commits}' if commits else f'fedkd {result["versions"]["fedkd"]}'
 
 
 def _same(done) -> str:

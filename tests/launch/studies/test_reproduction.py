@@ -279,6 +279,16 @@ def test_rows_whose_method_has_changed_since_are_marked_stale(tmp_path, monkeypa
   assert judged.loc['FedH2L beats FedMD in average ACC, alpha = 10 %', 'why'].endswith(note)
 
 
+def test_a_run_that_the_code_of_two_commits_trained_names_both(monkeypatch):
+  """It is stale if one of them is older than the change."""
+  one = {**fake('h2l-rmnist-a10', 'fedmd', [0, 1, 2], [0.9] * 3), 'commit': 'b', 'commits': ['b', 'c']}
+  one['config']['method'] = {'name': 'fedmd'}
+  assert sections.table(REGISTRY['h2l-rmnist-a10'], 'small', {'fedmd': one})['made'].tolist() == ['b and c']
+  monkeypatch.setattr(stale, 'CHANGES', (stale.Change('fedmd', 'it distils twice', ('c',)),))
+  assert stale.changes(one) == ['it distils twice']
+  assert not stale.changes({**one, 'commits': ['b', 'd']})
+
+
 def test_every_change_in_the_list_concerns_a_committed_result():
   every = [json.loads(path.read_text()) for path in pathlib.Path(__file__).parents[3].glob('results/**/*.json')]
   made = [one for one in every if 'commit' in one and 'config' in one]
