@@ -26,6 +26,17 @@ def experiment_of(name: str) -> papers.Experiment:
   return known[name]
 
 
+def check_profile(name: str, profile: str) -> None:
+  """Checks that an entry of the registry is run in a profile that it is for; `smoke` is judged nowhere.
+
+  Raises:
+    ConfigError: for another.
+  """
+  only = experiment_of(name).only
+  if only and profile not in (only, 'smoke'):
+    raise ConfigError(f'profile={profile!r} has other numbers of examples or other nets than {name} is for; use {only}')
+
+
 def config_of(row: papers.Row, profile: str, seeds: Sequence[int] | None = None) -> ConfigDict:
   """The config of a row.
 
@@ -85,11 +96,12 @@ def run(
   """Runs the rows of an experiment that are not finished; a row of two tables is run once.
 
   Raises:
-    ConfigError: for an unknown id or row, or a result that belongs to something else.
+    ConfigError: for an unknown id or row, a profile that the id is not for, or a result that belongs to something else.
   """
   from fedkd import experiment
 
   chosen = experiment_of(name)
+  check_profile(name, profile)
   if unknown := set(rows or ()) - {row.name for row in chosen.rows}:
     raise ConfigError(
       f'rows={sorted(unknown)[0]!r} is not a row of {name}; it has {", ".join(r.name for r in chosen.rows)}'
@@ -144,6 +156,7 @@ def check(name: str, profile: str, seeds: Sequence[int] | None) -> None:
   from fedkd.experiment import dry_run
   from fedkd.experiment.build import assembly
 
+  check_profile(name, profile)
   for row in experiment_of(name).rows:
     config = config_of(row, profile, seeds)
     parts = assembly.build(config, dry=True)

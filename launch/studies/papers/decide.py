@@ -208,12 +208,19 @@ CHANGES = {
 }
 
 
+# Numbers of rounds and widths in these are chosen for one profile.
+ONLY = {
+  **dict.fromkeys((f'why-fedmd-{name}' for name in AS_FEDMD), 'small'),
+  **dict.fromkeys(('why-fedhe-width', 'why-felo-maps', 'why-dense-rounds'), 'small'),
+  **dict.fromkeys(('why-rmnist-rounds', 'why-fedmd-falls'), 'paper'),
+}
 PRINTED = {'why-rmnist-direction': tables.TABLE_2['10']}  # id: {row: a line of a table of FedH2L}
 
 
 def registry() -> dict:
   """{id: Experiment}."""
-  return {id: _experiment(PRINTED.get(id, {}), *change) for id, change in CHANGES.items()}
+  made = {id: _experiment(PRINTED.get(id, {}), *change) for id, change in CHANGES.items()}
+  return {id: entry._replace(only=ONLY.get(id, '')) for id, entry in made.items()}
 
 
 def _experiment(lines, title, config, arg, changes) -> Experiment:

@@ -1,5 +1,6 @@
 """The registry of tables: every row builds, a row runs and is resumed, the report reads what was written."""
 
+import functools
 import importlib
 import json
 import pathlib
@@ -152,6 +153,18 @@ def test_a_profile_that_an_id_does_not_have_is_refused(tmp_path):
   with pytest.raises(ConfigError, match=r"'light'; use a profile \(paper, medium, small, smoke\)") as caught:
     reproduction.run('he-mnist-homo', 'light', [0], None, tmp_path / 'runs', tmp_path / 'results')
   assert '\n' not in str(caught.value)
+  assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+  ('name', 'profile', 'only'), [('why-fedmd-mnist', 'medium', 'small'), ('why-rmnist-rounds', 'small', 'paper')]
+)
+def test_a_profile_that_an_experiment_is_not_for_is_refused(tmp_path, name, profile, only):
+  """Its rounds or widths are others than those of the rows that it would be judged beside."""
+  run = functools.partial(reproduction.run, rows=None, workdir=tmp_path / 'runs', out=tmp_path / 'results')
+  for refuses in (run, reproduction.check):
+    with pytest.raises(ConfigError, match=f'than {name} is for; use {only}'):
+      refuses(name, profile, [0])
   assert not list(tmp_path.iterdir())
 
 
@@ -643,6 +656,7 @@ def test_committed_results_are_of_this_schema_and_of_what_their_rows_say_now():
       (row,) = (row for row in REGISTRY[id].rows if row.name == path.stem)
       assert reproduction.finished(path, id, profile, row, reproduction.config_of(row, profile, one['seeds']))
       assert one['config']['data']['dir'] == ''
+      reproduction.check_profile(id, profile)
 
 
 SMOKE = {'h2l-rmnist-a10': ['fedh2l', 'fedprox']}
