@@ -24,7 +24,7 @@ SAMPLES = {'method.upload': 'per_sample', 'method.limits': (5000, 50_000)}
 LONG = {'rounds': 3501, 'seeds': (0, 1)}  # of FedMD at paper length; two of its three seeds have fallen by then
 SHORT = {'private': (3, 5, 10), 'fedproto': (3, 5, 10, 20), 'fedavg': (20,)}  # rounds of one pass
 SIX = tuple(range(6))
-# As many rounds of the server as DENSE's paper has, on clients trained as in `small`.
+# As many rounds of the server as DENSE's paper has, but of 128 images, not 256, on clients trained as in `small`.
 FULL = {'rounds': 200, 'method.server_rounds': 200, 'eval_every': 20}
 # FedHe's clients with nets of twice the width that they have in `small`, a quarter of the published one.
 QUARTER = {'groups': fedhe_mnist.zoo('hetero', 10, 2 * fedhe_mnist.WIDTHS['small'], **fedhe_mnist.momentum('small'))}
@@ -181,7 +181,7 @@ CHANGES = {
     {name: (name, {'seeds': tuple(range(3, 9))}) for name in ('velo', 'felo')},
   ),
   'why-dense-rounds': (
-    '200 rounds of the servers of DENSE and Co-Boosting, MNIST, Dirichlet 0.1',
+    '200 rounds of 128 images on the servers of DENSE and Co-Boosting, MNIST, Dirichlet 0.1',
     'one_shot_mnist',
     'method={},alpha=0.1',
     {f'{method}_200': (method, FULL) for method in ('dense', 'coboosting')},

@@ -466,6 +466,18 @@ def test_pfedes_rows_have_one_split_and_the_smallest_net_in_common():
   assert (rows['fml_alpha_0'].method.alpha, rows['fml'].method.alpha) == (0, 0.5)
 
 
+@pytest.mark.parametrize('method', ['dense', 'coboosting'])
+def test_what_small_changes_of_dense_is_said(method):
+  small, paper = (
+    reproduction.config_of(papers.Row('', 'one_shot_mnist', f'method={method}', {}), p) for p in ('small', 'paper')
+  )
+  changed = {(small.method[f], paper.method[f]) for f in small.method if small.method[f] != paper.method[f]}
+  numbers = set(re.findall(r'\d+', REGISTRY['dn-mnist-0.1'].remarks))
+  assert len(changed) == {'dense': 5, 'coboosting': 4}[method]  # whose paper has 128 images too
+  assert {str(value) for both in changed for value in both} <= numbers
+  assert paper.data.normalise == small.data.normalise == 'auto'  # the mean image, which is said too
+
+
 def test_a_net_that_sees_no_image_answers_one_class():
   row = next(row for row in REGISTRY['pe-mnist-hetero'].rows if row.name == 'blank')
   config = reproduction.config_of(row, 'small')
