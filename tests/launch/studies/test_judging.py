@@ -51,7 +51,7 @@ def test_fewer_than_three_seeds_decide_nothing():
 
 @pytest.mark.parametrize(
   ('ours', 'other', 'decides'),
-  [(-4, 4, True), (1, 4, True), (4, -4, True), (4, 1, False), (4, 4, False), (-4, 1, False)],
+  [(-4, 4, True), (1, 4, True), (4, -4, True), (4, 1, True), (4, 4, False), (-4, 1, False)],
 )
 def test_an_open_choice_decides_where_it_turns_the_claim(ours, other, decides):
   found = judging.word(AROUND + ours, 20, 'paper', other=AROUND + other)
