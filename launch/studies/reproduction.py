@@ -165,11 +165,13 @@ def check(name: str, profile: str, seeds: Sequence[int] | None) -> None:
 
 
 def listing(out: str | pathlib.Path, profiles: Sequence[str] = papers.PROFILES[:-1]) -> None:
-  """Prints ids, the finished rows with the minutes they took, and what `small` may cost."""
+  """Prints ids, the finished rows with the minutes they took but for those of another table, and what `small` may
+  cost."""
   for name, entry in papers.registry().items():
     done = []
     for profile in profiles:
       paths = [pathlib.Path(out) / name / profile / f'{row.name}.json' for row in entry.rows]
-      seconds = [results.read(path)['seconds'] for path in paths if path.exists()]
-      done.append(f'{profile}: {len(seconds)}' + (f' in {sum(seconds) / 60:.0f} minutes' if seconds else ''))
+      there = [results.read(path) for path in paths if path.exists()]
+      seconds = [found['seconds'] for found in there if 'same_run' not in found]
+      done.append(f'{profile}: {len(there)}' + (f' in {sum(seconds) / 60:.0f} minutes' if seconds else ''))
     print(f'{name:25s} {len(entry.rows)} rows ({", ".join(done)} done)  {entry.title}; small: about {entry.cost}')

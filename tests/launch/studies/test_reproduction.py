@@ -117,6 +117,18 @@ def test_what_is_a_row_of_two_tables_is_run_once(table, tmp_path, monkeypatch):
   assert ran == ['felo_cifar10_iid_extreme'] * 3
 
 
+def test_the_minutes_of_a_run_of_two_tables_are_listed_once(tmp_path, capsys):
+  ours, copied = ('fv-homo-cifar10-iid', ('felo', 'velo')), ('fv-homo-all-cifar10-iid', ('felo',))
+  for id, rows in (ours, copied):
+    for row in rows:
+      same = {'same_run': f'{ours[0]}/{row}'} if id == copied[0] else {}
+      put(tmp_path, {**fake(id, row, [0, 1, 2], [0.5] * 3), **same})
+  reproduction.listing(tmp_path, ['small'])
+  lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
+  assert '(small: 2 in 2 minutes done)' in lines[ours[0]]
+  assert '(small: 1 done)' in lines[copied[0]]
+
+
 def test_a_result_of_another_config_is_refused(table):
   with pytest.raises(ConfigError, match=r'another config \(seeds: \[0\] -> \[1\]\); move it away'):
     reproduction.run('h2l-rmnist-a10', 'smoke', [1], ['ind'], **table)
