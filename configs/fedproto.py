@@ -13,7 +13,8 @@ rounds of the same. `smoke`: seconds, on the embedded images. Results: RESULTS.m
 
 from fedkd import config as base
 
-PASS = {'steps': None, 'epochs': 1, 'batch': 4}  # per round; the optimizer is new in each
+BATCH, STDEV = 4, 2
+PASS = {'steps': None, 'epochs': 1, 'batch': BATCH}  # per round; the optimizer is new in each
 ROUNDS = {'fedavg': 150, 'fedprox': 110}  # of the others: 100
 BY = {'inference': 'prototypes'}  # as the paper predicts
 SPECIAL = {'fedprox': {'mu': 0.01}, 'fedproto': BY, 'fedtgp': BY}  # mu: the paper does not say; ours
@@ -27,10 +28,12 @@ def get_config(arg=''):
   config = base.default()
   config.name = f'fedproto_mnist_{choice.ways}_{choice.zoo}'
   known = base.method(choice.method)
-  fields = {**PASS, 'keep_optimizer': False, **SPECIAL.get(choice.method, {})}
+  ways, shots = int(choice.ways), 20 if choice.profile == 'smoke' else 100
+  special = {**SPECIAL, 'agg': {'epochs': None, 'steps': steps(ways, shots)}}.get(choice.method, {})
+  fields = {**PASS, 'keep_optimizer': False, **special}
   config.method = base.method(choice.method, **{name: value for name, value in fields.items() if name in known})
   config.optimizer = base.optimizer('sgd', learning_rate=0.01, momentum=0.5)
-  config.data.partition = base.partition('n_way', ways=int(choice.ways), stdev=2, shots=100)
+  config.data.partition = base.partition('n_way', ways=ways, stdev=STDEV, shots=shots)
   config.data.update({'name': 'mnist', 'normalise': 'standard', 'validation': 0.0})
   config.initial = 'own'  # the authors' code makes a network for every client; that of a server is the first client's
   config.groups = tuple(
@@ -45,6 +48,12 @@ def get_config(arg=''):
     config.rounds = 30
   if choice.profile == 'smoke':
     config.seeds, config.rounds, config.eval_every = (0,), 2, 1
-    config.data.update({'name': 'mnist_5k', 'clients': 4, 'shots': 20, 'stride': 24, 'test_shots': 20})
+    config.data.update({'name': 'mnist_5k', 'clients': 4, 'stride': 24, 'test_shots': 20})
     base.spread(config, 4)
   return base.finish(config, choice)
+
+
+def steps(ways, shots):
+  """Batches of a pass over a client's rows, in the mean: agg, whose clients have the rows of all, takes as many."""
+  classes = (max(2, ways - STDEV) + ways + STDEV) / 2  # of a client, by `n_way`
+  return round(classes * shots / BATCH)

@@ -6,8 +6,8 @@ et al., pFedES, AAAI 2025, Table 1, the rows with ten clients that all take part
 Every client has two classes in uneven shares, and test rows of the same classes: `accuracy_local` is over these, as in
 the paper, `accuracy` over the test rows of all clients. `zoo`: hetero, five nets for two clients each, of which the
 smallest is also the common model of fml, fedkd and fedapen; homo, the largest convolutional net for all, and as the
-common model. `method`: private (the paper's Standalone), agg, fml, fedkd, fedapen, fedproto, lg_fedavg, fedgh, or
-another that needs no public data.
+common model. `method`: private (the paper's Standalone), agg, fml, fedkd, fedapen, fedproto by prototypes, lg_fedavg,
+fedgh, or another that needs no public data.
 
 `paper`: 100 rounds of one pass, batches of 512, of what the paper searched. `small`: a third of the images, ten rounds
 with batches of 64. `smoke`: seconds, on the embedded images. Results: docs/results/pfedes.md.
@@ -47,6 +47,7 @@ CLIENTS = 10
 COMMON = {'hetero': NETS[-1], 'homo': NETS[0]}
 WITH_COMMON = ('fml', 'fedkd', 'fedapen')
 TURN = {'steps': None, 'epochs': 1, 'keep_optimizer': False}  # a pass a round, with a fresh optimizer
+BY = {'inference': 'prototypes'}  # as the papers of fedproto and fedtgp predict
 BATCH = {'paper': 512, 'small': 64, 'smoke': 32}
 ROUNDS = {'paper': 100, 'small': 10, 'smoke': 2}
 ROWS = {'paper': 60_000, 'small': 20_000, 'smoke': 4000}  # of all clients
@@ -77,7 +78,8 @@ def method(name, zoo, profile):
   common = {name: {'common': COMMON[zoo]} for name in WITH_COMMON}
   common['fedkd']['rounds'] = ROUNDS[profile]
   batch = BATCH[profile]
-  special = {**common, 'agg': {'epochs': None, 'steps': round(ROWS[profile] / CLIENTS / batch)}}.get(name, {})
+  agg = {'epochs': None, 'steps': round(ROWS[profile] / CLIENTS / batch)}
+  special = {**common, 'agg': agg, 'fedproto': BY, 'fedtgp': BY}.get(name, {})
   known = base.method(name, **special)
   fields = {**TURN, 'batch': batch, **special}
   return base.method(name, **{field: value for field, value in fields.items() if field in known})

@@ -91,6 +91,11 @@ def tested_on(result: dict) -> str:
   return 'the test rows of all clients together' if 'final_local' in result else 'the shared test set'
 
 
+def commits(result: dict) -> list[str]:
+  """The commits whose code made a result or summary, in the order of the starts of its run; [] outside a checkout."""
+  return result.get('commits') or [result['commit']] * bool(result.get('commit'))
+
+
 def comparable(config: dict) -> dict:
   """A config as JSON without the directory of its data, which does not affect the result."""
   return {**config, 'data': {**config['data'], 'dir': ''}}
@@ -122,7 +127,8 @@ def shared(result: dict, id: str, name: str, called: str) -> dict:
 
 
 def of_run(workdir: str | os.PathLike, id: str, profile: str, name: str | None = None) -> dict:
-  """The result of a finished run: config and its checksum, per-seed numbers, curve, ledger, versions, commit.
+  """The result of a finished run: config and its checksum, per-seed numbers, curve, ledger, versions, commit; all
+  `commits` where a run was continued by another's code.
 
   Args:
     workdir: the run.
@@ -145,7 +151,8 @@ def of_run(workdir: str | os.PathLike, id: str, profile: str, name: str | None =
     'curve': _curve(workdir),
     'images': run.get('images'),  # not of the first runs
   }
-  return {field: result[field] if field in result else run[field] for field in FIELDS}
+  several = {'commits': run['commits']} if 'commits' in run else {}
+  return {field: result[field] if field in result else run[field] for field in FIELDS} | several
 
 
 def _test_rows(workdir, run) -> dict:

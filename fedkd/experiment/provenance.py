@@ -1,5 +1,6 @@
 """Provenance of a result: versions, device, commit; and the compilation cache."""
 
+import functools
 import importlib.metadata as package_metadata
 import os
 import pathlib
@@ -29,8 +30,34 @@ def environment() -> dict:
   return {
     'versions': {'python': platform.python_version(), 'fedkd': fedkd.__version__, **versions},
     'device': f'{len(jax.devices())}x {jax.devices()[0].device_kind}, {os.cpu_count()} cores',
-    **commit(pathlib.Path(fedkd.__file__).parent),
+    **code(),
   }
+
+
+@functools.cache
+def code() -> dict:
+  """`commit` of the code that this process runs: as it was at the first call, since modules that are loaded stay what
+  they are, whatever is committed meanwhile."""
+  return commit(pathlib.Path(fedkd.__file__).parent)
+
+
+def continued(codes: list | None, now: dict | None) -> list:
+  """The `code` of every start that has trained a run, one after the other.
+
+  Args:
+    codes: of those before; None where an older version did not record them.
+    now: of one more; None for one that has nothing left to train.
+  """
+  before = [{'commit': 'unknown', 'dirty': False}] if codes is None else codes
+  return before if now is None or before[-1:] == [now] else [*before, now]
+
+
+def made_by(codes: list) -> dict:
+  """The fields of a result of such starts: the `commit` of the first, `commits` of all where there are several, and
+  whether files had been changed in any."""
+  commits = list(dict.fromkeys(code['commit'] for code in codes))
+  several = {'commits': [commit or 'none' for commit in commits]} if len(commits) > 1 else {}
+  return {'commit': commits[0], **several, 'dirty': any(code['dirty'] for code in codes)}
 
 
 def commit(package) -> dict:

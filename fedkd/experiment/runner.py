@@ -22,11 +22,10 @@ from fedkd.data import sources
 from fedkd.data.splits import partition
 from fedkd.data.splits.split import origins_of
 from fedkd.errors import ConfigError, StoppedError, StoreError
-from fedkd.experiment import loop, partition_files, progress, trackers
+from fedkd.experiment import loop, partition_files, progress, provenance, trackers
 from fedkd.experiment.build import checks
 from fedkd.experiment.build.assembly import build, owned
 from fedkd.experiment.hosts import devices, hosts
-from fedkd.experiment.provenance import environment, use_compilation_cache
 from fedkd.experiment.storage import checkpoint, client_store, lock, same_data, warm_start
 from fedkd.experiment.storage.loading import evaluated, phase_at, restore
 
@@ -65,7 +64,8 @@ def _run(config, workdir, beside, show) -> dict:
   if summary := hosts.run_on_primary(lambda: _finished(workdir, config, lambda text: None)):
     return summary
   hosts.run_on_primary(lambda: trackers.check(config.tracker))
-  use_compilation_cache()
+  provenance.use_compilation_cache()
+  provenance.code()  # before anything can be committed while this trains
   if config.client_store and hosts.count() > 1:
     raise ConfigError(f"client_store={config.client_store!r} is for one host; start one, or set it to ''")
   partition_files.check(config)
@@ -198,6 +198,7 @@ def _train(parts, workdir, saved, display, stop, tracking):
   (workdir / 'summary.json').unlink(missing_ok=True)  # of fewer rounds, or damaged
   kept = hosts.run_on_primary(lambda: evaluated(parts, workdir, step, totals) if found else 0)
   totals = {**totals, 'metrics': files.cut(workdir / 'metrics.jsonl', kept)}
+  totals['code'] = _codes(parts, step, totals.get('code') if found else [])
   counts = sources.counts(parts.source)
   display.say(f'{parts.source.name}: ' + ', '.join(f'{count:,} {what}' for what, count in counts.items()))
   if found:
@@ -214,6 +215,12 @@ def _train(parts, workdir, saved, display, stop, tracking):
       state, totals = loop.rounds(this, state, totals, step - start, fresh)
     start = step = start + phase.rounds
   return state, totals, tracker
+
+
+def _codes(parts, step, before) -> list:
+  """Which code has trained the run, and from `step` on will."""
+  is_trained = step == sum(phase.rounds for phase in parts.phases)
+  return provenance.continued(before, None if is_trained else hosts.broadcast_from_primary(provenance.code()))
 
 
 def _tracker(parts, workdir, step):
@@ -280,7 +287,8 @@ def _finish(parts, workdir, state, totals, tracker) -> dict:
     'examples': totals['examples'],
     'images': sources.counts(parts.source),
     'seconds': totals['seconds'],
-    **environment(),
+    **provenance.environment(),
+    **provenance.made_by(totals['code']),
     'state_sha256': parts.phases[-1].checksum(state),
     'digests': {name: files.checksum(workdir / name) for name in results.DIGESTED},
   }

@@ -123,7 +123,7 @@ def environment(runs: Runs) -> Table:
 
 
 def _commit(summary) -> str:
-  commit = summary.get('commit') or 'none (an installed package)'
+  commit = ' and '.join(results.commits(summary)) or 'none (an installed package)'
   return f'{commit}, with changes that are not committed' if summary.get('dirty') else commit
 
 

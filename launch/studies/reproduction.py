@@ -26,6 +26,17 @@ def experiment_of(name: str) -> papers.Experiment:
   return known[name]
 
 
+def check_profile(name: str, profile: str) -> None:
+  """Checks that an entry of the registry is run in a profile that it is for; `smoke` is judged nowhere.
+
+  Raises:
+    ConfigError: for another.
+  """
+  only = experiment_of(name).only
+  if only and profile not in (only, 'smoke'):
+    raise ConfigError(f'profile={profile!r} has other numbers of examples or other nets than {name} is for; use {only}')
+
+
 def config_of(row: papers.Row, profile: str, seeds: Sequence[int] | None = None) -> ConfigDict:
   """The config of a row.
 
@@ -85,11 +96,12 @@ def run(
   """Runs the rows of an experiment that are not finished; a row of two tables is run once.
 
   Raises:
-    ConfigError: for an unknown id or row, or a result that belongs to something else.
+    ConfigError: for an unknown id or row, a profile that the id is not for, or a result that belongs to something else.
   """
   from fedkd import experiment
 
   chosen = experiment_of(name)
+  check_profile(name, profile)
   if unknown := set(rows or ()) - {row.name for row in chosen.rows}:
     raise ConfigError(
       f'rows={sorted(unknown)[0]!r} is not a row of {name}; it has {", ".join(r.name for r in chosen.rows)}'
@@ -144,6 +156,7 @@ def check(name: str, profile: str, seeds: Sequence[int] | None) -> None:
   from fedkd.experiment import dry_run
   from fedkd.experiment.build import assembly
 
+  check_profile(name, profile)
   for row in experiment_of(name).rows:
     config = config_of(row, profile, seeds)
     parts = assembly.build(config, dry=True)
@@ -152,11 +165,13 @@ def check(name: str, profile: str, seeds: Sequence[int] | None) -> None:
 
 
 def listing(out: str | pathlib.Path, profiles: Sequence[str] = papers.PROFILES[:-1]) -> None:
-  """Prints ids, the finished rows with the minutes they took, and what `small` may cost."""
+  """Prints ids, the finished rows with the minutes they took but for those of another table, and what `small` may
+  cost."""
   for name, entry in papers.registry().items():
     done = []
     for profile in profiles:
       paths = [pathlib.Path(out) / name / profile / f'{row.name}.json' for row in entry.rows]
-      seconds = [results.read(path)['seconds'] for path in paths if path.exists()]
-      done.append(f'{profile}: {len(seconds)}' + (f' in {sum(seconds) / 60:.0f} minutes' if seconds else ''))
+      there = [results.read(path) for path in paths if path.exists()]
+      seconds = [found['seconds'] for found in there if 'same_run' not in found]
+      done.append(f'{profile}: {len(there)}' + (f' in {sum(seconds) / 60:.0f} minutes' if seconds else ''))
     print(f'{name:25s} {len(entry.rows)} rows ({", ".join(done)} done)  {entry.title}; small: about {entry.cost}')

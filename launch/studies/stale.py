@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from fedkd.analysis import results
+
 
 class Change(NamedTuple):
   """What has changed in a method since some of its results were made.
@@ -23,7 +25,7 @@ def changes(result: dict) -> list:
   own = result['config'].get('method', {})
   concerns = lambda change: (
     own.get('name') == change.method
-    and result['commit'] in change.commits
+    and not set(results.commits(result)).isdisjoint(change.commits)
     and all(field in own and own[field] == value for field, value in change.settings)
   )
   return [change.what for change in CHANGES if concerns(change)]

@@ -1,6 +1,7 @@
 """A whole run: the run directory, resuming, seeds, bad input."""
 
 import contextlib
+import functools
 import json
 import re
 import shutil
@@ -13,9 +14,10 @@ import pytest
 import runs
 from fedkd import aggregate, experiment, files, methods, optimizers
 from fedkd import config as configs
+from fedkd.analysis import results
 from fedkd.analysis.results import summary as summary_of
 from fedkd.errors import ConfigError, DivergedError, StoppedError
-from fedkd.experiment import progress, runner, scoring
+from fedkd.experiment import progress, provenance, runner, scoring
 from fedkd.experiment.build import assembly
 from fedkd.experiment.storage import checkpoint
 from helpers import EMITTERS
@@ -89,6 +91,33 @@ def test_more_rounds_continue_to_the_same_bits(images, finished, tmp_path):
   second = experiment.run(config, tmp_path, show=False)
   assert first['state_sha256'] != second['state_sha256'] == finished[1]['state_sha256']
   assert [row['round'] for row in metrics(tmp_path)] == [0, 2, 3, 4, 6]
+
+
+def test_a_run_names_the_code_that_trained_it(images, tmp_path, monkeypatch):
+  """Somebody commits while it trains; the process that is started next runs the new code, one after it only repairs."""
+  now, train = {'commit': 'first', 'dirty': False}, runner._train
+
+  def start(rounds, meanwhile):
+    monkeypatch.setattr(provenance, 'code', functools.cache(provenance.code.__wrapped__))
+    monkeypatch.setattr(runner, '_train', lambda *args: now.update(meanwhile) or train(*args))
+    summary = experiment.run(runs.config(images, rounds=rounds), tmp_path, show=False)
+    return [summary.get(field) for field in ('commit', 'commits', 'dirty')]
+
+  monkeypatch.setattr(provenance, 'commit', lambda package: dict(now))
+  assert start(2, {'commit': 'second', 'dirty': True}) == ['first', None, False]
+  assert start(4, {'commit': 'third', 'dirty': False}) == ['first', ['first', 'second'], True]
+  (tmp_path / 'summary.json').unlink()
+  assert start(4, {}) == ['first', ['first', 'second'], True]
+  one = results.of_run(tmp_path, 'he-tiny', 'small')
+  assert one['commits'] == results.commits(one) == ['first', 'second']
+
+
+def test_what_an_older_version_trained_is_of_unknown_code():
+  new, installed = {'commit': 'new', 'dirty': False}, {'commit': '', 'dirty': False}
+  assert provenance.made_by(provenance.continued(None, None)) == {'commit': 'unknown', 'dirty': False}
+  assert provenance.made_by(provenance.continued(None, new))['commits'] == ['unknown', 'new']
+  assert provenance.made_by(provenance.continued([new], new)) == new
+  assert provenance.made_by(provenance.continued([installed], new))['commits'] == ['none', 'new']
 
 
 @pytest.mark.parametrize('watch', [pytest.param('', marks=pytest.mark.slow), 'accuracy'])

@@ -95,5 +95,5 @@ def _facts(config, summary, client, seed) -> dict[str, str]:
     'rounds': str(summary['rounds']),
     'seed': str(seed),
     f'mean test accuracy of {_evaluated(config)} clients': f'{summary["final"][config.seeds.index(seed)]:.4f}',
-    'commit': summary.get('commit') or 'unknown',
+    'commit': ' and '.join(results.commits(summary)) or 'unknown',
   }

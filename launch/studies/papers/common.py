@@ -33,6 +33,7 @@ class Experiment(NamedTuple):
   small: tuple = ()  # numbers of the paper's clients that the small profile has; empty: all
   needs: str = ''  # images that we do not have
   together: str = ''  # the title of one table of several ids
+  only: str = ''  # the one profile beside whose rows the changes are what they are called; empty: all
   remarks: str = ''  # how our runs differ from the published ones, below the table
 
 

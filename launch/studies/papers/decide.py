@@ -19,11 +19,12 @@ HOMO, EXTREME = 'method={},split=dir0.5,zoo=homo', 'method={},zoo=extreme'
 FEWER = {rounds: {'rounds': rounds, 'method.steps': 10_000 // rounds} for rounds in (14, 7, 3)}
 BACK = {'data.angles': (0, -20, -40, -60)}
 FOUR = {'method.steps': 4}  # batches a round: FedH2L's own, and those of its three peers
-SAMPLES = {'method.upload': 'per_sample'}
+# As many as the paper keeps, of Velo too, whose config has room for class means: 300, less than a round of examples.
+SAMPLES = {'method.upload': 'per_sample', 'method.limits': (5000, 50_000)}
 LONG = {'rounds': 3501, 'seeds': (0, 1)}  # of FedMD at paper length; two of its three seeds have fallen by then
 SHORT = {'private': (3, 5, 10), 'fedproto': (3, 5, 10, 20), 'fedavg': (20,)}  # rounds of one pass
 SIX = tuple(range(6))
-# As many rounds of the server as DENSE's paper has, on clients trained as in `small`.
+# As many rounds of the server as DENSE's paper has, but of 128 images, not 256, on clients trained as in `small`.
 FULL = {'rounds': 200, 'method.server_rounds': 200, 'eval_every': 20}
 # FedHe's clients with nets of twice the width that they have in `small`, a quarter of the published one.
 QUARTER = {'groups': fedhe_mnist.zoo('hetero', 10, 2 * fedhe_mnist.WIDTHS['small'], **fedhe_mnist.momentum('small'))}
@@ -180,7 +181,7 @@ CHANGES = {
     {name: (name, {'seeds': tuple(range(3, 9))}) for name in ('velo', 'felo')},
   ),
   'why-dense-rounds': (
-    '200 rounds of the servers of DENSE and Co-Boosting, MNIST, Dirichlet 0.1',
+    '200 rounds of 128 images on the servers of DENSE and Co-Boosting, MNIST, Dirichlet 0.1',
     'one_shot_mnist',
     'method={},alpha=0.1',
     {f'{method}_200': (method, FULL) for method in ('dense', 'coboosting')},
@@ -207,12 +208,19 @@ CHANGES = {
 }
 
 
+# Numbers of rounds and widths in these are chosen for one profile.
+ONLY = {
+  **dict.fromkeys((f'why-fedmd-{name}' for name in AS_FEDMD), 'small'),
+  **dict.fromkeys(('why-fedhe-width', 'why-felo-maps', 'why-dense-rounds'), 'small'),
+  **dict.fromkeys(('why-rmnist-rounds', 'why-fedmd-falls'), 'paper'),
+}
 PRINTED = {'why-rmnist-direction': tables.TABLE_2['10']}  # id: {row: a line of a table of FedH2L}
 
 
 def registry() -> dict:
   """{id: Experiment}."""
-  return {id: _experiment(PRINTED.get(id, {}), *change) for id, change in CHANGES.items()}
+  made = {id: _experiment(PRINTED.get(id, {}), *change) for id, change in CHANGES.items()}
+  return {id: entry._replace(only=ONLY.get(id, '')) for id, entry in made.items()}
 
 
 def _experiment(lines, title, config, arg, changes) -> Experiment:

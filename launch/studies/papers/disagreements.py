@@ -153,7 +153,7 @@ def _rounds_of_one_upload():
   text, table = "DENSE's model below its ensemble", 'dn-mnist-0.1'
   for row, called in (('dense', 'DENSE'), ('coboosting', 'Co-Boosting')):
     for beside, against in ((row, '20 rounds'), ('feddf', 'FedDF'), ('fedavg', 'FedAvg')):
-      change = f'200 rounds of the server, {called} against {against}'
+      change = f'200 rounds of the server with 128 images each, {called} against {against}'
       yield Question(text, change, f'why-dense-rounds/{row}_200', f'{table}/{beside}', 'final')
 
 

@@ -16,7 +16,8 @@ REMARKS = (
   "The paper's ten networks, from a CNN of four layers to a ViT-B and a ResNet-152, are five small CNNs here, so that "
   'the order of the rows says more than their values. The printed numbers were read in a summary of the paper; which '
   'round they are of, and of how many seeds, we do not know. Ours are last rounds. `fedre` is by the head that the '
-  "server sends, `fedgh` by the clients' own."
+  "server sends, `fedgh` by the clients' own, `fedproto` and `fedtgp` by prototypes, FedProto's by those of a client's "
+  'own classes.'
 )
 WHY = 'The paper does not say by which head a client of FedRE is judged, the one that the server sends or its own.'
 

@@ -39,9 +39,8 @@ def word(
   plain = _plain(difference, printed, profile, margin)
   if other is None or len(other) < 3 or len(difference) < 3:
     return plain
-  _, low, high = analysis.interval(other)
-  is_decided = low > -margin if plain not in (*HOLDS, WITHIN) else high < -margin
-  return OPEN if is_decided else plain
+  holds = lambda found: analysis.interval(found)[1] > -margin
+  return plain if holds(difference) == holds(other) else OPEN
 
 
 def _plain(difference, printed, profile, margin) -> str:

@@ -18,7 +18,9 @@ range); what is printed stands in brackets. Differences between our rows are pai
 but Adam and batches of 64; `small` is for machines without an accelerator: its accuracies are not to be compared with
 printed ones, and that a difference agrees with the printed one there does not say that it would at full size. Minutes
 are wall-clock time of training, on cores that were shared with other work. A row is stale where its method has changed
-since it was run, as is said below its table; made is the commit that made it, and whether files had been changed since.
+since it was run, as is said below its table; made is the commit whose code trained it, and whether files had been
+changed since. Of rows that were run before 29 November 2026 it is the commit that was checked out when the run ended,
+which some of them began before.
 """
 CLAIMS = """## Claims
 
@@ -43,7 +45,8 @@ TABLES = """## Tables
 
 ACC: test rows of all nodes, BWT: the node's own, FWT: the others', each at the node's best validation round. Second
 half, last quarter: means over the evaluations after half and three quarters of the rounds. Training above test: how
-far the last accuracy on training rows is above that on test rows. Numbers up / down are those of one client update.
+far the last accuracy on training rows is above that on test rows. Numbers up / down are those of one client update, of
+methods that upload once the update that is sent.
 """
 TRUST = {
   'crash': (

@@ -13,6 +13,7 @@ from launch.studies.papers.common import Experiment
 
 FAR = 5  # points from the printed value that need a sentence
 LENGTHS = (1500, 3000, 10_000)  # rounds at which long runs are looked at
+ONCE = ('coboosting', 'dense', 'fedkt')  # methods whose clients train and send in the first round alone
 SERVER_METRICS = {  # server metrics and their names
   'knowledge_age': 'age of logits',
   'feature_age': 'age of features',
@@ -86,17 +87,22 @@ def _cell(entry, profile, row, name, ours):
 def _common(entry, result) -> dict:
   """What every table says of a run."""
   quarter, train = (values.of(result, metric) for metric in ('last_quarter_mean', 'train'))
-  final, sent = values.of(result, 'final'), results.sent(result, 'numbers')
-  per_update = max(len(result['seeds']) * result['turns'], 1)
-  numbers = ' / '.join(f'{sent[way].sum() / per_update:,.0f}' for way in ('up', 'down'))
+  final = values.of(result, 'final')
   return {
     'last quarter': None if quarter is None else f'{quarter.mean():.2f}',
     'training above test': None if train is None else f'{np.mean(train - final):+.1f}',
-    'numbers up / down': numbers,
+    'numbers up / down': ' / '.join(f'{numbers:,.0f}' for numbers in _per_update(result)),
     'seeds': len(result['seeds']),
     'minutes': f'{result["seconds"] / 60:.0f}',
     'made': _code(result).removeprefix('commit ') + (', changed files' if result.get('dirty') else ''),
   }
+
+
+def _per_update(result) -> list:
+  """Numbers up and down of one client update, in the mean over all in which clients train."""
+  sent, rounds = results.sent(result, 'numbers'), result['config']['rounds']
+  updates = result['turns'] / (rounds if result['config'].get('method', {}).get('name') in ONCE else 1)
+  return [sent[way].mean() / max(updates, 1) for way in ('up', 'down')]
 
 
 def far(entry: Experiment, profile: str, done: dict) -> list:
@@ -242,8 +248,9 @@ def _server(config) -> list:
 
 
 def _code(result) -> str:
-  """The provenance of a result: its commit, or outside a checkout the version."""
-  return f'commit {result["commit"]}' if result['commit'] else f'fedkd {result["versions"]["fedkd"]}'
+  """The provenance of a result: the commits of its run, or outside a checkout the version."""
+  commits = ' and '.join(results.commits(result))
+  return f'commit {commits}' if commits else f'fedkd {result["versions"]["fedkd"]}'
 
 
 def _same(done) -> str:

@@ -9,6 +9,8 @@ from launch.studies import papers, stale
 from launch.studies.papers import judging, values
 from launch.studies.papers.common import Claim
 
+EQUAL = 0.05  # by so large a share equal numbers of examples may differ
+
 
 def claims(everything: dict) -> pd.DataFrame:
   """One line per claim, judged by the longest profile that has both rows with three common seeds, or else with any.
@@ -45,7 +47,8 @@ def _line(everything, claim) -> dict:
 def _judged(everything, claim, profile, published) -> dict:
   """A line's verdict and what it rests on: equal numbers of examples, where they were run, before published budgets."""
   of = lambda sides: values.difference(everything, profile, *sides, claim.metric) if sides else None
-  equal, printed = of(claim.equal), _printed(claim, profile)
+  equal = of(claim.equal) if _are_equal(everything, profile, claim.equal) else None
+  printed = _printed(claim, profile)
   sides, difference = (claim.equal, equal) if equal is not None else ((claim.more, claim.less), published)
   readings = [(reading, of(reading[1:])) for reading in claim.readings]
   other = next(((reading, found) for reading, found in readings if found is not None), (('',), None))
@@ -66,6 +69,15 @@ def _judged(everything, claim, profile, published) -> dict:
     'runs': _runs(everything, profile, sides, claim),
     'why': ' '.join(filter(None, why)),
   }
+
+
+def _are_equal(everything, profile, sides) -> bool:
+  """Whether the runs of both sides are there and saw equal numbers of examples, in this profile."""
+  runs = [run for side in sides for run in values.named(everything, profile, side).values()]
+  if not runs or None in runs:
+    return False
+  seen = [np.mean(run['per_seed'].get('examples', np.nan)) for run in runs]
+  return bool(np.max(seen) <= (1 + EQUAL) * np.min(seen))
 
 
 def _runs(everything, profile, sides, claim: Claim) -> list:

@@ -18,7 +18,7 @@ from launch.tools.crash import trial
 
 HERTZ = 20
 DELAY = 20_000  # microseconds before every operation of a run that is looked at, or it would be over in a second
-NOT_COMPARED = ('seconds', 'digests', 'commit', 'dirty')
+NOT_COMPARED = ('seconds', 'digests', 'commit', 'commits', 'dirty')
 
 
 class Intact(NamedTuple):

@@ -167,7 +167,7 @@ def one_sentence(ended) -> bool:
 def contents(case) -> tuple:
   """What must not differ between runs: the summary but for clock and commit, the evaluations but for the clock."""
   summary = files.read_sealed(case.directory / 'summary.json')
-  others = ('seconds', 'digests', 'commit', 'dirty')
+  others = ('seconds', 'digests', 'commit', 'commits', 'dirty')
   rows = [{k: v for k, v in row.items() if k != 'seconds'} for row in files.read(case.directory / 'metrics.jsonl')]
   return json.loads(json.dumps(({k: v for k, v in summary.items() if k not in others}, rows)))
 

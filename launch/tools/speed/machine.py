@@ -14,7 +14,6 @@ import time
 import flax
 import jax
 
-import fedkd
 from fedkd.experiment import provenance
 
 
@@ -32,7 +31,7 @@ def description() -> dict:
     'cpu': names[0] if names else platform.processor(),
     'cores': os.cpu_count(),
     'versions': versions,
-    **provenance.commit(pathlib.Path(fedkd.__file__).parent),
+    **provenance.code(),
     'date': datetime.date.today().isoformat(),
   }
 

@@ -51,7 +51,7 @@ def test_fewer_than_three_seeds_decide_nothing():
 
 @pytest.mark.parametrize(
   ('ours', 'other', 'decides'),
-  [(-4, 4, True), (1, 4, True), (4, -4, True), (4, 1, False), (4, 4, False), (-4, 1, False)],
+  [(-4, 4, True), (1, 4, True), (4, -4, True), (4, 1, True), (4, 4, False), (-4, 1, False)],
 )
 def test_an_open_choice_decides_where_it_turns_the_claim(ours, other, decides):
   found = judging.word(AROUND + ours, 20, 'paper', other=AROUND + other)
@@ -83,10 +83,11 @@ def test_a_claim_that_repeats_a_run_is_counted_once(monkeypatch):
   np.testing.assert_allclose(judged['p'], [first, np.nan, second])
 
 
-def runs_of(*accuracy, first=0):
+def runs_of(*accuracy, first=0, examples=100.0):
   """A result with a seed for each accuracy."""
   seeds = list(range(first, first + len(accuracy)))
-  return {'seeds': seeds, 'per_seed': {'final': list(accuracy)}, 'config': {}, 'commit': 'c'}
+  per_seed = {'final': list(accuracy), 'examples': [examples] * len(accuracy)}
+  return {'seeds': seeds, 'per_seed': per_seed, 'config': {}, 'commit': 'c'}
 
 
 def test_the_longest_profile_with_three_common_seeds_judges(monkeypatch):
@@ -113,7 +114,8 @@ def test_a_paper_whose_numbers_are_against_its_claim_is_told(monkeypatch, printe
 
 
 def test_equal_numbers_of_examples_come_first(monkeypatch):
-  rows = {'a': runs_of(0.5, 0.51, 0.52), 'b': runs_of(0.6, 0.62, 0.61), 'longer': runs_of(0.7, 0.72, 0.71)}
+  rows = {'a': runs_of(0.5, 0.51, 0.52), 'b': runs_of(0.6, 0.62, 0.61)}
+  rows['longer'] = runs_of(0.7, 0.72, 0.71, examples=102)
   claim = papers.Claim('a', 't/a', 't/b', paper='p', equal=('t/longer', 't/b'))
   monkeypatch.setattr(papers, 'claims', lambda: (claim, claim._replace(equal=('t/none', 't/b'))))
   monkeypatch.setattr(verdicts, '_printed', lambda claim, profile: None)
@@ -121,3 +123,14 @@ def test_equal_numbers_of_examples_come_first(monkeypatch):
   assert (first.ours[:5], first.verdict) == ('10.00', 'sign only')
   assert re.fullmatch(r'-10.00 ± \d\.\d\d \(scale too small\)', first._6)  # as published
   assert (second.ours[:6], second.verdict) == ('-10.00', 'scale too small')
+
+
+def test_numbers_of_examples_that_are_not_equal_in_a_profile_do_not_come_first(monkeypatch):
+  """As those of `why-fedmd-mnist` beside a FedMD of a longer profile."""
+  rows = {'a': runs_of(0.5, 0.51, 0.52), 'b': runs_of(0.6, 0.62, 0.61), 'other': runs_of(0.7, 0.72, 0.71, examples=10)}
+  claim = papers.Claim('a', 't/a', 't/b', paper='p', equal=('t/other', 't/b'))
+  monkeypatch.setattr(papers, 'claims', lambda: (claim,))
+  monkeypatch.setattr(verdicts, '_printed', lambda claim, profile: None)
+  for other in (rows['other'], runs_of(0.7, 0.72, 0.71, examples=110)):
+    (line,) = verdicts.claims({('t', 'small'): {**rows, 'other': other}}).itertuples()
+    assert (line.ours[:6], line.verdict, line._6) == ('-10.00', 'scale too small', '')

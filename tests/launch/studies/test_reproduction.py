@@ -1,5 +1,6 @@
 """The registry of tables: every row builds, a row runs and is resumed, the report reads what was written."""
 
+import functools
 import importlib
 import json
 import pathlib
@@ -11,10 +12,11 @@ import numpy as np
 import optax
 import pytest
 
-from configs import heflwr
+from configs import fedre, heflwr
 from fedkd import config as configs
 from fedkd import methods, models
 from fedkd.analysis import results
+from fedkd.data.splits import personal_splits
 from fedkd.errors import ConfigError
 from fedkd.models import base
 from launch.studies import papers, reproduction, stale
@@ -115,6 +117,18 @@ def test_what_is_a_row_of_two_tables_is_run_once(table, tmp_path, monkeypatch):
   assert ran == ['felo_cifar10_iid_extreme'] * 3
 
 
+def test_the_minutes_of_a_run_of_two_tables_are_listed_once(tmp_path, capsys):
+  ours, copied = ('fv-homo-cifar10-iid', ('felo', 'velo')), ('fv-homo-all-cifar10-iid', ('felo',))
+  for id, rows in (ours, copied):
+    for row in rows:
+      same = {'same_run': f'{ours[0]}/{row}'} if id == copied[0] else {}
+      put(tmp_path, {**fake(id, row, [0, 1, 2], [0.5] * 3), **same})
+  reproduction.listing(tmp_path, ['small'])
+  lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
+  assert '(small: 2 in 2 minutes done)' in lines[ours[0]]
+  assert '(small: 1 done)' in lines[copied[0]]
+
+
 def test_a_result_of_another_config_is_refused(table):
   with pytest.raises(ConfigError, match=r'another config \(seeds: \[0\] -> \[1\]\); move it away'):
     reproduction.run('h2l-rmnist-a10', 'smoke', [1], ['ind'], **table)
@@ -154,6 +168,18 @@ def test_a_profile_that_an_id_does_not_have_is_refused(tmp_path):
   assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+  ('name', 'profile', 'only'), [('why-fedmd-mnist', 'medium', 'small'), ('why-rmnist-rounds', 'small', 'paper')]
+)
+def test_a_profile_that_an_experiment_is_not_for_is_refused(tmp_path, name, profile, only):
+  """Its rounds or widths are others than those of the rows that it would be judged beside."""
+  run = functools.partial(reproduction.run, rows=None, workdir=tmp_path / 'runs', out=tmp_path / 'results')
+  for refuses in (run, reproduction.check):
+    with pytest.raises(ConfigError, match=f'than {name} is for; use {only}'):
+      refuses(name, profile, [0])
+  assert not list(tmp_path.iterdir())
+
+
 def test_overrides_of_a_row_reach_its_config():
   offset = {
     row.name: reproduction.config_of(row, 'small').method.count_offset
@@ -161,6 +187,40 @@ def test_overrides_of_a_row_reach_its_config():
     if 'fedhe' in row.name
   }
   assert offset == {'fedhe': 0.0, 'fedhe_offset': 1.0}
+
+
+def test_clients_of_fedproto_and_fedtgp_predict_by_prototypes_in_all_tables():
+  """As in their papers, whatever the table is of."""
+  every = [(id, row.name, reproduction.config_of(row, 'small')) for id, entry in REGISTRY.items() for row in entry.rows]
+  by = {(id, name): c.method.inference for id, name, c in every if c.method.name in ('fedproto', 'fedtgp')}
+  assert {('fr-cifar10-pra', 'fedtgp'), ('pe-mnist-hetero', 'fedproto'), ('fp-mnist-3', 'fedproto')} <= set(by)
+  assert set(by.values()) == {'prototypes'}
+
+
+def test_felo_and_velo_keep_as_many_examples_where_they_send_one_each():
+  rows = {row.name: reproduction.config_of(row, 'small').method for row in REGISTRY['why-velo-generator'].rows}
+  kept = {name: tuple(method.limits) for name, method in rows.items() if method.upload == 'per_sample'}
+  assert kept == dict.fromkeys(('felo_samples', 'velo_samples', 'velo_samples_0.01'), (5000, 50_000))
+
+
+@pytest.mark.parametrize('ways', [3, 4, 5])
+def test_fedprotos_agg_sees_as_many_images_as_the_other_rows(ways):
+  """Of 20 clients in 30 splits, with MNIST's 5,421 images of its rarest class and more of the others."""
+  config = reproduction.config_of(next(row for row in REGISTRY[f'fp-mnist-{ways}'].rows if row.name == 'agg'), 'paper')
+  labels, test = np.repeat(np.arange(10), 5421), np.repeat(np.arange(10), 892)
+  parts = [personal_splits.n_way(labels, 20, seed, test, ways)[0] for seed in range(30)]
+  assert (config.data.clients, config.data.partition.ways, config.method.epochs) == (20, ways, None)
+  own = np.mean([len(part) for each in parts for part in each])
+  assert config.method.steps * config.method.batch == pytest.approx(own, rel=0.05)
+
+
+@pytest.mark.parametrize(('profile', 'images', 'steps'), [('paper', 60_000, 141), ('small', 22_000, 52)])
+def test_fedres_agg_sees_as_many_images_as_the_other_rows(profile, images, steps):
+  """Ten clients share 50,000 training images, or what `rows` leaves of them, and the 10,000 official test images, three
+  quarters of them to train on, in batches of 32."""
+  config = fedre.get_config(f'{profile},method=agg')
+  assert ((config.data.rows or 50_000) + 10_000, config.method.steps) == (images, steps)
+  assert steps == round(0.75 * images / 10 / 32)
 
 
 def fake(id, row, seeds, values, rounds=5):
@@ -244,6 +304,16 @@ def test_rows_whose_method_has_changed_since_are_marked_stale(tmp_path, monkeypa
   assert judged.loc['FedH2L beats FedMD in average ACC, alpha = 10 %', 'why'].endswith(note)
 
 
+def test_a_run_that_the_code_of_two_commits_trained_names_both(monkeypatch):
+  """It is stale if one of them is older than the change."""
+  one = {**fake('h2l-rmnist-a10', 'fedmd', [0, 1, 2], [0.9] * 3), 'commit': 'b', 'commits': ['b', 'c']}
+  one['config']['method'] = {'name': 'fedmd'}
+  assert sections.table(REGISTRY['h2l-rmnist-a10'], 'small', {'fedmd': one})['made'].tolist() == ['b and c']
+  monkeypatch.setattr(stale, 'CHANGES', (stale.Change('fedmd', 'it distils twice', ('c',)),))
+  assert stale.changes(one) == ['it distils twice']
+  assert not stale.changes({**one, 'commits': ['b', 'd']})
+
+
 def test_every_change_in_the_list_concerns_a_committed_result():
   every = [json.loads(path.read_text()) for path in pathlib.Path(__file__).parents[3].glob('results/**/*.json')]
   made = [one for one in every if 'commit' in one and 'config' in one]
@@ -298,6 +368,15 @@ def test_claims_about_losses_and_steadiness(tmp_path):
   steady = rows.loc['felo is steadier than fedgkt, cifar10, iid']
   assert (steady['ours'], steady['verdict']) == ('4.90 ± 0.00', 'sign only')
   assert rows.loc['felo is steadier than heterofl, cifar10, iid', 'verdict'] == 'not run'
+
+
+@pytest.mark.parametrize(('method', 'numbers'), [('fedavg', '3 / 0'), ('dense', '15 / 0')])
+def test_numbers_are_those_of_an_update_that_is_sent(method, numbers):
+  """Two clients send 15 numbers each in five rounds; DENSE's in the first, after which the server goes on alone."""
+  one = fake('dn-mnist-0.1', method, [0, 1, 2], [0.5] * 3)
+  one['config']['method'] = {'name': method}
+  table = sections.table(REGISTRY['dn-mnist-0.1'], 'small', {method: one}).set_index('method')
+  assert table.loc[method, 'numbers up / down'] == numbers
 
 
 def test_servers_are_named_and_say_what_they_learned():
@@ -397,6 +476,18 @@ def test_pfedes_rows_have_one_split_and_the_smallest_net_in_common():
   # As many batches as a pass over a tenth of the images takes.
   assert (rows['agg'].method.steps, rows['agg'].method.batch) == (12, 512)
   assert (rows['fml_alpha_0'].method.alpha, rows['fml'].method.alpha) == (0, 0.5)
+
+
+@pytest.mark.parametrize('method', ['dense', 'coboosting'])
+def test_what_small_changes_of_dense_is_said(method):
+  small, paper = (
+    reproduction.config_of(papers.Row('', 'one_shot_mnist', f'method={method}', {}), p) for p in ('small', 'paper')
+  )
+  changed = {(small.method[f], paper.method[f]) for f in small.method if small.method[f] != paper.method[f]}
+  numbers = set(re.findall(r'\d+', REGISTRY['dn-mnist-0.1'].remarks))
+  assert len(changed) == {'dense': 5, 'coboosting': 4}[method]  # whose paper has 128 images too
+  assert {str(value) for both in changed for value in both} <= numbers
+  assert paper.data.normalise == small.data.normalise == 'auto'  # the mean image, which is said too
 
 
 def test_a_net_that_sees_no_image_answers_one_class():
@@ -589,6 +680,7 @@ def test_committed_results_are_of_this_schema_and_of_what_their_rows_say_now():
       (row,) = (row for row in REGISTRY[id].rows if row.name == path.stem)
       assert reproduction.finished(path, id, profile, row, reproduction.config_of(row, profile, one['seeds']))
       assert one['config']['data']['dir'] == ''
+      reproduction.check_profile(id, profile)
 
 
 SMOKE = {'h2l-rmnist-a10': ['fedh2l', 'fedprox']}
