@@ -27,6 +27,4 @@ def check(workdir, source, now: str, remedy: str = 'restore them, or choose anot
   except ConfigError:  # not there, damaged or of an older run: who trains writes it again
     return
   if then != now:
-    raise ConfigError(
-      f'workdir={workdir} holds a run on other data than data.name={source.name} has now; {remedy}'
-    )
+    raise ConfigError(f'workdir={workdir} holds a run on other data than data.name={source.name} has now; {remedy}')
