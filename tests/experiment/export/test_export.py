@@ -122,6 +122,18 @@ def test_files_are_no_images_of_other_numbers(exported, run, tmp_path, monkeypat
   assert 'numbers of 0 to 255' in card.card(trained(run, 1, 1), 'torch', 'mit')
 
 
+def test_an_image_is_seen_upright(exported, tmp_path):
+  """As a camera writes it that was turned."""
+  pixels, exif = np.arange(36, dtype=np.uint8).reshape(6, 6) * 7, Image.Exif()
+  exif[0x0112] = 6
+  Image.fromarray(np.ascontiguousarray(np.rot90(pixels))).save(tmp_path / 'lying.png', exif=exif)
+  lying, upright = predict(exported, [tmp_path / 'lying.png', save_image(tmp_path / 'a.png', pixels[..., None])])
+  assert lying[1:] == upright[1:]
+  Image.new('L', (5, 8)).save(tmp_path / 'large.png', exif=exif)
+  with pytest.raises(ConfigError, match=r'large\.png is 8x5 pixels and the model takes 6x6'):
+    predict(exported, [tmp_path / 'large.png'])
+
+
 def test_images_are_resized_where_that_is_asked_for(exported, tmp_path):
   large = save_image(tmp_path / 'large.png', np.kron(np.eye(6), np.ones((2, 2)))[..., None].astype(np.uint8) * 200)
   small = save_image(tmp_path / 'small.png', np.eye(6)[..., None].astype(np.uint8) * 200)
