@@ -71,10 +71,8 @@ def _model(path, client, seed, trust) -> tuple[nn.Module, dict, tuple[int, ...],
   if not files.is_exported(path):
     one = trained(path, client, seed, trust)
     return one.module, one.variables, one.shape, str(one.dtype), one.class_names
-  described = reading.read_config(pathlib.Path(path))
-  names = [described['id2label'][str(i)] for i in range(described['num_labels'])]
-  dtype = described.get('input_dtype', 'uint8')  # older exports do not say
-  return *reading.load_exported(path, trust), tuple(described['input_shape']), dtype, tuple(names)
+  path = pathlib.Path(path)
+  return *reading.load_exported(path, trust), *reading.examples(path, reading.read_config(path))
 
 
 def _logits(module, variables, pixels) -> jax.Array:

@@ -2,12 +2,14 @@
 
 import json
 import pathlib
+import re
 import shutil
 
 import jax
 import numpy as np
 import pytest
 from PIL import Image
+from safetensors.numpy import load_file, save_file
 
 import fedkd
 from fedkd import analysis, cli, experiment, models
@@ -182,6 +184,42 @@ def test_bad_input_is_refused_in_one_sentence(run, tmp_path, made, sentence):
     made(run, tmp_path)
   assert '\n' not in str(refused.value)
   assert not (tmp_path / 'new').exists()
+
+
+def _changed(path, change):
+  """An export whose config.json, as data, or weights, by name, `change` has changed."""
+  config, weights = json.loads((path / 'config.json').read_text()), load_file(path / 'model.safetensors')
+  change(config, weights)
+  (path / 'config.json').write_text(json.dumps(config))
+  save_file(weights, path / 'model.safetensors')
+
+
+KERNEL = 'params.net.layers_0.kernel'
+DAMAGES = {
+  'no shape': (lambda config, weights: config.pop('input_shape'), 'config.json is damaged (it has no input_shape)'),
+  'no labels': (lambda config, weights: config.pop('num_labels'), 'config.json is damaged (it has no num_labels)'),
+  'no names': (lambda config, weights: config.pop('id2label'), 'config.json is damaged (it has no id2label)'),
+  'a name too few': (lambda config, weights: config['id2label'].pop('2'), "config.json is damaged ('2')"),
+  'a class too few': (lambda config, weights: config.update(num_labels=2), 'do not fit (3 logits, and names of 2'),
+  'no kernel': (lambda config, weights: weights.pop(KERNEL), 'model.safetensors and config.json do not fit ('),
+  'another width': (
+    lambda config, weights: weights.update({KERNEL: np.zeros((36, 9), np.float32)}),
+    'model.safetensors and config.json do not fit (',
+  ),
+  'another shape': (lambda config, weights: config.update(input_shape=[5, 6, 1]), 'do not fit ('),
+  'no dtype': (lambda config, weights: config.update(input_dtype='bytes?'), 'config.json is damaged ('),
+}
+
+
+@pytest.mark.parametrize(('change', 'sentence'), DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_export_is_refused_in_one_sentence(exported, tmp_path, change, sentence):
+  _changed(exported, change)
+  image = save_image(tmp_path / 'a.png', np.zeros((6, 6, 1), np.uint8))
+  for use in (fedkd.load_exported, lambda path: predict(path, [image])):
+    with pytest.raises(ConfigError, match=re.escape(sentence)) as refused:
+      use(exported)
+    assert '\n' not in str(refused.value)
+    assert str(refused.value).endswith('; export it again')
 
 
 def test_an_export_is_taken_for_no_run(run, exported):
