@@ -62,6 +62,9 @@ def test_the_card_says_what_was_measured(exported, test_set):
   assert fields['model-index'][0]['results'][0]['metrics'][0]['value'] == pytest.approx(accuracy)
   assert f'| test accuracy | {accuracy:.4f} |' in body
   assert '| method | fedhe |' in body
+  with np.load(STORED / 'run' / 'split.npz') as split:
+    sizes = split['seed1_private_sizes'] + split['seed1_shared_sizes']
+  assert f'| training examples | {sizes[1]} of its own, {sizes[0] + sizes[1]} of all clients |' in body
   assert str(STORED) not in text  # folders of this machine
 
 
