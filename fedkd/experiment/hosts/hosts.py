@@ -15,6 +15,7 @@ import socket
 import sys
 import tempfile
 import zlib
+from typing import Any
 
 import jax
 import numpy as np
@@ -197,8 +198,9 @@ def _file(module) -> pathlib.Path | None:
 
 def _source(module, name) -> bytes:
   """The source of a function of this process alone, where Python has it."""
+  function: Any = getattr(sys.modules.get(module), name, None)
   with contextlib.suppress(OSError, TypeError):
-    return inspect.getsource(getattr(sys.modules.get(module), name, None)).encode()
+    return inspect.getsource(function).encode()
   return b''
 
 
