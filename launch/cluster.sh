@@ -6,6 +6,10 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 port=${PORT:-12321}
+refuse() { # SENTENCE
+  echo "fedkd: $1" >&2
+  exit 2
+}
 run() { # INDEX COUNT FIRST ARGUMENTS...
   local index=$1 count=$2 first=$3
   shift 3
@@ -15,7 +19,11 @@ if [ -n "${FEDKD_HOST:-}" ]; then # started by the ssh branch below
   read -r index count first <<<"$FEDKD_HOST"
   run "$index" "$count" "$first" "$@"
 elif [ -n "${SLURM_PROCID:-}" ]; then
-  run "$SLURM_PROCID" "$SLURM_NTASKS" "$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)" "$@"
+  [ -n "${SLURM_NTASKS:-}" ] || refuse "SLURM_NTASKS is unset; start it by srun --ntasks-per-node=1 launch/cluster.sh"
+  command -v scontrol >/dev/null || refuse "scontrol is not on the PATH; add the folder of SLURM's programs to it"
+  nodes=${SLURM_STEP_NODELIST:-${SLURM_JOB_NODELIST:-}} # a step may be on some of the nodes of its job
+  names=$(scontrol show hostnames "$nodes") || refuse "scontrol does not know the nodes '$nodes'; start it by srun"
+  run "$SLURM_PROCID" "$SLURM_NTASKS" "${names%%$'\n'*}" "$@"
 elif [ -n "${HOSTS:-}" ]; then
   read -r -a names <<<"$HOSTS"
   words=$(printf '%q ' "$@")
@@ -30,6 +38,5 @@ elif [ -n "${HOSTS:-}" ]; then
   trap stop INT TERM
   wait_for "${jobs[@]}"
 else
-  echo "fedkd: neither SLURM nor HOSTS says where to run; set HOSTS=\"name name ...\"" >&2
-  exit 2
+  refuse "neither SLURM nor HOSTS says where to run; set HOSTS=\"name name ...\""
 fi

@@ -56,7 +56,7 @@ def domains(root, size=0, limit=LIMIT) -> tuple:
 
 
 def _cached(name, listed, size, limit) -> dict:
-  version = fingerprint([path for rows in listed.values() for path, _ in rows])
+  version = fingerprint([path for rows in listed.values() for path, _ in rows]) + ' upright'  # which they once were not
   return cached(name, f'{version} {size}' if size else version, lambda: _read(name, listed, size, limit))
 
 
@@ -101,7 +101,7 @@ def _read(name, listed, size, limit) -> dict:
   from PIL import Image
 
   size, mode = _common_form(name, [path for rows in listed.values() for path, _ in rows], size, limit)
-  pixels_of = lambda opened: np.asarray(opened.convert(mode).resize(size, Image.Resampling.BOX))
+  pixels_of = lambda opened: np.asarray(upright(opened).convert(mode).resize(size, Image.Resampling.BOX))
   arrays = {}
   for part, rows in listed.items():
     image = np.empty((len(rows), size[1], size[0], {'L': 1, 'RGB': 3}[mode]), np.uint8)
@@ -114,12 +114,12 @@ def _read(name, listed, size, limit) -> dict:
 
 def _common_form(name, paths, wanted, limit) -> tuple:
   """The one size (width, height) of all images, or else the `wanted` one, and 'L' if all are grey, else 'RGB'; reads
-  headers only.
+  headers only, and a PNG that is no square, whose orientation may be at its end.
 
   Raises:
     ConfigError: also for images of more than 8 bits per channel, which have no one brightness, and for too large ones.
   """
-  forms = [_open(name, path, lambda opened: (opened.size, opened.mode)) for path in paths]
+  forms = [_open(name, path, lambda opened: (_size(opened), opened.mode)) for path in paths]
   size = forms[0][0]
   for path, (other, mode) in zip(paths, forms, strict=True):
     if mode not in MODES:
@@ -136,6 +136,23 @@ def _common_form(name, paths, wanted, limit) -> tuple:
   form = 'L' if all(mode in ('1', 'L') for _, mode in forms) else 'RGB'
   check_size(name, len(paths) * size[0] * size[1] * len(form), limit)
   return size, form
+
+
+def upright(image):
+  """An image of Pillow as it is to be seen: cameras write an orientation into its EXIF rather than turn its pixels."""
+  from PIL import ImageOps
+
+  return ImageOps.exif_transpose(image)
+
+
+def _size(image) -> tuple:
+  """(width, height) of what `upright` makes, which decodes; of images that are too large for us, as they lie."""
+  from PIL import ExifTags
+
+  width, height = image.size
+  asked = width != height and max(width, height) <= MOST_SIDE
+  lies = asked and image.getexif().get(ExifTags.Base.Orientation) in (5, 6, 7, 8)
+  return upright(image).size if lies else image.size  # which of a TIFF is right already
 
 
 def _open(name, path, use):

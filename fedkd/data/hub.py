@@ -151,7 +151,16 @@ def _lists(whole, column, name, where, size, limit) -> np.ndarray:
       )
   check_size(name, len(held) * first.nbytes, limit)
   x = np.stack(held)
-  return x.astype(np.int32) if x.dtype == np.uint8 and x.ndim == 2 else x
+  if x.dtype.kind not in 'iu' or _declared(whole.features[column]) != 'uint8':
+    return x
+  return x.astype(np.uint8 if x.ndim > 2 else np.int32)  # images; a row of bytes is tokens
+
+
+def _declared(feature) -> str:
+  """The type of the numbers in a list, which `datasets` hands out as others."""
+  while hasattr(feature, 'feature'):
+    feature = feature.feature
+  return feature.dtype
 
 
 def _images(whole, column, name, where, size, limit) -> np.ndarray:

@@ -36,7 +36,7 @@ def text(config, workdir: str | os.PathLike | None = None) -> str:
   """
   parts = build(config, dry=True)
   if config.init_from and workdir:
-    warm_start.find(config, pathlib.Path(workdir).parent)
+    warm_start.find(config, pathlib.Path(workdir).parent, parts.source)
   own = owned(parts.splits[0])
   images = parts.source.train_image.nbytes
   path = ' then '.join(p.label for p in parts.phases)

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import softmax
 
 from fedkd import files
-from fedkd.data.folders import MODES
+from fedkd.data.folders import MODES, upright
 from fedkd.errors import ConfigError, in_a_sentence
 from fedkd.experiment.export import reading
 from fedkd.experiment.export.trained import trained
@@ -71,10 +71,8 @@ def _model(path, client, seed, trust) -> tuple[nn.Module, dict, tuple[int, ...],
   if not files.is_exported(path):
     one = trained(path, client, seed, trust)
     return one.module, one.variables, one.shape, str(one.dtype), one.class_names
-  described = reading.read_config(pathlib.Path(path))
-  names = [described['id2label'][str(i)] for i in range(described['num_labels'])]
-  dtype = described.get('input_dtype', 'uint8')  # older exports do not say
-  return *reading.load_exported(path, trust), tuple(described['input_shape']), dtype, tuple(names)
+  path = pathlib.Path(path)
+  return *reading.load_exported(path, trust), *reading.examples(path, reading.read_config(path))
 
 
 def _logits(module, variables, pixels) -> jax.Array:
@@ -90,10 +88,11 @@ def _pixels(path, shape, resize) -> np.ndarray:
   with in_a_sentence(unreadable, through=(ConfigError,)), Image.open(path) as opened:
     if opened.mode not in MODES:
       raise ConfigError(f'{path} has pixels of mode {opened.mode}, more than 8 bits per channel; save it with 8 bits')
-    if opened.size != (width, height) and not resize:
+    image = upright(opened)
+    if image.size != (width, height) and not resize:
       raise ConfigError(
-        f'{path} is {opened.size[0]}x{opened.size[1]} pixels and the model takes {width}x{height}; give images of that '
+        f'{path} is {image.size[0]}x{image.size[1]} pixels and the model takes {width}x{height}; give images of that '
         'size, or have them resized (--resize, resize=True)'
       )
-    image = opened.convert(FORMS[channels]).resize((width, height), Image.Resampling.BOX)
+    image = image.convert(FORMS[channels]).resize((width, height), Image.Resampling.BOX)
     return np.asarray(image).reshape(shape)

@@ -5,17 +5,20 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from fedkd import files
 from fedkd.errors import ConfigError
+from fedkd.experiment.storage import lock
 from fedkd.sweep import worker
 from fedkd.sweep.runs import Run
 
 USUAL = {'timeout_min': 24 * 60}
 POLL = 2  # seconds between two looks at the jobs
+JOBS = 'jobs.json'  # which job was last given which run, for a sweep that is killed while its jobs go on
 
 
 class Cluster:
   """One array of jobs for each rung of a search; a job that was killed is one that failed, and is run again when the
-  sweep is."""
+  sweep is. Jobs outlive a sweep that is killed, and one that is started again waits for them; Ctrl-C cancels them."""
 
   def __init__(self, cluster: str, jobs: int, folder: pathlib.Path, parameters: Mapping[str, Any]):
     self.cluster, self.jobs, self.folder, self.parameters = cluster, jobs, folder, parameters
@@ -37,6 +40,22 @@ class Cluster:
     Raises:
       ConfigError: if SLURM does not take the jobs.
     """
+    jobs = self._living(runs)
+    if waiting := [run for run in runs if run not in jobs]:
+      jobs |= self._submit(waiting, code)
+    try:
+      while jobs:
+        for run in [run for run, job in jobs.items() if job.done()]:
+          done(run, _said(jobs.pop(run)))
+        if jobs:
+          time.sleep(POLL)
+    except KeyboardInterrupt:
+      self._note({})
+      for job in jobs.values():
+        job.cancel(check=False)
+      raise
+
+  def _submit(self, runs, code) -> dict[Run, Any]:
     submitit = _submitit()
     orders = [run.order(code) for run in runs]
     try:
@@ -48,11 +67,30 @@ class Cluster:
       raise ConfigError(
         f'launcher={self.cluster}: {str(error).splitlines()[0]}; start where sbatch is, and check the parameters'
       ) from error
-    while jobs:
-      for run in [run for run, job in jobs.items() if job.done()]:
-        done(run, _said(jobs.pop(run)))
-      if jobs:
-        time.sleep(POLL)
+    self._note(self._noted() | {str(run.workdir.absolute()): job.job_id for run, job in jobs.items()})
+    return jobs
+
+  def _living(self, runs) -> dict[Run, Any]:
+    """The jobs of an earlier process that wait or train yet."""
+    noted = self._noted()
+    ids = {run: id for run in runs if (id := noted.get(str(run.workdir.absolute())))}
+    jobs = {run: _submitit().SlurmJob(self.folder, id) for run, id in ids.items()}  # all, of which sacct is asked once
+    return {run: job for run, job in jobs.items() if _is_alive(job, run)}
+
+  def _noted(self) -> dict[str, str]:
+    path = self.folder / JOBS
+    return files.read_sealed(path, 'out')['jobs'] if path.exists() else {}
+
+  def _note(self, jobs):
+    if self.cluster == 'slurm':  # whose jobs alone outlive this process
+      files.write_sealed(self.folder / JOBS, {'jobs': jobs})
+
+
+def _is_alive(job, run) -> bool:
+  """Whether a job waits or trains; where SLURM does not say, as without accounting, whether somebody trains the run."""
+  if job.done():
+    return False
+  return lock.look(run.workdir).is_held if job.state == 'UNKNOWN' else True
 
 
 def _said(job) -> dict:

@@ -42,6 +42,24 @@ def test_folder_of_grey_images_has_one_channel_and_mixed_has_three(tmp_path):
   assert source.test_image[2, 1, 1].tolist() == [110, 110, 110]
 
 
+@pytest.mark.parametrize(('orientation', 'suffix'), [(3, 'png'), (6, 'png'), (6, 'jpg'), (8, 'tif')])
+def test_images_are_seen_upright(tmp_path, orientation, suffix):
+  """As a camera writes them that was turned: the pixels as they lie, and how they are to be seen."""
+  name = write_folder(tmp_path / 'set')
+  upright = np.zeros((4, 6, 3), np.uint8)
+  upright[:2] = 200  # the upper half
+  exif = Image.Exif()
+  exif[0x0112] = orientation
+  turns = {3: 2, 6: 1, 8: 3}[orientation]  # by 90 degrees, against the clock
+  for path in (tmp_path / 'set' / 'train' / 'cat').iterdir():
+    path.unlink()
+  lying = Image.fromarray(np.ascontiguousarray(np.rot90(upright, turns)))
+  lying.save(
+    tmp_path / 'set' / 'train' / 'cat' / f'0.{suffix}', exif=exif, **({'quality': 100} if suffix == 'jpg' else {})
+  )
+  np.testing.assert_allclose(sources.load(name).train_image[0], upright, atol=3)
+
+
 def test_a_changed_folder_is_not_served_stale(tmp_path):
   name = write_folder(tmp_path / 'set')
   sources.load(name)

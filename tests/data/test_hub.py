@@ -79,6 +79,25 @@ def test_images_of_one_size(datasets, tmp_path):
   assert load(tmp_path / 'odd', size=2).train_image.shape == (4, 2, 2, 3)
 
 
+@pytest.mark.parametrize('shape', [(4, 5), (4, 5, 1), (4, 5, 3)])
+def test_arrays_of_bytes_are_images(datasets, tmp_path, shape):
+  pixels = np.random.default_rng(0).integers(0, 256, (6, *shape), np.uint8)
+  feature = getattr(datasets, f'Array{len(shape)}D')
+  both = dictionary(datasets, image=pixels.tolist(), label=LABELS)
+  both.cast_column('image', feature(shape, 'uint8')).save_to_disk(tmp_path / 'bytes')
+  source = load(tmp_path / 'bytes')
+  assert source.train_image.dtype == np.uint8
+  np.testing.assert_array_equal(source.train_image, pixels[:4].reshape(4, 4, 5, -1))
+  both.cast_column('image', feature(shape, 'int16')).save_to_disk(tmp_path / 'numbers')
+  assert load(tmp_path / 'numbers').train_image.dtype == np.int32
+
+
+def test_a_row_of_bytes_is_tokens(datasets, tmp_path):
+  both = dictionary(datasets, ids=np.arange(18).reshape(6, 3).tolist(), label=LABELS)
+  both.cast_column('ids', datasets.Sequence(datasets.Value('uint8'))).save_to_disk(tmp_path / 'saved')
+  assert load(tmp_path / 'saved').train_image.dtype == np.int32
+
+
 def test_images_are_grey_if_all_are_and_of_eight_bits(datasets, tmp_path):
   grey = np.random.default_rng(0).integers(0, 256, (6, 4, 5), np.uint8)
   dictionary(datasets, image=[Image.fromarray(one) for one in grey], label=LABELS).save_to_disk(tmp_path / 'grey')

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import fedkd
 import runs
 from fedkd import config as base
 from fedkd import experiment
@@ -62,6 +63,26 @@ def test_a_run_does_not_continue_on_other_data(tmp_path):
     experiment.run(config, tmp_path / 'run', show=False)
   save_text(path)
   assert experiment.run(config, tmp_path / 'run', show=False)['rounds'] == 2
+
+
+def test_a_model_is_not_loaded_with_the_normalisation_of_other_data(tmp_path):
+  path = runs.save_images(tmp_path / 'images.npz')
+  experiment.run(runs.config(path, 'private', rounds=2), tmp_path / 'run', show=False)
+  with np.load(path) as held:
+    images = dict(held)
+  np.savez(path, **{**images, 'x_train': images['x_train'] + 35})
+  for read in (
+    experiment.load,
+    experiment.load_all,
+    lambda workdir: experiment.logits(workdir, images['x_test']),
+    lambda workdir: fedkd.export(workdir, 0, tmp_path / 'out'),
+  ):
+    with pytest.raises(
+      ConfigError, match=r'^workdir=.*run holds a run on other data than data.name=npz:.* has now; restore them, since'
+    ):
+      read(tmp_path / 'run')
+  np.savez(path, **images)
+  experiment.load(tmp_path / 'run')
 
 
 @pytest.mark.slow

@@ -151,6 +151,21 @@ def test_a_wrong_branch_is_refused_and_nothing_is_written(finished, images, init
   assert not (finished[0].parent / 'wrong').exists()
 
 
+def test_a_branch_from_a_run_on_other_data_is_refused(finished, tmp_path):
+  shutil.copytree(finished[0], tmp_path / 'fedmd')
+  made = config(runs.save_images(tmp_path / 'tiny.npz', seed=1), 'agg')
+  made.init_from = 'fedmd@0'
+  plain = files.read_sealed(tmp_path / 'fedmd' / 'config.json')
+  plain['data']['name'] = made.data.name  # as if that file had been replaced since
+  files.write_sealed(tmp_path / 'fedmd' / 'config.json', plain)
+  told = r"^init_from='fedmd@0': workdir=.*fedmd holds a run on other data than data.name=npz:.*; restore them"
+  with pytest.raises(ConfigError, match=told):
+    experiment.run(made, tmp_path / 'wrong', show=False)
+  with pytest.raises(ConfigError, match=told):
+    dry_run.text(made, tmp_path / 'wrong')
+  assert not (tmp_path / 'wrong').exists()
+
+
 def test_without_a_workdir_a_dry_run_says_that_it_has_not_looked_for_the_other_run(images):
   made = config(images, 'agg')
   made.init_from = 'nobody@0'

@@ -10,6 +10,8 @@ import pytest
 
 import runs
 from fedkd import files
+from fedkd.experiment.trackers import mlflow as ours
+from fedkd.experiment.trackers.protocol import Run
 
 TRACKERS = ('wandb', 'mlflow', 'trackio')
 # Kills itself after the evaluation of so many rounds has been told to the tracker, before anything else is saved.
@@ -65,6 +67,18 @@ def test_a_store_has_every_evaluation_once_and_the_summary(killed_twice):
   assert accuracy == pytest.approx(list(mean.values()))
   assert summary == files.read_sealed(folder / 'run' / 'summary.json')['state_sha256']
   assert clients
+
+
+def test_what_changes_when_a_run_goes_on_is_no_parameter_of_mlflow(tmp_path, monkeypatch):
+  monkeypatch.setenv('MLFLOW_TRACKING_URI', f'sqlite:///{tmp_path}/mlflow.db')
+  mlflow = pytest.importorskip('mlflow')
+  for rounds, devices in ((4, 1), (6, 2)):
+    config = {'rounds': rounds, 'devices': devices, 'optimizer': {'name': 'adam'}}
+    ours.start(Run('run', 'id', config, tmp_path, 0, (0,))).finish(None, ())
+  client = mlflow.MlflowClient()
+  (run,) = client.search_runs([client.get_experiment_by_name('fedkd').experiment_id])
+  assert run.data.params == {'optimizer.name': 'adam'}
+  assert (run.data.tags['config.rounds'], run.data.tags['config.devices']) == ('6', '2')
 
 
 def _of_wandb(folder, id):

@@ -61,6 +61,19 @@ def test_a_tracker_is_told_of_every_evaluation_and_of_what_a_longer_run_adds(kno
   assert known['runs'][0].config == {**to_json(config), 'rounds': 4}
 
 
+def test_of_two_evaluations_at_one_step_a_tracker_is_told_of_the_first(known, config, tmp_path):
+  """The end of a phase, and the start of the next: a tracker that was killed in between knows its last step alone."""
+  config.before = ({'name': 'private', 'rounds': 3, 'steps': 2, 'batch': 8},)
+  experiment.run(config, tmp_path / 'run', show=False)
+  rows = [(row['phase'], row['round'], row['accuracy']) for row in files.read(tmp_path / 'run' / 'metrics.jsonl')]
+  assert [row[:2] for row in rows] == [(0, 0), (0, 2), (0, 3), (1, 0), (1, 2), (1, 4)]
+  assert known['log'] == [(round + 3 * phase, accuracy) for phase, round, accuracy in rows if (phase, round) != (1, 0)]
+  known['last'] = None  # as TensorBoard
+  known['log'].clear()
+  experiment.run(config, tmp_path / 'again', show=False)
+  assert [step for step, _ in known['log']] == [0, 2, 3, 3, 5, 7]
+
+
 def test_a_tracker_that_fails_does_not_end_the_run(known, config, tmp_path, capsys):
   known['error'] = 2
   summary = experiment.run(config, tmp_path / 'run', show=False)

@@ -89,7 +89,7 @@ def build(config, beside='.', dry=False, evaluate=None) -> Experiment:
   check_states(variables, config.data.clients)
   _check_lone_examples(groups, variables, splits)
   if config.init_from and not dry:
-    variables = warm_start.read(config, pathlib.Path(beside), variables)
+    variables = warm_start.read(config, pathlib.Path(beside), variables, source)
   elif not dry:
     variables = _with_weights(
       configs.entries(config), initial_variables(initial, _fixed(config.model_seed, config.seeds))

@@ -3,8 +3,11 @@
 import json
 import os
 import pathlib
+from typing import NamedTuple
 
 import flax.linen as nn
+import jax
+import jax.numpy as jnp
 
 from fedkd.errors import ConfigError, in_a_sentence, reason_of
 from fedkd.models.as_data import from_data, nested
@@ -24,7 +27,7 @@ def load_exported(path: str | os.PathLike, trust: bool = False) -> tuple[nn.Modu
     images [B, H, W, channels], as `experiment.load` of the run does.
 
   Raises:
-    ConfigError: for a directory that holds no such model, one for PyTorch, or damaged files.
+    ConfigError: for a directory that holds no such model, one for PyTorch, or damaged files, or such as do not fit.
   """
   from safetensors.flax import load_file
 
@@ -36,7 +39,42 @@ def load_exported(path: str | os.PathLike, trust: bool = False) -> tuple[nn.Modu
   damaged = lambda error: f'{path}/config.json describes no model ({reason_of(error)}); export it again'
   with in_a_sentence(damaged, through=(ConfigError,)):
     module = from_data(described['module'], fields, trust)
-  return module, nested({name: array for name, array in arrays.items() if not name.startswith(FIELDS)})
+  variables = nested({name: array for name, array in arrays.items() if not name.startswith(FIELDS)})
+  _check_fit(path, module, variables, examples(path, described))
+  return module, variables
+
+
+class Examples(NamedTuple):
+  """What a model is asked, and answers: the shape and dtype of an example, and the names of the classes."""
+
+  shape: tuple[int, ...]
+  dtype: str
+  class_names: tuple[str, ...]
+
+
+def examples(path: pathlib.Path, described: dict) -> Examples:
+  """What config.json says of them.
+
+  Raises:
+    ConfigError: if it does not.
+  """
+  if missing := [name for name in ('input_shape', 'num_labels', 'id2label') if name not in described]:
+    raise ConfigError(f'{path}/config.json is damaged (it has no {missing[0]}); export it again')
+  with in_a_sentence(lambda error: f'{path}/config.json is damaged ({reason_of(error)}); export it again'):
+    names = tuple(described['id2label'][str(i)] for i in range(described['num_labels']))
+    dtype = described.get('input_dtype', 'uint8')  # older exports do not say
+    return Examples(tuple(map(int, described['input_shape'])), str(jnp.dtype(dtype)), names)
+
+
+def _check_fit(path, module, variables, of):
+  """Checks that a model takes its weights and examples, and tells apart as many classes as have names."""
+  one = jax.ShapeDtypeStruct((1, *of.shape), of.dtype)
+  reason = lambda error: reason_of(str(error).split(' (https')[0])  # Flax's address of more
+  unfit = lambda error: f'{path}: model.safetensors and config.json do not fit ({reason(error)}); export it again'
+  with in_a_sentence(unfit):
+    logits, _ = jax.eval_shape(lambda variables, x: module.apply(variables, x, False), variables, one)
+    if logits.shape != (1, len(of.class_names)):
+      raise ValueError(f'{logits.shape[-1]} logits, and names of {len(of.class_names)} classes')
 
 
 def read_config(path: pathlib.Path) -> dict:

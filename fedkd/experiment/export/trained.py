@@ -76,8 +76,10 @@ def _accuracy(config, summary, client, seed, of) -> float | None:
 
 
 def _examples(workdir, client, seed) -> str:
+  """Of the client, and of all: which of them taught this model, directly or not, is for the method to say."""
   with np.load(workdir / 'split.npz') as split:
-    return str(sum(int(split[f'seed{seed}_{part}_sizes'][client]) for part in ('private', 'shared')))
+    sizes = sum(split[f'seed{seed}_{part}_sizes'] for part in ('private', 'shared'))
+  return f'{sizes[client]} of its own, {sizes.sum()} of all clients'
 
 
 def _evaluated(config) -> str:

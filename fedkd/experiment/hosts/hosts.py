@@ -7,12 +7,15 @@ temporary one.
 
 import contextlib
 import importlib.util
+import inspect
 import json
 import pathlib
 import re
 import socket
+import sys
 import tempfile
 import zlib
+from typing import Any
 
 import jax
 import numpy as np
@@ -169,18 +172,36 @@ def check_agreement(values):
 
 
 def source_checksum(config) -> int:
-  """CRC-32 of the `sources` of a run."""
-  return zlib.crc32(b''.join(file.read_bytes() for file in sources(config)))
+  """CRC-32 of the `sources` of a run, and of the functions that its config names in a notebook."""
+  texts = [_source(module, name) for module, name in _named(config) if not _file(module)]
+  return zlib.crc32(b''.join([*(file.read_bytes() for file in sources(config)), *texts]))
 
 
 def sources(config) -> list[pathlib.Path]:
   """This package's source files, and those of the modules that a plain config names as 'module:function'."""
-  files = sorted(pathlib.Path(fedkd.__file__).parent.rglob('*.py'))
-  for module in sorted(set(re.findall(r'"([A-Za-z_][\w.]*):[A-Za-z_]\w*"', json.dumps(config)))):
-    with contextlib.suppress(ImportError):  # 'folder:DIR' is not a module
-      spec = importlib.util.find_spec(module)
-      files += [pathlib.Path(spec.origin)] if spec and spec.has_location and spec.origin else []
-  return files
+  modules = dict.fromkeys(module for module, _ in _named(config))
+  return sorted(pathlib.Path(fedkd.__file__).parent.rglob('*.py')) + [f for m in modules if (f := _file(m))]
+
+
+def _named(config) -> list[tuple[str, str]]:
+  """(module, function) of every 'module:function' in a plain config, and of what only looks like one."""
+  return sorted(set(re.findall(r'"([A-Za-z_][\w.]*):([A-Za-z_]\w*)"', json.dumps(config))))
+
+
+def _file(module) -> pathlib.Path | None:
+  """The source file of a module."""
+  with contextlib.suppress(ImportError, ValueError):  # 'folder:DIR' is no module, and a notebook's has no spec
+    spec = importlib.util.find_spec(module)
+    return pathlib.Path(spec.origin) if spec and spec.has_location and spec.origin else None
+  return None
+
+
+def _source(module, name) -> bytes:
+  """The source of a function of this process alone, where Python has it."""
+  function: Any = getattr(sys.modules.get(module), name, None)
+  with contextlib.suppress(OSError, TypeError):
+    return inspect.getsource(function).encode()
+  return b''
 
 
 @contextlib.contextmanager

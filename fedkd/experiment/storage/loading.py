@@ -21,7 +21,7 @@ from fedkd.errors import ConfigError
 from fedkd.evaluation import evaluated_rows, logits_of_clients, model_of
 from fedkd.experiment.build.assembly import build
 from fedkd.experiment.hosts import hosts
-from fedkd.experiment.storage import checkpoint
+from fedkd.experiment.storage import checkpoint, same_data
 from fedkd.types import Method, apply_model
 
 
@@ -52,7 +52,7 @@ def load(
   """A trained client's model from a run's newest intact checkpoint.
 
   Args:
-    workdir: of a run; its data set must be reachable, because the model carries its normalisation.
+    workdir: of a run; its data set must be reachable and the same, because the model carries its normalisation.
     client: global number.
     seed: one of the run's seeds; None is the first.
     trust: as in `read_config`.
@@ -65,7 +65,7 @@ def load(
 
   Raises:
     ConfigError: for a directory without a run or checkpoint, one whose config names code outside fedkd, an unknown
-      client or seed, or a finished run whose files have changed since.
+      client or seed, or a run whose data, or, if it is finished, whose files have changed since.
   """
   return loaded(workdir, client, seed, trust)[:2]
 
@@ -116,6 +116,8 @@ def _deployed(workdir, config, clients, seed) -> tuple:
   summary = results.summary(workdir) if (pathlib.Path(workdir) / 'summary.json').exists() else None
   config.devices = 1  # a checkpoint serves any number
   parts = build(config, dry=not config.client_store, evaluate=np.array(clients))
+  remedy = 'restore them, since a model normalises its examples by the data that it was trained on'
+  same_data.check(pathlib.Path(workdir), parts.source, same_data.checksum(parts.source), remedy)
   with checkpoint.manager(pathlib.Path(workdir) / 'checkpoints', tidy=False) as saved:
     restored = restore(parts, saved, pathlib.Path(workdir), tidy=False)
   if restored is None:

@@ -1,4 +1,4 @@
-"""Whether a run continues with the data that it began with: a checksum of them lies in its `split.npz`."""
+"""Whether data are those that a run began with: a checksum of them lies in its `split.npz`."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ def checksum(source) -> str:
   return checkpoint.checksum((*source[1:5], source.public_test or ()))
 
 
-def check(workdir, source, now: str) -> None:
+def check(workdir, source, now: str, remedy: str = 'restore them, or choose another workdir') -> None:
   """Checks the data against those of the run in `workdir`, if there is one and it knows; `now`: their checksum.
 
   Raises:
@@ -24,10 +24,7 @@ def check(workdir, source, now: str) -> None:
     with in_a_sentence(reason_of):
       arrays, _ = npz.read(workdir / 'split.npz', 1e10, [NAME], members=10**6)
       then = np.asarray(arrays[NAME]).item()
-  except ConfigError:  # not there, damaged or of an older run: it is written again
+  except ConfigError:  # not there, damaged or of an older run: who trains writes it again
     return
   if then != now:
-    raise ConfigError(
-      f'workdir={workdir} holds a run on other data than data.name={source.name} has now; restore them, or choose '
-      'another workdir'
-    )
+    raise ConfigError(f'workdir={workdir} holds a run on other data than data.name={source.name} has now; {remedy}')

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from fedkd import config as configs
 from fedkd import files
 from fedkd.errors import ConfigError, in_a_sentence
-from fedkd.experiment.storage import checkpoint, key_data
+from fedkd.experiment.storage import checkpoint, key_data, same_data
 
 
 def write(workdir, phase, variables, sizes, config):
@@ -36,12 +36,13 @@ class Found(NamedTuple):
   config: dict  # of its run, as JSON
 
 
-def find(config, beside) -> Found:
+def find(config, beside, source) -> Found:
   """The phase that `config.init_from` names; its files are not read.
 
   Args:
     config: of the run that starts from it.
     beside: folder of the other run.
+    source: the data of the run that starts from it.
 
   Raises:
     ConfigError: if there is no such run or phase, or its clients, seeds or data differ.
@@ -57,6 +58,9 @@ def find(config, beside) -> Found:
   pick = lambda values: {field: values.get(field) for field in fields}
   if changed := configs.differences(pick(other), pick(configs.to_json(config))):
     raise ConfigError(f'{where}: the clients of that run differ ({"; ".join(changed)}); make them equal')
+  with in_a_sentence(lambda error: f'{where}: {error}'):
+    remedy = 'restore them, or start from a run on these'
+    same_data.check(path, source, same_data.checksum(source), remedy)
   if not (path / 'phases' / phase).is_dir():
     raise ConfigError(f'{where}: phase {phase} of that run is not finished; finish it first')
   return Found(path, phase, other)
@@ -75,17 +79,17 @@ def named(init_from: str) -> tuple[str, str]:
   return name, str(int(phase))
 
 
-def read(config, beside, variables) -> tuple:
+def read(config, beside, variables, source) -> tuple:
   """The variables that `config.init_from` names, per group leaves [seeds, n, ...].
 
   Args:
-    config, beside: as in `find`.
+    config, beside, source: as in `find`.
     variables: this run's initial ones, leaves [seeds, 1, ...].
 
   Raises:
     ConfigError: as `find`, and for a damaged phase.
   """
-  path, phase, other = find(config, beside)
+  path, phase, other = find(config, beside, source)
   where = f'init_from={config.init_from!r}'
   sizes = [entry['clients'] for entry in configs.entries(config)]
   like = jax.eval_shape(lambda v: _per_client(v, sizes), _models(variables))

@@ -8,7 +8,7 @@ import os
 import time
 from typing import Any
 
-from fedkd.config import flatten
+from fedkd.config import RUN_FIELDS, flatten
 from fedkd.errors import in_a_sentence, reason_of
 from fedkd.experiment.trackers.metrics import headline, means, table
 from fedkd.experiment.trackers.protocol import Run, Tracker, package
@@ -17,6 +17,7 @@ TAG = 'fedkd.id'
 MARK = 'round'  # a metric of every evaluation, in one transaction with the others
 PARAMETERS = 100  # at once
 LONGEST = 500  # characters of a parameter
+MAY_CHANGE = ('rounds', 'every', *RUN_FIELDS)  # when a run goes on; MLflow's parameters may not, so these are tags
 
 
 def check() -> None:
@@ -42,8 +43,11 @@ def start(run: Run) -> Tracker:
   id = made.info.run_id
   client.update_run(id, status='RUNNING')
   client.log_dict(id, run.config, 'config.json')
-  new = {name: str(v)[:LONGEST] for name, v in flatten(run.config).items() if name not in made.data.params}
-  parameters = [mlflow.entities.Param(name, value) for name, value in new.items()]  # which may not change later
+  values = {name: str(value)[:LONGEST] for name, value in flatten(run.config).items()}
+  tags = [mlflow.entities.RunTag(f'config.{name}', values[name]) for name in MAY_CHANGE if name in values]
+  client.log_batch(id, tags=tags)
+  new = values.keys() - {*MAY_CHANGE, *made.data.params}
+  parameters = [mlflow.entities.Param(name, values[name]) for name in sorted(new)]
   for first in range(0, len(parameters), PARAMETERS):
     client.log_batch(id, params=parameters[first : first + PARAMETERS])
   last = max((metric.step for metric in client.get_metric_history(id, MARK)), default=-1)

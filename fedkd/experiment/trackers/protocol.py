@@ -39,7 +39,8 @@ class Tracker(NamedTuple):
   """What a tracker is told about a run.
 
   Attributes:
-    log: (row, step) -> None, an evaluation as in `metrics.jsonl`, after so many rounds since the start of the run.
+    log: (row, step) -> None, an evaluation as in `metrics.jsonl`, after so many rounds since the start of the run; of
+      two at one step, the end of a phase and the start of the next, the first alone, unless `last` is None.
     finish: `Finish`.
     last: the last step that it has of this run already, -1 for none: of a run that was killed, evaluations after it
       are logged again, those up to it are not. None: it is told everything that is evaluated from now on, and by

@@ -170,6 +170,7 @@ def _checkpoints(folder):
 def _warm_starts(folder):
   from fedkd import config as configs
   from fedkd import files
+  from fedkd.data.sources import Source
   from fedkd.experiment.storage import warm_start
 
   config = configs.default()
@@ -181,8 +182,10 @@ def _warm_starts(folder):
   variables = ({'params': {'w': np.ones((1, 1, 3), np.float32)}, 'batch_stats': {}},)
   warm_start.write(directory, 0, variables, [2], plain)
   config.init_from = 'first@0'
-  wanted = warm_start.read(config, directory.parent, variables)
-  return directory, lambda: _assert_same(warm_start.read(config, directory.parent, variables), wanted)
+  source = Source('none', *[np.zeros(1)] * 4, 1, ())
+  read = lambda: warm_start.read(config, directory.parent, variables, source)
+  wanted = read()
+  return directory, lambda: _assert_same(read(), wanted)
 
 
 def _client_store(folder):

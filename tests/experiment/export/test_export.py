@@ -2,12 +2,14 @@
 
 import json
 import pathlib
+import re
 import shutil
 
 import jax
 import numpy as np
 import pytest
 from PIL import Image
+from safetensors.numpy import load_file, save_file
 
 import fedkd
 from fedkd import analysis, cli, experiment, models
@@ -60,6 +62,9 @@ def test_the_card_says_what_was_measured(exported, test_set):
   assert fields['model-index'][0]['results'][0]['metrics'][0]['value'] == pytest.approx(accuracy)
   assert f'| test accuracy | {accuracy:.4f} |' in body
   assert '| method | fedhe |' in body
+  with np.load(STORED / 'run' / 'split.npz') as split:
+    sizes = split['seed1_private_sizes'] + split['seed1_shared_sizes']
+  assert f'| training examples | {sizes[1]} of its own, {sizes[0] + sizes[1]} of all clients |' in body
   assert str(STORED) not in text  # folders of this machine
 
 
@@ -122,6 +127,18 @@ def test_files_are_no_images_of_other_numbers(exported, run, tmp_path, monkeypat
   assert 'numbers of 0 to 255' in card.card(trained(run, 1, 1), 'torch', 'mit')
 
 
+def test_an_image_is_seen_upright(exported, tmp_path):
+  """As a camera writes it that was turned."""
+  pixels, exif = np.arange(36, dtype=np.uint8).reshape(6, 6) * 7, Image.Exif()
+  exif[0x0112] = 6
+  Image.fromarray(np.ascontiguousarray(np.rot90(pixels))).save(tmp_path / 'lying.png', exif=exif)
+  lying, upright = predict(exported, [tmp_path / 'lying.png', save_image(tmp_path / 'a.png', pixels[..., None])])
+  assert lying[1:] == upright[1:]
+  Image.new('L', (5, 8)).save(tmp_path / 'large.png', exif=exif)
+  with pytest.raises(ConfigError, match=r'large\.png is 8x5 pixels and the model takes 6x6'):
+    predict(exported, [tmp_path / 'large.png'])
+
+
 def test_images_are_resized_where_that_is_asked_for(exported, tmp_path):
   large = save_image(tmp_path / 'large.png', np.kron(np.eye(6), np.ones((2, 2)))[..., None].astype(np.uint8) * 200)
   small = save_image(tmp_path / 'small.png', np.eye(6)[..., None].astype(np.uint8) * 200)
@@ -170,6 +187,42 @@ def test_bad_input_is_refused_in_one_sentence(run, tmp_path, made, sentence):
     made(run, tmp_path)
   assert '\n' not in str(refused.value)
   assert not (tmp_path / 'new').exists()
+
+
+def _changed(path, change):
+  """An export whose config.json, as data, or weights, by name, `change` has changed."""
+  config, weights = json.loads((path / 'config.json').read_text()), load_file(path / 'model.safetensors')
+  change(config, weights)
+  (path / 'config.json').write_text(json.dumps(config))
+  save_file(weights, path / 'model.safetensors')
+
+
+KERNEL = 'params.net.layers_0.kernel'
+DAMAGES = {
+  'no shape': (lambda config, weights: config.pop('input_shape'), 'config.json is damaged (it has no input_shape)'),
+  'no labels': (lambda config, weights: config.pop('num_labels'), 'config.json is damaged (it has no num_labels)'),
+  'no names': (lambda config, weights: config.pop('id2label'), 'config.json is damaged (it has no id2label)'),
+  'a name too few': (lambda config, weights: config['id2label'].pop('2'), "config.json is damaged ('2')"),
+  'a class too few': (lambda config, weights: config.update(num_labels=2), 'do not fit (3 logits, and names of 2'),
+  'no kernel': (lambda config, weights: weights.pop(KERNEL), 'model.safetensors and config.json do not fit ('),
+  'another width': (
+    lambda config, weights: weights.update({KERNEL: np.zeros((36, 9), np.float32)}),
+    'model.safetensors and config.json do not fit (',
+  ),
+  'another shape': (lambda config, weights: config.update(input_shape=[5, 6, 1]), 'do not fit ('),
+  'no dtype': (lambda config, weights: config.update(input_dtype='bytes?'), 'config.json is damaged ('),
+}
+
+
+@pytest.mark.parametrize(('change', 'sentence'), DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_export_is_refused_in_one_sentence(exported, tmp_path, change, sentence):
+  _changed(exported, change)
+  image = save_image(tmp_path / 'a.png', np.zeros((6, 6, 1), np.uint8))
+  for use in (fedkd.load_exported, lambda path: predict(path, [image])):
+    with pytest.raises(ConfigError, match=re.escape(sentence)) as refused:
+      use(exported)
+    assert '\n' not in str(refused.value)
+    assert str(refused.value).endswith('; export it again')
 
 
 def test_an_export_is_taken_for_no_run(run, exported):

@@ -1,11 +1,13 @@
 """Two processes on one run, with two CPU devices each: the numbers of one process, to rounding."""
 
+import linecache
 import os
 import pathlib
 import socket
 import subprocess
 import sys
 import time
+import types
 from concurrent import futures
 
 import numpy as np
@@ -194,6 +196,22 @@ def test_the_code_is_the_package_and_what_the_config_names(tmp_path, monkeypatch
   assert hosts.source_checksum(config) != before
   assert hosts.source_checksum({}) == hosts.source_checksum({'data': {'name': 'folder:cinic10'}})
   assert {'round.py', 'fedhe.py', 'hosts.py'} < {path.name for path in hosts.sources({})}
+
+
+def test_a_function_of_a_notebook_is_the_code_that_it_is_written_in(monkeypatch):
+  notebook = types.ModuleType('notebook')  # without a spec, as `__main__` there
+  monkeypatch.setitem(sys.modules, 'notebook', notebook)
+
+  def checksum_after(name, text):
+    monkeypatch.setitem(linecache.cache, name, (len(text), None, text.splitlines(True), name))
+    exec(compile(text, name, 'exec'), vars(notebook))
+    return hosts.source_checksum({'method': {'rule': 'notebook:mean'}})
+
+  one = checksum_after('<cell 1>', 'def mean(rows, weight):\n  return 1\n')
+  assert checksum_after('<cell 2>', 'def mean(rows, weight):\n  return 2\n') != one
+  assert checksum_after('<cell 3>', 'def mean(rows, weight):\n  return 1\n') == one
+  exec('mean = lambda rows, weight: 1', vars(notebook))  # of which Python has no source
+  assert hosts.source_checksum({'method': {'rule': 'notebook:mean'}}) == hosts.source_checksum({})
 
 
 def test_one_host_decides_for_itself():
