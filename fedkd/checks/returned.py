@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.errors import FlaxError
 
 from fedkd.checks import blame
 from fedkd.checks.kinds import what_is
@@ -113,9 +114,12 @@ def check_like(who: str, expected: Any, found: Any, remedy: str, dtypes: bool = 
 
 @contextlib.contextmanager
 def explained(
-  suspects: Iterable[tuple[str, Any]], failed: str = '', left: Callable[[Exception], bool] = lambda error: False
+  suspects: Iterable[tuple[str, Any]],
+  failed: str = '',
+  left: Callable[[Exception], bool] = lambda error: False,
+  traced: str = 'a round',
 ) -> Iterator[None]:
-  """Around the tracing of a round: one sentence in place of JAX's fifty lines.
+  """Around the tracing of a round, or of what else is `traced`: one sentence in place of JAX's fifty lines.
 
   Args:
     suspects: (what it is, function or class) of all that a user may have written.
@@ -136,11 +140,11 @@ def explained(
       for what, function in foreign:
         if was_in(function, error):
           raise ConfigError(blame.raised(what, function, error)) from None
-    if left(error) or not isinstance(error, ValueError):
+    if left(error) or not isinstance(error, ValueError | FlaxError):
       raise
     named = ', '.join(f'{what} {blame.named(function)}' for what, function in foreign if what != 'model')
     raise ConfigError(
-      f'{failed}: {text}' if failed else f'{named}: a round fails with {text}' if named else text
+      f'{failed}: {text}' if failed else f'{named}: {traced} fails with {text}' if named else text
     ) from None
 
 

@@ -14,10 +14,10 @@ from fedkd import analysis, experiment, files, methods
 from fedkd import config as configs
 from fedkd.analysis import compare, results
 from fedkd.errors import ConfigError, StoppedError
-from fedkd.experiment import dry_run
+from fedkd.experiment import dry_run, phase
 from fedkd.experiment.build import assembly
 from fedkd.experiment.storage import checkpoint
-from fedkd.types import apply_model
+from fedkd.types import Group, State, apply_model
 from helpers import assert_same_bits
 from runs import metrics
 
@@ -349,3 +349,14 @@ def test_the_last_evaluation_is_of_all_rows(images, tmp_path):
   assert whole(before, [10, 10])
   assert whole(last, held)
   assert not whole(last, [10, 10])
+
+
+def test_models_of_their_own_are_handed_over_with_statistics_of_all():
+  """Also where a method returns one entry for all clients beside those of each."""
+  group = Group('MLP', None, np.arange(3))
+  variables = lambda state, g: {'params': state.client[g], 'batch_stats': state.server}
+  method = methods.private(optax.sgd(0.1))._replace(variables=variables)
+  state = State(({'kernel': jnp.arange(8).reshape(4, 2)},), {'mean': jnp.ones((1, 5))})  # a row pads
+  (found,) = phase.handover_variables(method, (group,), state)
+  np.testing.assert_array_equal(found['params']['kernel'], jnp.arange(6).reshape(3, 2))
+  np.testing.assert_array_equal(found['batch_stats']['mean'], jnp.ones((3, 5)))
