@@ -14,10 +14,10 @@ import pytest
 
 import fedkd
 import runs
-from fedkd import aggregate, codecs, experiment, methods, models, plan
+from fedkd import aggregate, codecs, experiment, methods, models, plan, servers
 from fedkd.experiment.build import assembly
 from fedkd.models.initial import group_variables
-from fedkd.types import Client, Download, Method, Server, apply_model, own_model
+from fedkd.types import Client, Download, Masked, Method, Server, apply_model, own_model
 from helpers import assert_close, assert_same_bits, cases
 
 CLASSES, WIDTH, CLIENTS, SIDE = 3, 6, 4, 12
@@ -887,6 +887,38 @@ MISFITS = {
     PRIVATE._replace(server=PRIVATE.server._replace(init=lambda *args: {'a': 'b'})),
     rf"^Server.init {LINE}returned 'b', a str at \['a'\] in its state; let it be a pytree of arrays$",
   ),
+  **{
+    f'valid {name}': (
+      stepping(lambda *args, sent=sent: (args[3], {'knowledge': sent}, {})),
+      rf'^Client.step {LINE}returned for a client of MLP 5 {words}',
+    )
+    for name, sent, words in (
+      (
+        'of counts',
+        servers.class_message(jnp.zeros((3, 4)), jnp.arange(3))['knowledge'],
+        r"int32\[3\] as valid of \['knowledge'\] in its upload; let it be bool, such as count > 0$",
+      ),
+      (
+        'of other entries',
+        Masked(jnp.zeros((5, 3)), jnp.ones(4, bool)),
+        r"bool\[4\] as valid of \['knowledge'\] in its upload, whose value is float32\[5, 3\]; let it have the first ",
+      ),
+      (
+        'and value swapped',
+        Masked(jnp.ones(5, bool), jnp.zeros((5, 3))),
+        r'float32\[5, 3\] as valid of .* let it be bool',
+      ),
+      (
+        'of a tree',
+        Masked({'a': jnp.zeros(3)}, jnp.ones(3, bool)),
+        r'a dict as value of .*; let it be one array, in a M',
+      ),
+    )
+  },
+  'valid of counts in a download': (
+    serving(send=lambda *args: (Download(own=Masked(jnp.zeros((4, 3)), jnp.ones(4))),)),
+    rf'^Server.send {LINE}returned float32\[4\] as valid of .own in its Download for group 0; let it be bool',
+  ),
   'an error': (stepping(broken), rf"^Client.step {LINE}raised KeyError: 'count'"),
   'receive without info': (
     serving(receive=lambda *args: args[3]),
@@ -972,6 +1004,20 @@ def test_what_a_method_returns_is_looked_at(name):
   assert last.strip().endswith(str(caught.value))
   assert len(traceback.format_exception(caught.value)) < 9  # none of JAX's frames or notes
   assert '\n' not in str(caught.value)
+
+
+def test_numbers_of_python_are_sent_as_arrays():
+  upload = {'count': 3, 'knowledge': Masked(np.zeros((2, 5)), True), 'label': np.int64(1)}
+  step = lambda *args: (args[3], upload, {})
+  keeps = PRIVATE.server._replace(send=lambda *args: (Download(shared={'index': 7}),))
+  zeros = lambda state, g: {'params': jnp.zeros((1, 2))}
+  method = stepping(step)._replace(
+    server=keeps, variables=zeros, predict=lambda *args: jnp.zeros((len(args[3]), CLASSES))
+  )
+  simulation = fedkd.simulation(method, federation((NET,) * 4))
+  _, report = simulation.round(simulation.init(KEY))
+  assert fedkd.ledger.total(report.up) == {'labels': (8, 32), 'knowledge': (40, 160)}
+  assert fedkd.ledger.total(report.down) == {'indices': (4, 16)}
 
 
 def test_a_module_that_fails_in_training_is_named():
