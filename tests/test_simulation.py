@@ -1006,6 +1006,46 @@ def test_what_a_method_returns_is_looked_at(name):
   assert '\n' not in str(caught.value)
 
 
+def idle(key, t, model, state, download, data):
+  return state, {}, {}
+
+
+AT_FAULT = {
+  'a plan': (
+    methods.fedmd(SGD, subset=8, steps=1, epochs=None, batch=8),
+    {'plan': plan.asynchronous(stale=True)},
+    '^clients of a stale plan answer older downloads, ',
+  ),
+  'a name': (
+    PRIVATE._replace(predictions=(('local', lambda *args: apply_model(*args)),)),
+    {},
+    "^predictions: the name 'local' is taken or not an identifier; ",
+  ),
+  'models': (methods.fedavg(SGD, steps=1, batch=8), {}, r'^groups have different architectures \(MLP 5, MLP 4\)'),
+}
+
+
+@pytest.mark.parametrize('name', AT_FAULT)
+def test_functions_that_are_right_are_not_blamed(name):
+  """For what the package refuses by itself, though one of them is somebody else's."""
+  method, how, words = AT_FAULT[name]
+  method = method._replace(client=method.client._replace(step=idle))
+  with pytest.raises(ValueError, match=words):
+    fedkd.simulation(method, federation(public=HELD), **how)
+
+
+@pytest.mark.parametrize(
+  ('upload', 'error'), [({'params': {}}, "KeyError: 'count'"), ({'params': (), 'count': 3}, 'pytree ')]
+)
+def test_functions_of_which_one_does_not_fit_are_named(upload, error):
+  """Where what fails is the package's, and does not say of whose making it is."""
+  method = methods.fedavg(SGD, steps=1, batch=8)
+  method = method._replace(client=method.client._replace(step=lambda *args: (args[3], upload, {})))
+  with pytest.raises(ValueError, match=rf'^Client.step {LINE[:-1]}: a round fails with {error}') as caught:
+    fedkd.simulation(method, federation((NET,) * 4))
+  assert '\n' not in str(caught.value)
+
+
 def test_numbers_of_python_are_sent_as_arrays():
   upload = {'count': 3, 'knowledge': Masked(np.zeros((2, 5)), True), 'label': np.int64(1)}
   step = lambda *args: (args[3], upload, {})

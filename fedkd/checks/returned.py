@@ -18,6 +18,8 @@ from fedkd.types import is_partial
 # What an evaluation says by itself: entries of an `info` with these names would take their places.
 TAKEN = frozenset(('run', 'method', 'phase', 'round', 'seeds', 'clients', 'time', 'test_rows', 'turns', 'seconds'))
 TAKEN |= {'examples', 'numbers_up', 'numbers_down', 'bytes_up', 'bytes_down'}
+REFUSED = (ValueError, FlaxError)  # whose text stands for itself
+UNFIT = (*REFUSED, TypeError, LookupError, AttributeError)  # of whoever reads what somebody else's functions return
 ACCURACIES = ('accuracy', 'validation_accuracy')
 
 
@@ -145,9 +147,11 @@ def explained(
       for what, function in foreign:
         if was_in(function, error):
           raise ConfigError(blame.raised(what, function, error)) from None
-    if left(error) or not isinstance(error, ValueError | FlaxError):
+    blamed = () if blame.is_refusal(error) else [one for one in foreign if one[0] != 'model']
+    named = ', '.join(f'{what} {blame.named(function)}' for what, function in blamed)
+    if left(error) or not isinstance(error, UNFIT if named else REFUSED):
       raise
-    named = ', '.join(f'{what} {blame.named(function)}' for what, function in foreign if what != 'model')
+    text = text if isinstance(error, REFUSED) else f'{type(error).__name__}: {text}'
     raise ConfigError(
       f'{failed}: {text}' if failed else f'{named}: {traced} fails with {text}' if named else text
     ) from None
