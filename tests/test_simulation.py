@@ -728,6 +728,13 @@ WRONG = {
     lambda: fedkd.simulation(FEDHE, federation(), plan.dynamic()),
     r'^plan dynamic needs groups of the same clients, and a federation has one model per client; give fedkd.plan.sam',
   ),
+  **{
+    f'a plan of nobody with {slots} slots': (
+      lambda slots=slots: fedkd.simulation(FEDHE, federation(), plan.Plan((np.full((3, slots), -1),) * 2)),
+      r'^plan names no client in any of its 3 rounds, so that nobody would train; give a row of a group in one',
+    )
+    for slots in (0, 2)
+  },
   'a planner that returns tables': (
     lambda: fedkd.simulation(FEDHE, federation(), lambda sizes, rounds: [[0]]),
     r'^plan \S*<lambda> \(test_simulation.py, line \d+\) returned a list; let it return a fedkd.plan.Plan',
