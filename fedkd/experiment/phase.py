@@ -2,6 +2,7 @@
 them in files. Both are a `Phase` to the loop."""
 
 import functools
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedkd import evaluation, optimizers, round, sharding
+from fedkd.checks import blame
 from fedkd.experiment import early_stopping
 from fedkd.experiment.hosts import hosts
 from fedkd.experiment.programs import (
@@ -86,7 +88,14 @@ def handover_variables(method: Method, groups, state: State) -> tuple:
   states of the optimizers that trained them, whose schedules begin anew."""
 
   def of_group(g):
-    client, found = state.client[g], of_model(evaluation.variables_of(method, groups, state, g))
+    made = evaluation.variables_of(method, groups, state, g)
+    client, found = state.client[g], of_model(made)
+    if (left := [name for name in made if name not in found]) and blame.is_foreign(method.variables):
+      warnings.warn(
+        f'{", ".join(map(repr, left))} of Method.variables {blame.named(method.variables)} stay behind at the end of '
+        "the phase: the next one begins with {'params', 'batch_stats'} and the state of the optimizer alone",
+        stacklevel=2,
+      )
     rows = len(groups[g].ids)
     longest = max(a.shape[0] for a in jax.tree.leaves(found))
     if isinstance(client, Learner) and longest >= rows:
