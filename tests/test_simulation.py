@@ -437,6 +437,12 @@ def test_rounds_and_runs_are_the_same_program_however_they_are_cut():
   assert_close(jax.jit(SIMULATION.round)(start)[0][1:], SIMULATION.round(start)[0][1:])
 
 
+def without_models(client, server):
+  """A method whose clients learn nothing."""
+  nothing = lambda state, g: {'params': jnp.zeros((1, 2))}
+  return Method(client, server, nothing, lambda model, variables, state, x: jnp.zeros((len(x), CLASSES)))
+
+
 def test_no_key_is_given_twice():
   """Whether to clients or the server, before the first round or in one of the next."""
   told = lambda key, *_: {'key': jax.random.bits(key)}
@@ -448,7 +454,7 @@ def test_no_key_is_given_twice():
     return state, told(key), {'loss': jnp.float32(0), 'own': told(key)['key'], 'sent': down.shared['key']}
 
   server = Server(told, lambda key, *_: (told(key), told(key)), send)
-  simulation = fedkd.simulation(Method(Client(told, step), server, lambda state, g: {}), federation())
+  simulation = fedkd.simulation(without_models(Client(told, step), server), federation())
   first = simulation.init(KEY)
   _, report = simulation.run(first, rounds=5)
   sent = {int(key) for info in report.info for key in info['sent'].ravel()}
@@ -1057,10 +1063,7 @@ def test_numbers_of_python_are_sent_as_arrays():
   upload = {'count': 3, 'knowledge': Masked(np.zeros((2, 5)), True), 'label': np.int64(1)}
   step = lambda *args: (args[3], upload, {})
   keeps = PRIVATE.server._replace(send=lambda *args: (Download(shared={'index': 7}),))
-  zeros = lambda state, g: {'params': jnp.zeros((1, 2))}
-  method = stepping(step)._replace(
-    server=keeps, variables=zeros, predict=lambda *args: jnp.zeros((len(args[3]), CLASSES))
-  )
+  method = without_models(stepping(step).client, keeps)
   simulation = fedkd.simulation(method, federation((NET,) * 4))
   _, report = simulation.round(simulation.init(KEY))
   assert fedkd.ledger.total(report.up) == {'labels': (8, 32), 'knowledge': (40, 160)}
