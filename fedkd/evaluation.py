@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from fedkd.checks import blame
+from fedkd.checks import blame, evaluated
 from fedkd.checks.kinds import what_is
 from fedkd.errors import ConfigError, is_it
 from fedkd.inference import in_batches
@@ -84,6 +84,13 @@ def predictions(method: Method) -> dict[str, Predict]:
   return {'': method.predict, **dict(method.predictions)}
 
 
+def tried(method: Method) -> list[str]:
+  """The `predictions` that are traced before training, since somebody else's functions take part in them; those of this
+  package's methods are not."""
+  parts = any(blame.is_foreign(part) for part in (method.variables, method.deployed, method.calibrate) if part)
+  return [name for name, predict in predictions(method).items() if blame.is_foreign(predict) or (parts and not name)]
+
+
 def predict_by(method: Method, inference: str) -> Predict:
   """One of the `predictions` of a method.
 
@@ -107,6 +114,7 @@ def correct_predictions(
   rows: Sequence[ArrayLike],
   batch: int = 0,
   predict: Predict | dict[str, Predict] | None = None,
+  alone: bool = False,
 ) -> tuple[PyTree, ...]:
   """Which predictions of clients on shared examples are correct.
 
@@ -115,6 +123,7 @@ def correct_predictions(
     rows: per group int[k], the clients of the group (rows of it) to evaluate.
     batch: as in `is_correct`.
     predict: None for that of the method, or as in `is_correct`.
+    alone: as in `of_models`.
 
   Returns:
     per group float32[k, T] as `is_correct`, or a dict of them.
@@ -124,7 +133,7 @@ def correct_predictions(
   def each(model, own):
     return is_correct(model, predict, own, state.server, x, y, batch)
 
-  return of_models(method, groups, state, rows, each)
+  return of_models(method, groups, state, rows, each, alone)
 
 
 def of_models(
@@ -133,27 +142,51 @@ def of_models(
   state: State,
   rows: Sequence[ArrayLike],
   function: Callable[[nn.Module, dict], PyTree],
+  alone: bool = False,
 ) -> tuple[PyTree, ...]:
   """`function(model, variables)` of what clients would deploy: per group leaves [k, ...].
 
   Args:
     rows: per group int[k], rows of its clients.
+    alone: whether their states hold these rows alone.
   """
 
   def of_group(g, group):
-    variables = method.variables(state, g)
-    one_for_all = jax.tree.leaves(variables)[0].shape[0] == 1
-    chosen = jnp.zeros(1, jnp.int32) if one_for_all else jnp.asarray(rows[g], jnp.int32)
+    variables = variables_of(method, groups, state, g)
+    lengths = {leaf.shape[0] for leaf in jax.tree.leaves(variables)} or {1}
+    places = {1: np.zeros(1)} if lengths == {1} else _places(groups, state, g, np.asarray(rows[g]), alone)
+    chosen = {length: jnp.asarray(places[length], jnp.int32) for length in lengths}
 
-    def one(row):
-      return function(*method.deployed(group.model, jax.tree.map(lambda a: a[row], variables), state.server, g))
+    def one(place):
+      own = jax.tree.map(lambda a: a[place[a.shape[0]]], variables)
+      return function(*evaluated.of_deployed(method, group.model, own, state.server, g))
 
     if not len(rows[g]):
-      return jax.tree.map(lambda s: jnp.zeros((0, *s.shape), s.dtype), jax.eval_shape(one, jnp.int32(0)))
+      shapes = jax.eval_shape(one, dict.fromkeys(lengths, jnp.int32(0)))
+      return jax.tree.map(lambda s: jnp.zeros((0, *s.shape), s.dtype), shapes)
     whole = lambda out: jnp.broadcast_to(out, (len(rows[g]), *out.shape[1:]))
     return jax.tree.map(whole, jax.lax.map(one, chosen))
 
   return tuple(of_group(g, group) for g, group in enumerate(groups))
+
+
+def variables_of(method: Method, groups: Sequence[Group], state: State, g: int) -> dict:
+  """What `Method.variables` returns for group `g`, its leaves as long as its states, as the group, or [1, ...]."""
+  count = len(groups[g].ids)
+  return evaluated.of_variables(method, state, g, groups[g].name, count, {count, _held(groups, state, g)})
+
+
+def _held(groups, state, g) -> int:
+  """How many rows the states of a group have: more than it has clients where they are padded, or fewer where the others
+  are on disk."""
+  states = jax.tree.leaves(tuple(state.client[g : g + 1]))
+  return states[0].shape[0] if states else len(groups[g].ids)
+
+
+def _places(groups, state, g, rows, alone) -> dict:
+  """{length of a leaf's first axis: where on it the clients in `rows` are}."""
+  count, held = len(groups[g].ids), _held(groups, state, g)
+  return {1: np.zeros_like(rows), count: rows, held: np.arange(len(rows)) if alone and held != count else rows}
 
 
 def evaluated_of(clients: int, count: int, seed: int) -> np.ndarray:
@@ -178,23 +211,22 @@ def correct_of_clients(
   method: Method,
   groups: Sequence[Group],
   clients: np.ndarray,
-  rows: Sequence[ArrayLike],
   batch: int,
   state: State,
   x: jax.Array,
   y: jax.Array,
   predict: Predict | dict[str, Predict] | None = None,
+  alone: bool = False,
 ) -> PyTree:
-  """`correct_predictions` float32[K, T] of the `clients`, in their order, or a dict of them; `rows`: their rows in each
-  group's `state`."""
-  return in_order(groups, clients, correct_predictions(method, groups, state, x, y, rows, batch, predict))
+  """`correct_predictions` float32[K, T] of the `clients`, in their order, or a dict of them."""
+  rows = evaluated_rows(groups, clients)
+  return in_order(groups, clients, correct_predictions(method, groups, state, x, y, rows, batch, predict, alone))
 
 
 def logits_of_clients(
   method: Method,
   groups: Sequence[Group],
   clients: np.ndarray,
-  rows: Sequence[ArrayLike],
   state: State,
   x: jax.Array,
   predict: Predict,
@@ -204,7 +236,7 @@ def logits_of_clients(
   def each(model, own):
     return in_batches(lambda x: logits_by(predict, model, own, state.server, x), x)
 
-  return in_order(groups, clients, of_models(method, groups, state, rows, each))
+  return in_order(groups, clients, of_models(method, groups, state, evaluated_rows(groups, clients), each))
 
 
 def in_order(groups: Sequence[Group], clients: np.ndarray, of_groups: Sequence[PyTree]) -> PyTree:
@@ -216,7 +248,7 @@ def in_order(groups: Sequence[Group], clients: np.ndarray, of_groups: Sequence[P
 def model_of(method: Method, groups: Sequence[Group], state: State, client: int) -> tuple[nn.Module, dict]:
   """(module, variables) that a client would deploy; a client of several groups has that of the first."""
   g = next(g for g, group in enumerate(groups) if client in group.ids)
-  variables = method.variables(state, g)
-  row = list(groups[g].ids).index(client) if jax.tree.leaves(variables)[0].shape[0] > 1 else 0
-  model, own = method.deployed(groups[g].model, jax.tree.map(lambda a: a[row], variables), state.server, g)
+  row = list(groups[g].ids).index(client)
+  own = jax.tree.map(lambda a: a[row if a.shape[0] > 1 else 0], variables_of(method, groups, state, g))
+  model, own = evaluated.of_deployed(method, groups[g].model, own, state.server, g)
   return model, of_model(own)

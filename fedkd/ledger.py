@@ -12,7 +12,8 @@ import numpy as np
 
 from fedkd.types import Known, Masked, PeerMessages, PyTree, is_partial
 
-# The last of these names on a leaf's path decides its kind; any other leaf is knowledge.
+# The last of these names on a leaf's path decides its kind; any other leaf is knowledge. The first three hold arrays of
+# a model, whose layers may have any names: below them no key decides any more.
 KINDS = {
   'params': 'weights',
   'control': 'weights',
@@ -22,6 +23,7 @@ KINDS = {
   'index': 'indices',
   'image': 'images',
 }
+OF_MODELS = ('params', 'control', 'batch_stats')
 
 
 def _sent(message):
@@ -36,8 +38,14 @@ _known = lambda leaf: isinstance(leaf, Known)
 
 
 def _kind(path) -> str:
-  names = [getattr(entry, 'key', getattr(entry, 'name', None)) for entry in path]
-  return next((KINDS[name] for name in reversed(names) if name in KINDS), 'knowledge')
+  kind, of_model = 'knowledge', False
+  for entry in path:
+    name = getattr(entry, 'key', getattr(entry, 'name', None))
+    # Layers are keys; a field begins something else, such as the indices of a codec in the place of weights.
+    of_model = of_model and hasattr(entry, 'key')
+    if not of_model and name in KINDS:
+      kind, of_model = KINDS[name], name in OF_MODELS
+  return kind
 
 
 def _size(leaf, id):

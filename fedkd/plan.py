@@ -175,7 +175,7 @@ def fitting(plan: Plan, sizes: Sequence[int], names: Sequence[str]) -> Plan:
   """A plan with tables of its own for groups of these sizes and names.
 
   Raises:
-    ValueError: for a plan of other clients, or with a client twice in a round.
+    ValueError: for a plan of other clients, of no client, or with a client twice in a round.
   """
   given = plan.participants
   check_is('plan.participants', given, tuple | list, 'a tuple with int32[rounds, slots] per group')
@@ -186,6 +186,11 @@ def fitting(plan: Plan, sizes: Sequence[int], names: Sequence[str]) -> Plan:
     _check_table(name, size, table)
   if len(rounds := {len(table) for table in given}) > 1:
     raise ValueError(f'plan has tables of {" and ".join(map(str, sorted(rounds)))} rounds; give all groups the same')
+  if all(np.max(table, initial=-1) < 0 for table in given):
+    raise ValueError(
+      f'plan names no client in any of its {max(rounds)} rounds, so that nobody would train; give a row of a group in '
+      'one of them'
+    )
   return Plan(tuple(np.array(table, np.int32) for table in given), bool(plan.stale))  # the given ones may change
 
 

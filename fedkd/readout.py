@@ -25,18 +25,17 @@ def readout(method: Method, federation: Federation, own: Callable[[Any], Any]) -
   """
   groups, arrays = federation.groups, federation[1:]
   all_clients = np.arange(clients(groups))
-  rows = evaluation.evaluated_rows(groups, all_clients)
 
   def ready(arrays, state):
     return calibrated(method, Federation(groups, *arrays), state.federated, range(len(groups)))
 
   @functools.partial(jax.jit, static_argnums=0)
   def correct(predict, arrays, state, x, y):
-    return evaluation.correct_of_clients(method, groups, all_clients, rows, 0, ready(arrays, state), x, y, predict)
+    return evaluation.correct_of_clients(method, groups, all_clients, 0, ready(arrays, state), x, y, predict)
 
   @functools.partial(jax.jit, static_argnums=0)
   def outputs(predict, arrays, state, x):
-    return evaluation.logits_of_clients(method, groups, all_clients, rows, ready(arrays, state), x, predict)
+    return evaluation.logits_of_clients(method, groups, all_clients, ready(arrays, state), x, predict)
 
   def accuracy(state, x, y, inference='', domains=None):
     tested = on_device(arguments.tested(x, y, federation.pool.example, groups[0].model.classes))

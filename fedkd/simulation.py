@@ -12,9 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedkd import round, summary
-from fedkd.checks import blame, kinds, ranges, returned
+from fedkd.checks import evaluated, kinds, ranges, returned
+from fedkd.checks.method import check_method
 from fedkd.errors import ConfigError
-from fedkd.evaluation import predictions
+from fedkd.evaluation import tried
 from fedkd.federation import Federation, on_device
 from fedkd.models.base import class_of
 from fedkd.models.initial import Initial, group_variables
@@ -109,7 +110,7 @@ def simulation(
   Raises:
     ValueError: if method, models, data and plan do not fit together, before anything is compiled.
   """
-  kinds.check_is('method', method, Method, 'a method such as fedkd.methods.fedhe(optax.adam(1e-3))')
+  check_method(method)
   kinds.check_is('federation', federation, Federation, 'what fedkd.federation(x, y, parts, models) returns')
   ranges.check('initial', initial, Initial)
   horizon = kinds.whole_number('horizon', horizon)
@@ -167,11 +168,13 @@ def simulation(
     method=method,
     federation=federation,
   )
-  with returned.explained(returned.suspects(method, [class_of(group.model) for group in groups])):
+  modules = [class_of(group.model) for group in groups]
+  with returned.explained(returned.suspects(method, modules)):
     begun = like(jax.random.key(0, impl=kinds.THREEFRY).dtype)
     after, _ = jax.eval_shape(made.round, begun)  # incompatible parts fail here
-    for name in (name for name, predict in predictions(method).items() if blame.is_foreign(predict)):
-      jax.eval_shape(functools.partial(made.logits, x=federation.pool.example[:2], inference=name), begun)
+  with returned.explained(evaluated.suspects(method, modules), traced='an evaluation'):
+    for name in tried(method):
+      jax.eval_shape(functools.partial(made.logits, x=federation.pool.example[:2], inference=name), after)
   kinds.check_generators('a state of this method or of its optimizer', after)
   return made
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedkd import keys, round
-from fedkd.checks import blame, returned
+from fedkd.checks import blame, evaluated, returned
 from fedkd.federation import Federation
 from fedkd.models.initial import group_variables
 from fedkd.types import Method, PyTree, State, of_model
@@ -95,4 +95,6 @@ def _checked(name: str, init: Callable, *args: Any) -> PyTree:
 
 def calibrated(method: Method, federation: Federation, state: State, which: Sequence[int]) -> State:
   """The state whose models of the groups numbered `which` may be evaluated (`Method.calibrate`)."""
-  return method.calibrate(federation.groups, state, federation.data(), which) if method.calibrate else state
+  if method.calibrate is None:
+    return state
+  return evaluated.of_calibrate(method, federation.groups, state, federation.data(), which)

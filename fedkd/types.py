@@ -244,8 +244,11 @@ class Server(NamedTuple):
 
 
 class Variables(Protocol):
-  """(state, g) -> {'params', 'batch_stats'} with leaves [n, ...], or [1, ...] where one model serves the whole group:
-  the models that the clients of group g would use now.
+  """(state, g) -> {'params', 'batch_stats'} with leaves [n, ...], or [1, ...] where one serves the whole group: the
+  models that the clients of group g would use now.
+
+  A server that keeps something of all clients, [K, ...], gives out the rows of the group: `rows.fetch_rows`, by the
+  `data.private.id` that the clients keep in their states.
 
   Further entries are for the method's own predictions, which take them apart; nothing else uses them.
   """

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fedkd import evaluation, models
+from fedkd.errors import ConfigError
 from fedkd.types import Client, Group, Method, Server, State, apply_model
 from helpers import pool, preprocessed, row
 
@@ -66,6 +67,69 @@ def test_one_model_for_all_is_evaluated_for_each():
   expected = [in_numpy(row(v, 0), *IMAGES) for v in variables]
   np.testing.assert_allclose(found[0], [expected[0]] * 2, rtol=1e-6)
   np.testing.assert_allclose(found[1], [expected[1]], rtol=1e-6)
+
+
+def of_state(more=lambda state, g: {}):
+  """A method whose clients' states are their models, with `more` entries beside them; groups of three."""
+  return method(())._replace(variables=lambda state, g: {**state.client[g], **more(state, g)})
+
+
+def shifted(model, variables, server, x):
+  """By an entry of its own, which is added to the logits."""
+  return apply_model(model, variables, server, x) + variables['shift']
+
+
+def test_every_entry_is_read_by_its_own_axis():
+  """One model for all, and something of each client's own, whichever comes first."""
+  shift = jnp.diag(jnp.full(3, 100.0))
+  for name in ('a', 'z'):
+    made = method([{**stack(1), name: shift}] * 2, lambda *args, name=name: apply_model(*args) + args[1][name])
+    found = evaluation.correct_predictions(made, GROUPS, State((), ()), *IMAGES, ([0, 1, 2], [2]))
+    for of_group, clients in zip(found, ([0, 1, 2], [2]), strict=True):
+      np.testing.assert_array_equal(of_group, [IMAGES.label == client for client in clients])
+    for client in range(3):
+      model = evaluation.model_of(made, GROUPS, State((), ()), client)[1]
+      jax.tree.map(np.testing.assert_array_equal, model, row(stack(1), 0))
+
+
+def test_padded_states_and_entries_as_long_as_the_group_are_read_together():
+  padded, own = stack(4), jnp.diag(jnp.full(3, 100.0))
+  made = of_state(lambda state, g: {'shift': state.server})._replace(predict=shifted)
+  found = evaluation.correct_predictions(made, GROUPS, State((padded, padded), own), *IMAGES, ([2, 0], [1]))
+  np.testing.assert_array_equal(found[0], [IMAGES.label == 2, IMAGES.label == 0])
+  np.testing.assert_array_equal(found[1], [IMAGES.label == 1])
+
+
+def test_states_of_the_evaluated_clients_alone_are_read_in_their_order():
+  """As they are read from the disk."""
+  held = jax.tree.map(lambda a: a[1:], stack(3))
+  state, rows = State((held, held), ()), ([1, 2], [1, 2])
+  found = evaluation.correct_predictions(of_state(), GROUPS, state, *IMAGES, rows, alone=True)
+  expected = [in_numpy(row(stack(3), k), *IMAGES) for k in (1, 2)]
+  np.testing.assert_allclose(np.asarray(found).mean(-1), [expected] * 2, rtol=1e-6)
+
+
+@pytest.mark.parametrize('clients', ['with', 'without'])
+def test_beside_states_of_some_clients_a_server_keeps_those_of_all(clients):
+  held = jax.tree.map(lambda a: a[1:], stack(3)) if clients == 'with' else ()
+  own, rows = jnp.diag(jnp.full(3, 100.0)), ([1, 2], [2])
+  made = of_state(lambda state, g: {'shift': state.server})
+  if clients == 'without':
+    made = method([{**stack(1), 'shift': own}] * 2)
+  made, state = made._replace(predict=shifted), State((held, jax.tree.map(lambda a: a[1:], held)), own)
+  found = evaluation.correct_predictions(made, GROUPS, state, *IMAGES, rows, alone=True)
+  np.testing.assert_array_equal(found[0], [IMAGES.label == 1, IMAGES.label == 2])
+  np.testing.assert_array_equal(found[1], [IMAGES.label == 2])
+
+
+@pytest.mark.parametrize('length', [2, 6])
+def test_entries_of_another_length_are_refused(length):
+  made = method((stack(length), stack(length)))
+  message = rf'^Method.variables .* returned \[{length}, .* for g0 of 3 clients; let leaves be \[1, ...\], one for all'
+  with pytest.raises(ConfigError, match=message):
+    evaluation.correct_predictions(made, GROUPS, State((), ()), *IMAGES, ([0], [0]))
+  with pytest.raises(ConfigError, match=message):
+    evaluation.model_of(made, GROUPS, State((), ()), 2)
 
 
 def test_predict_sees_the_server():

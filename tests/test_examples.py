@@ -84,6 +84,14 @@ def test_it_runs_through_the_door_and_sends_one_vector_per_class(fedproto):
     np.testing.assert_allclose(held[c], features[y[:90] == c].mean(0), rtol=1e-4, atol=1e-5)
 
 
+def test_steps_turn_the_default_of_epochs_off_as_in_the_package(fedproto):
+  x, y = vectors()
+  federation = fedkd.federation(x, y, np.arange(120) % 2, fedkd.models.MLP((4,), classes=CLASSES))
+  simulation = fedkd.simulation(fedproto.fedproto(optax.sgd(0.1), steps=2, batch=5), federation)
+  _, report = simulation.round(simulation.init(KEY))
+  assert report.info[0]['examples'].tolist() == [10, 10]
+
+
 @pytest.mark.slow
 def test_it_runs_in_a_config_by_module_and_function(fedproto, tmp_path):
   config = runs.config(runs.save_images(tmp_path / 'tiny.npz'), rounds=2)

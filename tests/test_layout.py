@@ -14,7 +14,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 PACKAGE = ROOT / 'fedkd'
 # Rooms from the bottom to the top; a file imports what stands before its own room, and its neighbours inside.
 ROOMS = (
-  'errors', 'checks', 'types', 'keys', 'rows', 'losses', 'schedules', 'optimizers', 'examples', 'parts', 'sharding',
+  'errors', 'types', 'checks', 'keys', 'rows', 'losses', 'schedules', 'optimizers', 'examples', 'parts', 'sharding',
   'models', 'inference', 'aggregate', 'plan', 'totals', 'ledger', 'codecs', 'local', 'distillation', 'round', 'servers',
   'methods', 'summary', 'federation', 'states', 'evaluation', 'readout', 'simulation', 'files', 'data', 'config',
   'analysis', 'experiment', 'sweep', 'report', 'watch', 'clock', 'history', 'training', 'cli', '__main__',

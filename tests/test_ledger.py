@@ -5,6 +5,7 @@ import optax
 import pytest
 
 from fedkd import ledger, methods, models, totals
+from fedkd.codecs.messages import Coded
 from fedkd.round import Report
 from fedkd.servers import class_message
 from fedkd.types import Data, Download, ExampleIndices, Masked, PeerMessages, Pool
@@ -41,8 +42,23 @@ def test_counts_by_kind():
 
 
 def test_the_last_name_on_the_path_decides_and_named_tuples_count():
-  message = Download({'params': {'label': jnp.zeros(2)}}, {'knowledge': {'index': jnp.zeros(3, jnp.int32)}})
+  message = Download({'image': {'label': jnp.zeros(2)}}, {'knowledge': {'index': jnp.zeros(3, jnp.int32)}})
   assert ints(ledger.count(message)) == {'labels': (2, 8), 'indices': (3, 12)}
+
+
+@pytest.mark.parametrize(
+  ('name', 'kind'), [('params', 'weights'), ('control', 'weights'), ('batch_stats', 'statistics')]
+)
+def test_layers_of_any_name_are_of_the_kind_of_their_model(name, kind):
+  layers = {layer: {'kernel': jnp.zeros(2)} for layer in (*ledger.KINDS, 'dense')}
+  counts = {kind: (2 * len(layers), 8 * len(layers))}
+  for message in (Download({name: layers}), {'image': {name: layers}}):
+    assert ints(ledger.count(message)) == ints(ledger.capacity(message)) == counts
+
+
+def test_what_a_codec_sends_in_the_place_of_weights_has_kinds_of_its_own():
+  message = {'params': {'label': Coded({'value': jnp.zeros(3), 'index': jnp.zeros(3, jnp.int16)}, {})}}
+  assert ints(ledger.count(message)) == {'weights': (3, 12), 'indices': (3, 6)}
 
 
 def test_nothing_is_nothing():

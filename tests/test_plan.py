@@ -165,7 +165,12 @@ def test_tables_of_a_planner_in_a_config_begin_again_after_their_last_round():
 
 
 @pytest.mark.parametrize(
-  ('rows', 'reason'), [((0, 0), 'round 0 of group 0 has row 0 twice'), ((5, -1), r'is \[4, 2\] with rows to 5')]
+  ('rows', 'reason'),
+  [
+    ((0, 0), 'round 0 of group 0 has row 0 twice'),
+    ((5, -1), r'is \[4, 2\] with rows to 5'),
+    ((-1, -1), 'names no client in any of its 4 rounds'),
+  ],
 )
 def test_wrong_tables_of_a_planner_in_a_config_are_refused(rows, reason):
   with pytest.raises(ConfigError, match=rf"^plan.name='.*:of_tables': plan.*{reason}.*give"):

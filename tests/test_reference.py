@@ -82,6 +82,18 @@ def test_a_signature_has_an_argument_a_line():
   assert '  *,' in signature('train', fedkd.train).splitlines()
 
 
+def test_the_guide_and_the_cheat_sheet_say_which_keys_are_of_which_kind():
+  page = cheat_sheet.page()
+  guide = (pathlib.Path(cheat_sheet.__file__).parents[1] / 'guides' / 'method.md').read_text()
+  of_guide = dict(re.findall(r'^  \| (.*?) \| (\w+) \|$', guide, re.MULTILINE))
+  kinds = {key: kind for keys, kind in of_guide.items() for key in re.findall(r"'(\w+)'", keys)}
+  assert kinds == ledger.KINDS
+  assert of_guide['any other'] == 'knowledge'
+  assert tuple(ledger.KINDS)[:3] == ledger.OF_MODELS  # as the page says
+  for key, kind in ledger.KINDS.items():
+    assert f"| `'{key}'` | {kind} |" in page
+
+
 def test_the_cheat_sheet_says_what_every_field_of_data_is():
   page = cheat_sheet.page()
   for field in ('pool.example', 'pool.label', 'private.index', 'private.size', 'private.id', 'everyone', 'public'):

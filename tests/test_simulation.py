@@ -14,10 +14,10 @@ import pytest
 
 import fedkd
 import runs
-from fedkd import aggregate, codecs, experiment, methods, models, plan
+from fedkd import aggregate, codecs, experiment, methods, models, plan, servers
 from fedkd.experiment.build import assembly
 from fedkd.models.initial import group_variables
-from fedkd.types import Client, Download, Method, Server, apply_model, own_model
+from fedkd.types import Client, Download, Masked, Method, Server, apply_model, own_model
 from helpers import assert_close, assert_same_bits, cases
 
 CLASSES, WIDTH, CLIENTS, SIDE = 3, 6, 4, 12
@@ -437,6 +437,12 @@ def test_rounds_and_runs_are_the_same_program_however_they_are_cut():
   assert_close(jax.jit(SIMULATION.round)(start)[0][1:], SIMULATION.round(start)[0][1:])
 
 
+def without_models(client, server):
+  """A method whose clients learn nothing."""
+  nothing = lambda state, g: {'params': jnp.zeros((1, 2))}
+  return Method(client, server, nothing, lambda model, variables, state, x: jnp.zeros((len(x), CLASSES)))
+
+
 def test_no_key_is_given_twice():
   """Whether to clients or the server, before the first round or in one of the next."""
   told = lambda key, *_: {'key': jax.random.bits(key)}
@@ -448,7 +454,7 @@ def test_no_key_is_given_twice():
     return state, told(key), {'loss': jnp.float32(0), 'own': told(key)['key'], 'sent': down.shared['key']}
 
   server = Server(told, lambda key, *_: (told(key), told(key)), send)
-  simulation = fedkd.simulation(Method(Client(told, step), server, lambda state, g: {}), federation())
+  simulation = fedkd.simulation(without_models(Client(told, step), server), federation())
   first = simulation.init(KEY)
   _, report = simulation.run(first, rounds=5)
   sent = {int(key) for info in report.info for key in info['sent'].ravel()}
@@ -728,6 +734,13 @@ WRONG = {
     lambda: fedkd.simulation(FEDHE, federation(), plan.dynamic()),
     r'^plan dynamic needs groups of the same clients, and a federation has one model per client; give fedkd.plan.sam',
   ),
+  **{
+    f'a plan of nobody with {slots} slots': (
+      lambda slots=slots: fedkd.simulation(FEDHE, federation(), plan.Plan((np.full((3, slots), -1),) * 2)),
+      r'^plan names no client in any of its 3 rounds, so that nobody would train; give a row of a group in one',
+    )
+    for slots in (0, 2)
+  },
   'a planner that returns tables': (
     lambda: fedkd.simulation(FEDHE, federation(), lambda sizes, rounds: [[0]]),
     r'^plan \S*<lambda> \(test_simulation.py, line \d+\) returned a list; let it return a fedkd.plan.Plan',
@@ -887,6 +900,38 @@ MISFITS = {
     PRIVATE._replace(server=PRIVATE.server._replace(init=lambda *args: {'a': 'b'})),
     rf"^Server.init {LINE}returned 'b', a str at \['a'\] in its state; let it be a pytree of arrays$",
   ),
+  **{
+    f'valid {name}': (
+      stepping(lambda *args, sent=sent: (args[3], {'knowledge': sent}, {})),
+      rf'^Client.step {LINE}returned for a client of MLP 5 {words}',
+    )
+    for name, sent, words in (
+      (
+        'of counts',
+        servers.class_message(jnp.zeros((3, 4)), jnp.arange(3))['knowledge'],
+        r"int32\[3\] as valid of \['knowledge'\] in its upload; let it be bool, such as count > 0$",
+      ),
+      (
+        'of other entries',
+        Masked(jnp.zeros((5, 3)), jnp.ones(4, bool)),
+        r"bool\[4\] as valid of \['knowledge'\] in its upload, whose value is float32\[5, 3\]; let it have the first ",
+      ),
+      (
+        'and value swapped',
+        Masked(jnp.ones(5, bool), jnp.zeros((5, 3))),
+        r'float32\[5, 3\] as valid of .* let it be bool',
+      ),
+      (
+        'of a tree',
+        Masked({'a': jnp.zeros(3)}, jnp.ones(3, bool)),
+        r'a dict as value of .*; let it be one array, in a M',
+      ),
+    )
+  },
+  'valid of counts in a download': (
+    serving(send=lambda *args: (Download(own=Masked(jnp.zeros((4, 3)), jnp.ones(4))),)),
+    rf'^Server.send {LINE}returned float32\[4\] as valid of .own in its Download for group 0; let it be bool',
+  ),
   'an error': (stepping(broken), rf"^Client.step {LINE}raised KeyError: 'count'"),
   'receive without info': (
     serving(receive=lambda *args: args[3]),
@@ -972,6 +1017,57 @@ def test_what_a_method_returns_is_looked_at(name):
   assert last.strip().endswith(str(caught.value))
   assert len(traceback.format_exception(caught.value)) < 9  # none of JAX's frames or notes
   assert '\n' not in str(caught.value)
+
+
+def idle(key, t, model, state, download, data):
+  return state, {}, {}
+
+
+AT_FAULT = {
+  'a plan': (
+    methods.fedmd(SGD, subset=8, steps=1, epochs=None, batch=8),
+    {'plan': plan.asynchronous(stale=True)},
+    '^clients of a stale plan answer older downloads, ',
+  ),
+  'a name': (
+    PRIVATE._replace(predictions=(('local', lambda *args: apply_model(*args)),)),
+    {},
+    "^predictions: the name 'local' is taken or not an identifier; ",
+  ),
+  'models': (methods.fedavg(SGD, steps=1, batch=8), {}, r'^groups have different architectures \(MLP 5, MLP 4\)'),
+}
+
+
+@pytest.mark.parametrize('name', AT_FAULT)
+def test_functions_that_are_right_are_not_blamed(name):
+  """For what the package refuses by itself, though one of them is somebody else's."""
+  method, how, words = AT_FAULT[name]
+  method = method._replace(client=method.client._replace(step=idle))
+  with pytest.raises(ValueError, match=words):
+    fedkd.simulation(method, federation(public=HELD), **how)
+
+
+@pytest.mark.parametrize(
+  ('upload', 'error'), [({'params': {}}, "KeyError: 'count'"), ({'params': (), 'count': 3}, 'pytree ')]
+)
+def test_functions_of_which_one_does_not_fit_are_named(upload, error):
+  """Where what fails is the package's, and does not say of whose making it is."""
+  method = methods.fedavg(SGD, steps=1, batch=8)
+  method = method._replace(client=method.client._replace(step=lambda *args: (args[3], upload, {})))
+  with pytest.raises(ValueError, match=rf'^Client.step {LINE[:-1]}: a round fails with {error}') as caught:
+    fedkd.simulation(method, federation((NET,) * 4))
+  assert '\n' not in str(caught.value)
+
+
+def test_numbers_of_python_are_sent_as_arrays():
+  upload = {'count': 3, 'knowledge': Masked(np.zeros((2, 5)), True), 'label': np.int64(1)}
+  step = lambda *args: (args[3], upload, {})
+  keeps = PRIVATE.server._replace(send=lambda *args: (Download(shared={'index': 7}),))
+  method = without_models(stepping(step).client, keeps)
+  simulation = fedkd.simulation(method, federation((NET,) * 4))
+  _, report = simulation.round(simulation.init(KEY))
+  assert fedkd.ledger.total(report.up) == {'labels': (8, 32), 'knowledge': (40, 160)}
+  assert fedkd.ledger.total(report.down) == {'indices': (4, 16)}
 
 
 def test_a_module_that_fails_in_training_is_named():

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from fedkd import Client, Method, examples, local, losses, servers
+from fedkd.checks.ranges import checked
 
 
 def prototypes(model, learner, data):
@@ -20,6 +21,7 @@ def prototypes(model, learner, data):
   return member.T @ out['features'] / jnp.maximum(count, 1)[:, None], count
 
 
+@checked
 def fedproto(tx, steps: int | None = None, epochs: int | None = 1, batch=32, weight=1.0) -> Method:
   """Class-mean features as the only message.
 

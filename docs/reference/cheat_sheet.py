@@ -1,6 +1,6 @@
 """All that a method's functions are given, on one page, from `fedkd/types.py`."""
 
-from fedkd import local, types
+from fedkd import ledger, local, types
 from fedkd.config.meanings import arguments
 from reference import fields
 from reference.markdown import flow, markdown, table
@@ -20,6 +20,11 @@ to the client with the most. `data.pool.example[data.private.index]` therefore h
 `fedkd.examples.owned(data.private)` says which are, and `local.fit` draws no others.
 """
 
+KINDS = """The keys on the path of an array decide as what the ledger counts it: the last of these does, and all else is
+knowledge. Below the first three all is of the model, whatever its layers are called; nest parameters of your own, such
+as adapters, in `'params'`.
+"""
+
 
 def page() -> str:
   """The page."""
@@ -27,6 +32,7 @@ def page() -> str:
   parts += ['### data', table(('field', 'type', 'what'), _flat('data', types.Data)), OWN_ROWS]
   parts += ['### download, and other messages']
   parts += [_fields('download', types.Download), *map(_class, (types.Masked, types.PeerMessages, types.Known))]
+  parts += [KINDS, table(('key', 'counted as'), [(f"`'{key}'`", kind) for key, kind in ledger.KINDS.items()])]
   parts += ['### learner', markdown(local.Learner.__doc__), _fields('learner', local.Learner)]
   parts += ['## What a server is given']
   parts += map(_called, (types.ServerInit, types.ServerReceive, types.ServerSend))

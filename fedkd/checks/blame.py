@@ -51,6 +51,12 @@ def passed_through(function: Any, error: BaseException) -> bool:
   return any(frame.f_code is code for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
+def is_refusal(error: BaseException) -> bool:
+  """Whether this package has raised an error itself, in whose text it says what is at fault."""
+  *_, last = [None, *traceback.extract_tb(error.__traceback__)]
+  return last is not None and last.filename.startswith(PACKAGE) and (last.line or '').startswith('raise ')
+
+
 def place(function: Any, error: BaseException | None = None) -> str:
   """' (file.py, line 12: its text)', where an error left the file of a function; else where the function begins; ''
   where there is no source.

@@ -8,19 +8,23 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.errors import FlaxError
 
 from fedkd.checks import blame
 from fedkd.checks.kinds import what_is
 from fedkd.errors import ConfigError
+from fedkd.types import is_partial
 
 # What an evaluation says by itself: entries of an `info` with these names would take their places.
 TAKEN = frozenset(('run', 'method', 'phase', 'round', 'seeds', 'clients', 'time', 'test_rows', 'turns', 'seconds'))
 TAKEN |= {'examples', 'numbers_up', 'numbers_down', 'bytes_up', 'bytes_down'}
+REFUSED = (ValueError, FlaxError)  # whose text stands for itself
+UNFIT = (*REFUSED, TypeError, LookupError, AttributeError)  # of whoever reads what somebody else's functions return
 ACCURACIES = ('accuracy', 'validation_accuracy')
 
 
 def of_step(step: Callable, group: str, returned: Any) -> tuple:
-  """(state, upload, info) of a `Client.step`.
+  """(state, upload, info) of a `Client.step`, the upload's numbers as arrays.
 
   Raises:
     ConfigError: for anything else.
@@ -31,7 +35,9 @@ def of_step(step: Callable, group: str, returned: Any) -> tuple:
   for what, tree in zip(('state', 'upload', 'info'), returned, strict=True):
     check_arrays(f'{who} for a client of {group}', what, tree)
   _check_metrics(who, returned[2], TAKEN - {'examples'})
-  return returned
+  upload = _as_arrays(returned[1])
+  _check_valid(f'{who} for a client of {group}', 'upload', upload)
+  return returned[0], upload, returned[2]
 
 
 def of_receive(receive: Callable, before: Any, returned: Any, infos: Iterable[dict] = ()) -> tuple:
@@ -51,7 +57,8 @@ def of_receive(receive: Callable, before: Any, returned: Any, infos: Iterable[di
 
 
 def of_send(send: Callable, kind: Any, slots: tuple, returned: Any) -> tuple:
-  """A `Download` per group, of a `Server.send`; `kind`: `Download`; `slots`: how many there are in each group.
+  """A `Download` per group, of a `Server.send`, numbers as arrays; `kind`: `Download`; `slots`: how many there are in
+  each group.
 
   Raises:
     ConfigError: for anything else.
@@ -70,7 +77,8 @@ def of_send(send: Callable, kind: Any, slots: tuple, returned: Any) -> tuple:
           f'{who} a Download for group {g} whose own{jax.tree_util.keystr(path)} is {list(np.shape(leaf))}; let own '
           f'have leaves [{count}, ...], a row per slot'
         )
-  return tuple(returned)
+    _check_valid(who, f'Download for group {g}', _as_arrays(down))
+  return tuple(map(_as_arrays, returned))
 
 
 def check_state(who: str, before: Any, after: Any, functions: str) -> None:
@@ -113,9 +121,12 @@ def check_like(who: str, expected: Any, found: Any, remedy: str, dtypes: bool = 
 
 @contextlib.contextmanager
 def explained(
-  suspects: Iterable[tuple[str, Any]], failed: str = '', left: Callable[[Exception], bool] = lambda error: False
+  suspects: Iterable[tuple[str, Any]],
+  failed: str = '',
+  left: Callable[[Exception], bool] = lambda error: False,
+  traced: str = 'a round',
 ) -> Iterator[None]:
-  """Around the tracing of a round: one sentence in place of JAX's fifty lines.
+  """Around the tracing of a round, or of what else is `traced`: one sentence in place of JAX's fifty lines.
 
   Args:
     suspects: (what it is, function or class) of all that a user may have written.
@@ -136,11 +147,13 @@ def explained(
       for what, function in foreign:
         if was_in(function, error):
           raise ConfigError(blame.raised(what, function, error)) from None
-    if left(error) or not isinstance(error, ValueError):
+    blamed = () if blame.is_refusal(error) else [one for one in foreign if one[0] != 'model']
+    named = ', '.join(f'{what} {blame.named(function)}' for what, function in blamed)
+    if left(error) or not isinstance(error, UNFIT if named else REFUSED):
       raise
-    named = ', '.join(f'{what} {blame.named(function)}' for what, function in foreign if what != 'model')
+    text = text if isinstance(error, REFUSED) else f'{type(error).__name__}: {text}'
     raise ConfigError(
-      f'{failed}: {text}' if failed else f'{named}: a round fails with {text}' if named else text
+      f'{failed}: {text}' if failed else f'{named}: {traced} fails with {text}' if named else text
     ) from None
 
 
@@ -185,6 +198,29 @@ def _check_metrics(who, info, taken):
       raise ConfigError(f'{who} {name!r} in info, a name that an evaluation has for something else; choose another')
     if not jax.tree_util.all_leaves([value]) or np.shape(value):
       raise ConfigError(f'{who} {what_is(value)} as {name!r} in info; let it be a scalar, for example its mean')
+
+
+def _as_arrays(message):
+  """A message with the numbers of Python and NumPy in it as arrays, which the ledger counts."""
+  return jax.tree.map(lambda leaf: leaf if isinstance(leaf, jax.Array) else jnp.asarray(leaf), message)
+
+
+def _check_valid(who, what, message):
+  """Checks that what is valid of a message is told entry by entry: the ledger adds it up."""
+  for path, leaf in jax.tree_util.tree_leaves_with_path(message, is_leaf=is_partial):
+    if not is_partial(leaf):
+      continue
+    where, value, valid = f'{jax.tree_util.keystr(path)} in its {what}', leaf.value, leaf.valid
+    for name, array in leaf._asdict().items():
+      if not isinstance(array, jax.Array):
+        raise ConfigError(f'{who} {what_is(array)} as {name} of {where}; let it be one array, in a Masked of its own')
+    if valid.dtype != bool:
+      raise ConfigError(f'{who} {what_is(valid)} as valid of {where}; let it be bool, such as count > 0')
+    if valid.shape != value.shape[: valid.ndim]:
+      raise ConfigError(
+        f'{who} {what_is(valid)} as valid of {where}, whose value is {what_is(value)}; let it have the first axes of '
+        'value'
+      )
 
 
 def check_arrays(who: str, what: str, tree: Any) -> None:

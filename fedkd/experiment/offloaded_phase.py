@@ -16,7 +16,17 @@ import numpy as np
 
 from fedkd import evaluation, round
 from fedkd.experiment.phase import MOST_ROUNDS
-from fedkd.experiment.programs import Inputs, Task, clients_per_vmap, correct_of, method_in, program, rows_of
+from fedkd.experiment.programs import (
+  Inputs,
+  Task,
+  clients_per_vmap,
+  correct_of,
+  method_in,
+  of_evaluation,
+  program,
+  rows_of,
+  try_evaluation,
+)
 from fedkd.experiment.storage import checkpoint, client_store, key_data
 from fedkd.federation import Federation
 from fedkd.plan import Plan
@@ -115,14 +125,12 @@ def _programs(task, window) -> Programs:
     method = method_in(task, inputs)
     return calibrated(method, inputs.federation(groups), with_new(inputs, state), groups_evaluated)
 
-  every = [np.arange(len(rows)) for rows in evaluation.evaluated_rows(groups, evaluated)]
-
   return Programs(
     program(server, options),
     program(clients, options),
     program(work, options, donate_argnums=1),
     program(ready, options),
-    program(correct_of(task, every), options, ()),
+    program(correct_of(task, alone=True), options, ()),
   )
 
 
@@ -215,11 +223,10 @@ class OffloadedPhase(NamedTuple):
     return self.programs.work.lower(self.windows.empty(), self.state)
 
   def correct(self, state, x, y):
-    return self.programs.correct(Inputs(None, None, None, numbers=self.windows.inputs.numbers), state, x, y)
+    return self.programs.correct(of_evaluation(self.windows.inputs.numbers), state, x, y)
 
   def ready(self, state) -> State:
-    evaluated = evaluation.evaluated_rows(self.groups, self.evaluated)
-    rows = [own if len(own) else np.zeros(1, np.int32) for own in evaluated]  # no group is empty
+    rows = _evaluated(self.groups, self.evaluated)
     held, new = self.states.room(map(len, rows)), _without_record(state.client, rows)
     self.states.read(state.client, rows, held)
     return self.programs.ready(self.windows.of(rows)._replace(new=new), State(tuple(held), state.server))
@@ -261,6 +268,13 @@ def make(task: Task, folder) -> OffloadedPhase:
   clients = jax.eval_shape(programs.clients, windows.of([np.zeros(size, np.int32) for size in windows.places]))
   server = jax.eval_shape(programs.server, windows.inputs)
   jax.eval_shape(programs.work, windows.empty(), State(clients, server))
+
+  def evaluated():
+    rows = _evaluated(groups, task.evaluated)
+    inputs = windows.of(rows)._replace(new=tuple(np.ones(len(own), bool) for own in rows))
+    return jax.eval_shape(programs.ready, inputs, State(jax.eval_shape(programs.clients, inputs), server))
+
+  try_evaluation(task, programs.correct, evaluated)
   like = [jax.tree.map(lambda s: jax.ShapeDtypeStruct((s.shape[0], *s.shape[2:]), s.dtype), c) for c in clients]
   records = [client_store.Records(pathlib.Path(folder) / f'group{g}', each) for g, each in enumerate(like)]
   tables = tuple(client_store.blank(len(g.ids)) for g in groups)
@@ -278,6 +292,12 @@ def make(task: Task, folder) -> OffloadedPhase:
     states=ClientStates(records, like),
     windows=windows,
   )
+
+
+def _evaluated(groups, clients) -> list:
+  """Rows of the clients that are evaluated; where there is none in a group, its first, so that no group is empty."""
+  rows = evaluation.evaluated_rows(groups, clients)
+  return [own if len(own) else np.zeros(1, np.int32) for own in rows]
 
 
 def _without_record(tables, rows) -> tuple:

@@ -2,16 +2,30 @@
 them in files. Both are a `Phase` to the loop."""
 
 import functools
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from fedkd import evaluation, optimizers, round, sharding
+from fedkd.checks import blame
 from fedkd.experiment import early_stopping
 from fedkd.experiment.hosts import hosts
-from fedkd.experiment.programs import PER_SEED, Inputs, Task, clients_per_vmap, correct_of, method_in, program, rows_of
+from fedkd.experiment.programs import (
+  PER_SEED,
+  Inputs,
+  Task,
+  clients_per_vmap,
+  correct_of,
+  method_in,
+  of_evaluation,
+  program,
+  rows_of,
+  try_evaluation,
+)
 from fedkd.experiment.storage import checkpoint, key_data
 from fedkd.local import Learner
 from fedkd.plan import Plan
@@ -74,11 +88,20 @@ def handover_variables(method: Method, groups, state: State) -> tuple:
   states of the optimizers that trained them, whose schedules begin anew."""
 
   def of_group(g):
-    client, found = state.client[g], of_model(method.variables(state, g))
+    made = evaluation.variables_of(method, groups, state, g)
+    client, found = state.client[g], of_model(made)
+    if (left := [name for name in made if name not in found]) and blame.is_foreign(method.variables):
+      warnings.warn(
+        f'{", ".join(map(repr, left))} of Method.variables {blame.named(method.variables)} stay behind at the end of '
+        "the phase: the next one begins with {'params', 'batch_stats'} and the state of the optimizer alone",
+        stacklevel=2,
+      )
     rows = len(groups[g].ids)
-    if isinstance(client, Learner) and jax.tree.leaves(found)[0].shape[0] >= rows:
+    longest = max(a.shape[0] for a in jax.tree.leaves(found))
+    if isinstance(client, Learner) and longest >= rows:
       found['opt'] = optimizers.begun_anew(client.opt)
-    return jax.tree.map(lambda a: a[:rows], found)
+    cut = lambda a: jnp.broadcast_to(a[:rows], (min(longest, rows), *a.shape[1:]))  # all of one length
+    return jax.tree.map(cut, found)
 
   return tuple(of_group(g) for g in range(len(groups)))
 
@@ -134,7 +157,7 @@ class PhaseInMemory(NamedTuple):
     return self.programs.run.lower(inputs, _placed(self.state, self.shardings))
 
   def correct(self, state, x, y):
-    return self.programs.correct(Inputs(None, None, None, numbers=self.inputs.numbers), state, x, y)
+    return self.programs.correct(of_evaluation(self.inputs.numbers), state, x, y)
 
   def ready(self, state) -> State:
     return self.programs.ready(self.inputs, state) if self.method.calibrate else state
@@ -223,6 +246,13 @@ def make(task: Task, mesh=None, stops: bool = False) -> PhaseInMemory:
   # Traces a whole round: incompatible parts fail here, not after minutes of compilation.
   first = _placed(jax.eval_shape(programs.init, inputs._replace(variables=task.before)), shardings)
   state = jax.eval_shape(lambda state: programs.run(_segment(inputs, slots(0, None), 0, 0), state)[0], first)
+
+  def evaluated():
+    """The shapes of a state to evaluate, without padding: what is as long by chance is not a row of its client."""
+    ready = jax.eval_shape(programs.ready, inputs, state) if method.calibrate else state
+    return jax.eval_shape(programs.cut, ready)
+
+  try_evaluation(task, programs.correct, evaluated)
   return PhaseInMemory(
     label=task.label,
     method=method,
@@ -248,7 +278,6 @@ def _programs(task, length, mesh, stops, shardings, replicated) -> Programs:
   """The programs of a phase, whose segments have at most `length` rounds."""
   options, groups = task.options, task.federation.groups
   on_mesh = lambda where: {'out_shardings': where} if mesh else {}
-  rows = evaluation.evaluated_rows(groups, task.evaluated)
   # A client of several groups is evaluated in the first; the next phase needs them all.
   firsts = tuple(np.unique(evaluation.evaluated_in(groups, np.arange(clients(groups)))).tolist())
   width = clients_per_vmap(options, task.before)
@@ -275,7 +304,7 @@ def _programs(task, length, mesh, stops, shardings, replicated) -> Programs:
   return Programs(
     init=program(init, options, **on_mesh(shardings)),
     run=program(run, options, per_seed, donate_argnums=1, **on_mesh((shardings, replicated))),
-    correct=program(correct_of(task, rows), options, (), **on_mesh(replicated)),
+    correct=program(correct_of(task), options, (), **on_mesh(replicated)),
     ready=program(calibrate, options, **on_mesh(shardings)),
     handover=program(handover, options, **gathered),
     cut=jax.jit(functools.partial(without_padding, groups)) if mesh else lambda state: state,

@@ -57,6 +57,12 @@ class Inputs(NamedTuple):
     return Federation(groups, self.pool, *self.rows)
 
 
+def of_evaluation(numbers: Any) -> Inputs:
+  """The inputs of a program that only evaluates; `numbers`: those of its task."""
+  nothing: Any = None
+  return Inputs(nothing, nothing, nothing, numbers=numbers)
+
+
 PER_SEED = ('key', 'rows', 'variables')
 
 
@@ -92,17 +98,29 @@ def method_in(task: Task, inputs: Inputs) -> Method:
   return task.remade(inputs.numbers) if task.remade else task.method
 
 
-def correct_of(task: Task, rows) -> Callable:
-  """(Inputs, State, x, y) -> correct predictions of the clients to evaluate, by name; `rows`: theirs in each group's
-  states."""
+def correct_of(task: Task, alone: bool = False) -> Callable:
+  """(Inputs, State, x, y) -> correct predictions of the clients to evaluate, by name; `alone`: whether the states are
+  theirs alone."""
   groups, batch = task.federation.groups, task.options.eval_batch
 
   def correct(inputs, state, x, y):
     method = method_in(task, inputs)
-    models = method, groups, task.evaluated, rows, batch
-    return evaluation.correct_of_clients(*models, state, x, y, evaluation.predictions(method))
+    models = method, groups, task.evaluated, batch
+    return evaluation.correct_of_clients(*models, state, x, y, evaluation.predictions(method), alone)
 
   return correct
+
+
+def try_evaluation(task: Task, correct: Callable, ready: Callable) -> None:
+  """Traces an evaluation of two examples by somebody else's functions: what they return fails here, not after training.
+
+  Args:
+    correct: the program of `correct_of`.
+    ready: () -> the shapes of the state that it is given.
+  """
+  if evaluation.tried(task.method):
+    two = lambda a: jax.ShapeDtypeStruct((len(task.keys), 2, *a.shape[1:]), a.dtype)
+    jax.eval_shape(correct, of_evaluation(task.numbers), ready(), *map(two, task.federation.pool))
 
 
 def seed_axis(options: ExecutionOptions) -> str:

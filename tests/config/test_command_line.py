@@ -1,19 +1,18 @@
 """The command line as a user types it: choices by name, fields that follow them, and what is refused."""
 
+import functools
 import pathlib
 import re
 import shlex
-from types import SimpleNamespace
 
 import pytest
 from absl import flags
 
-from fedkd import cli
+from fedkd import cli, methods
 from fedkd import config as base
 from fedkd.config import command_line
 from fedkd.errors import ConfigError
 from fedkd.experiment.build import assembly
-from fedkd.types import Method
 
 QUICK = '--config=configs/fedhe_digits.py:smoke'
 CONFIGS = sorted(path.stem for path in (pathlib.Path(__file__).parents[2] / 'configs').glob('[!_]*.py'))
@@ -231,8 +230,7 @@ def test_the_commands_of_the_page_on_configs_make_configs(read, request):
 
 
 def named_as_a_phase_is(tx, rounds: int = 100, early_stop: int = 3):
-  del tx
-  return Method(None, SimpleNamespace(got=(rounds, early_stop)), None)
+  return methods.private(tx)._replace(calibrate=functools.partial(print, rounds, early_stop))
 
 
 def test_a_methods_own_arguments_may_be_called_rounds_and_early_stop(read):
@@ -241,7 +239,7 @@ def test_a_methods_own_arguments_may_be_called_rounds_and_early_stop(read):
   config = read(QUICK, *words, '--config.method.early_stop=5', '--config.rounds=4')
   (block,) = assembly.make_blocks(config)
   assert (block.rounds, block.early_stop.watch) == (4, '')
-  assert assembly.make_method(block, config, ()).server.got == (9, 5)
+  assert assembly.make_method(block, config, ()).calibrate.args == (9, 5)
 
 
 def test_the_python_of_the_page_on_configs_makes_its_groups(request, monkeypatch):

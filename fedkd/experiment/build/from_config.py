@@ -11,6 +11,7 @@ import optax
 from fedkd import codecs, optimizers, schedules
 from fedkd import config as configs
 from fedkd.checks import blame
+from fedkd.checks.method import check_method
 from fedkd.data import sources, tables
 from fedkd.data.splits import partition, split
 from fedkd.errors import ConfigError, in_a_sentence
@@ -215,6 +216,8 @@ def make_method(block: Block, config, groups, numbers: Mapping[str, Any] = types
   make = lambda entry, where='': configs.build('method', values, of(entry, where), field=block.field)
   own = [{k: entry[k] for k in OPTIMIZER_FIELDS if entry.get(k) is not None} for entry in configs.entries(config)]
   method = make({})
+  with in_a_sentence(lambda error: f'{block.field}.name={block.method["name"]!r}: {error}'):
+    check_method(method)
   if any(own):
     made = [make(entry, f'groups[{i}].') if entry else method for i, entry in enumerate(own)]
     method = _with_optimizers(method, groups, made)

@@ -18,7 +18,7 @@ from fedkd.checks.arguments import like_those
 from fedkd.checks.kinds import THREEFRY, check_number
 from fedkd.data.sources import Source
 from fedkd.errors import ConfigError
-from fedkd.evaluation import evaluated_rows, logits_of_clients, model_of
+from fedkd.evaluation import logits_of_clients, model_of
 from fedkd.experiment.build.assembly import build
 from fedkd.experiment.hosts import hosts
 from fedkd.experiment.storage import checkpoint, same_data
@@ -104,8 +104,7 @@ def logits(workdir: str | pathlib.Path, x: ArrayLike, seed: int | None = None, t
   with jax.default_prng_impl(THREEFRY):
     method, groups, state, source = _deployed(workdir, config, clients, seed)
     x = like_those('x', x, source.train_image)
-    rows = evaluated_rows(groups, clients)
-    of = jax.jit(lambda state, x: logits_of_clients(method, groups, clients, rows, state, x, apply_model))
+    of = jax.jit(lambda state, x: logits_of_clients(method, groups, clients, state, x, apply_model))
     return np.asarray(of(state, jnp.asarray(x)))
 
 

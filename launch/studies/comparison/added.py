@@ -8,6 +8,7 @@ import numpy as np
 
 from fedkd.checks import blame, returned
 from fedkd.checks.kinds import what_is
+from fedkd.checks.method import check_method
 from fedkd.errors import ConfigError, check_known, in_a_sentence, reason_of
 from fedkd.models.base import class_of
 from fedkd.types import Method
@@ -71,6 +72,8 @@ def _built(method: str, function: Callable, runner) -> Method:
     jax.eval_shape(lambda values: made.append(runner.programs.method(values)), runner.values)
   if not isinstance(made[0], Method):
     raise ConfigError(f'{_flag(method)}{blame.place(function)} returned {what_is(made[0])}; let it return a Method')
+  with in_a_sentence(lambda error: f'{_flag(method)}: {error}'):
+    check_method(made[0])
   return made[0]
 
 

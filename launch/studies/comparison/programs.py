@@ -60,7 +60,6 @@ def make(name: str, fields: dict, groups: tuple, initial: Any) -> Programs:
   """
   width = mapped_at_once([of_group['params'] for of_group in initial], axes=1)
   everybody = np.arange(clients(groups))
-  rows = evaluation.evaluated_rows(groups, everybody)
   method = functools.partial(method_of, name, fields)
 
   def begin(values, arrays, key, variables):
@@ -76,7 +75,7 @@ def make(name: str, fields: dict, groups: tuple, initial: Any) -> Programs:
     state = calibrated(made, Federation(groups, *arrays), state, range(len(groups)))
     images = arrays[0].example[rows_of_pool]
     ways = evaluation.predictions(made)
-    return evaluation.correct_of_clients(made, groups, everybody, rows, 0, state, images, label, ways)
+    return evaluation.correct_of_clients(made, groups, everybody, 0, state, images, label, ways)
 
   def variables(values, arrays, state):
     return handover_variables(method(values), groups, state)

@@ -163,3 +163,33 @@ def test_clients_stop_alike_on_eight_devices_with_seeds_together(tmp_path):
   assert_alike(eight, one)
   for seed in (0, 1):
     assert whole[2]['examples'][seed] < one[2]['examples'][seed] < whole[2]['examples'][seed] * 5 / 2
+
+
+OF_ALL = """
+import jax, jax.numpy as jnp
+from configs import fedhe_digits
+from fedkd import config as base, methods
+from fedkd.experiment.build import assembly
+from fedkd.experiment.hosts import devices
+
+def of_all(tx, steps: int = 1):
+  private = methods.private(tx, steps=steps)
+  zeros = lambda tree: jax.tree.map(lambda a: jnp.zeros((4, *a.shape)), tree)
+  server = private.server._replace(
+    init=lambda key, groups, first, data: zeros(first[0]), receive=lambda *args: (args[3], {})
+  )
+  return private._replace(server=server, variables=lambda state, g: state.server)
+
+devices.request(2)
+config = fedhe_digits.get_config('smoke')
+config.groups = ({'model': 'MLP', 'clients': 3, 'hidden': (8,)}, {'model': 'MLP', 'clients': 1, 'hidden': (4,)})
+config.data.clients, config.devices, config.method = 4, 2, base.method('__main__:of_all')
+assembly.build(config, dry=True)
+"""
+
+
+def test_rows_of_all_clients_are_not_taken_for_those_of_a_group_that_is_padded_to_as_many():
+  """Three clients on two devices are four rows, and there are four clients."""
+  done = subprocess.run([sys.executable, '-c', OF_ALL], capture_output=True, text=True, check=False)
+  assert 'returned [4, 8] at' in done.stderr, done.stderr[-2000:]
+  assert 'for MLP 8 of 3 clients; let leaves be' in done.stderr

@@ -88,7 +88,7 @@ REFUSED = [
   ('raises', r"add somebodys:raises \(somebodys.py, line \d+: .*\) raised KeyError: 'knowledge'"),
   ('nothing', r'add=somebodys:nothing \(somebodys.py, line \d+\) returned None; let it return a Method'),
   ('step_raises', r'Client.step somebodys:step_raises.* \(somebodys.py, line \d+: .*\) raised .*Error: '),
-  ('calibrates_by_3', 'add=somebodys:calibrates_by_3: in digits, one, skew-0.5 a round fails with TypeError: '),
+  ('calibrates_by_3', 'add=somebodys:calibrates_by_3: method.calibrate is 3, an int; give a function '),
   ('by_epochs', 'takes no steps, so that its budget would not .* an argument steps, mini-batches per client update'),
   ('any_batch', 'takes no batch, so that its budget would not .* an argument batch, examples per mini-batch'),
 ]
