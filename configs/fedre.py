@@ -12,9 +12,9 @@ for two clients each; the settings are those of the authors' README: SGD at 0.06
 rounds. `paper`: all images. `small`: 12 000 of the training images and all test images. `smoke`: seconds, on the
 embedded images.
 
-`small`, split=pra, seeds 0 to 2, own test rows, last round: private 80.89 %, fedproto 78.99 (by its heads 80.66), fedgh
-80.22, fedtgp 62.89 (by its heads 70.36), fedre by the head that the server sends 72.13 (62 to 81), by the clients' own
-heads 81.15. The paper prints 81.20 for Local and 82.60 for FedRE and does not say by which head. More:
+`small`, split=pra, seeds 0 to 2, own test rows, last round: private 80.89 %, agg 50.96, fedproto 78.99 (by its heads
+80.66), fedgh 80.22, fedtgp 62.89 (by its heads 70.36), fedre by the head that the server sends 72.13 (62 to 81), by the
+clients' own heads 81.15. The paper prints 81.20 for Local and 82.60 for FedRE and does not say by which head. More:
 docs/results/fedre.md.
 """
 
