@@ -13,9 +13,9 @@ rounds. `paper`: all images. `small`: 12 000 of the training images and all test
 embedded images.
 
 `small`, split=pra, seeds 0 to 2, own test rows, last round: private 80.89 %, agg 50.96, fedproto 78.99 (by its heads
-80.66), fedgh 80.22, fedtgp 62.89 (by its heads 70.36), fedre by the head that the server sends 72.13 (62 to 81), by the
-clients' own heads 81.15. The paper prints 81.20 for Local and 82.60 for FedRE and does not say by which head. More:
-docs/results/fedre.md.
+80.66), fedgh 80.22, fedre by the head that the server sends 72.13 (62 to 81), by the clients' own heads 81.15. The
+paper prints 81.20 for Local and 82.60 for FedRE and does not say by which head. fedtgp at e808ff8f: the loss of a
+client became nan in round 50 of seed 1. More: docs/results/fedre.md.
 """
 
 from fedkd import config as base

@@ -17,7 +17,7 @@ REMARKS = (
   'the order of the rows says more than their values. The printed numbers were read in a summary of the paper; which '
   'round they are of, and of how many seeds, we do not know. Ours are last rounds. `fedre` is by the head that the '
   "server sends, `fedgh` by the clients' own, `fedproto` and `fedtgp` by prototypes, FedProto's by those of a client's "
-  'own classes.'
+  'own classes. `fedtgp` has no row: at e808ff8f the loss of a client became nan in round 50 of seed 1.'
 )
 WHY = 'The paper does not say by which head a client of FedRE is judged, the one that the server sends or its own.'
 
