@@ -114,11 +114,10 @@ def rounds(setting: Setting, size: Size) -> int:
 # Before the others, in this order.
 LEADING = ('private', 'fedhe', 'fedmd', 'fedproto', 'feddf', 'felo', 'fml', 'fedgh', 'agg', 'fedtgp')
 ON_PACS = ('private', 'agg', 'fedhe', 'fedmd', 'fedproto', 'feddf', 'felo', 'fml')
+ONCE = ('fedkt', 'dense', 'coboosting')  # whose clients train and send in the first round alone
 NEVER = {
   'public': 'the first phase of FedMD, no method of its own',
-  **dict.fromkeys(
-    ('fedkt', 'dense', 'coboosting'), 'it uploads once, so that budgets of client updates do not compare'
-  ),
+  **dict.fromkeys(ONCE, 'it uploads once, so that budgets of client updates do not compare'),
   'fedgkt': 'its clients are halves of one network, which no other method here trains',
 }
 MEANS = ('fedavg', 'fedprox', 'scaffold', 'moon', 'ditto', 'fedper', 'fedrep', 'fedbabu', 'fiarse')

@@ -8,12 +8,12 @@ from fedkd import analysis
 from fedkd import config as base
 from fedkd.analysis import results
 from launch.studies import stale
+from launch.studies.comparison.settings import ONCE
 from launch.studies.papers import values
 from launch.studies.papers.common import Experiment
 
 FAR = 5  # points from the printed value that need a sentence
 LENGTHS = (1500, 3000, 10_000)  # rounds at which long runs are looked at
-ONCE = ('coboosting', 'dense', 'fedkt')  # methods whose clients train and send in the first round alone
 SERVER_METRICS = {  # server metrics and their names
   'knowledge_age': 'age of logits',
   'feature_age': 'age of features',
