@@ -12,10 +12,10 @@ for two clients each; the settings are those of the authors' README: SGD at 0.06
 rounds. `paper`: all images. `small`: 12 000 of the training images and all test images. `smoke`: seconds, on the
 embedded images.
 
-`small`, split=pra, seeds 0 to 2, own test rows, last round: private 80.89 %, agg 50.96, fedproto 78.99 (by its heads
-80.66), fedgh 80.22, fedre by the head that the server sends 72.13 (62 to 81), by the clients' own heads 81.15. The
+`small`, split=pra, seeds 0 to 2, own test rows, last round: private 80.89 %, agg 50.96, fedproto 80.53 (by its heads
+80.52), fedgh 80.22, fedre by the head that the server sends 72.13 (62 to 81), by the clients' own heads 81.15. The
 paper prints 81.20 for Local and 82.60 for FedRE and does not say by which head. fedtgp at e808ff8f: the loss of a
-client became nan in round 50 of seed 1. More: docs/results/fedre.md.
+client became nan in round 50 of seed 1; why, docs/results/fedre.md says.
 """
 
 from fedkd import config as base
