@@ -17,8 +17,9 @@ REMARKS = (
   'the order of the rows says more than their values. The printed numbers were read in a summary of the paper; which '
   'round they are of, and of how many seeds, we do not know. Ours are last rounds. `fedre` is by the head that the '
   "server sends, `fedgh` by the clients' own, `fedproto` and `fedtgp` by prototypes, FedProto's by those of a client's "
-  'own classes. `fedtgp` has no row: at e808ff8f the loss of a client became nan in round 50 of seed 1. The margin of '
-  'its prototypes is how far they are apart, up to 100, so that both grow, and SGD at 0.06 is near its limit: '
+  'own classes. `fedtgp` has no row: at e808ff8f the loss of a client became nan in round 50 of seed 1. Its prototypes '
+  "are trained with a margin, up to 100, that grows with the distances of the clients' class means, which follow the "
+  'prototypes, so that all grow, and SGD at 0.06 is near its limit: '
   'at 0fae517 the loss in seeds 1 and 2 went from 2.2 and 4.2 in round 20 to 21.9 and 16.8 in round 100; in two runs '
   'with other keys the nearest prototypes went from 3.1 and 3.9 apart in round 1 to 10.8 and 7.1 in round 50.'
 )
