@@ -5,6 +5,8 @@ source "$(dirname "$0")/setup.sh" "[docs]"
 if [ $# -gt 0 ]; then
   exec .venv/bin/python -m pytest --nbmake -m documentation notebooks "$@"
 fi
+.venv/bin/sphinx-build -q -W -b html docs docs/_build & # on one core, while the last notebook needs one, too
+site=$!
 .venv/bin/python -m pytest -n "$(nproc)" --nbmake -m documentation tests/test_docs.py notebooks
-.venv/bin/sphinx-build -q -W -b html docs docs/_build
+wait "$site"
 .venv/bin/python docs/links.py

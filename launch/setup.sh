@@ -2,8 +2,11 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 extras="${1:-}"
-stamp=".venv/fedkd-$(sha256sum pyproject.toml | cut -c1-16)${extras}"
-if [ ! -f "$stamp" ]; then
+stamps=()
+for part in fedkd ${extras//[\[\],]/ }; do
+  stamps+=(".venv/fedkd-$(sha256sum pyproject.toml | cut -c1-16)-$part")
+done
+if ! ls "${stamps[@]}" > /dev/null 2>&1; then
   python="${PYTHON:-python3}"
   "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
     echo "fedkd needs Python 3.11 or newer; set PYTHON to one" >&2; exit 2; }
@@ -12,5 +15,5 @@ if [ ! -f "$stamp" ]; then
   .venv/bin/pip install --quiet --disable-pip-version-check --no-compile --editable ".${extras}"
   # On all cores, where pip compiles on one; like pip, past files that this Python cannot compile.
   .venv/bin/python -m compileall -qq -j 0 .venv/lib || true
-  touch "$stamp"
+  touch "${stamps[@]}"
 fi

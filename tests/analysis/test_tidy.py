@@ -67,7 +67,7 @@ LENETS = ({'model': 'LeNet'}, {'model': 'LeNet', 'rate': 0.5}, {'model': 'MLP'})
   ('groups', 'names'),
   [
     (MLPS, ['MLP 8 (1)'] * 2 + ['MLP 8 (2)'] * 2 + ['MLP 4']),
-    (LENETS, ['LeNet rate=1.0'] * 2 + ['LeNet rate=0.5'] * 2 + ['MLP']),
+    pytest.param(LENETS, ['LeNet rate=1.0'] * 2 + ['LeNet rate=0.5'] * 2 + ['MLP'], marks=pytest.mark.slow),
   ],
 )
 def test_architectures_are_known_before_a_run_is_finished(folder, tmp_path, groups, names):

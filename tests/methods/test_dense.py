@@ -119,6 +119,7 @@ def test_a_student_equal_to_the_only_teacher_stays():
   )
 
 
+@pytest.mark.slow
 def test_a_schedule_of_the_students_counts_their_steps():
   """On 8, 16 and 24 images, 8 at a time."""
   falling = optax.sgd(optax.linear_schedule(0.1, 0.0, 100))

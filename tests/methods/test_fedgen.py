@@ -208,6 +208,7 @@ def test_what_does_not_fit_is_refused():
   assert problem(methods.fedgen(SGD, share='head'), nets, [1, 1], plans, PARTS[:2]).state.server.known.shape == (3,)
 
 
+@pytest.mark.slow
 def test_weights_below_the_least_to_which_they_decay_stay_as_they_are():
   method = lambda weight: methods.fedgen(SGD, alpha=weight, beta=weight, decay=1.0, **TURN, **SMALL)
   run = lambda weight: method(weight).variables(made_with(method(weight)).run()[0], 0)['params']

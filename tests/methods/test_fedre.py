@@ -8,7 +8,7 @@ import pytest
 
 from fedkd import ledger, methods, models, plan
 from fedkd.methods.fedre import mixture
-from helpers import assert_close, assert_same_bits, problem, row
+from helpers import assert_close, assert_same_bits, cases, problem, row
 from lone_servers import KEY
 from small_nets import NET, PARTS, in_vectors, made_with
 
@@ -55,7 +55,7 @@ def test_one_step_from_zeros_is_in_closed_form(reduction, rate):
 
 
 @pytest.mark.parametrize('reduction', ['sum', 'mean'])
-@pytest.mark.parametrize('empty', [2, 3, 30])
+@pytest.mark.parametrize('empty', cases([2, 3, 30], slow=[3]))
 def test_empty_slots_beyond_a_batch_change_nothing(reduction, empty):
   """Whether a step is on all uploads follows from how many there are, not from how many slots."""
   messages = some_mixtures()

@@ -34,6 +34,7 @@ def rolling():
   return made_with(methods.fedrolex(SGD, **TURN))
 
 
+@pytest.mark.slow
 def test_the_first_round_is_heterofls():
   fixed = made_with(methods.heterofl(SGD, **TURN))
   ours, theirs = (made.run(1)[0].server['params'][0] for made in (rolling(), fixed))

@@ -395,7 +395,7 @@ KINDS = ('flat', 'flat head', 'channels first', 'gated', 'pooled')
 
 
 @pytest.mark.parametrize('kind', KINDS)
-@pytest.mark.parametrize('rate', [0.5, 1 / 3])
+@pytest.mark.parametrize('rate', cases([0.5, 1 / 3], slow=[0.5]))
 def test_a_sub_network_is_the_network_with_zeros_elsewhere(kind, rate):
   """Zeros wherever an upload of the sub-network alone changes nothing; also the rules by number put it there."""
   images, nets = pool(4), [preprocessed(Mixed(kind, rate=r)) for r in (1.0, rate)]

@@ -48,7 +48,7 @@ METHODS = {
 }
 
 
-@pytest.mark.parametrize('name', cases(METHODS, slow=['fedmd']))
+@pytest.mark.parametrize('name', cases(METHODS, slow=['fedproto', 'fedmd']))
 def test_dropout_batchnorm_and_features_are_trained(name):
   method, values = METHODS[name]
   models = [Net, narrow, Net] if name != 'fedproto' else [Net]

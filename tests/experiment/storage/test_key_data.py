@@ -55,6 +55,7 @@ def test_a_run_goes_on_with_the_keys_of_its_checkpoint(images, finished, tmp_pat
   assert interrupted(tmp_path, images=images)['state_sha256'] == finished[1]['state_sha256']
 
 
+@pytest.mark.slow
 def test_keys_on_disk_are_those_in_memory(images, finished, tmp_path):
   summary = interrupted(tmp_path / 'run', images=images, store=tmp_path / 'store')
   assert summary['final_per_client'] == finished[1]['final_per_client']

@@ -12,6 +12,7 @@ from fedkd.config import choices
 from fedkd.errors import ConfigError
 from fedkd.experiment.build.from_config import make_plan
 from fedkd.plan import client_updates
+from helpers import cases
 from launch import benchmark
 from launch.studies import stale
 from launch.studies.comparison import (
@@ -277,7 +278,7 @@ def test_a_share_of_the_rounds_has_no_more_than_its_share_of_the_examples(method
     assert budget.lengths('digits', 'whole', name, method, 1 - 1e-12) == budget.lengths('digits', 'whole', name, method)
 
 
-@pytest.mark.parametrize(('share', 'expected'), [(1.0, [4, 3]), (0.5, [2, 1])])
+@pytest.mark.parametrize(('share', 'expected'), cases([(1.0, [4, 3]), (0.5, [2, 1])], slow=[(1.0, [4, 3])]))
 def test_the_learning_rate_falls_once_in_the_last_third_of_all_rounds(tiny, monkeypatch, share, expected):
   """Also where clients train alone first; counted from the first round of each phase. The models learn alone even if
   the rate falls to 0, and a run of fewer rounds is looked at once."""
