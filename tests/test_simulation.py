@@ -162,7 +162,7 @@ def test_every_method_runs_through_the_door(name):
 STUDENTS = ('dsfl', 'scarlet', 'fedkt', 'dense', 'coboosting', 'fedgh', 'fedre')
 
 
-@pytest.mark.parametrize('name', cases((*STUDENTS, 'feddf'), fast=('dsfl', 'fedgh', 'feddf')))
+@pytest.mark.parametrize('name', cases((*STUDENTS, 'feddf'), fast=('dsfl', 'fedgh')))
 def test_what_a_server_trains_begins_untrained(name):
   """Given the models of an earlier phase, it knows none of them: nobody has sent any. Means of weights start from those
   of the first client."""

@@ -18,7 +18,7 @@ from fedkd.experiment import dry_run, phase
 from fedkd.experiment.build import assembly
 from fedkd.experiment.storage import checkpoint
 from fedkd.types import Group, State, apply_model
-from helpers import assert_same_bits
+from helpers import assert_same_bits, cases
 from runs import metrics
 
 
@@ -325,7 +325,7 @@ def decayed(learning_rate=0.1):
   return optax.sgd(optax.cosine_decay_schedule(learning_rate, 6), momentum=0.9)
 
 
-@pytest.mark.parametrize('method', ['fedmd', 'dsfl'])
+@pytest.mark.parametrize('method', cases(['fedmd', 'dsfl'], slow=['dsfl']))
 def test_a_schedule_inside_the_optimizer_begins_anew_with_a_phase(images, method):
   """Else training on private rows would start where the rate of the phase before has ended: at 0."""
   made = config(images)

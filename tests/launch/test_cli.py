@@ -177,7 +177,7 @@ def test_a_config_of_ones_own_may_use_the_shipped_ones_and_its_neighbours(tmp_pa
   assert fedkd('run', 'tiny.py', '--dry_run', cwd=tmp_path)[0] == 0
 
 
-@pytest.mark.parametrize('command', ['fedkd.cli reproduce', 'launch.reproduce'])
+@pytest.mark.parametrize('command', cases(['fedkd.cli reproduce', 'launch.reproduce'], fast=['fedkd.cli reproduce']))
 def test_the_reader_of_a_list_may_go_away(command):
   words = f'{sys.executable} -m {command} --list | head -n 1'
   done = subprocess.run(words, shell=True, cwd=ROOT, capture_output=True, text=True)

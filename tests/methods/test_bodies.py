@@ -6,7 +6,7 @@ import optax
 import pytest
 
 from fedkd import ledger, methods
-from helpers import assert_close, assert_same_bits, row, softmax
+from helpers import assert_close, assert_same_bits, cases, row, softmax
 from small_nets import PARTS, Normed, in_vectors, made_with
 
 SGD = optax.sgd(0.1, momentum=0.9)
@@ -132,7 +132,7 @@ def test_two_rounds_are_those_of_a_twin_in_numpy(name):
       np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize('work', [{'epochs': 3}, {'epochs': None, 'steps': 2}])
+@pytest.mark.parametrize('work', cases([{'epochs': 3}, {'epochs': None, 'steps': 2}], slow=[{'epochs': 3}]))
 def test_a_schedule_counts_the_steps_of_both_parts(work):
   """A fresh optimizer goes on where one that is kept is, which has no other memory."""
   falling = optax.sgd(optax.linear_schedule(0.1, 0.0, 40))

@@ -370,7 +370,7 @@ def test_teacher_and_student_see_the_same_images_under_crops_and_flips():
   assert np.abs(report.info[0]['kl'][1]).max() < 1e-6
 
 
-@pytest.mark.parametrize('separate', [False, True])
+@pytest.mark.parametrize('separate', cases([False, True], slow=[False]))
 def test_a_schedule_inside_the_optimizer_goes_on_while_a_client_is_absent(separate):
   """It counts at least a step for every round: that of the local batch; or one for every exchange."""
   tx = optax.sgd(optax.linear_schedule(RATE, 0.0, 100))

@@ -71,7 +71,7 @@ TABLE = {
 }
 
 
-@pytest.mark.parametrize('name', cases(TABLE, slow=['fedgkt']))
+@pytest.mark.parametrize('name', cases(TABLE, slow=['dense', 'coboosting', 'fedgkt']))
 def test_every_step_adds_the_models_own_term(name):
   method, rounds, steps = TABLE[name]
   net = MAPS if name == 'fedgkt' else NET

@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pytest
 
 from fedkd import methods, models, plan
 from fedkd.servers import corners
@@ -42,6 +43,7 @@ def test_one_run_is_averaged_as_it_should_be():
   assert_close(wrong(0.5), right(0.5))
 
 
+@pytest.mark.slow
 def test_several_runs_are_not():
   turns = plan.synchronous()([2, 2], 2)
   made = lambda method: problem(method, [WIDE, HALF], [2, 2], turns).run()[0].server['params'][0]
