@@ -232,7 +232,7 @@ def _tracker(parts, workdir, step):
     return contextlib.nullcontext(trackers.SILENT)
   else:
     id, kept = trackers.run_id(workdir), _evaluations(parts, workdir)
-  told = trackers.Run(workdir.name, id, configs.to_json(config), workdir, step, parts.evaluated.tolist())
+  told = trackers.Run(trackers.name_of(workdir), id, configs.to_json(config), workdir, step, parts.evaluated.tolist())
   return trackers.tracking(config.tracker, told, kept)
 
 

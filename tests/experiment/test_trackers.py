@@ -58,7 +58,18 @@ def test_a_tracker_is_told_of_every_evaluation_and_of_what_a_longer_run_adds(kno
   assert known['finish'] == [first, second]
   assert [run.step for run in known['runs']] == [0, 4]
   assert known['runs'][0].id == known['runs'][1].id
+  assert known['runs'][0].name == 'run'
   assert known['runs'][0].config == {**to_json(config), 'rounds': 4}
+
+
+@pytest.mark.parametrize(
+  ('folder', 'name'), [('try', 'try'), ('points/alpha=0.1/seed0', 'alpha=0.1 seed0'), ('seeds', 'seeds')]
+)
+def test_a_run_has_the_name_of_its_directory_and_in_a_sweep_of_its_point(tmp_path, monkeypatch, folder, name):
+  (tmp_path / folder).mkdir(parents=True)
+  assert trackers.name_of(tmp_path / folder) == name
+  monkeypatch.chdir(tmp_path / folder)
+  assert trackers.name_of(pathlib.Path()) == name
 
 
 def test_of_two_evaluations_at_one_step_a_tracker_is_told_of_the_first(known, config, tmp_path):

@@ -7,6 +7,7 @@ and of no step twice.
 import contextlib
 import importlib
 import pathlib
+import re
 import secrets
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -18,7 +19,7 @@ from fedkd.errors import ConfigError, in_a_sentence, reason_of
 from fedkd.experiment.trackers.protocol import Run, Start, Tracker
 
 SILENT = Tracker(lambda row, step: None, lambda summary, figures: None)
-__all__ = ['SILENT', 'Run', 'Start', 'Tracker', 'check', 'run_id', 'tracking']
+__all__ = ['SILENT', 'Run', 'Start', 'Tracker', 'check', 'name_of', 'run_id', 'tracking']
 
 
 def check(tracker: Any) -> None:
@@ -90,6 +91,13 @@ def _warned(name):
     yield
   except Exception as error:
     files.warn(f'tracker={name!r}: {type(error).__name__}: {error}; training goes on, and keeps its numbers itself')
+
+
+def name_of(workdir: pathlib.Path) -> str:
+  """How trackers call a run: by its directory, and by the one around it where that says the seed alone, as in a sweep:
+  'alpha=0.1,learning_rate=0.001 seed0'."""
+  name = workdir.absolute().name
+  return f'{workdir.absolute().parent.name} {name}' if re.fullmatch(r'seed\d+', name) else name
 
 
 def run_id(workdir: pathlib.Path) -> str:
