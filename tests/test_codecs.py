@@ -352,3 +352,17 @@ def test_coded_messages_are_not_coded_again():
     ValueError, match=r'^the messages of this method are coded already; give coded one codec up and one'
   ):
     fedkd.simulation(twice, federation)
+
+
+def test_plain_numbers_of_python_are_coded_like_arrays():
+  message = {'weight': 0.3, 'knowledge': Masked(jnp.ones(3), True), 'count': 2}
+  arrays = {'weight': jnp.float32(0.3), 'knowledge': Masked(jnp.ones(3), jnp.bool_(True)), 'count': jnp.int32(2)}
+  ends = []
+  for sent in (message, arrays):
+    client = METHOD.client._replace(step=lambda key, t, model, state, download, data, sent=sent: ((), sent, {}))
+    server = METHOD.server._replace(send=lambda *given, sent=sent: (Download(sent, {}),))
+    coded = codecs.coded(METHOD._replace(client=client, server=server), codecs.float16(), codecs.float16())
+    (download,) = coded.server.send(KEY, 0, (), (), (jnp.arange(2),), ())
+    ends.append((coded.client.step(KEY, 0, None, (), download, None)[1], download.shared))
+  for one, other in zip(*ends, strict=True):
+    assert_same(one, other)

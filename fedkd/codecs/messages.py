@@ -24,6 +24,11 @@ class Coded(NamedTuple):
 _coded = lambda leaf: isinstance(leaf, Coded)
 
 
+def with_arrays(message: PyTree) -> PyTree:
+  """A message whose plain Python numbers are arrays, as they are after the step of a method that is not coded."""
+  return jax.tree.map(lambda leaf: jnp.asarray(leaf) if isinstance(leaf, bool | int | float) else leaf, message)
+
+
 def encoded(codec: Codec, key: jax.Array, message: PyTree, bases: dict | None = None) -> PyTree:
   """One client's message, its floating-point leaves `Coded`.
 

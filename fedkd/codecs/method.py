@@ -5,7 +5,7 @@ import jax
 from fedkd import keys
 from fedkd.checks.kinds import check_is
 from fedkd.codecs.codec import IDENTITY, Codec, check_codec
-from fedkd.codecs.messages import bases_of, decoded, encoded, is_shorter
+from fedkd.codecs.messages import bases_of, decoded, encoded, is_shorter, with_arrays
 from fedkd.types import Download, Method, is_partial
 
 
@@ -35,7 +35,7 @@ def coded(method: Method, up: Codec | None = None, down: Codec | None = None) ->
   def step(key, t, model, state, download, data):
     received = decoded(down, download)
     state, upload, info = method.client.step(key, t, model, state, received, data)
-    bases = bases_of(received) if up.changes else None
+    upload, bases = with_arrays(upload), bases_of(received) if up.changes else None
     _check_whole(up, upload, received if up.changes else None)
     return state, encoded(up, jax.random.fold_in(key, keys.UP), upload, bases), info
 
@@ -44,7 +44,8 @@ def coded(method: Method, up: Codec | None = None, down: Codec | None = None) ->
     return method.server.receive(key, t, groups, state, decode, ids, data)
 
   def send(key, t, groups, state, ids, data):
-    downs, key = method.server.send(key, t, groups, state, ids, data), jax.random.fold_in(key, keys.DOWN)
+    downs = with_arrays(method.server.send(key, t, groups, state, ids, data))
+    key = jax.random.fold_in(key, keys.DOWN)
     _check_whole(down, downs)
     to_each = jax.vmap(lambda id, own: encoded(down, jax.random.fold_in(key, id), own))
     return tuple(Download(encoded(down, key, d.shared), to_each(i, d.own)) for d, i in zip(downs, ids, strict=True))
