@@ -5,8 +5,8 @@ source "$(dirname "$0")/setup.sh" "[docs]"
 if [ $# -gt 0 ]; then
   exec .venv/bin/python -m pytest --nbmake -m documentation notebooks "$@"
 fi
-.venv/bin/sphinx-build -q -W -b html docs docs/_build & # on one core, while the last notebook needs one, too
+.venv/bin/sphinx-build -q -W -b html docs docs/_build & # on one core, beside the first notebooks
 site=$!
-.venv/bin/python -m pytest -n "$(nproc)" --nbmake -m documentation tests/test_docs.py notebooks
+.venv/bin/python -m pytest -n "$(nproc)" --nbmake -m documentation notebooks tests/test_docs.py # the longest first
 wait "$site"
 .venv/bin/python docs/links.py
