@@ -1,6 +1,7 @@
 """The run directories of a sweep: `DIR/points/POINT/seedN`, each as `fedkd run` would have made it."""
 
 import copy
+import json
 import pathlib
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ from fedkd import config as configs
 from fedkd import files
 from fedkd.analysis import results
 from fedkd.errors import ConfigError
+from fedkd.experiment.storage import same_data
 
 
 class Run(NamedTuple):
@@ -60,6 +62,24 @@ def outcome(run: Run) -> dict[str, Any] | None:
     'test': float(last['accuracy'][0]),
     'worst': float(last['accuracy_worst'][0]),
   }
+
+
+def check_data(run: Run, known: dict[str, tuple[Run, str]]) -> None:
+  """Checks that a run was of the same data as others whose configs name the same.
+
+  Args:
+    known: {`data` of a config: (its first run, the checksum of its data)}, to which it is added.
+
+  Raises:
+    ConfigError: if a file has changed in between.
+  """
+  checksum, named = same_data.of(run.workdir), json.dumps(files.read_sealed(run.workdir / 'config.json')['data'])
+  first, before = known.setdefault(named, (run, checksum)) if checksum else (run, '')
+  if before != checksum:
+    raise ConfigError(
+      f'{run.workdir} was trained on other data than {first.workdir}, under the same name: restore them and remove the '
+      'runs on the other ones, or choose another directory'
+    )
 
 
 def _at_end(run) -> dict:

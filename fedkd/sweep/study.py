@@ -47,6 +47,7 @@ class _Parts(NamedTuple):
   code: str
   progress: Progress
   failed: dict
+  data: dict  # of `runs.check_data`
 
 
 SEVERAL = 'several, such as range(3) or (0, 1, 2)'
@@ -109,7 +110,7 @@ def sweep(
     with executor:
       config.traced = _traceable(out, named.with_values(config, _first(axes)), numbers if traced else (), executor)
       code = f'{source_checksum(configs.to_json(config)):08x}'
-      parts = _Parts(config, out, tuple(seeds), executor, code, Progress(show), {})
+      parts = _Parts(config, out, tuple(seeds), executor, code, Progress(show), {}, {})
       found, best = _searched(parts, proposals)
       best = _tested(parts, found, best, test_seeds)
   frame = _write(out, found, best, axes)
@@ -267,6 +268,9 @@ def _run_all(parts, wanted) -> dict:
     if reason and len(waiting) == len(wanted):
       raise ConfigError(f'{waiting[0].label}: {reason}')
     parts.executor.run(waiting, parts.code, done)
+  for run in wanted:
+    if run not in told:
+      runs.check_data(run, parts.data)
   return told
 
 

@@ -164,12 +164,7 @@ def test_runs_of_a_file_that_has_changed_are_not_compared(folder, tmp_path):
       runs.save_images(images, 1)
     config = runs.config(images, 'private' if name == 'then' else 'fedhe', rounds=1)
     experiment.run(config, tmp_path / 'runs' / name, show=False)
-  older = tmp_path / 'runs' / 'older'  # whose split does not know its data
-  with np.load(older / 'split.npz') as split:
-    np.savez(older / 'split.npz', **{field: split[field] for field in split if field != 'data_sha256'})
-  summary = files.read_sealed(older / 'summary.json')
-  summary['digests']['split.npz'] = files.checksum(older / 'split.npz')
-  files.write_sealed(older / 'summary.json', summary)
+  runs.change_data(tmp_path / 'runs' / 'older', None)
   frame = analysis.runs(f'{tmp_path}/runs/*')
   apart = analysis.summary(frame).set_index('run')['apart']
   assert apart.to_dict() == {'now': 'other data', 'older': '', 'then': ''}

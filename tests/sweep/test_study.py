@@ -128,6 +128,15 @@ def test_a_point_that_cannot_be_compared_leaves_the_table_as_it_was(damage, done
     assert (tmp_path / 'out' / name).read_bytes() == (folder / 'out' / name).read_bytes()
 
 
+def test_runs_of_a_file_that_has_changed_in_between_are_not_ranked(done, tmp_path):
+  folder, config, _ = done
+  shutil.copytree(folder / 'out', tmp_path / 'out')
+  runs.change_data(tmp_path / 'out' / 'points' / 'learning_rate=0.3,alpha=0.9' / 'seed0')
+  with pytest.raises(ConfigError, match=r'0.9/seed0 was trained on other data than .*/seed0, under the same name: res'):
+    sweep(config, tmp_path / 'out')
+  assert (tmp_path / 'out' / 'table.csv').read_bytes() == (folder / 'out' / 'table.csv').read_bytes()
+
+
 def test_a_test_seed_that_fails_takes_no_other_ones_place(done, monkeypatch):
   folder, config, found = done
   monkeypatch.setattr(worker, '_run', lambda order: {'reason': 'not run here'})

@@ -20,11 +20,17 @@ def check(workdir, source, now: str, remedy: str = 'restore them, or choose anot
   Raises:
     ConfigError: if they have changed.
   """
+  then = of(workdir)
+  if then and then != now:
+    raise ConfigError(f'workdir={workdir} holds a run on other data than data.name={source.name} has now; {remedy}')
+
+
+def of(workdir) -> str:
+  """The checksum of the data that the run in `workdir` began with; '' if it is not there, damaged or of an older
+  version: who trains writes it again."""
   try:
     with in_a_sentence(reason_of):
       arrays, _ = npz.read(workdir / 'split.npz', 1e10, [NAME], members=10**6)
-      then = np.asarray(arrays[NAME]).item()
-  except ConfigError:  # not there, damaged or of an older run: who trains writes it again
-    return
-  if then != now:
-    raise ConfigError(f'workdir={workdir} holds a run on other data than data.name={source.name} has now; {remedy}')
+      return np.asarray(arrays[NAME]).item()
+  except ConfigError:
+    return ''
