@@ -8,9 +8,10 @@ from numpy.typing import ArrayLike
 from scipy.special import stdtr
 
 from fedkd.analysis import statistics
-from fedkd.analysis.tidy import ALL
+from fedkd.analysis.tidy import ALL, OWN_NAME, check_frame, check_single
 from fedkd.errors import ConfigError
 
+ROUNDING = 1e-12  # relative differences of equal gains
 DATA = ('data', 'data_config')  # checksums by which runs on other data are told apart
 
 
@@ -29,12 +30,15 @@ def summary(frame: pd.DataFrame, reference: str = 'private', metric: str = 'accu
     `apart` says why a run is not compared.
 
   Raises:
-    ConfigError: if the reference is not one run, or nothing is measured.
+    ConfigError: if the reference is not one run, nothing is measured, or two trainings have one name.
   """
-  last = frame[(frame['metric'] == metric) & (frame['client'] != ALL)]
-  if last.empty:
+  check_frame(frame)
+  every = frame[(frame['metric'] == metric) & (frame['client'] != ALL)]
+  if every.empty:
     raise ConfigError(f'metric={metric!r} is not in the frame for single clients; it has {_names(frame)}')
-  last = last_evaluation(last)
+  check_single(every)
+  last = last_evaluation(every)
+  _check_ends(last)
   values = lambda one: one.pivot(index='seed', columns='client', values='value')
   of_runs = {run: values(one) for run, one in last.groupby('run', sort=False)}
   base = reference_run(last, reference)
@@ -49,6 +53,17 @@ def last_evaluation(frame: pd.DataFrame) -> pd.DataFrame:
   for column in ('phase', 'round'):
     frame = frame[frame[column] == frame.groupby(['run', 'seed'])[column].transform('max')]
   return frame
+
+
+def _check_ends(last):
+  """Checks that the seeds of every run end in one round, unlike those of two trainings with one name."""
+  for run, one in last.groupby('run', sort=False):
+    first, *others = one.drop_duplicates(['phase', 'round']).to_dict('records')
+    for other in others:
+      raise ConfigError(
+        f'run {run!r} ends in round {first["round"]} of phase {first["phase"]} for seed {first["seed"]} and in round '
+        f'{other["round"]} of phase {other["phase"]} for seed {other["seed"]}; {OWN_NAME}'
+      )
 
 
 def _names(frame) -> str:
@@ -140,7 +155,7 @@ def p_value(gain: ArrayLike) -> float:
   """Of a two-sided t test that the mean of paired differences [seeds] is 0; NaN below three seeds, of which intervals
   are ranges, or without spread."""
   gain = statistics.of_seeds(gain)
-  if len(gain) < statistics.FEWEST or not gain.std(ddof=1):
+  if len(gain) < statistics.FEWEST or np.ptp(gain) <= ROUNDING * abs(gain).max():
     return np.nan
   return float(2 * stdtr(len(gain) - 1, -abs(gain.mean()) / (gain.std(ddof=1) / np.sqrt(len(gain)))))
 

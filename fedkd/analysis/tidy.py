@@ -1,10 +1,13 @@
 """Tidy frames: evaluations as one line per run, seed, evaluation, client and metric."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
+
+from fedkd.checks import kinds
+from fedkd.errors import ConfigError
 
 COLUMNS: tuple[str, ...] = (
   'run',
@@ -19,6 +22,8 @@ COLUMNS: tuple[str, ...] = (
   'test_rows',
 )
 COLUMNS += ('metric', 'value')
+NEEDED = ('run', 'method', 'seed', 'phase', 'round', 'client', 'test_rows', 'metric', 'value')
+OWN_NAME = "give every training a name of its own, with frame.assign(run='...')"
 ALL = -1  # the client of a metric of all clients together
 APART = ('run', 'method', 'seeds', 'clients', 'phase', 'round', 'time', 'test_rows')  # of a row, no metrics
 
@@ -86,7 +91,9 @@ def wide(frame: pd.DataFrame) -> pd.DataFrame:
 
   A metric with the name of a column, such as the `examples` that were trained on so far, ends in _so_far.
   """
+  check_frame(frame)
   index = [name for name in frame if name not in ('metric', 'value')]
+  check_single(frame, [*index, 'metric'])
   table = frame.pivot(index=index, columns='metric', values='value')
   table = table.rename(columns={name: f'{name}_so_far' for name in index})
   return table.reset_index().rename_axis(columns=None)
@@ -94,5 +101,32 @@ def wide(frame: pd.DataFrame) -> pd.DataFrame:
 
 def to_xarray(frame: pd.DataFrame) -> Any:
   """A tidy frame as an `xarray.Dataset`, which needs xarray: metrics over run, seed, phase, round and client."""
+  check_frame(frame)
+  check_single(frame)
   index = ['run', 'seed', 'phase', 'round', 'client']
   return frame.pivot(index=index, columns='metric', values='value').to_xarray()
+
+
+def check_frame(frame: Any) -> None:
+  """Checks that a frame is tidy.
+
+  Raises:
+    ConfigError: if it is not.
+  """
+  kinds.check_is('frame', frame, pd.DataFrame, 'one of fedkd.analysis.runs or of a history')
+  if lacking := [name for name in NEEDED if name not in frame]:
+    raise ConfigError(f'frame has no column {lacking[0]!r}; give one of fedkd.analysis.runs or of a history')
+
+
+def check_single(
+  frame: pd.DataFrame, by: Sequence[str] = ('run', 'seed', 'phase', 'round', 'client', 'metric')
+) -> None:
+  """Checks that no metric of a seed of a run has two values, such as of two trainings with one name.
+
+  Raises:
+    ConfigError: if one has.
+  """
+  twice = frame[frame.duplicated(list(by))]
+  if len(twice):
+    run, seed, round, metric = twice.iloc[0][['run', 'seed', 'round', 'metric']]
+    raise ConfigError(f'run {run!r} has two values of {metric} for seed {seed} in round {round}; {OWN_NAME}')

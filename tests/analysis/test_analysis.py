@@ -26,6 +26,12 @@ def test_an_interval_is_over_seeds_alone():
     analysis.interval([])
 
 
+@pytest.mark.parametrize('gain', [[0.05] * 3, [0.3] * 6, [0.6 - 0.5, 0.7 - 0.6, 0.8 - 0.7], [0.0] * 3])
+def test_equal_gains_have_no_p_value_however_they_are_rounded(gain):
+  assert np.isnan(analysis.p_value(gain))
+  assert analysis.p_value([*gain[1:], gain[0] + 1e-6]) > 0
+
+
 def test_a_bar_in_a_cell_is_part_of_it():
   assert analysis.markdown(pd.DataFrame({'a': ['x|y']})).splitlines()[2] == r'| x\|y |'
 

@@ -310,3 +310,18 @@ def test_p_values_and_holm_by_hand():
   np.testing.assert_allclose(analysis.holm(np.array([0.03, 0.01, np.nan, 0.02])), [0.04, 0.03, np.nan, 0.04])
   np.testing.assert_allclose(analysis.p_value(np.array([1.0, 2.0, 3.0])), 0.0741799, rtol=1e-5)  # t = 3.4641
   assert np.isnan([analysis.p_value(np.array(few)) for few in ([1.0, 2.0], [], [2.0, 2.0, 2.0])]).all()
+
+
+def test_two_trainings_with_one_name_are_told_apart_by_nobody(frame):
+  two = frame[frame['run'] == 'two']
+  twice = pd.concat([two, two])
+  for look in (lambda: analysis.summary(twice, 'two'), lambda: analysis.wide(twice), lambda: analysis.to_xarray(twice)):
+    with pytest.raises(ConfigError, match=r"^run 'two' has two values of .* give every training a name of its own"):
+      look()
+  shorter = two[(two['seed'] == 3) | (two['round'] == 0)]
+  with pytest.raises(
+    ConfigError, match=r'^run .two. ends in round 0 of phase 0 for seed 4 and in round 2 of phase 0 for'
+  ):
+    analysis.summary(shorter, 'two')
+  with pytest.raises(ConfigError, match=r"^frame has no column 'metric'"):
+    analysis.summary(analysis.wide(two), 'two')

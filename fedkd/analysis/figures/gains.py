@@ -60,7 +60,8 @@ def gain(
   for i, run in enumerate(runs):
     common = last[run].index.intersection(last[base].index)
     gained = values.scale(metric) * (last[run].loc[common] - last[base].loc[common])
-    table = values.means(gained.T.groupby(names, sort=False)).T
+    groups = pd.Index(names)  # of a list pandas makes columns, where all of it are some
+    table = values.means(gained.T.groupby(groups, sort=False)).T
     offset = 0.6 * ((i + 0.5) / len(runs) - 0.5)
     _bars(axes, places + offset, table, run, style[run])
   _ticks(axes, labels, by)

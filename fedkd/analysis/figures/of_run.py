@@ -14,12 +14,13 @@ from fedkd.analysis.figures.over_rounds import curves
 from fedkd.analysis.figures.panels import blank, save
 from fedkd.analysis.figures.per_client import clients
 from fedkd.analysis.tidy import tidy
+from fedkd.errors import ConfigError
 
 
 def save_figures(
   workdir: str | os.PathLike, counts: ArrayLike, summary: dict[str, Any], class_names: Sequence[str] | None = None
 ) -> None:
-  """Draws a finished run's `figures/`.
+  """Draws a finished run's `figures/`; one that has nothing to show is left out with a warning.
 
   Args:
     workdir: of the run.
@@ -29,9 +30,16 @@ def save_figures(
   """
   workdir = pathlib.Path(workdir)
   frame, folder = _frame(workdir, summary), workdir / 'figures'
-  save(curves(frame, axes=blank()), folder / 'accuracy_rounds.png')
-  save(curves(frame, 'megabytes', axes=blank()), folder / 'accuracy_megabytes.png')
-  save(clients(frame, axes=blank()), folder / 'accuracy_clients.png')
+  figures = {
+    'accuracy_rounds': lambda: curves(frame, axes=blank()),
+    'accuracy_megabytes': lambda: curves(frame, 'megabytes', axes=blank()),
+    'accuracy_clients': lambda: clients(frame, axes=blank()),
+  }
+  for name, draw in figures.items():
+    try:
+      save(draw(), folder / f'{name}.png')
+    except ConfigError as error:  # such as of clients whose predictions are NaN: the run has finished nevertheless
+      files.warn(f'{folder / name}.png is not drawn: {error}')
   drawn = labels(counts, blank(), class_names)
   drawn.set_title(f'seed {summary["seeds"][0]}')
   save(drawn, folder / 'labels.png')

@@ -14,17 +14,18 @@ from fedkd.plan import Plan
 from fedkd.types import Group
 
 
-def updates(plan: Plan, groups: Sequence[Group] | None = None) -> np.ndarray:
+def updates(plan: Plan, groups: Sequence[Group] | Sequence[int] | None = None) -> np.ndarray:
   """The client updates of a plan, int[updates, 3]: client, the round after which it downloaded (-1: before all of
   them), the round in which it uploads.
 
-  Clients are numbered as in the groups, or without them one group after the other.
+  Clients are numbered as in the groups, or of sizes one group after the other.
   """
   found, first = [], 0
   for g, table in enumerate(plan.participants):
     round, slot = np.nonzero(table >= 0)
     row = np.asarray(table)[round, slot]
-    ids = np.arange(row.max(initial=-1) + 1) + first if groups is None else np.asarray(groups[g].ids)
+    group = row.max(initial=-1) + 1 if groups is None else groups[g]
+    ids = np.asarray(group.ids) if isinstance(group, Group) else np.arange(group) + first
     first += len(ids)
     found.append(np.stack([ids[row], round], 1))
   client, round = np.concatenate(found).T
@@ -35,7 +36,7 @@ def updates(plan: Plan, groups: Sequence[Group] | None = None) -> np.ndarray:
 
 
 @plain
-def timeline(plan: Plan, groups: Sequence[Group] | None = None, axes: Axes | None = None) -> Axes:
+def timeline(plan: Plan, groups: Sequence[Group] | Sequence[int] | None = None, axes: Axes | None = None) -> Axes:
   """When every client trains: a bar per client update, from its download to its upload, which is a dot.
 
   The colour says how many rounds lie between: with a plan of `stale=True`, the staleness of the model that is trained;
@@ -43,7 +44,8 @@ def timeline(plan: Plan, groups: Sequence[Group] | None = None, axes: Axes | Non
 
   Args:
     plan: of some rounds, such as `fedkd.plan.asynchronous(spread=1.0)([4, 4], 60)`.
-    groups: `federation.groups`, whose clients the plan is of, for their numbers.
+    groups: `federation.groups`, whose clients the plan is of, for their numbers, or the sizes that it was drawn for,
+      which are numbered one group after the other; None: of a plan of one group.
     axes: to draw in; None: new ones.
 
   Raises:
@@ -69,12 +71,16 @@ def timeline(plan: Plan, groups: Sequence[Group] | None = None, axes: Axes | Non
 
 
 def _check_groups(groups, plan):
-  """Checks that groups, unless they are None, have the clients of a plan."""
+  """Checks that groups have the clients of a plan; of one group they may be None."""
+  remedy = 'federation.groups, whose clients the plan is of, or the sizes that it was drawn for, such as [4, 4]'
   if groups is None:
+    if len(plan.participants) > 1:
+      raise ConfigError(f'plan has {len(plan.participants)} groups, whose sizes it does not know; give groups={remedy}')
     return
-  remedy = 'federation.groups, whose clients the plan is of'
-  for group in groups if isinstance(groups, Sequence) else [groups]:
-    check_is('groups', group, Group, remedy)
-  has, needs = [len(group.ids) for group in groups], [int(np.max(table)) + 1 for table in plan.participants]
+  groups = groups if isinstance(groups, Sequence) else [groups]
+  for group in groups:
+    check_is('groups', group, Group | int, remedy)
+  has = [len(group.ids) if isinstance(group, Group) else group for group in groups]
+  needs = [int(np.max(table, initial=-1)) + 1 for table in plan.participants]
   if len(has) != len(needs) or any(np.less(has, needs)):
     raise ConfigError(f'groups has {has} clients for a plan of {needs}; give {remedy}')

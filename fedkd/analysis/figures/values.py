@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 
 from fedkd.analysis import statistics
-from fedkd.analysis.tidy import ALL
-from fedkd.checks import kinds
+from fedkd.analysis.tidy import ALL, check_frame, check_single
 from fedkd.errors import ConfigError, check_known
 
 X = {
@@ -17,7 +16,6 @@ X = {
   'megabytes': 'megabytes sent and received by all clients',
   'seconds': 'seconds of training',
 }
-NEEDED = ('run', 'method', 'seed', 'phase', 'round', 'client', 'test_rows', 'metric', 'value')
 REMEDIES = {'accuracy': '; give fedkd.train test=(x, y)', 'violated': '; give a run of fedh2l, which measures it'}
 SHARES = ('accuracy', 'validation_accuracy', 'violated')  # metrics that begin so are shown in per cent
 
@@ -46,30 +44,8 @@ def of_metric(frame: pd.DataFrame, metric: str) -> pd.DataFrame:
   if found['value'].isna().all():
     remedy = next((remedy for begin, remedy in REMEDIES.items() if metric.startswith(begin)), '')
     raise ConfigError(f'metric={metric!r} is not in the frame, which has {", ".join(_metrics(frame))}{remedy}')
-  _check_single(found)
+  check_single(found)
   return found
-
-
-def check_frame(frame: Any) -> None:
-  """Checks that a frame is tidy.
-
-  Raises:
-    ConfigError: if it is not.
-  """
-  kinds.check_is('frame', frame, pd.DataFrame, 'one of fedkd.analysis.runs or of a history')
-  if lacking := [name for name in NEEDED if name not in frame]:
-    raise ConfigError(f'frame has no column {lacking[0]!r}; give one of fedkd.analysis.runs or of a history')
-
-
-def _check_single(found):
-  """Checks that no seed of a run has two values, such as of two trainings with one name."""
-  twice = found[found.duplicated(['run', 'seed', 'round', 'client'])]
-  if len(twice):
-    run, seed, round = twice.iloc[0][['run', 'seed', 'round']]
-    raise ConfigError(
-      f'run {run!r} has two values of {found["metric"].iloc[0]} for seed {seed} in round {round}; give every training '
-      "a name of its own, with frame.assign(run='...')"
-    )
 
 
 def _metrics(frame) -> list:

@@ -30,6 +30,17 @@ def test_gains_are_paired_over_seeds_per_client_and_per_architecture(frame):
   assert list(gain(frame).get_xticks()) == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize(('clients', 'seeds'), [(1, 3), (2, 3), (4, 4), (4, 6)])
+def test_numbers_of_clients_that_are_those_of_seeds_are_still_of_clients(clients, seeds):
+  accuracy = np.random.default_rng(0).uniform(size=(2, seeds, clients))
+  rows = [[{'round': 1, 'seeds': list(range(seeds)), 'accuracy_per_client': run.tolist()}] for run in accuracy]
+  frame = tidy.concatenated(
+    tidy.tidy(of, {}, run=run, method=run) for run, of in zip(('private', 'fedhe'), rows, strict=True)
+  )
+  (bars,) = gain(frame).containers
+  np.testing.assert_allclose(bars.lines[0].get_ydata(), 100 * (accuracy[1] - accuracy[0]).mean(0))
+
+
 @pytest.mark.parametrize('count', [3, 25])
 def test_clients_of_a_sample_stand_at_their_numbers(count):
   numbers = 10 * np.arange(count)
