@@ -116,6 +116,8 @@ def _check(simulations, rounds, every, test):
       f'test is {kinds.what_is(test)}; give (x, y), test examples and their labels, or (x, y, owner) with the client '
       'of each'
     )
+  if test is not None and not np.size(test[1]):
+    raise ValueError('test has no examples; give (x, y) with at least one, or leave out test')
   for run, one in simulations.items() if test is not None and len(test) == 3 else ():
     owner = arguments.one_each('test[2]', test[2], len(np.atleast_1d(test[1])))
     several = clients(one.federation.groups)

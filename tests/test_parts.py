@@ -8,7 +8,9 @@ import pytest
 import fedkd
 
 
-@pytest.mark.parametrize('users', [['b', 'a', 'b', 'c'], [2**40, -3, 2**40, 2**41], [0.5, 0.1, 0.5, 9.0]])
+@pytest.mark.parametrize(
+  'users', [['b', 'a', 'b', 'c'], [2**40, -3, 2**40, 2**41], [2**63, -1, 2**63, 2**63 + 1], [0.5, 0.1, 0.5, 9.0]]
+)
 def test_rows_are_those_of_the_value(users):
   parts = fedkd.parts.by(users)
   assert [part.tolist() for part in parts] == [[1], [0, 2], [3]]
@@ -35,6 +37,8 @@ def test_a_federation_has_a_client_per_user():
     ([], r'^column is'),
     ([[1, 2]], r'^column is int64\[1, 2\]; give one value'),
     ([1.0, np.nan], '^column has nan in row 1; leave out'),
+    (['a', float('nan'), 'b'], '^column has nan in row 1; leave out'),
+    (['7', 7, 'x'], '^column has values of several types, int, str; make them all'),
     (np.array(['a', None, 'a'], object), '^column has None in row 1; leave out'),
     (np.array(['2024-01-01', 'NaT'], 'datetime64[D]'), '^column has NaT in row 1; leave out'),
     (pd.Series(['a', None], dtype='string'), '^column has <NA> in row 1; leave out'),

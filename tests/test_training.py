@@ -280,3 +280,8 @@ def test_a_tracker_that_does_not_say_what_it_has_is_told_of_every_evaluation_too
 def test_an_unknown_tracker_is_refused(simulation):
   with pytest.raises(ConfigError, match="tracker='wandbb' is unknown; choose one of tensorboard, wandb"):
     fedkd.train(simulation, KEY, rounds=2, tracker='wandbb')
+
+
+def test_no_test_examples_are_refused(simulation):
+  with pytest.raises(ValueError, match=r'^test has no examples; give \(x, y\) with at least one, or leave out test$'):
+    fedkd.train(simulation, KEY, rounds=1, test=(X[:0], Y[:0]), progress=False)

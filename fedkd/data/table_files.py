@@ -5,6 +5,7 @@ A frame comes with `place`, row -> text: where the reader of a message finds the
 
 import csv
 import io
+import re
 from typing import Any
 
 from fedkd.checks import npz
@@ -110,6 +111,18 @@ def _header(names, name) -> list:
   return names
 
 
+def _check_index(names, name):
+  """Checks that a Parquet file has no index of pandas, which may order rows by their labels.
+
+  Raises:
+    ConfigError: if it has.
+  """
+  if index := [one for one in names if re.fullmatch(r'__index_level_\d+__', one)]:
+    raise ConfigError(
+      f'data.name={name}: column {index[0]!r} is the index of a pandas frame; write it with to_parquet(index=False)'
+    )
+
+
 def _parquet(path, name, limit) -> tuple:
   import pyarrow.parquet as parquet
 
@@ -118,7 +131,7 @@ def _parquet(path, name, limit) -> tuple:
     held = file.metadata
     unpacked = sum(held.row_group(i).total_byte_size for i in range(held.num_row_groups))
   check_size(name, max(unpacked, 8 * held.num_rows * held.num_columns), limit)
-  _header(list(file.schema_arrow.names), name)
+  _check_index(_header(list(file.schema_arrow.names), name), name)
   with in_a_sentence(lambda error: f'data.name={name} cannot be read ({reason_of(error)}); write it again as Parquet'):
     table = file.read()
     table.validate(full=True)  # text that is no UTF-8 would be found later, or never

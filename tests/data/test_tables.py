@@ -318,3 +318,15 @@ def test_a_column_that_numbers_the_rows_draws_a_warning(tmp_path):
     load(tmp_path / 'a.csv', test=0.0)
   with warnings.catch_warnings(action='error'):
     load(tmp_path / 'a.csv', test=0.0, features=('id', 'x'))
+
+
+def test_the_index_of_a_pandas_frame_is_no_feature(tmp_path):
+  """It may order the rows by their labels."""
+  frame = pd.DataFrame({'x': np.arange(20.0), 'label': ['a', 'b'] * 10}).sample(frac=1, random_state=0)
+  frame.to_parquet(tmp_path / 'a.parquet')
+  with pytest.raises(
+    ConfigError, match=r"column '__index_level_0__' is the index .*; write it with to_parquet\(index=Fal"
+  ):
+    sources.load(f'table:{tmp_path}/a.parquet')
+  frame.to_parquet(tmp_path / 'a.parquet', index=False)
+  assert sources.load(f'table:{tmp_path}/a.parquet').train_image.shape[1:] == (1,)

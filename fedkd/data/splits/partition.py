@@ -9,13 +9,17 @@ clients.
 """
 
 import contextlib
+import functools
+import inspect
 import re
+import typing
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from fedkd.checks import numeric
-from fedkd.checks.ranges import Annotated, Count, Positive, Range, Share, checked
+from fedkd.checks.kinds import what_is
+from fedkd.checks.ranges import Annotated, Count, Factory, Positive, Range, Share, checked
 from fedkd.errors import ConfigError
 
 # What a config may name.
@@ -43,6 +47,33 @@ def naming_fields() -> Iterator[None]:
     yield
   except SplitError as error:
     raise ConfigError(error.of_config) from error
+
+
+PER_ROW = ('labels', 'test_labels', 'origin')  # arguments with an entry per row
+
+
+def partitioner(function: Factory) -> Factory:
+  """`checked`, and arrays [N] for what has an entry per row: a pandas column's are by place, not by its index.
+
+  Raises:
+    ConfigError: by the function, for another shape.
+  """
+  names = list(inspect.signature(function).parameters)
+  made = checked(function)
+
+  @functools.wraps(function)
+  def split(*args, **values):
+    one = lambda name, value: _entries(name, value) if name in PER_ROW and value is not None else value
+    return made(*map(one, names, args), *args[len(names) :], **{name: one(name, a) for name, a in values.items()})
+
+  return typing.cast(Factory, split)
+
+
+def _entries(name, value) -> np.ndarray:
+  array = np.asarray(value)
+  if array.ndim != 1:
+    raise ConfigError(f'{name} is {what_is(array)}; give one for each row, [N]')
+  return array
 
 
 def check_clients(labels: np.ndarray, clients: int) -> None:
@@ -81,14 +112,14 @@ def _cut(order, parts) -> list:
   return [np.sort(part) for part in np.array_split(order, parts)]
 
 
-@checked
+@partitioner
 def iid(labels: np.ndarray, clients: Positive, seed: int) -> list[np.ndarray]:
   """A random permutation cut into equal parts."""
   check_clients(labels, clients)
   return _cut(np.random.default_rng([seed, IID]).permutation(len(labels)), clients)
 
 
-@checked
+@partitioner
 def contiguous(labels: np.ndarray, clients: Positive, seed: int) -> list[np.ndarray]:
   """Equal cuts of the rows in their given order, whatever the seed (code of FedHe, Chan and Ngai, 2021)."""
   del seed
@@ -96,7 +127,7 @@ def contiguous(labels: np.ndarray, clients: Positive, seed: int) -> list[np.ndar
   return _cut(np.arange(len(labels)), clients)
 
 
-@checked
+@partitioner
 def shards(labels: np.ndarray, clients: Positive, seed: int, per_client: Positive = 2) -> list[np.ndarray]:
   """Rows sorted by label, cut into clients * per_client shards, `per_client` random ones for each client.
 
@@ -120,7 +151,7 @@ def shards(labels: np.ndarray, clients: Positive, seed: int, per_client: Positiv
   return [np.sort(np.concatenate([pieces[i] for i in own])) for own in dealt]
 
 
-@checked
+@partitioner
 def dirichlet(
   labels: np.ndarray, clients: Positive, seed: int, concentration: Concentration = 0.5, smallest: Positive = 10
 ) -> list[np.ndarray]:
@@ -184,7 +215,7 @@ def _dirichlet_draw(rng, labels, clients, concentration) -> list:
   return [np.flatnonzero(owner == k) for k in range(clients)]
 
 
-@checked
+@partitioner
 def by_origin(labels: np.ndarray, clients: Positive, seed: int, origin: np.ndarray | None) -> list[np.ndarray]:
   """Client k owns the rows of origin k (its domain), whatever the seed.
 
@@ -199,16 +230,16 @@ def by_origin(labels: np.ndarray, clients: Positive, seed: int, origin: np.ndarr
   """
   del seed
   check_clients(labels, clients)
-  count = _count_origins(origin)
+  count = _count_origins(origin, labels)
   if clients != count:
     raise SplitError(
       f'data.clients={clients} does not fit data.partition=by_origin, since the data set has {count} owners; '
       f'set it to {count}'
     )
-  return [np.flatnonzero(origin == k) for k in range(clients)]
+  return ascending([[np.flatnonzero(origin == k)] for k in range(clients)])
 
 
-@checked
+@partitioner
 def few(labels: np.ndarray, clients: Positive, seed: int, per_class: Positive = 3) -> list[np.ndarray]:
   """`per_class` random rows of each class for each client, disjoint; the rest have no owner (FedMD, iid).
 
@@ -223,7 +254,7 @@ def few(labels: np.ndarray, clients: Positive, seed: int, per_class: Positive = 
   return list(np.sort(dealt, axis=1))
 
 
-@checked
+@partitioner
 def few_by_origin(
   labels: np.ndarray, clients: Positive, seed: int, origin: np.ndarray | None, per_class: Positive = 20
 ) -> list[np.ndarray]:
@@ -236,7 +267,7 @@ def few_by_origin(
     ConfigError: also if there are no origins, or one has fewer than `per_class` rows of a class.
   """
   check_clients(labels, clients)
-  labels, origins = np.asarray(labels, np.int64), _count_origins(origin)  # -1 is none
+  labels, origins = np.asarray(labels, np.int64), _count_origins(origin, labels)  # -1 is none
   rng = np.random.default_rng([seed, FEW_BY_ORIGIN])
   parts = empty(clients)
   for group in range(min(origins, clients)):
@@ -258,7 +289,7 @@ def _check_per_class(labels, per_class, clients, where, classes=None):
       )
 
 
-@checked
+@partitioner
 def writers(
   labels: np.ndarray, clients: Positive, seed: int, origin: np.ndarray | None, minimum: Count = 18
 ) -> list[np.ndarray]:
@@ -268,7 +299,7 @@ def writers(
     ConfigError: also if there are no origins, or too few with `minimum` rows.
   """
   check_clients(labels, clients)
-  origins = _count_origins(origin)
+  origins = _count_origins(origin, labels)
   count = np.bincount(np.asarray(origin), minlength=origins)
   able = np.flatnonzero(count >= max(minimum, 1))
   if len(able) < clients:
@@ -280,12 +311,17 @@ def writers(
   return [np.flatnonzero(origin == writer) for writer in chosen]
 
 
-def _count_origins(origin) -> int:
+def _count_origins(origin, labels) -> int:
   if origin is None:
     raise SplitError(
       'data.partition needs rows with an origin, but this data set has neither domains nor writers; use '
       'data.name=rotated_mnist, domains:DIR or npz:FILE with an array origin, or data.partition=iid',
       'origin is None; give the owner of each row, int[N] from 0',
+    )
+  if origin.dtype.kind not in 'iu' or len(origin) != len(labels):
+    raise ConfigError(
+      f'origin is {what_is(origin)} for {len(labels)} rows; give the owner of each row, int[N] from 0 '
+      '(numpy.unique(origin, return_inverse=True)[1])'
     )
   if len(origin) and origin.min() < 0:
     raise SplitError(
@@ -327,4 +363,5 @@ def _hold_out_one(part, share, rng) -> tuple:
 
 def overview(parts: Sequence[np.ndarray], labels: np.ndarray, classes: int) -> np.ndarray:
   """How many examples of each class each client has, int64[K, C]."""
+  labels = np.asarray(labels)
   return np.stack([np.bincount(labels[part], minlength=classes) for part in parts])

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedkd.checks.ranges import Count, Positive, Ratio, checked
+from fedkd.checks.ranges import Count, Positive, Ratio
 from fedkd.data.splits.partition import (
   MOST_REDRAWS,
   Concentration,
@@ -20,6 +20,7 @@ from fedkd.data.splits.partition import (
   dirichlet_counts,
   empty,
   no_split,
+  partitioner,
 )
 
 __all__ = ['fedgen_dirichlet', 'inner_dirichlet', 'lg_shards', 'n_way', 'uneven_classes']  # what a config may name
@@ -48,7 +49,7 @@ def _sorted(train, test, offset) -> Parts:
   return Parts(ascending(train, 'training row'), [rows + offset for rows in ascending(test, 'test row')])
 
 
-@checked
+@partitioner
 def n_way(
   labels: np.ndarray,
   clients: Positive,
@@ -112,7 +113,7 @@ def _check_strides(labels, needed, field, value, clients, what, classes=None):
     )
 
 
-@checked
+@partitioner
 def uneven_classes(
   labels: np.ndarray, clients: Positive, seed: int, test_labels: np.ndarray, ways: Positive = 2
 ) -> Parts:
@@ -154,7 +155,7 @@ def _slots(clients, classes, each, field) -> int:
   return clients * each // classes
 
 
-@checked
+@partitioner
 def inner_dirichlet(
   labels: np.ndarray, clients: Positive, seed: int, test_labels: np.ndarray, concentration: Concentration = 0.5
 ) -> Parts:
@@ -188,7 +189,7 @@ def _filled(rng, labels, prior, classes) -> list:
   return parts
 
 
-@checked
+@partitioner
 def fedgen_dirichlet(
   labels: np.ndarray,
   clients: Positive,
@@ -236,7 +237,7 @@ def fedgen_dirichlet(
   return _sorted(train, test, len(labels))
 
 
-@checked
+@partitioner
 def lg_shards(
   labels: np.ndarray, clients: Positive, seed: int, test_labels: np.ndarray, per_client: Positive = 2
 ) -> Parts:

@@ -8,7 +8,7 @@ no owner. All draws are from the split's own generator: equal in distribution to
 
 import numpy as np
 
-from fedkd.checks.ranges import Positive, checked
+from fedkd.checks.ranges import Positive
 from fedkd.data.splits.partition import (
   Concentration,
   SplitError,
@@ -17,6 +17,7 @@ from fedkd.data.splits.partition import (
   dirichlet_counts,
   empty,
   no_split,
+  partitioner,
 )
 
 __all__ = ['exdir', 'feddf_dirichlet', 'kt_pfl', 'pathological']  # what a config may name
@@ -37,7 +38,7 @@ def _check_ways(ways, classes):
     raise SplitError(f'data.ways={ways} must be between 1 and the {classes} classes of the data')
 
 
-@checked
+@partitioner
 def pathological(
   labels: np.ndarray, clients: Positive, seed: int, ways: Positive = 2, balanced: bool = False
 ) -> list[np.ndarray]:
@@ -71,7 +72,7 @@ def pathological(
   return ascending(parts)
 
 
-@checked
+@partitioner
 def exdir(
   labels: np.ndarray,
   clients: Positive,
@@ -112,7 +113,7 @@ def exdir(
   raise no_split(labels, clients, concentration, smallest)
 
 
-@checked
+@partitioner
 def feddf_dirichlet(
   labels: np.ndarray, clients: Positive, seed: int, concentration: Concentration = 1.0
 ) -> list[np.ndarray]:
@@ -160,7 +161,7 @@ def _block(rng, labels, rows, workers, concentration) -> list:
   )
 
 
-@checked
+@partitioner
 def kt_pfl(labels: np.ndarray, clients: Positive, seed: int, ways: Positive = 3) -> list[np.ndarray]:
   """`ways` neighbouring labels for every client, of log-normal sizes (KT-pFL, Zhang et al., 2021).
 

@@ -1,11 +1,12 @@
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedkd import config as base
 from fedkd.data import sources
-from fedkd.data.splits import partition
+from fedkd.data.splits import partition, skews
 from fedkd.errors import ConfigError
 from fedkd.experiment.build import assembly
 from fedkd.federation import table
@@ -372,3 +373,34 @@ def test_rows_of_nothing_has_no_column():
 def test_overview_counts_absent_classes_too():
   counts = partition.overview([np.array([0, 1, 2]), np.array([3])], np.array([1, 1, 0, 2]), 4)
   np.testing.assert_array_equal(counts, [[1, 2, 0, 0], [0, 0, 1, 0]])
+
+
+@pytest.mark.parametrize('make', [partition.shards, partition.dirichlet, skews.feddf_dirichlet, skews.exdir])
+def test_labels_of_a_pandas_column_are_by_place(make):
+  column = pd.Series(np.repeat(np.arange(5), 120)).sample(frac=1, random_state=0)
+  of_array, of_column, of_list = (make(labels, 10, 0) for labels in (column.to_numpy(), column, column.tolist()))
+  for one, other, last in zip(of_array, of_column, of_list, strict=True):
+    np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(one, last)
+  counts = partition.overview(of_column, column, 5)
+  np.testing.assert_array_equal(counts[0], np.bincount(column.to_numpy()[of_array[0]], minlength=5))
+
+
+@pytest.mark.parametrize('make', [partition.shards, partition.few, partition.dirichlet, skews.pathological])
+@pytest.mark.parametrize('labels', [np.zeros((100, 1), int), np.eye(10, dtype=int)[np.arange(100) % 10]])
+def test_labels_of_another_shape_are_refused(make, labels):
+  with pytest.raises(ConfigError, match=r'^labels is int64\[100, 10?\]; give one for each row, \[N\]$'):
+    make(labels, 4, 0)
+
+
+@pytest.mark.parametrize(
+  ('origin', 'said'),
+  [
+    (np.array([0, 0, 2, 2, 2, 0]), '^client 1 of the split has no row'),
+    (np.array([0, 1, 2]), r'^origin is int64\[3\] for 6 rows; give the owner of each row, int\[N\] from 0'),
+    (list('aabbcc'), r'^origin is <U1\[6\] for 6 rows; give the owner of each row'),
+  ],
+)
+def test_origins_that_do_not_make_clients_are_refused(origin, said):
+  with pytest.raises(ConfigError, match=said):
+    partition.by_origin(np.zeros(6, int), 3, 0, origin)
