@@ -2,9 +2,10 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 extras="${1:-}"
+state="$(sha256sum pyproject.toml | cut -c1-16)"
 stamps=()
 for part in fedkd ${extras//[\[\],]/ }; do
-  stamps+=(".venv/fedkd-$(sha256sum pyproject.toml | cut -c1-16)-$part")
+  stamps+=(".venv/fedkd-$state-$part")
 done
 if ! ls "${stamps[@]}" > /dev/null 2>&1; then
   python="${PYTHON:-python3}"

@@ -59,11 +59,9 @@ def _check_ends(last):
   """Checks that the seeds of every run end in one round, unlike those of two trainings with one name."""
   for run, one in last.groupby('run', sort=False):
     first, *others = one.drop_duplicates(['phase', 'round']).to_dict('records')
-    for other in others:
-      raise ConfigError(
-        f'run {run!r} ends in round {first["round"]} of phase {first["phase"]} for seed {first["seed"]} and in round '
-        f'{other["round"]} of phase {other["phase"]} for seed {other["seed"]}; {OWN_NAME}'
-      )
+    if others:
+      at = 'round {round} of phase {phase} for seed {seed}'.format_map
+      raise ConfigError(f'run {run!r} ends in {at(first)} and in {at(others[0])}; {OWN_NAME}')
 
 
 def _names(frame) -> str:

@@ -77,7 +77,7 @@ def _check_groups(groups, plan):
     if len(plan.participants) > 1:
       raise ConfigError(f'plan has {len(plan.participants)} groups, whose sizes it does not know; give groups={remedy}')
     return
-  groups = groups if isinstance(groups, Sequence) else [groups]
+  check_is('groups', groups, Sequence, remedy)
   for group in groups:
     check_is('groups', group, Group | int, remedy)
   has = [len(group.ids) if isinstance(group, Group) else group for group in groups]

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from fedkd.checks import numeric
-from fedkd.checks.kinds import what_is
+from fedkd.checks.kinds import as_array, what_is
 from fedkd.checks.ranges import Annotated, Count, Factory, Positive, Range, Share, checked
 from fedkd.errors import ConfigError
 
@@ -70,7 +70,7 @@ def partitioner(function: Factory) -> Factory:
 
 
 def _entries(name, value) -> np.ndarray:
-  array = np.asarray(value)
+  array = np.asarray(as_array(name, value, 'one for each row, [N]'))
   if array.ndim != 1:
     raise ConfigError(f'{name} is {what_is(array)}; give one for each row, [N]')
   return array
