@@ -60,7 +60,8 @@ def test_sampled_picks_exactly_the_floor_of_the_ratio(sizes, rounds, seed, share
 
 def test_sampled_counts_as_written():
   for clients, ratio, many in [(10, 0.1, 1), (10, 0.3, 3), (100, 0.29, 29), (10, 0.19, 1), (7, 1.0, 7)]:
-    assert plan.client_updates(plan.sampled(ratio=ratio)([clients], 1)) == many
+    for share in (ratio, np.float32(ratio), np.float16(ratio)):
+      assert plan.client_updates(plan.sampled(ratio=share)([clients], 1)) == many
 
 
 def test_sampled_varies_per_group_and_is_uniform():

@@ -39,9 +39,16 @@ def total(term: Callable[..., PyTree], *rows: PyTree) -> PyTree:
   return jax.lax.scan(lambda sums, row: (jax.tree.map(jnp.add, sums, term(*row)), None), zero, rows)[0]
 
 
+def _shares(weight) -> jax.Array:
+  """Weights, or counts, by their sum; all 0 where they are."""
+  weight = jnp.asarray(weight)
+  weight = weight if jnp.issubdtype(weight.dtype, jnp.floating) else weight.astype(jnp.float32)
+  return weight / jnp.maximum(total(lambda w: w, weight), jnp.finfo(weight.dtype).tiny)
+
+
 def mean(rows: PyTree, weight: jax.Array) -> PyTree:
   """Weighted mean (McMahan et al., 2017, Algorithm 1, with the weight n_k)."""
-  share = weight / jnp.maximum(total(lambda w: w, weight), jnp.finfo(weight.dtype).tiny)
+  share = _shares(weight)
   return total(lambda row, s: jax.tree.map(lambda a: jnp.where(s > 0, a, 0) * s, row), rows, share)
 
 
@@ -89,7 +96,7 @@ def centred_clipping(radius: Scale, iterations: Positive = 1) -> Rule:
   """
 
   def update(rows, weight, centre):
-    share = weight / jnp.maximum(total(lambda w: w, weight), jnp.finfo(weight.dtype).tiny)
+    share = _shares(weight)
 
     def closer(_, centre):
       def clipped(row, s):

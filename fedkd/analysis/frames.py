@@ -8,7 +8,7 @@ import pandas as pd
 
 from fedkd import files
 from fedkd.analysis import results
-from fedkd.errors import ConfigError
+from fedkd.errors import ConfigError, check_known
 
 
 def read(workdir: str | os.PathLike, every_phase: bool = False) -> pd.DataFrame:
@@ -32,5 +32,10 @@ def read(workdir: str | os.PathLike, every_phase: bool = False) -> pd.DataFrame:
 
 
 def by_seed(frame: pd.DataFrame, column: str) -> np.ndarray:
-  """A column of `read` as [seeds, evaluations, ...], the lowest seed first."""
+  """A column of `read` as [seeds, evaluations, ...], the lowest seed first.
+
+  Raises:
+    ConfigError: for a column that the frame does not have.
+  """
+  check_known([column], frame.columns, 'the frame', 'column')
   return np.array([np.stack(f[column].to_numpy()) for _, f in frame.groupby('seed')])

@@ -86,7 +86,7 @@ def _run(path) -> tuple[dict | None, str]:
     finished = (path / 'summary.json').exists()
     groups = results.summary(path)['groups'] if finished else _groups(config)
     of_clients, tested, data = _of_split(path, config['seeds'])
-    rows = [_by_seed(row, tested, config.get('eval_rows')) for row in rows]
+    rows = [_by_seed(row, tested, config) for row in rows]
     clients = {'architecture': architectures(groups, config), **of_clients}
   except (ConfigError, OSError, KeyError, TypeError, ValueError, AttributeError) as error:
     return None, f'damaged ({error})'
@@ -144,14 +144,14 @@ def architectures(groups: list, config: dict) -> list:
   return [names.get(client) for client in range(config['data']['clients'])]
 
 
-def _by_seed(row, tested, limit) -> dict:
+def _by_seed(row, tested, config) -> dict:
   """An evaluation with the test rows of every seed where clients have their own, `tested`: it knows the most of a
-  seed."""
-  whole = tested.sum(1)
-  if not whole.any() or 'test_rows' not in row:
+  seed. The last one of a phase is of all of them."""
+  if not tested.any() or 'test_rows' not in row:
     return row
-  is_whole = not limit or row['test_rows'] == whole.max()
-  return {**row, 'test_rows': whole if is_whole else np.minimum(tested, limit).sum(1)}
+  phases, limit = [*config.get('before', ()), config], config.get('eval_rows')
+  is_whole = not limit or row['round'] == phases[row.get('phase', 0)].get('rounds', 1)
+  return {**row, 'test_rows': (tested if is_whole else np.minimum(tested, limit)).sum(1)}
 
 
 def _of_split(path, seeds) -> tuple[dict, np.ndarray, dict]:

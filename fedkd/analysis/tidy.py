@@ -81,9 +81,10 @@ def _lines(row, field, value) -> dict | None:
 def concatenated(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
   """Tidy frames one below the other, of histories or of run directories.
 
-  Of one of each, which have other checksums of their data, curves are drawn, but differences are not taken.
+  Of one of each, which have other checksums of their data, curves are drawn, but differences are not taken. Of none it
+  is a frame without lines.
   """
-  return pd.concat(frames, ignore_index=True)
+  return pd.concat(list(frames) or [tidy((), {})], ignore_index=True)
 
 
 def wide(frame: pd.DataFrame) -> pd.DataFrame:

@@ -135,9 +135,12 @@ def check(field: str, value: Any, annotation: Any) -> None:
 
 
 def _number(value):
-  """What an array without axes holds, as a Python object; everything else as it is."""
+  """What an array without axes holds, as a Python object, a short float by its digits: 0.7 of np.float32(0.7), which
+  is 0.699999988; everything else as it is."""
   known = isinstance(value, np.generic | np.ndarray | jax.Array) and not isinstance(value, jax.core.Tracer)
   holds = known and not value.ndim and not jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)
+  if holds and jax.dtypes.issubdtype(value.dtype, np.floating):
+    return float(str(np.asarray(value)))
   return value.item() if holds else value
 
 

@@ -65,7 +65,8 @@ SPLIT = 'write one of them, or leave data.split empty'
 
 
 def numbers(column, is_train, missing, where) -> np.ndarray:
-  """float32[N, 1] of numbers, float32[N, texts] of text: 1 for a row's own text among those of the training rows.
+  """float32[N, 1] of numbers or booleans, float32[N, texts] of text: 1 for a row's own text among those of the training
+  rows.
 
   Args:
     column: Series of N.
@@ -80,7 +81,9 @@ def numbers(column, is_train, missing, where) -> np.ndarray:
 
   if missing == 'refuse':
     _check_filled(column, where, 'value', "fill it, or set data.missing to 'mean' or 'median'")
-  if not (pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column)):
+  if _is_boolean(column):  # of objects, if some are missing
+    column = pd.Series([np.nan if pd.isna(value) else float(value) for value in column], name=column.name)
+  if not pd.api.types.is_numeric_dtype(column):
     values = _texts(column, where)
     parsed = pd.to_numeric(pd.Series(values), errors='coerce').to_numpy()
     is_number, there = ~np.isnan(parsed), column.notna().to_numpy()
@@ -177,6 +180,11 @@ WORDS = {np.ndarray: 'a list', list: 'a list', dict: 'a nested column', bytes: '
 
 def _unfit(what, kind) -> str:
   return f'{what}: {kind} is neither a number nor text; write one column for each number, {LEFT_OUT}'
+
+
+def _is_boolean(column) -> bool:
+  there = column[column.notna()]
+  return bool(len(there)) and all(isinstance(value, bool | np.bool_) for value in there)
 
 
 def _is_float(column) -> bool:

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from fedkd import analysis, files
@@ -102,3 +103,10 @@ def _compared(found: Runs) -> Runs:
   return Runs(
     keep(found.paths), keep(found.summaries), frame, table.drop(list(apart)), found.base, found.left_out + told
   )
+
+
+def levels(runs: Runs) -> pd.Series:
+  """By which runs are ranked, by run: the gain over the reference in the seeds that both have, as seeds differ by more
+  than methods; the mean where the reference has no value. A run with a client that has none is not the best."""
+  gain = runs.table['gain']
+  return (runs.table['mean'] if gain.isna().all() else gain).fillna(-np.inf)

@@ -8,7 +8,7 @@ from fedkd import analysis
 from fedkd.analysis import compare, results
 from fedkd.config.trees import at
 from fedkd.report import rerun, tables
-from fedkd.report.chosen import Runs
+from fedkd.report.chosen import Runs, levels
 
 
 class Content(NamedTuple):
@@ -84,7 +84,7 @@ def _answer(runs) -> list[str]:
   """The most accurate run, what it gains over the reference, and what it costs."""
   if len(runs.summaries) == 1:
     return [f'{runs.base}: {_final(runs, runs.base)}.', _cost(runs, runs.base)]
-  level = _levels(runs)
+  level = levels(runs)
   best = runs.base if level.max() == level[runs.base] else str(level.idxmax())
   second = str(level.drop(best).idxmax()) if best == runs.base else runs.base
   one, other = (_final(runs, run, again) for run, again in ((best, second), (second, best)))
@@ -92,13 +92,6 @@ def _answer(runs) -> list[str]:
   if best != runs.base:
     return [f'{first}, against {other} of {runs.base}. {_gain(runs, best)}', _cost(runs, best)]
   return [f'{first}. Next is {second} with {other}. {_gain(runs, second)}', _cost(runs, second)]
-
-
-def _levels(runs):
-  """By which runs are ranked, by run: the gain over the reference in the seeds that both have, as seeds differ by more
-  than methods; the mean where the reference has no value. A run with a client that has none is not the best."""
-  gain = runs.table['gain']
-  return (runs.table['mean'] if gain.isna().all() else gain).fillna(-np.inf)
 
 
 def _final(runs, run, other=None) -> str:

@@ -16,7 +16,7 @@ from fedkd.analysis.figures.ends import MOST
 from fedkd.analysis.figures.notes import wrapped
 from fedkd.analysis.figures.panels import blank
 from fedkd.analysis.figures.values import final_of_clients
-from fedkd.report.chosen import Runs
+from fedkd.report.chosen import Runs, levels
 
 SIZE = (4.8, 3.9)  # inches: text stays legible where a phone shows it
 MOST_POINTS = 1000  # of runs and clients in one figure: more cannot be told apart, and make the page heavy
@@ -46,8 +46,8 @@ def every(runs: Runs) -> list[Drawing]:
 
 
 def shown(runs: Runs) -> list[str]:
-  """The runs in the figures: of more than a legend has room for, the reference and the most accurate ones."""
-  best = runs.table['mean'].drop(runs.base).nlargest(MOST - 1).index
+  """The runs in the figures: of more than a legend has room for, the reference and the best ones."""
+  best = levels(runs).drop(runs.base).nlargest(MOST - 1).index
   return [run for run in runs.paths if run == runs.base or run in best]
 
 

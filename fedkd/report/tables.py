@@ -51,9 +51,9 @@ def _note(runs) -> str:
   if len(runs.summaries) == 1:
     return text
   return (
-    f'{text} Differences to {runs.base} in points, paired over the seeds that both have; p of a paired t test, after '
-    'Holm. Examples are those of all client updates and MB 10⁶ bytes, of all clients together; seconds are those of '
-    'training, of all seeds.'
+    f'{text} Differences to {runs.base} in points, paired over the seeds that both have, of which two give a range in '
+    'brackets; p of a paired t test, after Holm. Examples are those of all client updates and MB 10⁶ bytes, of all '
+    'clients together; seconds are those of training, of all seeds.'
   )
 
 

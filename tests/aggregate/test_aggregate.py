@@ -39,6 +39,12 @@ def in_numpy(name, rows, weight):
   return np.sort(present, 0)[cut : len(present) - cut].mean(0)
 
 
+@pytest.mark.parametrize('weight', [np.array([1, 0, 3]), np.array([1.0, 0.0, 3.0]), np.array([True, False, True])])
+def test_weights_may_be_counts(weight):
+  rows = np.arange(6, dtype=np.float32).reshape(3, 2)
+  assert_close(aggregate.mean(rows, weight), np.average(rows, 0, weight))
+
+
 @every_rule
 @given(uploads())
 def test_rule_equals_numpy(name, upload):

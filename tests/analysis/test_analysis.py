@@ -185,6 +185,8 @@ def test_read_has_a_line_per_evaluation_and_seed(tmp_path):
   np.testing.assert_allclose(per_client.mean(1), frame['accuracy'])
   np.testing.assert_allclose(per_client.min(1), frame['accuracy_worst'])
   assert analysis.by_seed(frame, 'accuracy_per_client').shape == (2, 3, 4)
+  with pytest.raises(ConfigError, match=r"the frame.*'accuracies'.*accuracy"):
+    analysis.by_seed(frame, 'accuracies')
   for figure in ('accuracy_rounds', 'accuracy_megabytes', 'accuracy_clients', 'labels'):
     assert (tmp_path / 'run' / 'figures' / f'{figure}.png').read_bytes()[:4] == b'\x89PNG'
   summary = files.read_sealed(tmp_path / 'run' / 'summary.json')

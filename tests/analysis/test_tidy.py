@@ -15,6 +15,7 @@ from fedkd import config as base
 from fedkd.analysis import differences, of_runs, tidy
 from fedkd.analysis.figures import values
 from fedkd.errors import ConfigError
+from fedkd.history import History
 
 
 @pytest.fixture(scope='module')
@@ -103,6 +104,20 @@ def test_test_rows_of_clients_own_are_those_of_the_seed(folder, tmp_path):
   assert values.rounds_apart(frame, 'accuracy') == {'one': [2], 'two': [2]}
   frame.loc[(frame['run'] == 'two') & (frame['round'] == 2), 'test_rows'] = 7
   assert differences.apart(frame, 'one')['two'] == 'other test rows'
+
+
+def test_a_limit_that_the_largest_seed_does_not_meet_limits_the_others():
+  tested, row = np.array([[40, 40], [60, 19]]), {'test_rows': 80, 'round': 1}
+  config = {'eval_rows': 40, 'rounds': 2, 'before': [{'rounds': 1}]}
+  rows = lambda **of: of_runs._by_seed({**row, **of}, tested, config)['test_rows'].tolist()
+  assert rows(phase=1) == [80, 59]
+  assert rows(phase=1, round=2) == rows(phase=0) == [80, 79]
+
+
+def test_a_history_of_nothing_is_a_frame_without_lines():
+  frame = History().frame()
+  assert frame.empty
+  assert list(frame) == list(tidy.COLUMNS)
 
 
 def test_clients_of_a_sample_have_their_own_numbers(folder, frame, tmp_path):

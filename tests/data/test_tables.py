@@ -330,3 +330,17 @@ def test_the_index_of_a_pandas_frame_is_no_feature(tmp_path):
     sources.load(f'table:{tmp_path}/a.parquet')
   frame.to_parquet(tmp_path / 'a.parquet', index=False)
   assert sources.load(f'table:{tmp_path}/a.parquet').train_image.shape[1:] == (1,)
+
+
+def test_booleans_are_one_number_with_gaps_or_without(tmp_path):
+  whole = [True, False, True, True, False, True]
+  gap = [True, None, True, True, False, True]
+  for name, values in (('whole', whole), ('gap', gap)):
+    frame = pd.DataFrame({'smokes': values, 'label': list('ababab')})
+    frame.to_csv(tmp_path / f'{name}.csv', index=False)
+    frame.astype({'smokes': 'boolean'}).to_parquet(tmp_path / f'{name}.parquet')
+    for end in ('csv', 'parquet'):
+      source = load(tmp_path / f'{name}.{end}', missing='mean')
+      x = np.concatenate([source.train_image, source.test_image])
+      assert x.shape == (6, 1)
+      assert {0.0, 1.0} <= set(x.ravel().tolist())

@@ -15,8 +15,12 @@ from fedkd.errors import ConfigError
 
 
 def principal(features: ArrayLike) -> np.ndarray:
-  """The first two principal components [N, 2] of features [N, d]."""
-  features = np.asarray(features)
+  """The first two principal components [N, 2] of features [N, d].
+
+  Raises:
+    ConfigError: for another shape, less than two examples or dimensions, NaN or infinity.
+  """
+  features = _checked(features, 2)
   centred = features - features.mean(0)
   return centred @ np.linalg.svd(centred, full_matrices=False)[2][:2].T
 
@@ -40,12 +44,11 @@ def feature_map(
     axes: to draw in; None: new ones.
 
   Raises:
-    ConfigError: if features are no table, or labels or domains are not as many, or a domain has no name.
+    ConfigError: if features are no table of finite numbers, or too few for components, or labels or domains are not as
+      many, or a domain has no name.
   """
-  features, label = np.asarray(features), np.asarray(label)
+  features, label = _checked(features, 1), np.asarray(label)
   domain = np.zeros(len(label), int) if domain is None else np.asarray(domain)
-  if features.ndim != 2 or features.shape[1] < 2 or not len(features):
-    raise ConfigError(f'features has shape {list(features.shape)}; give an array [N, d] of at least two dimensions')
   for field, values in (('label', label), ('domain', domain)):
     check_one_each(field, values, len(features), 'features')
   _check_named(domain, domains)
@@ -66,6 +69,17 @@ def feature_map(
       handle.set_array(None)
       handle.set_facecolor('0.3')
   return axes
+
+
+def _checked(features, least) -> np.ndarray:
+  """Finite numbers [N, d] of at least so many examples."""
+  features = np.asarray(features)
+  if features.ndim != 2 or features.shape[1] < 2 or len(features) < least:
+    raise ConfigError(f'features has shape {list(features.shape)}; give [N, d], N at least {least} and d at least 2')
+  if not np.isfinite(features).all():
+    row = int(np.argmin(np.isfinite(features).all(1)))
+    raise ConfigError(f'features has NaN or infinity in row {row}; leave it out')
+  return features
 
 
 def _check_named(domain, domains):

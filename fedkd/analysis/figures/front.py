@@ -33,7 +33,8 @@ def pareto(
   """The last value of every run against all megabytes sent and received, with the Pareto front.
 
   Runs on the front are filled: no other one sends as little and is as good. Bars are the intervals of the tables.
-  A run that sends nothing is a level; one in which a seed has no value at its last evaluation is named instead.
+  A run that sends nothing is a level; one in which a seed has no value at its last evaluation, or of which megabytes
+  are not known, is named instead.
 
   Args:
     frame: tidy, of `runs` or of a history.
@@ -42,12 +43,15 @@ def pareto(
     axes: to draw in; None: new ones.
 
   Raises:
-    ConfigError: for an empty frame, or a metric that is not in it, or not at the end of any run.
+    ConfigError: for an empty frame, or a metric that is not in it, or not at the end of any run with megabytes.
   """
   last, sent = values.final(frame, metric), values.horizontal(frame, 'megabytes')
-  known = [run for run in last if last[run].notna().all() and last[run].name in sent.get(run, ())]
-  if not known:
+  valued = [run for run in last if last[run].notna().all()]
+  known = [run for run in valued if last[run].name in sent.get(run, ())]
+  if not valued:
     raise ConfigError(f'metric={metric!r} has no value at the last evaluation of any run; give another metric')
+  if not known:
+    raise ConfigError(f'frame has no bytes at the last evaluation of {", ".join(valued)}; give runs that count them')
   style = {run: one for run, one in styles(frame, colours).items() if run in known}
   mean = np.array([values.scale(metric) * last[run].mean() for run in style])
   cost = np.array([sent[run][last[run].name] for run in style])
@@ -58,7 +62,11 @@ def pareto(
   _step(axes, cost[front], mean[front])
   if (cost > 0).any() and max(cost) > 20 * min(cost[cost > 0]):
     logarithmic(axes)
-  said = notes.note(frame), 'filled: Pareto front', notes.unvalued(run for run in last if run not in known)
+  lacking = (
+    notes.about(notes.UNVALUED, [run for run in last if run not in valued]),
+    notes.about('no megabytes', [run for run in valued if run not in known]),
+  )
+  said = notes.note(frame[frame['run'].isin(known)]), 'filled: Pareto front', *lacking
   axes.set_xlabel(notes.below(values.X['megabytes'], *said))
   ends = [End(run, cost[i] or np.inf, mean[i], style[run].color) for i, run in enumerate(style)]
   name_points(axes, list(style), ends)

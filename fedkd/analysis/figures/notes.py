@@ -26,10 +26,13 @@ def anew(frame: pd.DataFrame, x: str) -> str:
   return 'rounds and updates: of the last phase' if x in ANEW and frame['phase'].max() > 0 else ''
 
 
-def unvalued(runs: Iterable[str]) -> str:
-  """Who is not drawn, since a seed has no value at the last evaluation; '' for nobody."""
+def about(what: str, runs: Iterable[str]) -> str:
+  """What is to be said of some runs, such as why they are not drawn; '' for none."""
   names = ', '.join(runs)
-  return names and f'no value at the end: {names}'
+  return names and f'{what}: {names}'
+
+
+UNVALUED = 'no value at the end'  # of a seed at the last evaluation
 
 
 def below(text: str, *notes: str) -> str:

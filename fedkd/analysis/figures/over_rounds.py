@@ -11,6 +11,7 @@ from fedkd.analysis.figures.ends import MOST, End, name_runs
 from fedkd.analysis.figures.panels import logarithmic, panel, whole_numbers, within_per_cent
 from fedkd.analysis.figures.plain import plain
 from fedkd.analysis.figures.style import styles
+from fedkd.errors import ConfigError
 
 
 @plain
@@ -27,7 +28,7 @@ def curves(
   eight runs have none, and their names at their ends. An
   evaluation on more test rows than the others, such as the last one of a run, is a point apart from the line. A run
   that sends nothing is a level over megabytes, or is named if a seed has no value at its last evaluation; so is a run
-  in which a seed never has one.
+  in which a seed never has one, one without x, and one whose line lacks rounds in which some seeds have no value.
 
   Args:
     frame: tidy, of `runs` or of a history.
@@ -38,19 +39,24 @@ def curves(
     axes: to draw in; None: new ones.
 
   Raises:
-    ConfigError: for an empty frame, an unknown x or a metric that is not in the frame.
+    ConfigError: for an empty frame, an unknown x, a metric that is not in the frame, or no run that has both.
   """
   drawn, at, apart = values.series(frame, metric), values.horizontal(frame, x), values.rounds_apart(frame, metric)
-  style = {run: one for run, one in styles(frame, colours).items() if run in drawn and run in at}
+  placed = {run: table[[r for r in table if r in at.get(run, ())]] for run, table in drawn.items()}
+  style = {run: one for run, one in styles(frame, colours).items() if run in drawn and placed[run].size}
+  if not style:
+    raise ConfigError(f'x={x!r} and metric={metric!r} are not known of any run in one round; give another x')
   axes, has_band = panel(axes, ylabel=values.label(metric)), len(style) <= MOST
   level = _levels(at, style) if x == 'megabytes' else set()
   last = values.final(frame, metric)
   never = [run for run in last if run not in drawn]
   lost = [run for run in style if run in level and last[run].isna().any()]
   style = {run: one for run, one in style.items() if run not in lost}
+  is_known = {run: table.notna() for run, table in values.every(frame, metric).items()}
+  short = [run for run in style if run not in level and any(is_known[run].any() & ~is_known[run].all())]
   ends = []
   for run, one in style.items():
-    table = values.scale(metric) * drawn[run]
+    table = values.scale(metric) * placed[run]
     if run in level:
       ends.append(_level(axes, f'{run} (sends nothing)', float(values.scale(metric) * last[run].mean()), one))
     else:
@@ -60,7 +66,12 @@ def curves(
     within_per_cent(axes)
   note = notes.note(frame[frame['run'].isin(list(style))]) if has_band else 'means over seeds'
   point = 'points: all test rows' if any(apart[run] for run in style) else ''
-  axes.set_xlabel(notes.below(values.X[x], notes.anew(frame, x), note, point, notes.unvalued([*never, *lost])))
+  lacking = (
+    notes.about(notes.UNVALUED, [*never, *lost]),
+    notes.about(f'no {x}', [run for run in drawn if not placed[run].size]),
+    notes.about('no line where a seed has no value', short),
+  )
+  axes.set_xlabel(notes.below(values.X[x], notes.anew(frame, x), note, point, *lacking))
   name_runs(axes, ends)
   return axes
 
@@ -81,7 +92,6 @@ def _scale(axes, x, last):
 
 def _line(axes, name, at, table, apart, style, has_band) -> End:
   """A run's line and band, and its evaluations on more test rows as points."""
-  table = table[[r for r in table if r in at]]
   on_line, apart = ([r for r in table if (r in apart) is is_apart] for is_apart in (False, True))
   if on_line:
     mean, low, high = values.intervals(table[on_line])

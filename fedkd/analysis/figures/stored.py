@@ -13,6 +13,7 @@ from fedkd.analysis.figures.panels import blank, logarithmic, panel, within_per_
 from fedkd.analysis.figures.plain import plain
 from fedkd.analysis.figures.style import COLOURS, MARKERS, styles
 from fedkd.analysis.statistics import interval
+from fedkd.errors import ConfigError
 
 
 @plain
@@ -86,7 +87,12 @@ def collaboration(result: dict, bounds: Mapping, axes: Axes | None = None) -> Ax
     result: from `results.read`.
     bounds: {label: result} whose final mean is drawn as a level.
     axes: to draw in; None: new ones.
+
+  Raises:
+    ConfigError: if the result has no accuracies of single clients over its rounds.
   """
+  if not result['curve'] or any('accuracy_per_client' not in row for row in result['curve']):
+    raise ConfigError(f'result {result["id"]!r} has no accuracies of single clients over its rounds; give another')
   rows = [row for row in result['curve'] if row['phase'] == result['curve'][-1]['phase']]
   accuracy = 100 * np.mean([row['accuracy_per_client'] for row in rows], 1)  # [evaluations, K], mean over seeds
   title = f'{result["method"]}: {result["id"]} ({result["profile"]})'

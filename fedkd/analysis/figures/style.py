@@ -67,7 +67,10 @@ def colours(frame: pd.DataFrame | Iterable[str]) -> dict[str, str]:
 def styles(frame: pd.DataFrame | Iterable[str], given: Mapping[str, str] | None = None) -> dict[str, Style]:
   """How every run is drawn; `given`: colours of some runs, as of `colours`."""
   known = _names(frame)
-  out = {run: FIXED[name] for run, name in known.items() if name in FIXED}
+  first: dict[str, str] = {}
+  for run, name in sorted(known.items(), key=lambda item: item[0] != item[1]):  # fedhe before fedhe+
+    first.setdefault(name, run)
+  out = {run: FIXED[name] for name, run in first.items() if name in FIXED}
   taken = [style.color for style in out.values()]
   free = [i for i, colour in enumerate(COLOURS) if colour not in taken] or list(range(len(COLOURS)))
   for place, run in enumerate(run for run in known if run not in out):

@@ -55,14 +55,14 @@ def _metrics(frame) -> list:
 def series(frame: pd.DataFrame, metric: str) -> dict[str, pd.DataFrame]:
   """{run: of all clients together, float[seeds, rounds]}, without rounds in which a seed has no value, and runs without
   any other; where single clients alone have the metric, their mean. Errors as of `of_metric`, and if no run is left."""
-  known = {run: table.dropna(axis=1) for run, table in _every(frame, metric).items()}
+  known = {run: table.dropna(axis=1) for run, table in every(frame, metric).items()}
   if not any(table.size for table in known.values()):
     raise ConfigError(f'metric={metric!r} has no round in which every seed of a run has a value; give another metric')
   return {run: table for run, table in known.items() if table.size}
 
 
-def _every(frame, metric) -> dict[str, pd.DataFrame]:
-  """As `series`, with all rounds that were evaluated."""
+def every(frame: pd.DataFrame, metric: str) -> dict[str, pd.DataFrame]:
+  """As `series`, with all runs, and all rounds that were evaluated."""
   by_round = lambda one: means(one.groupby(['seed', 'round'])['value']).unstack()
   together = lambda one: one[one['client'] == ALL] if any(one['client'] == ALL) else one
   return {str(run): by_round(together(one)) for run, one in of_metric(frame, metric).groupby('run', sort=False)}
@@ -104,7 +104,7 @@ def rounds_apart(frame: pd.DataFrame, metric: str) -> dict[str, list]:
 def final(frame: pd.DataFrame, metric: str) -> dict[str, pd.Series]:
   """{run: the value at the last evaluation, float[seeds], by the name of its round; NaN where a seed has none there}.
   Errors as of `of_metric`."""
-  return {run: table.iloc[:, -1] for run, table in _every(frame, metric).items()}
+  return {run: table.iloc[:, -1] for run, table in every(frame, metric).items()}
 
 
 def final_of_clients(frame: pd.DataFrame, metric: str) -> dict[str, pd.DataFrame]:

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from fedkd.checks import numeric
-from fedkd.checks.kinds import as_array, what_is
+from fedkd.checks.kinds import as_array, is_integer, what_is
 from fedkd.checks.ranges import Annotated, Count, Factory, Positive, Range, Share, checked
 from fedkd.errors import ConfigError
 
@@ -83,6 +83,17 @@ def check_clients(labels: np.ndarray, clients: int) -> None:
       f'data.clients={clients} is more than the {len(labels)} training examples, so a client would be empty; '
       f'set it to at most {len(labels)}'
     )
+
+
+def classes_of(labels: np.ndarray) -> int:
+  """How many classes labels have, those from 0 to the largest; ConfigError for labels that are no class numbers."""
+  if not is_integer(labels.dtype) or labels.min() < 0:
+    odd = labels.min() if is_integer(labels.dtype) else labels[0]
+    raise ConfigError(
+      f'labels has {odd!s} ({labels.dtype}); give class numbers from 0 up, as np.unique(labels, return_inverse=True) '
+      'does'
+    )
+  return int(labels.max()) + 1
 
 
 def empty(clients: int) -> list[list]:

@@ -17,6 +17,7 @@ from fedkd.data.splits.partition import (
   SplitError,
   ascending,
   check_clients,
+  classes_of,
   dirichlet_counts,
   empty,
   no_split,
@@ -38,10 +39,6 @@ class Parts(NamedTuple):
 
 def _of_classes(labels, classes) -> list:
   return [np.flatnonzero(labels == c) for c in range(classes)]
-
-
-def _classes(labels) -> int:
-  return int(labels.max()) + 1
 
 
 def _sorted(train, test, offset) -> Parts:
@@ -76,7 +73,7 @@ def n_way(
     ConfigError: also for an empty range, more shots than the stride, or strides beyond the size of a class.
   """
   check_clients(labels, clients)
-  classes, rng = _classes(labels), np.random.default_rng([seed, N_WAY])
+  classes, rng = classes_of(labels), np.random.default_rng([seed, N_WAY])
   most_ways, most_shots = min(classes, ways + stdev + 1), shots + stdev + (-1 if legacy_shots else 1)
   if max(2, ways - stdev) >= most_ways:
     raise SplitError(
@@ -127,7 +124,7 @@ def uneven_classes(
     ConfigError: also if ways * clients is not a multiple of the number of classes.
   """
   check_clients(labels, clients)
-  classes, rng = _classes(labels), np.random.default_rng([seed, UNEVEN])
+  classes, rng = classes_of(labels), np.random.default_rng([seed, UNEVEN])
   slots = _slots(clients, classes, ways, 'data.ways')
   drawn = rng.uniform(0.4, 0.6, (classes, slots))
   shares = drawn / drawn.sum(1, keepdims=True)
@@ -166,7 +163,7 @@ def inner_dirichlet(
   data set. The test set is divided in the same way with the same priors.
   """
   check_clients(labels, clients)
-  classes, rng = _classes(labels), np.random.default_rng([seed, INNER])
+  classes, rng = classes_of(labels), np.random.default_rng([seed, INNER])
   prior = np.cumsum(rng.dirichlet(np.full(classes, concentration), clients), 1)
   train, test = ([[part] for part in _filled(rng, which, prior, classes)] for which in (labels, test_labels))
   return _sorted(train, test, len(labels))
@@ -210,7 +207,7 @@ def fedgen_dirichlet(
     ConfigError: also for a ratio outside (0, 1], or a `smallest` that MOST_REDRAWS draws do not reach.
   """
   check_clients(labels, clients)
-  classes, rng = _classes(labels), np.random.default_rng([seed, FEDGEN])
+  classes, rng = classes_of(labels), np.random.default_rng([seed, FEDGEN])
   most = ratio * len(labels) / clients
   for _ in range(MOST_REDRAWS):
     train, held = empty(clients), np.zeros(clients, np.int64)
@@ -251,7 +248,7 @@ def lg_shards(
     ConfigError: also if per_client * clients is not a multiple of the number of classes.
   """
   check_clients(labels, clients)
-  classes, rng = _classes(labels), np.random.default_rng([seed, LG])
+  classes, rng = classes_of(labels), np.random.default_rng([seed, LG])
   slots = _slots(clients, classes, per_client, 'data.per_client')
   dealt = rng.permutation(np.repeat(np.arange(classes), slots)).reshape(clients, per_client)
   out = []

@@ -14,6 +14,7 @@ from fedkd.data.splits.partition import (
   SplitError,
   ascending,
   check_clients,
+  classes_of,
   dirichlet_counts,
   empty,
   no_split,
@@ -51,7 +52,7 @@ def pathological(
     ConfigError: also for more classes than there are, or classes too small to be cut.
   """
   check_clients(labels, clients)
-  classes, rng = int(labels.max()) + 1, np.random.default_rng([seed, PATHOLOGICAL])
+  classes, rng = classes_of(labels), np.random.default_rng([seed, PATHOLOGICAL])
   _check_ways(ways, classes)
   quota, parts = np.full(clients, ways), empty(clients)
   least = min(LEAST, len(labels) / clients / 2)
@@ -90,7 +91,7 @@ def exdir(
     ConfigError: also for more classes than there are, too few clients to hold all, or a `smallest` that is not reached.
   """
   check_clients(labels, clients)
-  classes, rng = int(labels.max()) + 1, np.random.default_rng([seed, EXDIR])
+  classes, rng = classes_of(labels), np.random.default_rng([seed, EXDIR])
   _check_ways(ways, classes)
   if ways * clients < classes:
     raise SplitError(
@@ -172,7 +173,7 @@ def kt_pfl(labels: np.ndarray, clients: Positive, seed: int, ways: Positive = 3)
     ConfigError: also for more labels than there are, or classes with less than ten rows for each of their clients.
   """
   check_clients(labels, clients)
-  classes, rng = int(labels.max()) + 1, np.random.default_rng([seed, KT_PFL])
+  classes, rng = classes_of(labels), np.random.default_rng([seed, KT_PFL])
   _check_ways(ways, classes)
   rows, used = [np.flatnonzero(labels == c) for c in range(classes)], np.zeros(classes, int)
   own = (np.arange(clients)[:, None] + np.arange(ways)) % classes

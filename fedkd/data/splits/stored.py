@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from fedkd import files
 from fedkd.checks import npz
+from fedkd.checks.arguments import row_numbers
 from fedkd.checks.ranges import checked
 from fedkd.errors import ConfigError, in_a_sentence, reason_of
 
@@ -65,10 +66,11 @@ def write(path: str | pathlib.Path, parts: Sequence[ArrayLike], labels: ArrayLik
 
   Raises:
     ConfigError: for another suffix, or a file that cannot be written.
+    ValueError: for parts that are no row numbers, each once.
   """
   path, labels = pathlib.Path(path), np.asarray(labels)
   about = {'rows': len(labels), 'labels_sha256': labels_checksum(labels)}
-  lists = [np.asarray(part, np.int64) for part in parts]
+  lists = [row_numbers(f'parts[{k}]', part, len(labels)) for k, part in enumerate(parts)]
   if path.suffix not in ('.json', '.npz'):
     raise ConfigError(f'a partition cannot be written to {path}; give a name that ends in .json or .npz')
   with in_a_sentence(lambda error: f'a partition cannot be written to {path} ({reason_of(error)}); choose another'):

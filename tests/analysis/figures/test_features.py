@@ -36,5 +36,17 @@ def test_a_domain_without_a_name_is_refused():
 def test_labels_of_other_examples_are_refused():
   with pytest.raises(ConfigError, match=r'label has shape \[29\] for 30 features'):
     feature_map(FEATURES, LABEL[1:])
-  with pytest.raises(ConfigError, match=r'features has shape \[30\]; give an array \[N, d\]'):
+  with pytest.raises(ConfigError, match=r'features has shape \[30\]; give \[N, d\], N at least 1 and d at'):
     feature_map(FEATURES[:, 0], LABEL)
+
+
+def test_too_few_examples_and_no_numbers_are_refused():
+  for draw in (principal, lambda features: feature_map(features, LABEL[:1])):
+    with pytest.raises(ConfigError, match=r'features has shape \[1, 5\]; give \[N, d\], N at least 2 and d at least 2'):
+      draw(FEATURES[:1])
+  assert len(feature_map(FEATURES[:1, :2], LABEL[:1]).collections[0].get_offsets()) == 1
+  broken = FEATURES.copy()
+  broken[7, 1] = np.nan
+  for features in (broken, broken[:, :2]):
+    with pytest.raises(ConfigError, match='features has NaN or infinity in row 7; leave it out'):
+      feature_map(features, LABEL)

@@ -50,3 +50,12 @@ def test_a_metric_that_ends_before_the_run_is_set_against_the_megabytes_of_its_l
   frame = frame[(frame['round'] < 20) | (frame['metric'] != 'accuracy')]
   (bar,) = pareto(frame).containers
   assert bar.lines[0].get_xdata()[0] == pytest.approx(2 * 10 * 1e3 / 1e6)
+
+
+def test_a_run_without_megabytes_is_named_so(make):
+  frame = analysis.tidy.concatenated([make('fedhe', 0.6, 1e3), make('dsfl', 0.9, 1e3)])
+  unsent = frame[(frame['run'] != 'dsfl') | ~frame['metric'].isin(['bytes_up', 'bytes_down'])]
+  assert pareto(unsent).get_xlabel().endswith('no megabytes: dsfl')
+  late = unsent[(unsent['run'] == 'dsfl') | (unsent['metric'] != 'accuracy')]
+  with pytest.raises(ConfigError, match='frame has no bytes at the last evaluation of dsfl'):
+    pareto(late)

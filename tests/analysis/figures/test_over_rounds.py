@@ -157,3 +157,24 @@ def test_a_run_that_knows_single_clients_alone_is_their_mean_beside_others(frame
   assert list(drawn) == ['private', 'fedhe', 'fedmd']
   for line in curves(frame).get_lines():
     np.testing.assert_allclose(drawn[line.get_label()], line.get_ydata())
+
+
+def test_a_run_without_x_is_named_or_refused(frame):
+  unsent = frame.drop(frame.query("run == 'fedmd' and metric in ('bytes_up', 'bytes_down')").index)
+  axes = curves(unsent, 'megabytes')
+  assert [line.get_label() for line in axes.get_lines()] == ['private (sends nothing)', 'fedhe']
+  assert 'no megabytes: fedmd' in axes.get_xlabel()
+  apart = frame.query("run == 'fedhe' or (run == 'fedmd' and metric in ('bytes_up', 'bytes_down'))")
+  apart = apart.drop(apart.query("run == 'fedhe' and metric in ('bytes_up', 'bytes_down')").index)
+  with pytest.raises(ConfigError, match="x='megabytes' and metric='accuracy' are not known of any run in one round"):
+    curves(apart, 'megabytes')
+
+
+def test_a_line_that_lacks_rounds_of_a_seed_says_so(frame):
+  broken = frame.copy()
+  stopped = frame.query("run == 'fedhe' and metric == 'loss' and seed == 1 and round == 20")
+  broken.loc[stopped.index, 'value'] = np.nan
+  axes = curves(broken, metric='loss')
+  assert line(axes, 'fedhe').get_xdata().tolist() == [10]
+  assert axes.get_xlabel().endswith('no line where a seed has no value: fedhe')
+  assert 'no line' not in curves(frame, metric='loss').get_xlabel()  # nobody has a loss in round 0

@@ -6,6 +6,7 @@ from matplotlib.colors import to_hex
 
 from fedkd import analysis
 from fedkd.analysis import figures
+from fedkd.errors import ConfigError
 
 VALUES = {
   name: (np.array([0, 50, 100]), np.arange(9.0).reshape(3, 3) + i) for i, name in enumerate(['private', 'fedhe'])
@@ -52,3 +53,9 @@ def test_more_than_eight_points_are_named_beside_the_axes():
   few = figures.gain_against_megabytes(dict(list(points.items())[:8]))
   assert len(few.get_legend().get_texts()) == 8
   assert not few.texts
+
+
+def test_a_result_without_single_clients_is_refused():
+  for curve in ([], [{'phase': 0, 'round': 0, 'accuracy': [0.1]}]):
+    with pytest.raises(ConfigError, match="result 'md' has no accuracies of single clients over its rounds"):
+      figures.collaboration({'id': 'md', 'curve': curve}, {})

@@ -40,3 +40,12 @@ def test_given_colours_are_taken(frame):
   drawn = {line.get_label(): to_hex(line.get_color()) for line in axes.get_lines()}
   assert drawn['fedhe'] == '#123456'
   assert drawn['private'] == '#000000'
+
+
+def test_names_that_are_alike_without_their_signs_differ():
+  alone = styles(['fedhe'])['fedhe']
+  for names in (['fedhe', 'fedhe+'], ['fedhe+', 'fedhe']):
+    of = styles(names)
+    assert list(of) == names
+    assert of['fedhe'] == alone
+    assert of['fedhe+'].color != alone.color

@@ -105,3 +105,10 @@ def test_kt_pfl_clients_have_neighbouring_labels_and_ten_rows_of_each(seed):
 def test_impossible_splits_are_refused_in_a_sentence(name, how, message):
   with pytest.raises(ConfigError, match=message):
     made(name, **how)
+
+
+def test_labels_that_are_no_class_numbers_are_refused():
+  for name in ('pathological', 'exdir', 'kt_pfl'):
+    for labels, told in ((LABELS.astype(str), '[0-9]'), (LABELS - 1, '-1'), (LABELS * 1.0, r'[0-9]\.0')):
+      with pytest.raises(ConfigError, match=rf'labels has {told} \(.*\); give class numbers from 0 up'):
+        made(name, labels=labels)

@@ -67,3 +67,18 @@ def test_a_partition_of_other_labels_is_refused(tmp_path):
   ):
     with pytest.raises(ConfigError, match=match):
       make()
+
+
+@pytest.mark.parametrize(
+  ('rows', 'match'),
+  [
+    ([0.5, 3.7], r'parts\[1\] is float64\[2\]; give row numbers'),
+    (LABELS == 0, r'parts\[1\] is bool\[7\]; give row numbers'),
+    ([1, 7], r'parts\[1\] names row 7 of 7'),
+    ([1, 1], r'parts\[1\] names row 1 twice'),
+  ],
+)
+def test_what_are_no_row_numbers_is_not_written(tmp_path, rows, match):
+  with pytest.raises(ValueError, match=match):
+    stored.write(tmp_path / 'a.json', [[0, 3], rows], LABELS)
+  assert not (tmp_path / 'a.json').exists()
