@@ -23,7 +23,7 @@ FOUR = {'method.steps': 4}  # batches a round: FedH2L's own, and those of its th
 SAMPLES = {'method.upload': 'per_sample', 'method.limits': (5000, 50_000)}
 LONG = {'rounds': 3501, 'seeds': (0, 1)}  # of FedMD at paper length; two of its three seeds have fallen by then
 SHORT = {'private': (3, 5, 10), 'fedproto': (3, 5, 10, 20), 'fedavg': (20,)}  # rounds of one pass
-SIX = tuple(range(6))
+SIX, MORE = tuple(range(6)), tuple(range(3, 9))
 # As many rounds of the server as DENSE's paper has, but of 128 images, not 256, on clients trained as in `small`.
 FULL = {'rounds': 200, 'method.server_rounds': 200, 'eval_every': 20}
 # FedHe's clients with nets of twice the width that they have in `small`, a quarter of the published one.
@@ -150,6 +150,16 @@ CHANGES = {
       'felo_loaded_alone': ('felo', {'method.load_in_initial': True, 'method.alpha': 0.0}),
     },
   ),
+  'why-felo-dirichlet': (
+    'six more seeds of Felo, Velo and FedAvg on a Dirichlet split, ResNet18 everywhere, averaged weights loaded from '
+    'the start, from one commit',
+    'felo',
+    HOMO,
+    {
+      **{name: (name, {'method.load_in_initial': True, 'seeds': MORE}) for name in ('felo', 'velo')},
+      **{name: (name, {'seeds': MORE}) for name in ('fedavg', 'private')},
+    },
+  ),
   'why-velo-generator': (
     "what Velo's autoencoder learns from, and the noise that it assumes",
     'felo',
@@ -178,7 +188,7 @@ CHANGES = {
     'six more seeds of Velo and Felo, iid, from one commit',
     'felo',
     'method={}',
-    {name: (name, {'seeds': tuple(range(3, 9))}) for name in ('velo', 'felo')},
+    {name: (name, {'seeds': MORE}) for name in ('velo', 'felo')},
   ),
   'why-dense-rounds': (
     '200 rounds of 128 images on the servers of DENSE and Co-Boosting, MNIST, Dirichlet 0.1',
