@@ -1,5 +1,5 @@
-"""Optimizers with PyTorch's arithmetic, in a config `fedkd.optimizers:NAME`, and learning rates that follow the
-round."""
+"""Optimizers that papers train with and optax lacks, in a config `fedkd.optimizers:NAME`, and learning rates that
+follow the round."""
 
 import functools
 import operator
@@ -88,7 +88,7 @@ def sgd(
 
 @checked
 def adam(learning_rate: Weight | Schedule, weight_decay: Weight = 5e-4) -> optax.GradientTransformation:
-  """PyTorch's Adam: weight decay is added to the gradient, before the moments."""
+  """PyTorch's Adam: weight decay, here 5e-4 by default, is added to the gradient, before the moments."""
   return optax.chain(optax.add_decayed_weights(weight_decay), optax.adam(learning_rate))
 
 

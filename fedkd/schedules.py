@@ -43,6 +43,8 @@ def cosine(rounds: Count = 0, end: Fraction = 0.0) -> Schedule:
   Raises:
     ValueError: for a length below 1, or an end outside [0, 1].
   """
+  if rounds < 1:
+    raise ValueError(f'rounds={rounds} must be at least 1, the rounds of the phase')
   return warmup_cosine(rounds, 0, end)
 
 

@@ -208,6 +208,14 @@ def test_columns_whose_differences_are_rounded_away_are_refused_and_others_are_n
   federation(x)
 
 
+@pytest.mark.parametrize('make', [np.int64, np.uint32, np.int32, jnp.int32, jnp.uint32])
+def test_whole_numbers_that_float32_cannot_tell_apart_are_refused_and_tokens_are_not(make):
+  x = np.random.default_rng(0).integers(0, 2**24, X.shape)
+  federation(make(x))
+  x[..., -1] = 1_700_000_000 + np.arange(len(x))
+  refused(re.escape(f'x[..., {x.shape[-1] - 1}] varies by '), federation, make(x))
+
+
 @pytest.mark.parametrize(
   ('value', 'dtype'), [(2**31 - 1, np.int64), (-(2**31), '>i8'), (2**32 - 1, np.uint64), (3e38, 'f8')]
 )

@@ -144,3 +144,8 @@ def test_notebooks_are_copied_with_their_links_and_first_figures(tmp_path):
   assert (tmp_path / 'to' / '00_one.png').read_bytes() == b'a picture'
   assert '](../guides/data.md)' in (tmp_path / 'to' / '00_one.ipynb').read_text()
   assert notebooks.links([one], r'methods\.fedhe\b') == '[A title](../notebooks/00_one.ipynb)'
+
+
+def test_a_comment_for_a_linter_is_no_meaning_of_a_field():
+  (page,) = [text for name, text in api.pages().items() if 'history' in name]
+  assert 'noqa' not in page

@@ -34,7 +34,7 @@ def test_a_warmup_rises_to_one_and_then_falls():
   ('make', 'match'),
   [
     (lambda: schedules.step(0), '^every=0 must be a whole number of at least 1$'),
-    (lambda: schedules.cosine(0), 'rounds=0: set rounds to at least 1'),
+    (lambda: schedules.cosine(0), '^rounds=0 must be at least 1, the rounds of the phase$'),
     (lambda: schedules.warmup_cosine(5, 5), 'warmup=5 and rounds=5: set rounds to at least 6'),
     (lambda: schedules.cosine(5, 1.5), '^end=1.5 must be a number of at least 0 and at most 1$'),
   ],

@@ -13,6 +13,7 @@ from fedkd.errors import ConfigError
 
 ROUNDING = 1e-12  # relative differences of equal gains
 DATA = ('data', 'data_config')  # checksums by which runs on other data are told apart
+PARTITION = 'data.partition.'  # fields in which runs on equal examples of equal owners may differ
 
 
 def summary(frame: pd.DataFrame, reference: str = 'private', metric: str = 'accuracy') -> pd.DataFrame:
@@ -94,12 +95,12 @@ def why_apart(last: pd.DataFrame, run: str, base: str) -> str:
   if _is_of_directory(one) != _is_of_directory(other):
     return 'one is a history and one a run directory, whose data are not known to be the same'
   differ = [c for c in last if c.startswith('data.') and str(one[c].iloc[0]) != str(other[c].iloc[0])]
-  if differ:
-    return f'other {", ".join(differ)}'
   common = set(one['seed']) & set(other['seed'])
+  one, other = (of[of['seed'].isin(common)] for of in (one, other))
+  if differ := [c for c in differ if not (c.startswith(PARTITION) and _is_split_alike(one, other))]:
+    return f'other {", ".join(differ)}'
   if not common:
     return 'no common seed'
-  one, other = (of[of['seed'].isin(common)] for of in (one, other))
   if not _same_data(one, other):
     return 'other data'
   keys = [_known(of, 'key') if 'key' in of else {} for of in (one, other)]
@@ -117,9 +118,17 @@ def _is_of_directory(run) -> bool:
   return 'data_config' in run and bool(_known(run, 'data_config'))
 
 
+def _is_split_alike(one, other) -> bool:
+  """Whether it is known that all seeds of two runs have equal examples, of equal owners, by whichever partition."""
+  known = [_known(run, 'data') if 'data' in run else {} for run in (one, other)]
+  return bool(known[0]) and set(known[0]) == set(one['seed']) and known[0] == known[1]
+
+
 def _same_data(one, other) -> bool:
   """Whether all checksums that both runs have of a seed are equal, of which there is one, unless neither has any."""
   known = [[_known(run, column) for run in (one, other)] for column in DATA if column in one]
+  if _is_split_alike(one, other):  # what is behind the dash is of the partition
+    known = [[{seed: text.partition('-')[0] for seed, text in of.items()} for of in pair] for pair in known]
   both = [(first[seed], second[seed]) for first, second in known for seed in first if seed in second]
   return all(then == now for then, now in both) and (bool(both) or not any(map(any, known)))
 

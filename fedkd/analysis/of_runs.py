@@ -16,6 +16,7 @@ from ml_collections import ConfigDict
 from fedkd import files
 from fedkd.analysis import results
 from fedkd.analysis.compare import labelled
+from fedkd.analysis.differences import PARTITION
 from fedkd.analysis.tidy import COLUMNS, concatenated, tidy
 from fedkd.config import default, label, migrate
 from fedkd.config import groups as config_groups
@@ -39,7 +40,8 @@ def runs(paths: str | os.PathLike | Iterable[str | os.PathLike]) -> pd.DataFrame
 
   Returns:
     The columns `COLUMNS`; `data`, a checksum of the examples and of who trains and is tested on which in the seed, ''
-    of runs of older versions; `data_config`, one of the fields `data` of the config; `finished`; and fields of the
+    of runs of older versions; `data_config`, of the fields `data` of the config, those of the
+      partition apart; `finished`; and fields of the
     configs by their dotted names, lists as text; one that was added after a run has its default. Warns of runs that
     have no evaluation yet or are damaged, which are left out, and of those that are not finished.
 
@@ -95,8 +97,13 @@ def _run(path) -> tuple[dict | None, str]:
   told = {name: value for name, value in flatten({'data': config['data']}).items() if name not in UNLIKE}
   run = {'config': config, 'rows': rows, 'clients': clients, 'finished': finished, 'data': data}
   run['method'] = label(config['method'])  # of the last phase, even if that has not begun
-  run['data_config'] = hashlib.sha256(repr(sorted(told.items())).encode()).hexdigest()[:DIGITS]
+  apart = {name: told.pop(name) for name in list(told) if name.startswith(PARTITION)}
+  run['data_config'] = '-'.join(_checksum(repr(sorted(fields.items()))) for fields in (told, apart))
   return run, '' if finished else f'not finished, read up to round {rows[-1]["round"]}{_phase(rows[-1], config)}'
+
+
+def _checksum(text: str) -> str:
+  return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
 
 
 def _phase(row, config) -> str:

@@ -72,20 +72,27 @@ def in_range(field: str, x: Any, dtype: Any) -> None:
   raise ConfigError(f'{field}[{row}] has {value:.6g}, which {dtype} cannot hold; {remedy}')
 
 
+EXACT = 2**24  # up to which float32 has all whole numbers
 LOST = 0.05  # of a column's standard deviation, that rounding may take at most
 OFFSET = 'subtract a number that all of them exceed'
 
 
 def in_precision(field: str, x: Any, dtype: Any, remedy: str = OFFSET) -> None:
   """Checks that a narrower dtype leaves the columns of training examples [N, ..., c] as they vary: as float32, seconds
-  since 1970 are alike within two minutes.
+  since 1970 are alike within two minutes. Integers that are no tokens become float32 in a model's first layer.
 
   Raises:
     ConfigError: with the first column of which it does not.
   """
-  if isinstance(x, jax.core.Tracer) or not jnp.issubdtype(dtype, jnp.floating) or x.dtype.itemsize <= dtype.itemsize:
+  if isinstance(x, jax.core.Tracer):
     return
-  columns = np.reshape(x, (-1, x.shape[-1] if x.ndim > 1 else 1))
+  whole = is_integer(x.dtype)
+  dtype = np.dtype(np.float32) if whole else dtype
+  if not jnp.issubdtype(dtype, jnp.floating) or x.dtype.itemsize < dtype.itemsize + (not whole):
+    return
+  columns = np.asarray(x).reshape(-1, x.shape[-1] if x.ndim > 1 else 1)
+  if whole and -EXACT <= int(columns.min()) <= int(columns.max()) <= EXACT:
+    return
   least, most = columns.min(0), columns.max(0)
   rounding = float(jnp.finfo(dtype).eps) / 2 * np.maximum(np.abs(least), np.abs(most))
   # No deviation is less than this of the range: nearly all columns need no second look.

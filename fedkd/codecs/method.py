@@ -18,9 +18,9 @@ def coded(method: Method, up: Codec | None = None, down: Codec | None = None) ->
     down: codec of the downloads.
 
   Raises:
-    ValueError: for what is no method or codec, and for changes down; in the first round for changes up where nothing in
-      an upload corresponds to a download, for weights of which a codec leaves numbers out that their receiver does not
-      have, for messages that are coded already, and for a codec that raises or returns something else than `Codec`
+    ValueError: for what is no method or codec, and for changes down; by `fedkd.simulation` for changes up where nothing
+      in an upload corresponds to a download, for weights of which a codec leaves numbers out that their receiver does
+      not have, for messages that are coded already, and for a codec that raises or returns something else than `Codec`
       says.
   """
   check_is('method', method, Method, 'a method such as fedkd.methods.fedhe(optax.adam(1e-3))')

@@ -25,7 +25,7 @@ def comments(source: str) -> dict[int, str]:
   found, above = {}, []
   for token in tokenize.generate_tokens(io.StringIO(source).readline):
     if token.type == tokenize.COMMENT:
-      text = re.sub(r'^type: \S+(\s+#)?', '', token.string.lstrip('# ')).strip()
+      text = re.sub(r'^(type: \S+|noqa: \S+)(\s+#)?', '', token.string.lstrip('# ')).strip()
       if token.line.strip().startswith('#'):
         above.append(text)
       elif text:

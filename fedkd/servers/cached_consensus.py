@@ -61,7 +61,7 @@ def cached_consensus(
 
   Args:
     subset: public rows per round; 0, or more than there are, is all.
-    rule: of the predictions, float[m, M, C].
+    rule: of the predictions, float[m, M, C]; of rows that are not requested they are the labels in the cache.
     duration: rounds for which an entry is valid; 0: nothing is ever reused.
     published_off_by_one: as in the published code, which at an age of exactly `duration` rounds requests a row and uses
       its new label on the server, while the clients keep using their copy.
@@ -99,10 +99,12 @@ def cached_consensus(
     if not every.shape[0]:
       return state, {}
     weight = jnp.where(every >= 0, 1.0, 0.0)
-    knowledge = jnp.concatenate([up['knowledge'].value for up in uploads])
-    reduced, memory = checked.update(knowledge, weight, state.rule)
-    reduced = sharpen(reduced)
     at, before = state.place[state.next_rows], state.place[state.consensus_rows]
+    knowledge = jax.tree.map(lambda *each: jnp.concatenate(each), *(up['knowledge'] for up in uploads))
+    # A rule that looks at a whole upload sees labels that everybody has in the place of those that nobody sends.
+    filled = jnp.where(knowledge.valid[..., None], knowledge.value, state.cache[at])
+    reduced, memory = checked.update(filled, weight, state.rule)
+    reduced = sharpen(reduced)
     asked, since = requested(state, t, at), state.since[at]
     fresh, old = since < 0, (since >= 0) & (t - since >= duration + published_off_by_one)
     # Participants now hold the entries sent to them.

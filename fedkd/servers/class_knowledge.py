@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from fedkd import inference
 from fedkd.aggregate import AnyRule, mapped, total
+from fedkd.checks import numeric
 from fedkd.checks.ranges import check
 from fedkd.types import Data, Download, Group, Masked, PyTree, Server, clients
 
@@ -98,13 +99,14 @@ def class_means(
   def init(key, groups, variables, data):
     del key
     classes, client_count = groups[0].model.classes, clients(groups)
+    period = numeric.share_of(refresh_every, client_count)
     return {
       'sum': jnp.zeros((classes, vector_width(of, width, groups, data))),
       'count': jnp.zeros(classes, jnp.int32),
       'since': jnp.zeros(classes),  # sum of the rounds of upload
       'turns': jnp.int32(0),
-      'cold_start': jnp.int32(cold_start * client_count),
-      'refresh_every': jnp.where(refresh_every > 0, jnp.maximum(refresh_every * client_count, 1), 0).astype(jnp.int32),
+      'cold_start': jnp.int32(numeric.share_of(cold_start, client_count)),
+      'refresh_every': jnp.int32(jnp.where(refresh_every > 0, jnp.maximum(period, 1), 0)),
     }
 
   def receive(key, t, groups, state, uploads, ids, data):
@@ -170,7 +172,7 @@ def latest_class_knowledge(
       'count': jnp.zeros((client_count, classes), jnp.int32) if weighted else (),
       'since': jnp.zeros((client_count, classes), jnp.int32),  # the round of upload
       'turns': jnp.int32(0),
-      'cold_start': jnp.int32(cold_start * client_count),
+      'cold_start': jnp.int32(numeric.share_of(cold_start, client_count)),
       'rule': by_class.init(blank),  # before the rule's last step, which `send` repeats
     }
 

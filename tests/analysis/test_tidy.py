@@ -189,6 +189,28 @@ def test_runs_of_a_file_that_has_changed_are_not_compared(folder, tmp_path):
   assert checksums.loc['then', 'data'] != checksums.loc['now', 'data']
 
 
+def test_a_run_is_compared_with_one_that_reads_its_partition(folder, tmp_path):
+  file = str(tmp_path / 'parts-{seed}.json')
+  for name in ('wrote', 'reads', 'turns'):
+    config = runs.config(folder.parent / '0.npz', 'private' if name == 'wrote' else 'fedhe', rounds=1)
+    if name == 'wrote':
+      config.data.partition_out = file
+    else:
+      config.data.partition = base.partition('stored', file=file)
+    if name == 'turns':
+      owned = json.loads((tmp_path / 'parts-0.json').read_text())
+      owned['clients'] = owned['clients'][::-1]
+      (tmp_path / 'parts-0.json').write_text(json.dumps(owned))
+    experiment.run(config, tmp_path / 'runs' / name, show=False)
+  frame = analysis.runs(f'{tmp_path}/runs/*')
+  apart = analysis.summary(frame).set_index('run')['apart']
+  assert apart['reads'] == ''
+  assert apart['turns'] == 'other data.partition.file, data.partition.name'
+  alone = tidy.concatenated(analysis.runs(tmp_path / 'runs' / name) for name in ('wrote', 'reads', 'turns'))
+  apart = analysis.summary(alone).set_index('run')['apart']
+  assert apart.to_dict() == {'wrote': '', 'reads': '', 'turns': 'other data'}
+
+
 def test_runs_whose_stored_partition_has_changed_are_not_compared(folder, tmp_path):
   """The config names the same file, and the examples are the same: who owns them is not."""
   for name in ('then', 'same', 'now'):

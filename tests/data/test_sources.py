@@ -137,6 +137,10 @@ def test_labels_become_contiguous_and_names_keep_the_originals(tmp_path):
       {'x_train': np.arange(24.0).reshape(6, 4) + np.array([0, 0, 1e10, 0])},
       r'x_train\[..., 2\] varies by 6.83 around 10000000012, which float32 rounds away; subtract a number',
     ),
+    (
+      {'x_train': np.arange(24).reshape(6, 4) + np.array([0, 0, 1_700_000_000, 0])},
+      r'x_train\[..., 2\] varies by 6.83 around 17000000\d\d, which float32 rounds away; subtract a number',
+    ),
     ({'y_train': np.arange(5)}, r'y_train is int64\[5\]; give integers \[6\], one per image'),
     (
       {'y_train': np.array(['cat'] * 6)},

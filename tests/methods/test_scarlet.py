@@ -1,12 +1,14 @@
 """SCARLET: what is cached, for how long, and what then crosses the wire."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 
-from fedkd import methods, models, plan
+from fedkd import aggregate, methods, models, plan
 from fedkd.servers.cached_consensus import check_caches
+from fedkd.types import Masked
 from helpers import CLASSES, assert_same_bits, problem
 
 LINEAR = models.MLP((), classes=CLASSES)
@@ -100,6 +102,23 @@ def test_a_client_that_was_away_receives_what_it_lacks():
   caches = jax.tree.map(np.asarray, found[-1][0].client[0].cache)
   assert caches['there'].all()
   np.testing.assert_array_equal(caches['label'][0], caches['label'][1])
+
+
+def test_a_rule_sees_no_prediction_that_nobody_sends():
+  """Centred clipping looks at whole uploads; of a row that is cached it finds what the server has."""
+  method = scarlet(subset=0, duration=3, rule=aggregate.centred_clipping(0.1))
+
+  def step(*args):
+    state, upload, info = method.client.step(*args)
+    value, valid = upload['knowledge']
+    return state, {**upload, 'knowledge': Masked(jnp.where(valid[:, None], value, 50.0), valid)}, info
+
+  loud = method._replace(client=method.client._replace(step=step))
+  (quiet, report), (other, _) = (made_with(one).run() for one in (method, loud))
+  assert_same_bits(other.server, quiet.server)
+  sent = report.up[0]['knowledge'][0][:, 0]
+  assert 0 in sent
+  assert sent[3] == PUBLIC * CLASSES  # after a round whose cached rows have gone through the rule
 
 
 def test_caches_beyond_memory_are_refused():

@@ -105,6 +105,14 @@ def test_cold_start_publishes_nothing(make):
 
 
 @every_keeper
+@pytest.mark.parametrize(('share', 'updates'), [(0.29, 29), (0.57, 57), (1.15, 115), (1.0, 100)])
+def test_a_cold_start_counts_updates_as_written_traced_or_not(make, share, updates):
+  begun = lambda share: make(cold_start=share).init(KEY, groups_of(60, 40), (), ())['cold_start']
+  assert begun(share) == updates
+  assert jax.jit(begun)(share) == updates
+
+
+@every_keeper
 def test_width_of_a_class(make):
   server = make(width=5)
   state = received(server, server.init(KEY, groups_of(1), (), ()), (uploads_of(np.ones((1, 2, 5))),))
