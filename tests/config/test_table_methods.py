@@ -6,6 +6,7 @@ from configs import table
 from fedkd import config
 from fedkd.errors import ConfigError
 from fedkd.experiment.build.assembly import build
+from helpers import cases
 
 PUBLIC = r'there are no public rows; give .* in a config data.public or data.public_share above 0'
 EQUAL = (
@@ -30,7 +31,11 @@ def check_builds(chosen):
     assert (chosen.method.steps, chosen.method.epochs) == (5, None)
 
 
-@pytest.mark.parametrize('name', config.KINDS['method'].choices)
+LIKE = {'fedprox', 'fiarse', 'scaffold', 'fccl', 'ktpfl', 'rhfl', 'selective_fd', 'fedper', 'fedrep', 'fedrolex'}
+LIKE |= {'federated_dropout', 'felo', 'fedtgp', 'fedmrl', 'fedapen', 'coboosting'}  # others that are built take part
+
+
+@pytest.mark.parametrize('name', cases(config.KINDS['method'].choices, slow=LIKE))
 def test_a_table_learns_with_every_method_or_is_told_what_it_lacks(name):
   chosen = table.get_config(f'smoke,clients=2,method={name}')
   if name not in REFUSED:

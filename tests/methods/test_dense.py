@@ -181,6 +181,7 @@ def test_the_loss_of_the_distillation_by_hand():
   assert loss > 1e-3
 
 
+@pytest.mark.slow
 def test_the_losses_that_are_reported_by_hand():
   """Where nothing moves: of the images that were made, seen as bytes, and of their distillation, by students of two
   architectures."""

@@ -102,6 +102,7 @@ def test_a_students_labels_are_those_with_most_votes_of_its_teachers(monkeypatch
   assert set(noises) == {0.5 if level == 'server' else None}
 
 
+@pytest.mark.slow
 def test_the_losses_that_are_reported_by_hand(monkeypatch):
   """Nets that know nothing have the loss log 3 on every row of every pass; on the server, which has nets of two
   architectures, the mean of theirs on the winners, which are passed 4 at a time."""

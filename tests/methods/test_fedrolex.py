@@ -44,7 +44,7 @@ def test_the_first_round_is_heterofls():
 
 
 @pytest.mark.parametrize('net', [WIDE, models.LeNet(classes=CLASSES)])
-@pytest.mark.parametrize('o', [1, 5])
+@pytest.mark.parametrize('o', [pytest.param(1, marks=pytest.mark.slow), 5])
 def test_a_network_rolled_as_a_whole_computes_the_same(net, o):
   """In LeNet the inputs behind the flattening are blocks of channels."""
   x = np.random.default_rng(0).normal(size=(4, 28, 28, 1)).astype(np.float32)
@@ -141,7 +141,7 @@ def test_every_channel_is_in_the_window_equally_often():
   assert_same_bits(made.method.variables(state, 1)['params'], jax.tree.map(lambda a: a[None], windows[1]))
 
 
-@pytest.mark.parametrize('make', [methods.fedrolex, methods.federated_dropout])
+@pytest.mark.parametrize('make', [methods.fedrolex, pytest.param(methods.federated_dropout, marks=pytest.mark.slow)])
 def test_with_whole_networks_alone_it_is_fedavg_without_counts(make):
   sizes = [2]
   ours = made_with(make(SGD, masked=False, **TURN), [WIDE], sizes)

@@ -71,7 +71,11 @@ TABLE = {
 }
 
 
-@pytest.mark.parametrize('name', cases(TABLE, slow=['dense', 'coboosting', 'fedgkt']))
+# One of each way to train: own and public rows, a common net beside one's own, an optimizer of two phases, a server.
+FAST = ('private', 'fedproto', 'fedgen', 'fml', 'fedkd', 'heterofl', 'fedkt', 'fedmd', 'fedh2l')
+
+
+@pytest.mark.parametrize('name', cases(TABLE, fast=FAST))
 def test_every_step_adds_the_models_own_term(name):
   method, rounds, steps = TABLE[name]
   net = MAPS if name == 'fedgkt' else NET

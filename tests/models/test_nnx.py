@@ -200,7 +200,9 @@ class Linen(nn.Module):
     return nn.Dense(CLASSES, name='output')(nn.relu(nn.Dense(5, name='hidden')(x)))
 
 
-@pytest.mark.parametrize('method', [METHODS['fedhe'][0], methods.fedavg(SGD, **WORK)])
+@pytest.mark.parametrize(
+  'method', [pytest.param(METHODS['fedhe'][0], marks=pytest.mark.slow), methods.fedavg(SGD, **WORK)]
+)
 def test_it_learns_what_the_same_linen_module_learns(method):
   model = instance(0, Plain)
   simulations = [fedkd.simulation(method, federation([net])) for net in (model, Linen())]
@@ -242,6 +244,7 @@ class Scaled(nnx.Module):
     return jax.nn.relu(self.norm(self.hidden(x)))
 
 
+@pytest.mark.slow
 def test_heterofl_averages_corners_and_the_statistics_of_single_batches():
   models = [functools.partial(Scaled, rate) for rate in (1.0, 1.0, 0.5)]
   simulation, state, _ = simulated(methods.heterofl(SGD, epochs=1, batch=10), models, 15)
