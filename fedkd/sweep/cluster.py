@@ -1,6 +1,7 @@
 """Runs as array jobs of SLURM, through submitit; 'debug' runs them in this process, without a cluster."""
 
 import pathlib
+import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -87,10 +88,19 @@ class Cluster:
 
 
 def _is_alive(job, run) -> bool:
-  """Whether a job waits or trains; where SLURM does not say, as without accounting, whether somebody trains the run."""
+  """Whether a job waits or trains; where `sacct` does not say, as without accounting, whether somebody trains the run
+  or the job is in the queue."""
   if job.done():
     return False
-  return lock.look(run.workdir).is_held if job.state == 'UNKNOWN' else True
+  return job.state != 'UNKNOWN' or lock.look(run.workdir).is_held or _is_queued(job.job_id)
+
+
+def _is_queued(job_id) -> bool:
+  try:
+    said = subprocess.run(['squeue', '--noheader', f'--jobs={job_id}'], capture_output=True, text=True)
+  except OSError:
+    return False
+  return said.returncode == 0 and bool(said.stdout.strip())
 
 
 def _said(job) -> dict:

@@ -47,6 +47,7 @@ def test_slurm_without_sbatch_is_one_sentence(tmp_path):
 SLURM = {  # which numbers the arrays of two jobs from 1, and says of all of them what the file `state` says
   'sbatch': 'echo x >> submitted; echo "Submitted batch job $(wc -l < submitted)"',
   'sacct': 'echo "JobID|State|NodeList"; for job in 1_0 1_1 2_0 2_1; do echo "$job|$(cat state)|node"; done',
+  'squeue': 'cat queue',  # of any job
   'srun': '',
   'scancel': 'echo "$1" >> cancelled',
 }
@@ -60,6 +61,7 @@ def slurm(tmp_path, monkeypatch):
     (tmp_path / name).chmod(0o755)
   monkeypatch.setenv('PATH', str(tmp_path), prepend=os.pathsep)
   (tmp_path / 'state').write_text('RUNNING')
+  (tmp_path / 'queue').write_text('')
   wanted = [runs.Run(name, tmp_path / name, 0) for name in ('a', 'b')]
 
   def run(event):
@@ -126,6 +128,18 @@ def test_where_slurm_has_no_accounts_a_living_job_holds_its_run(slurm):
       held.enter_context(lock.held(folder / name))
     assert run(lambda: ended(folder, '1_0', '1_1')) == {'a': {}, 'b': {}}
   assert submitted(folder) == 1
+
+
+@pytest.mark.parametrize(('queue', 'times'), [('1_0 main fedkd me PD\n', 1), ('', 2)])
+def test_where_slurm_has_no_accounts_a_job_that_waits_is_in_the_queue(slurm, queue, times):
+  folder, run = slurm
+  (folder / 'sacct').write_text('#!/bin/sh\nexit 1\n')
+  with pytest.raises(Killed):
+    run(killed)
+  (folder / 'queue').write_text(queue)
+  with pytest.raises(Killed):
+    run(killed)
+  assert submitted(folder) == times
 
 
 def test_an_interrupt_cancels_the_jobs_and_nobody_waits_for_them(slurm):
