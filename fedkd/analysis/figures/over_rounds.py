@@ -29,6 +29,7 @@ def curves(
   evaluation on more test rows than the others, such as the last one of a run, is a point apart from the line. A run
   that sends nothing is a level over megabytes, or is named if a seed has no value at its last evaluation; so is a run
   in which a seed never has one, one without x, and one whose line lacks rounds in which some seeds have no value.
+  Megabytes that differ much between runs are on a logarithm, from the first message on.
 
   Args:
     frame: tidy, of `runs` or of a history.
@@ -42,12 +43,16 @@ def curves(
     ConfigError: for an empty frame, an unknown x, a metric that is not in the frame, or no run that has both.
   """
   drawn, at, apart = values.series(frame, metric), values.horizontal(frame, x), values.rounds_apart(frame, metric)
-  placed = {run: table[[r for r in table if r in at.get(run, ())]] for run, table in drawn.items()}
-  style = {run: one for run, one in styles(frame, colours).items() if run in drawn and placed[run].size}
+  known = [run for run in drawn if run in at]
+  level = _levels(at, known) if x == 'megabytes' else set()
+  is_log = x == 'megabytes' and _differ_much([at[run].max() for run in known if run not in level])
+  # What was before the first message has no place on a logarithm; a line from there would begin at the left edge.
+  has_place = lambda run, r: r in at[run] and (at[run][r] > 0 or not is_log or run in level)
+  placed = {run: [r for r in drawn[run] if has_place(run, r)] for run in known}
+  style = {run: one for run, one in styles(frame, colours).items() if placed.get(run)}
   if not style:
     raise ConfigError(f'x={x!r} and metric={metric!r} are not known of any run in one round; give another x')
   axes, has_band = panel(axes, ylabel=values.label(metric)), len(style) <= MOST
-  level = _levels(at, style) if x == 'megabytes' else set()
   last = values.final(frame, metric)
   never = [run for run in last if run not in drawn]
   lost = [run for run in style if run in level and last[run].isna().any()]
@@ -56,19 +61,22 @@ def curves(
   short = [run for run in style if run not in level and any(is_known[run].any() & ~is_known[run].all())]
   ends = []
   for run, one in style.items():
-    table = values.scale(metric) * placed[run]
+    table = values.scale(metric) * drawn[run][placed[run]]
     if run in level:
       ends.append(_level(axes, f'{run} (sends nothing)', float(values.scale(metric) * last[run].mean()), one))
     else:
       ends.append(_line(axes, run, at[run], table, apart[run], one, has_band))
-  _scale(axes, x, [at[run].max() for run in style if run not in level])
+  if is_log:
+    logarithmic(axes)
+  elif x in ('round', 'updates'):
+    whole_numbers(axes.xaxis)
   if values.scale(metric) == 100:
     within_per_cent(axes)
   note = notes.note(frame[frame['run'].isin(list(style))]) if has_band else 'means over seeds'
   point = 'points: all test rows' if any(apart[run] for run in style) else ''
   lacking = (
     notes.about(notes.UNVALUED, [*never, *lost]),
-    notes.about(f'no {x}', [run for run in drawn if not placed[run].size]),
+    notes.about(f'no {x}', [run for run in drawn if not placed.get(run)]),
     notes.about('no line where a seed has no value', short),
   )
   axes.set_xlabel(notes.below(values.X[x], notes.anew(frame, x), note, point, *lacking))
@@ -82,12 +90,9 @@ def _levels(at, runs) -> set:
   return silent if len(silent) < len(runs) else set()
 
 
-def _scale(axes, x, last):
-  """Whole numbers for counts of rounds; a logarithm where megabytes differ by more than a factor of 20."""
-  if x == 'megabytes' and min(last) > 0 and max(last) > 20 * min(last):
-    logarithmic(axes)
-  elif x in ('round', 'updates'):
-    whole_numbers(axes.xaxis)
+def _differ_much(megabytes) -> bool:
+  """Whether those at the ends of lines differ by more than a factor of 20."""
+  return min(megabytes, default=0) > 0 and max(megabytes) > 20 * min(megabytes)
 
 
 def _line(axes, name, at, table, apart, style, has_band) -> End:

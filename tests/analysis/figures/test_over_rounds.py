@@ -54,6 +54,8 @@ def test_a_run_that_sends_nothing_is_a_level_over_megabytes_which_are_a_logarith
   level = line(axes, 'private (sends nothing)')
   np.testing.assert_allclose(level.get_ydata(), 100 * by_round(frame, 'private')[:, -1].mean())
   assert axes.get_xscale() == 'log'
+  np.testing.assert_allclose(line(axes, 'fedmd').get_xdata(), [20, 40])  # not 0, which has no place there
+  assert line(curves(frame[frame['run'] == 'fedmd'], 'megabytes'), 'fedmd').get_xdata()[0] == 0
   assert curves(frame[frame['run'] == 'private'], 'megabytes').get_xscale() == 'linear'
 
 
