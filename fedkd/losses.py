@@ -45,10 +45,10 @@ def kl_divergence(target: jax.Array, logits: jax.Array) -> jax.Array:
 
 
 def divergence(target: jax.Array, logits: jax.Array) -> jax.Array:
-  """KL(target || softmax(logits)) of one example [C], with a gradient into both; classes of probability 0 and of logits
-  of minus infinity add nothing."""
+  """KL(target || softmax(logits)) of one example [C], with a gradient into both; classes of probability 0, or less by
+  what a codec has rounded, and of logits of minus infinity add nothing."""
   chex.assert_rank([target, logits], [1, 1])
-  counts = (target != 0) & ~jnp.isneginf(logits)
+  counts = ~(target <= 0) & ~jnp.isneginf(logits)
   target, log = jnp.where(counts, target, 1), jnp.where(counts, jax.nn.log_softmax(logits), 0)
   return jnp.sum(jnp.where(counts, target * (jnp.log(target) - log), 0))
 

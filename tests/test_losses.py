@@ -205,3 +205,11 @@ def test_sums_per_class_are_masked_where_the_model_masks():
   member = jnp.array([[1.0, 0], [0, 1], [0, 1]])
   output = jnp.array([[1.0, -jnp.inf], [2.0, -jnp.inf], [3.0, -jnp.inf]])
   np.testing.assert_array_equal(losses.class_sums(member, output), [[1.0, -np.inf], [5.0, -np.inf]])
+
+
+def test_a_probability_that_a_codec_has_made_negative_adds_nothing():
+  rounded = jnp.array([0.6, 0.4, -0.001])
+  value, gradient = jax.value_and_grad(losses.divergence, 1)(rounded, LOGITS)
+  assert value == pytest.approx(float(losses.divergence(jnp.array([0.6, 0.4, 0.0]), LOGITS)))
+  assert np.isfinite(gradient).all()
+  assert np.isnan(losses.divergence(jnp.array([0.6, jnp.nan, 0.4]), LOGITS))  # which ends a run
