@@ -20,6 +20,8 @@ from launch import exits
 from launch.studies.comparison import added, cells, suite, theirs
 from launch.studies.comparison.settings import PROFILES, SIZES, SUITES, TIERS
 
+NARROWING = ('suite', 'tiers', 'settings', 'methods', 'seeds', 'add', 'tune')  # flags that leave something out
+
 
 def define_flags() -> None:
   """The command line. Called only if this is the main program: others have flags of the same names."""
@@ -29,8 +31,8 @@ def define_flags() -> None:
   flags.DEFINE_list('settings', None, 'Only these settings.')
   flags.DEFINE_list('methods', None, 'Only these methods, in this order.')
   flags.DEFINE_list('seeds', None, 'Only these seeds of the tests.')
-  flags.DEFINE_string('add', '', 'A method of yours, module:function, in all settings.')
-  flags.DEFINE_string('tune', '', 'Of that method an argument with two values to choose from, as weight:0.1,1.')
+  flags.DEFINE_string('add', None, 'A method of yours, module:function, in all settings.')
+  flags.DEFINE_string('tune', None, 'Of that method an argument with two values to choose from, as weight:0.1,1.')
   flags.DEFINE_string('out', 'results/benchmark', 'Where the JSON objects go.')
   flags.DEFINE_string('page', 'docs/benchmark.md', 'What --report writes.')
   flags.DEFINE_bool('list', False, 'List the settings.')
@@ -46,6 +48,8 @@ def main(argv: Sequence[str]) -> None:
       raise ConfigError(f'argument {argv[1]!r} is not a flag; write --suite=digits')
     _check_lists(given)
     if given.report:
+      if narrowed := [f'--{field}' for field in NARROWING if getattr(given, field) is not None]:
+        raise ConfigError(f'the page is of all results in --out; leave out {", ".join(narrowed)}')
       from launch.studies.comparison import page  # which draws figures
 
       if given.profile != page.PROFILE:
@@ -60,7 +64,10 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _check_lists(given) -> None:
-  """Checks that a list that is given names something, and nothing twice; an empty one would be taken for all."""
+  """Checks that what is given names something, and nothing twice; an empty list would be taken for all."""
+  for field in ('add', 'tune'):
+    if getattr(given, field) == '':
+      raise ConfigError(f'{field} is empty; give it a value, or leave it out')
   for field in ('tiers', 'settings', 'methods', 'seeds'):
     words = getattr(given, field)
     if words == []:
@@ -78,12 +85,17 @@ def _only(given) -> list | None:
 
 
 def _added(given) -> str:
-  return theirs.name_of(given.add, given.tune)
+  return theirs.name_of(given.add, given.tune or '')
 
 
 def _chosen(given) -> list:
-  if given.add and ':' not in given.add:
-    raise ConfigError(f'add={given.add!r} is not a path; give module:function, with the module on the Python path')
+  if given.add and ('@' in given.add or ':' not in given.add):
+    raise ConfigError(
+      f'add={given.add!r} is not a path; give module:function, with the module on the Python path; an argument whose '
+      'value is chosen is given by --tune'
+    )
+  if given.add:
+    theirs.factory(_added(given))
   return cells.cells(given.suite, given.profile, given.tiers, given.settings, _only(given))
 
 

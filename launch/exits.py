@@ -38,6 +38,8 @@ def codes() -> Iterator[None]:
     refuse(error, 3)
   except errors.StoppedError as error:
     refuse(error, 128 + error.signum)
+  except KeyboardInterrupt:
+    refuse('interrupted', 130)
   except OSError as error:
     if error.errno != errno.ENAMETOOLONG:
       raise

@@ -51,10 +51,21 @@ def check_arguments(place: runs.Place, method: str, known: dict[str, inspect.Par
   if tuned := theirs.tuned(method):
     free = [key for key in known if key not in (*given, *OTHERS)]
     check_known([tuned[0]], free, _flag(method), 'argument to tune')
+    _check_values(method, given, *tuned)
     given[tuned[0]] = tuned[1]
   needed = (key for key, parameter in known.items() if parameter.default is inspect.Parameter.empty)
   if lacking := next((key for key in needed if key not in given), None):
     raise ConfigError(f'{_flag(method)} needs a value for {lacking!r}, which nobody gives it here; give it a default')
+
+
+def _check_values(method, fields, field, values):
+  """Checks that a factory takes the values of the argument that is tuned: in the runs they are traced, and not seen."""
+  for value in values:
+    try:
+      programs.method_of(method, fields, {'learning_rate': 0.1, 'decay': 1.0, 'drop_at': 1, field: value})
+    except ValueError as error:
+      reason = reason_of(error)
+      raise ConfigError(f'{_flag(method)}: {field}={value:g} is refused ({reason}); choose others by --tune') from error
 
 
 def _trace(place, method, function, world) -> None:

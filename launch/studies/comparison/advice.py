@@ -2,6 +2,7 @@
 
 import collections
 import functools
+import itertools
 import math
 import statistics
 import textwrap
@@ -70,7 +71,7 @@ def sentences(rows: list, different: dict) -> str:
 def _chosen(rows) -> dict:
   """{when: the row of the method that the answer names, None for none}."""
   with_them = lambda row: row['method'] in (*ON_PUBLIC, *PUBLIC_SERVER)
-  return {'Without public images': best(rows, _no_public), 'With public images': best(rows, with_them)}
+  return {'Without public images': best(rows, _no_public), 'With unlabelled public images': best(rows, with_them)}
 
 
 def _sentence(when, row, rows, different) -> str:
@@ -83,8 +84,14 @@ def _sentence(when, row, rows, different) -> str:
   )
   return (
     f'{first}: {tables.interval(row["gain"])} points of accuracy on their own rows over training alone, for '
-    f'{row["megabytes"]:.1f} MB in all{_more(row, rows, different)}.'
+    f'{row["megabytes"]:.1f} MB in all{_at_equal(row)}{_more(row, rows, different)}.'
   )
+
+
+def _at_equal(row) -> str:
+  """What is left of a gain at equal examples, where that is another one."""
+  equal = _equal(row)
+  return '' if equal in (SAME, '-') else f', and {equal} at as many examples, public ones counted'
 
 
 def _more(row, rows, different) -> str:
@@ -130,14 +137,28 @@ def _without_few(row) -> str:
 
 def _of_learners(row, different) -> str:
   """The gain over the seeds in which all clients of Private have learned, where they have not in all."""
+  gains = _where_all_learned(row, different)
+  return f'{statistics.mean(gains):+.2f}' if gains else '-'
+
+
+def _wins_of_learners(row, different) -> str:
+  """In how many settings a method is better over these seeds, where that is another number."""
+  gains = _where_all_learned(row, different)
+  wins = sum(gain > 0 for gain in gains)
+  differ = gains and wins != row['wins'][0]
+  return f' ({wins} without seeds in which a client of `private` ended at chance)' if differ else ''
+
+
+def _where_all_learned(row, different) -> list:
+  """The mean gain in each setting over the seeds in which all clients of Private have learned; [] if that is all."""
   private = {place: different[place]['private'][1] for place in row['places']}
   if not any(scores.clients_at_chance(one, tables.classes_of(place[0])) for place, one in private.items()):
-    return '-'
+    return []
   gains = [
     scores.where_all_learned(different[place][row['method']][1], one, tables.classes_of(place[0])).values()
     for place, one in private.items()
   ]
-  return f'{statistics.mean(statistics.mean(gain) for gain in gains if gain):+.2f}'
+  return [statistics.mean(gain) for gain in gains if gain]
 
 
 def _equal(row) -> str:
@@ -151,15 +172,17 @@ def _basis(different) -> str:
   seeds = [len(pair[1]['runs']) for here in different.values() for pair in here.values()]
   finished = len(SIZES['whole'].seeds)
   count = _range(min(seeds), max(seeds))
-  there = collections.Counter(method for here in different.values() for method in here)
-  could = collections.Counter(method for suite, name in different for method in applying(suite, 'different', name))
+  is_method = lambda method: method not in tables.REFERENCES
+  there = collections.Counter(filter(is_method, itertools.chain(*different.values())))
+  every = (applying(suite, 'different', name) for suite, name in different)
+  could = collections.Counter(filter(is_method, itertools.chain(*every)))
   said = (
     f'This rests on {len(different)} of {planned} settings ({names}), {len(there)} of {len(could)} methods and {count} '
     f'of {finished} seeds, which is all that has been run'
   )
   few = len(different) < 3
   said += '; it says nothing about other data yet.' if few else ', and the intervals below are of these.'
-  counts = {method: there[method] for method in could if there[method] and method not in tables.REFERENCES}
+  counts = {method: there[method] for method in could if there[method]}
   most = max(counts.values(), default=0)
   if all(there[method] == could[method] for method in counts):
     return said
@@ -180,10 +203,11 @@ def decisions(rows: list, different: dict) -> list:
   """Lines of a table: situation, method, gain, gain at equal examples, megabytes, how sure, and for a method that needs
   public images what gains most without them."""
   lines = [_decision(situation, best(rows, fits), rows, different) for situation, fits in SITUATIONS.items()]
-  gaining = [row for row in everywhere(rows) if row['method'] != 'agg' and is_sure(row)]
-  safest = min(gaining, key=lambda row: row['below'], default=None)
+  there = [row for row in everywhere(rows) if row['method'] != 'agg']
+  safest = min(filter(is_sure, there), key=lambda row: row['below'], default=None)
   if safest:
-    least = f'fewest clients below training alone: {100 * safest["below"]:.0f} %, by {safest["lost"]:.1f} points'
+    few = f'{100 * safest["below"]:.0f} %, by {safest["lost"]:.1f} points'
+    least = f'fewest clients below training alone, of the {len(there)} methods in as many settings: {few}'
     lines.append(_decision(least, safest, rows, different))
   return lines
 
@@ -196,7 +220,8 @@ def _decision(situation, row, rows, different) -> str:
   method = f'`{row["method"]}`' if is_sure(row) else f'{nothing} (`{row["method"]}` is the first)'
   other = without_public(row, rows, different) if needs else None
   beside = f'`{other["method"]}` {tables.interval(other["gain"])}, {other["megabytes"]:.2f} MB' if other else '-'
-  sure = f'{row["wins"][0]} of {row["wins"][1]} settings, {_range(*row["seeds"])} seeds'
+  wins = f'{row["wins"][0]} of {row["wins"][1]} settings{_wins_of_learners(row, different)}'
+  sure = f'{wins}, {_range(*row["seeds"])} seeds'
   equal = tables.at_equal_examples(row)
   if row['better']:
     sure += f'; P(> 1 point) {row["better"][2]:.2f}'

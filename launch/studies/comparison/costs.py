@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from fedkd import analysis
-from launch.studies.comparison import budget, cells, scores
+from launch.studies.comparison import budget, cells, controls, scores
 from launch.studies.comparison.settings import SIZES, SUITES, TIERS, TITLES, settings
 
 PROFILE = 'whole'
@@ -21,7 +21,8 @@ def page(out) -> list:
       of = {cell: found for cell, found in there.items() if (cell.place.suite, cell.place.tier) == (suite, tier)}
       if of:
         lines.append(_line(suite, tier, of, seconds))
-  total = sum(sum(scores.spent(found)) for found in there.values()) / 3600
+  more = (cells.read(cell, out) for cell in _controls(there))
+  total = sum(sum(scores.spent(found)) for found in (*there.values(), *more)) / 3600
   said = (
     f'All results on this page took {total:.1f} processor hours. Hours that are left are estimated from runs of the '
     'same cell, else from those of `private` on the same data and nets times what the method costs beside `private` '
@@ -35,6 +36,12 @@ def page(out) -> list:
 def _there(out) -> dict:
   every = (cell for suite in SUITES for cell in cells.cells(suite, PROFILE))
   return {cell: cells.read(cell, out) for cell in every}
+
+
+def _controls(there) -> list:
+  """The cells of controls beside those of the methods."""
+  places = dict.fromkeys(cell.place for cell in there)
+  return [cells.Cell(place, controls.name_of(control)) for place in places for control in controls.CONTROLS]
 
 
 def _runs(found) -> list:

@@ -77,8 +77,10 @@ fedkd benchmark --suite=digits --tiers=different --settings=skew-0.5 --add=fedpr
 runs it in these settings, or without `--tiers` and `--settings` in all, with the budget of the others, and prints each
 table with its row; where `private` is missing it is run first. A factory needs arguments `steps` and `batch` and gets
 the same as the others, as also for `keep_optimizer`, `common`, `subset` and `digest_*` where it has them. One with
-`subset` counts as learning from public images, whose bytes are FedMD's. `--tune=weight:0.1,1` chooses between two
-values of one argument. Once the factory's file has changed its results are refused.
+`subset` counts as learning from public images, whose bytes are FedMD's; one that takes them by another name is charged
+nothing for them. `--tune=weight:0.1,1` chooses between two values of one argument. Once the factory's file has changed,
+in whatever line, its results are refused: keep each method in a file of its own. What that file imports is not looked
+at.
 """
 
 

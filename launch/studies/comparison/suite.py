@@ -2,9 +2,12 @@
 
 import gc
 import itertools
+import pathlib
+import tempfile
 from collections.abc import Sequence
 
 from fedkd import methods
+from fedkd.errors import in_a_sentence, reason_of
 from fedkd.experiment.provenance import environment, use_compilation_cache
 from launch.studies.comparison import cells, programs, runs
 from launch.studies.comparison.settings import SIZES, reason, settings
@@ -19,10 +22,13 @@ def run(chosen: Sequence[cells.Cell], out: str, seeds: Sequence[int] | None = No
     seeds: of the tests; None: all of the profile.
 
   Raises:
-    ConfigError: for a result of another configuration, before anything is run.
+    ConfigError: for a result of another configuration, or a folder that cannot be written, before anything is run.
   """
   for cell in chosen:
     cells.read(cell, out)
+  with in_a_sentence(lambda error: f'out={out} cannot be written ({reason_of(error)}); choose another folder'):
+    pathlib.Path(out).mkdir(parents=True, exist_ok=True)
+    tempfile.TemporaryFile(dir=out).close()
   use_compilation_cache()
   made_by, hopeless = environment(), []  # of this process: its code does not change while it runs
   for _, of_method in itertools.groupby(chosen, lambda cell: (cell.place.tier, cell.method)):
@@ -41,8 +47,8 @@ def _finish(cell, out, seeds, made_by) -> bool:
     kind, choice, seed, share = todo[0]
     one = runs.run(cell.place, cell.method, choice, seed, kind == 'tuning', share)
     told = one['validation'] if kind == 'tuning' else one['curve'][-1]
-    print(f'{cell} {kind} seed {seed} {choice} {one["seconds"]} + {one["compiling"]} s: {_short(told)}', flush=True)
     cells.add(cell, out, kind, {**one, **{k: made_by[k] for k in ('commit', 'dirty', 'device')}})
+    print(f'{cell} {kind} seed {seed} {choice} {one["seconds"]} + {one["compiling"]} s: {_short(told)}', flush=True)
   return cells.chosen(cells.read(cell, out)) is not None
 
 

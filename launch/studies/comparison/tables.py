@@ -204,6 +204,8 @@ def of_tier(rows: list) -> str:
 
 def _within(row) -> str:
   """The gain where the method stays within the bytes in all of its settings, else in how many it does."""
+  if row['method'] == 'agg':  # which has all examples in one place, and sends no messages
+    return '-'
   some = 0 < row['within'] < len(row['places'])
   return f'in {row["within"]} of {len(row["places"])} settings' if some else interval(row['gain_within'])
 

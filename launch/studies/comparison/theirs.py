@@ -3,6 +3,7 @@ hyperparameter are chosen from; and a checksum of their code, which no commit of
 
 import functools
 import hashlib
+import importlib
 import inspect
 import math
 import pathlib
@@ -61,13 +62,15 @@ def tuned(method: str) -> tuple[str, tuple] | None:
 
 @functools.cache  # as it was imported: the file may change while the runs take hours
 def checksum(path: str) -> str:
-  """Of the file in which somebody's factory is; '' of code in this repository, whose runs have its commit, and where
-  there is no source. What that file imports is not looked at."""
+  """Of the files in which somebody's factory is named and written, which differ for a partial or what is imported;
+  '' of code in this repository, whose runs have its commit, and where there is no source. What else these files import
+  is not looked at."""
   if path.startswith(('launch.', 'fedkd.')):
     return ''
   function, _ = factory(path)
   try:
-    file = inspect.getsourcefile(blame.unwrapped(function))
-    return hashlib.sha256(pathlib.Path(file or '').read_bytes()).hexdigest()[:16]
+    parts = importlib.import_module(path.partition(':')[0]), blame.unwrapped(function)
+    sources = dict.fromkeys(inspect.getsourcefile(part) or '' for part in parts)
+    return hashlib.sha256(b''.join(pathlib.Path(file).read_bytes() for file in sources)).hexdigest()[:16]
   except (TypeError, OSError):
     return ''

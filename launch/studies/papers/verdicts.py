@@ -50,10 +50,12 @@ def _judged(everything, claim, profile, published) -> dict:
   equal = of(claim.equal) if _are_equal(everything, profile, claim.equal) else None
   printed = _printed(claim, profile)
   sides, difference = (claim.equal, equal) if equal is not None else ((claim.more, claim.less), published)
-  readings = [(reading, of(reading[1:])) for reading in claim.readings]
-  other = next(((reading, found) for reading, found in readings if found is not None), (('',), None))
-  judge = lambda found: judging.word(found, printed, profile, claim.margin, other[1])
-  verdict, before = judge(difference), judge(published)
+  word = lambda found, reading: judging.word(found, printed, profile, claim.margin, reading[1])
+  readings = [(name, found) for name, *pair in claim.readings if (found := of(pair)) is not None] or [('', None)]
+  # Of several readings that were run, one by which the claim is decided otherwise, if there is such.
+  telling = lambda found: next((one for one in readings if word(found, one) == judging.OPEN), readings[0])
+  other = telling(difference)
+  verdict, before = word(difference, other), word(published, telling(published))
   why = [values.filled(everything, claim.why), _stale(everything, profile, *sides)]
   if printed is not None and printed < 0 and not claim.margin:
     why.insert(0, "The paper's own numbers are against this claim.")
@@ -62,7 +64,7 @@ def _judged(everything, claim, profile, published) -> dict:
     'ours': analysis.spread(difference),
     'as published': '' if equal is None else analysis.spread(published) + f' ({before})' * (before != verdict),
     'verdict': verdict,
-    'open': f'{other[0][0]}: {analysis.spread(other[1])}' if verdict == judging.OPEN else '',
+    'open': f'{other[0]}: {analysis.spread(other[1])}' if verdict == judging.OPEN else '',
     'p': judging.p_value(difference, claim.margin),
     'profile': profile,
     'seeds': len(difference),

@@ -78,7 +78,7 @@ def given(tmp_path, **flags):
   """What the command line says."""
   usual = dict.fromkeys(('tiers', 'settings', 'methods', 'seeds'))
   place = {'suite': 'digits', 'profile': 'smoke', 'tiers': ['one'], 'settings': ['skew-0.5'], 'seeds': ['0']}
-  return types.SimpleNamespace(**{**usual, **place, 'out': str(tmp_path / 'out'), 'add': '', 'tune': '', **flags})
+  return types.SimpleNamespace(**{**usual, **place, 'out': str(tmp_path / 'out'), 'add': None, 'tune': None, **flags})
 
 
 REFUSED = [
@@ -140,7 +140,15 @@ MISTAKES = [
   ({'settings': ['nope']}, "settings='nope' is unknown; the suite digits has skew-0.1, "),
   ({'suite': 'pacs', 'settings': ['domains'], 'tiers': ['pairs']}, "tiers='pairs' is unknown; the suite pacs has diff"),
   ({'settings': ['converged']}, "tiers='one' has none of the settings converged; leave one or the other out"),
-  ({'report': True}, "profile='smoke': the page is of results of whole; leave out --profile"),
+  ({'report': True}, 'the page is of all results in --out; leave out --suite, --tiers, --settings, --seeds'),
+  (
+    {'report': True, **dict.fromkeys(('suite', 'tiers', 'settings', 'seeds'))},
+    "profile='smoke': the page is of results of whole; leave out --profile",
+  ),
+  ({'add': ''}, 'add is empty; give it a value, or leave it out'),
+  ({'tune': ''}, 'tune is empty; give it a value, or leave it out'),
+  ({'add': 'mine:fits@weight=1,2'}, "add='mine:fits@weight=1,2' is not a path; give module:function, "),
+  ({'add': 'nowhere:fits'}, "add='nowhere:fits' cannot be loaded"),
   ({'settings': ['few', 'converged']}, "settings='converged' is in none of the tiers one; it is in different"),
 ]
 
@@ -216,6 +224,7 @@ def test_a_flag_that_is_given_twice_is_refused_by_every_program(capsys):
     ('weight:1,2,3', 'is not an argument with two numbers'),
     ('wight:0.1,1', "add=somebodys:fits has no argument to tune 'wight'; it has weight; is it 'weight'?"),
     ('steps:1,2', "add=somebodys:fits has no argument to tune 'steps'; it has weight"),
+    ('weight:-1,1', 'add=somebodys:fits: weight=-1 is refused (mu=-1.0 must be'),
   ],
 )
 def test_what_is_tuned_is_an_argument_with_two_numbers(theirs, monkeypatch, tune, sentence):
@@ -233,6 +242,7 @@ def test_a_method_of_somebody_elses_chooses_among_four_rates_and_two_values(thei
   assert {choice['learning_rate'] for choice in grid} == set(budget.RATES)
   assert len(grid) == budget.BUDGET
   added.check([PLACE], method)
+  sys.modules['somebodys'].GIVEN.clear()
   one = runs.run(PLACE, method, grid[0], 0)
   assert len(one['curve']) == 6
   same = runs.run(PLACE, method, grid[1], 0)
@@ -247,6 +257,43 @@ def test_a_method_of_somebody_elses_chooses_among_four_rates_and_two_values(thei
 def test_a_value_to_tune_needs_a_method(tmp_path):
   with pytest.raises(ConfigError, match="tune='weight:1,2' is of a method of yours; give it with --add"):
     benchmark._chosen(given(tmp_path, tune='weight:1,2'))
+
+
+def test_the_code_of_a_partial_and_of_what_is_imported_is_where_it_is_named_and_where_it_is_written(theirs):
+  named = theirs / 'named.py'
+  made = lambda weight: (
+    f'import functools\nfrom somebodys import fits as chosen\npart = functools.partial(chosen, weight={weight})'
+  )
+  of = lambda: (names.checksum.cache_clear(), [names.checksum(f'named:{name}') for name in ('part', 'chosen')])[1]
+  named.write_text(made(1.0))
+  first = of()
+  named.write_text(made(2.0))
+  second = of()
+  (theirs / 'somebodys.py').write_text(CODE + '# better')
+  for before, after in ((first, second), (second, of())):
+    assert not {*before} & {*after}
+
+
+def test_a_run_that_is_told_of_is_kept(theirs, monkeypatch):
+  monkeypatch.setattr(cells, 'add', lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))
+  done = {'seconds': 1.0, 'compiling': 0.0, 'validation': 0.5, 'seed': 100, 'choice': {}}
+  monkeypatch.setattr(runs, 'run', lambda *a: done)
+  monkeypatch.setattr('builtins.print', lambda *a, **k: pytest.fail('told'))
+  with pytest.raises(KeyboardInterrupt):
+    suite._finish(cells.Cell(PLACE, 'private'), theirs, (0,), {'commit': 'c', 'dirty': False, 'device': 'd'})
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_the_first_run(tmp_path, monkeypatch):
+  (tmp_path / 'file').write_text('')
+  monkeypatch.setattr(runs, 'run', lambda *a: pytest.fail('a run'))
+  with pytest.raises(ConfigError, match=r'out=.*file cannot be written \(.*\); choose another folder'):
+    suite.run([cells.Cell(PLACE, 'private')], tmp_path / 'file')
+
+
+def test_an_interrupt_is_a_sentence_and_a_code(capsys):
+  with pytest.raises(SystemExit, match='130'), exits.codes():
+    raise KeyboardInterrupt
+  assert capsys.readouterr().err == 'fedkd: interrupted\n'
 
 
 def test_results_are_of_the_code_that_made_them(theirs):

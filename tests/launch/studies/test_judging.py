@@ -58,6 +58,20 @@ def test_an_open_choice_decides_where_it_turns_the_claim(ours, other, decides):
   assert (found == 'an open choice decides') == decides
 
 
+@pytest.mark.parametrize(('second', 'verdict'), [(20, 'sign only'), (-20, 'an open choice decides')])
+def test_every_reading_that_was_run_counts(monkeypatch, second, verdict):
+  of = lambda points: {'seeds': [0, 1, 2], 'per_seed': {'final': (points + AROUND) / 100}, 'config': {}, 'commit': 'c'}
+  rows = {'more': of(0), 'less': of(-10), 'first': of(5), 'second': of(second)}
+  everything = {('one', 'small'): {**rows, 'zero': of(0)}}
+  readings = tuple((name, f'one/{name}', 'one/zero') for name in ('none', 'first', 'second'))
+  claim = papers.Claim('claim', 'one/more', 'one/less', paper='p', readings=readings)
+  monkeypatch.setattr(papers, 'claims', lambda: (claim,))
+  monkeypatch.setattr(verdicts, '_printed', lambda claim, profile: None)
+  judged = verdicts.claims(everything).iloc[0]
+  assert judged['verdict'] == verdict
+  assert judged['open'].startswith('second: ') == (second < 0)
+
+
 def test_a_claim_that_repeats_a_run_is_counted_once(monkeypatch):
   """The second table's fedgkt is the run of the first; felo is another one. Two of three p values are Holm's."""
   of = lambda accuracy, **more: {
