@@ -43,9 +43,10 @@ class ClientState(NamedTuple):
 
 
 def start(variables: dict, tx: optax.GradientTransformation) -> ClientState:
-  """A client's first state, whose private optimizer continues from the phase before."""
+  """A client's first state, whose private optimizer continues from the phase before, if that had the same one."""
   fresh = local.start(variables, tx)
-  return ClientState(fresh.opt, fresh._replace(opt=variables.get('opt', fresh.opt)))
+  before, shapes = variables.get('opt', fresh.opt), lambda state: jax.tree.map(jnp.shape, state)
+  return ClientState(fresh.opt, fresh._replace(opt=before if shapes(before) == shapes(fresh.opt) else fresh.opt))
 
 
 def starting(tx: optax.GradientTransformation) -> ClientInit:

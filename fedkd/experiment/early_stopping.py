@@ -9,7 +9,8 @@ from fedkd.checks.ranges import Positive, Share
 
 class EarlyStop(NamedTuple):
   """When a client stops, with Keras's rule: after `patience` evaluations in a row of which none, less `min_delta`,
-  beats the best one before it. It makes no further updates in the phase, which ends when all clients have stopped.
+  beats the best one before it. It makes no further updates in the phase, which ends when all clients have stopped,
+  unless the server goes on alone (`Server.alone`).
 
   watch: 'validation_accuracy'; or 'accuracy' or 'accuracy_public', on the test set or that of the public data. Those
     two leak the test set into training: for methods whose published code did so (FedMD, Li and Wang, 2019).

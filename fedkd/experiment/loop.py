@@ -120,7 +120,7 @@ def _evaluate_if_due(loop, now) -> tuple:
       seen = _accuracies(loop, loop.phase.ready(now.state), now.at, loop.parts.config.eval_rows)
     patience = early_stopping.update(early, now.totals['stop'], seen[f'{early.watch}_per_client'])
     now = now._replace(totals={**now.totals, 'stop': patience})
-  stopped = _stopped(loop, now)
+  stopped = None if loop.phase.method.server.alone else _stopped(loop, now)
   if now.at < loop.phase.rounds and stopped is not None and stopped.all():
     loop.display.say(f'{loop.phase.label}: every client has stopped after round {now.at}')
     now, row = _evaluate(loop, now._replace(at=loop.phase.rounds))  # what is left would change nobody

@@ -98,12 +98,18 @@ def handover_variables(method: Method, groups, state: State) -> tuple:
       )
     rows = len(groups[g].ids)
     longest = max(a.shape[0] for a in jax.tree.leaves(found))
-    if isinstance(client, Learner) and longest >= rows:
+    if isinstance(client, Learner) and longest >= rows and (rows > 1 or _has_some_of(found, client)):
       found['opt'] = optimizers.begun_anew(client.opt)
     cut = lambda a: jnp.broadcast_to(a[:rows], (min(longest, rows), *a.shape[1:]))  # all of one length
     return jax.tree.map(cut, found)
 
   return tuple(of_group(g) for g in range(len(groups)))
+
+
+def _has_some_of(variables, client) -> bool:
+  """Whether variables have arrays of a client's own model: those of a server have one row, too, as a group of one."""
+  own = {id(leaf) for leaf in jax.tree.leaves(client.params)}
+  return any(id(leaf) in own for leaf in jax.tree.leaves(variables))
 
 
 def without_padding(groups, state: State) -> State:

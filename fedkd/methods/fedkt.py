@@ -176,4 +176,5 @@ def _voting(tx, work: local.Work, consistent: bool, noise) -> Server:
       losses.append(local.report(sums)['loss'])
     return Voted(label, voted, tuple(learners)), {'server_loss': sum(losses) / len(losses)}
 
-  return Server(init, receive, lambda key, t, groups, state, ids, data: tuple(Download() for _ in ids), fresh=True)
+  send = lambda key, t, groups, state, ids, data: tuple(Download() for _ in ids)
+  return Server(init, receive, send, fresh=True, alone=True)

@@ -35,7 +35,8 @@ def join(**servers: Server) -> Server:
     )
 
   those = servers.values()
-  return Server(init, receive, send, any(server.asks for server in those), all(server.fresh for server in those))
+  any_of = lambda field: any(getattr(server, field) for server in those)
+  return Server(init, receive, send, any_of('asks'), all(server.fresh for server in those), any_of('alone'))
 
 
 def after(start: int, server: Server) -> Server:

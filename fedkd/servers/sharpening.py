@@ -20,12 +20,11 @@ def era(p: jax.Array, temperature: float = 0.1) -> jax.Array:
 
 
 def power(p: jax.Array, exponent: float = 2.0) -> jax.Array:
-  """Enhanced ERA (SCARLET): probabilities [..., C] to a power, normalised; the exponent 1 leaves them as they are.
+  """Enhanced ERA (SCARLET): probabilities [..., C] to a power, normalised: the exponent 1 leaves those that add up to 1
+  as they are, but for rounding.
 
   Where all are 0, as their median may be, they stay so, but for the exponent 0.
   """
-  if isinstance(exponent, int | float) and exponent == 1:
-    return p
   tiny = jnp.finfo(p.dtype).tiny
   p = (p / jnp.maximum(jnp.max(p, -1, keepdims=True), tiny)) ** exponent  # the largest stays 1: all would underflow
   return p / jnp.maximum(jnp.sum(p, -1, keepdims=True), tiny)

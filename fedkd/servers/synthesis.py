@@ -142,7 +142,8 @@ def synthesis(making: Making, lesson: Lesson, capacity: int, reweigh: Reweigh | 
     info = {'generator_loss': loss, 'server_loss': sum(taught) / len(taught)}
     return state._replace(learners=tuple(learners)), info
 
-  return Server(init, receive, lambda key, t, groups, state, ids, data: tuple(Download() for _ in ids), fresh=True)
+  send = lambda key, t, groups, state, ids, data: tuple(Download() for _ in ids)
+  return Server(init, receive, send, fresh=True, alone=True)
 
 
 def by_ensemble(model: nn.Module, variables: dict, server_state: SynthesisState, x: jax.Array) -> jax.Array:

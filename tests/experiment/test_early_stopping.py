@@ -3,6 +3,8 @@
 import json
 import struct
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from tensorboardX import record_writer
@@ -11,7 +13,7 @@ from test_phase import config, stop_after
 
 import runs
 from fedkd import config as configs
-from fedkd import experiment, totals
+from fedkd import experiment, methods, totals
 from fedkd.errors import ConfigError
 from fedkd.experiment import early_stopping
 from fedkd.experiment.build import assembly
@@ -116,6 +118,35 @@ def test_a_phase_ends_when_everyone_has_stopped(finished, images, tmp_path):
   for field in ('accuracy_per_client', 'examples', 'turns'):
     assert rows[3][field] == rows[2][field]
   assert rows[3]['turns'] == [8]
+
+
+def with_a_lone_server(tx, steps: int = 2, batch: int = 8):
+  made = methods.private(tx, steps=steps, batch=batch)
+  return made._replace(server=made.server._replace(alone=True))
+
+
+def test_a_phase_whose_server_goes_on_alone_has_all_of_its_rounds(images, tmp_path):
+  made = of_one_group(images, 'private', 6)
+  made.method = configs.method(with_a_lone_server, steps=2, batch=8)
+  made.early_stop.update({'watch': 'validation_accuracy', 'patience': 1, 'min_delta': 0.99})
+  experiment.run(made, tmp_path / 'run', show=False)
+  rows = metrics(tmp_path / 'run')
+  assert [(row['round'], row['turns']) for row in rows] == [(t, [4 * min(t, 2)]) for t in range(7)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('method', ['fedkt', 'dense'])
+def test_servers_that_train_alone_say_so(images, method):
+  made = of_one_group(images, 'private', 3)
+  made.method = configs.method(method)
+  parts = assembly.build(made)
+  (phase,) = parts.phases
+  state, _ = phase.run(phase.init(parts.variables), 0, 1)
+  state = jax.tree.map(jnp.copy, state)
+  after, _ = phase.run(jax.tree.map(jnp.copy, state), 1, 1, np.ones((1, 4), bool))
+  assert phase.method.server.alone
+  with pytest.raises(AssertionError):
+    assert_same_bits(after.server, state.server)
 
 
 def test_the_summary_counts_the_updates_of_a_mean_seed(images, tmp_path):

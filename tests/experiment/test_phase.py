@@ -10,7 +10,7 @@ import optax
 import pytest
 
 import runs
-from fedkd import analysis, experiment, files, methods
+from fedkd import analysis, distillation, experiment, files, methods
 from fedkd import config as configs
 from fedkd.analysis import compare, results
 from fedkd.errors import ConfigError, StoppedError
@@ -348,6 +348,26 @@ def test_a_server_s_model_has_no_optimizer_of_a_client(images, method):
   all = {'share': 'all'} if method == 'lg_fedavg' else {}
   made.before = ({'name': method, 'rounds': 1, 'batch': 8, 'epochs': 1, **all},)
   assert [phase.label for phase in assembly.build(made, dry=True).phases] == [method, 'fedavg']
+
+
+@pytest.mark.parametrize(('method', 'continues'), [('private', True), ('dense', False)])
+def test_a_group_of_one_client_is_handed_its_own_optimizer_alone(images, method, continues):
+  """A server's model has one row as well."""
+  made = runs.config(images, method='private')
+  made.groups = ({'model': 'MLP', 'clients': 3, 'hidden': (8,)}, {'model': 'MLP', 'clients': 1, 'hidden': (4,)})
+  made.before = ({'name': method, 'rounds': 1, 'batch': 8, 'epochs': 1},)
+  first, _ = assembly.build(made, dry=True).phases
+  assert ['opt' in group for group in jax.eval_shape(first.handover, first.state)] == [continues] * 2
+
+
+def test_a_phase_after_another_optimizer_begins_with_its_own():
+  """FML clips the gradients of HtFLlib's own models, in a chain that other methods do not have."""
+  tx, clipped = optax.sgd(0.1, 0.9), optax.chain(optax.clip(1.0), optax.sgd(0.1, 0.9))
+  variables = {'params': {'w': jnp.ones(2)}, 'batch_stats': {}}
+  moved = lambda tx: jax.tree.map(lambda a: a + 1, tx.init(variables['params']))
+  begun = lambda before: distillation.start({**variables, 'opt': moved(before)}, tx).learner.opt
+  assert_same_bits(begun(tx), moved(tx))
+  assert_same_bits(begun(clipped), tx.init(variables['params']))
 
 
 def test_the_last_evaluation_is_of_all_rows(images, tmp_path):

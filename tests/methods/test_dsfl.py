@@ -34,11 +34,21 @@ def test_era_is_the_softmax_of_probabilities_by_the_temperature(p, temperature):
   np.testing.assert_allclose(np.log(q[0] / q[1]), (p[0] - p[1]) / temperature, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize('exponent', [0.5, 1.0, 2.0])
+def test_a_traced_exponent_sharpens_as_its_value(exponent):
+  """Also medians, which do not add up to 1: at an exponent of 1 as at one near it."""
+  p = jnp.array([[0.5, 0.3, 0.1], [0.2, 0.2, 0.6]])
+  value = servers.power(p, exponent)
+  np.testing.assert_allclose(jax.jit(servers.power)(p, exponent), value, rtol=1e-6)
+  np.testing.assert_allclose(servers.power(p, exponent + 1e-5), value, rtol=1e-4)
+  np.testing.assert_allclose(value.sum(-1), 1, rtol=1e-6)
+
+
 def test_limits_of_sharpening():
   p, flat = jnp.array([0.2, 0.5, 0.3, 0.0]), jnp.full(4, 0.25)
   np.testing.assert_array_equal(servers.era(p, np.inf), flat)
   np.testing.assert_array_equal(servers.era(p, 1e-3), [0, 1, 0, 0])
-  np.testing.assert_array_equal(servers.power(p, 1), p)
+  np.testing.assert_allclose(servers.power(p, 1), p, rtol=1e-6)
   np.testing.assert_array_equal(servers.power(p, 0.0), flat)
   np.testing.assert_allclose(servers.power(p, 200.0), [0, 1, 0, 0], atol=1e-7)
   np.testing.assert_allclose(servers.power(p, 2.0), np.array([4, 25, 9, 0]) / 38, rtol=1e-6)
