@@ -51,7 +51,6 @@ DECIDING = """## What would decide most
 
 Reruns, with hours on two cores as estimated from the rows that are there:
 
-* Felo, Velo and FedAvg with a Dirichlet split, six more seeds, averaged weights loaded from the start (1).
 * FedHe and Private on MNIST, different nets, with FedMD's examples (1 to 2); FedMD with KL at paper length, last and
   best round (3).
 * FedAvg and FedProx with the LeNet of 431,080 weights at 7 and 14 rounds, three alphas, six seeds (4).
