@@ -234,8 +234,8 @@ class Server(NamedTuple):
   cannot work on older downloads, as they do under a stale plan.
   `fresh`: whether it trains models of its own, which begin untrained also where clients go on with the models of an
   earlier phase. Other servers are then given those of the first client of every group.
-  `alone`: whether it goes on training in rounds without clients. A phase of such a method does not end early where all
-  clients have stopped.
+  `alone`: whether what clients predict with goes on training in rounds without clients. A phase of such a method does
+  not end early where all clients have stopped.
   """
 
   init: ServerInit  # makes the server's state
@@ -243,7 +243,7 @@ class Server(NamedTuple):
   send: ServerSend  # makes what clients download
   asks: bool = False  # whether every upload answers the last download
   fresh: bool = False  # whether `init` is given weights that no client has trained
-  alone: bool = False  # whether a round without clients changes its state
+  alone: bool = False  # whether a round without clients changes what they predict with
 
 
 class Variables(Protocol):

@@ -40,10 +40,10 @@ def runs(paths: str | os.PathLike | Iterable[str | os.PathLike]) -> pd.DataFrame
 
   Returns:
     The columns `COLUMNS`; `data`, a checksum of the examples and of who trains and is tested on which in the seed, ''
-    of runs of older versions; `data_config`, of the fields `data` of the config, those of the
-      partition apart; `finished`; and fields of the
-    configs by their dotted names, lists as text; one that was added after a run has its default. Warns of runs that
-    have no evaluation yet or are damaged, which are left out, and of those that are not finished.
+    of runs of older versions; `data_config`, of the fields `data` of the config, those of the partition apart;
+    `finished`; and fields of the configs by their dotted names, lists as text; one that was added after a run has its
+    default. Warns of runs that have no evaluation yet or are damaged, which are left out, and of those that are not
+    finished.
 
   Raises:
     ConfigError: if one of the paths holds no run, or no run is left.
@@ -153,12 +153,14 @@ def architectures(groups: list, config: dict) -> list:
 
 def _by_seed(row, tested, config) -> dict:
   """An evaluation with the test rows of every seed where clients have their own, `tested`: it knows the most of a
-  seed. The last one of a phase is of all of them."""
+  seed. Where that does not tell whether it is of all rows, it is if it is the last one of its phase."""
   if not tested.any() or 'test_rows' not in row:
     return row
   phases, limit = [*config.get('before', ()), config], config.get('eval_rows')
-  is_whole = not limit or row['round'] == phases[row.get('phase', 0)].get('rounds', 1)
-  return {**row, 'test_rows': (tested if is_whole else np.minimum(tested, limit)).sum(1)}
+  whole, some = tested.sum(1), np.minimum(tested, limit or tested.max()).sum(1)
+  is_last = row['round'] == phases[row.get('phase', 0)].get('rounds', 1)
+  is_whole = row['test_rows'] == whole.max() if whole.max() != some.max() else is_last
+  return {**row, 'test_rows': whole if is_whole else some}
 
 
 def _of_split(path, seeds) -> tuple[dict, np.ndarray, dict]:

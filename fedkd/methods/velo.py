@@ -231,4 +231,4 @@ def generator(
     drawn = net(classes).apply(state['cvae'], z, jnp.arange(classes), method='decode')
     return tuple(Download(shared=servers.class_message(drawn, state['known'])) for _ in ids)
 
-  return Server(init, receive, send, alone=True)
+  return Server(init, receive, send)

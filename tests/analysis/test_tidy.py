@@ -112,6 +112,9 @@ def test_a_limit_that_the_largest_seed_does_not_meet_limits_the_others():
   rows = lambda **of: of_runs._by_seed({**row, **of}, tested, config)['test_rows'].tolist()
   assert rows(phase=1) == [80, 59]
   assert rows(phase=1, round=2) == rows(phase=0) == [80, 79]
+  config['eval_rows'] = 30
+  assert rows(phase=1) == [80, 79]  # where the run had ended before it was continued
+  assert rows(phase=1, test_rows=60) == [60, 49]
 
 
 def test_a_history_of_nothing_is_a_frame_without_lines():
