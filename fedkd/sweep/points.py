@@ -60,6 +60,9 @@ def _set(config, field, value):
   try:
     put(config, field, configs.freeze(value))
   except (TypeError, ValueError, KeyError) as error:
+    whole, inside, _ = field.partition('[')
+    if inside:
+      raise ConfigError(f'grid: {field} is inside of {whole}; give values of all of {whole}') from error
     known = configs.to_json(at(config, field))
     raise ConfigError(f'grid: {field}={value!r} is of another type than {known!r}, its value in the config') from error
 

@@ -167,7 +167,7 @@ MISTAKES = [
   ({'grid': 'methods.beta=1,2'}, "config has no field 'methods'"),
   ({'grid': 'method.alpha=0.5,-1'}, 'method.alpha=-1.0 must be a number of at least 0'),
   ({'grid': 'method.alpha=0.5,high'}, "grid: method.alpha='high' is of another type than"),
-  ({'grid': 'groups[0].hidden=linear:1:3'}, 'grid: groups[0].hidden=1 is of another type than None'),
+  ({'grid': 'groups[0].hidden=linear:1:3'}, 'grid: groups[0].hidden is inside of groups; give values of all of groups'),
   ({'grid': 'rounds=0,1'}, 'rounds=0 must be a whole number'),
   ({'grid': 'data.validation=0.0,0.2'}, 'data.validation=0 holds no rows out'),
   ({'seeds': (0, 0)}, 'seeds=(0, 0) must be distinct'),
