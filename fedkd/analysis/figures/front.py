@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from fedkd.analysis.figures import notes, values
 from fedkd.analysis.figures.ends import End, name_points
-from fedkd.analysis.figures.panels import logarithmic, panel
+from fedkd.analysis.figures.panels import differ_much, logarithmic, panel
 from fedkd.analysis.figures.plain import plain
 from fedkd.analysis.figures.style import styles
 from fedkd.errors import ConfigError
@@ -60,7 +60,7 @@ def pareto(
   for i, run in enumerate(style):
     _point(axes, run, cost[i], values.scale(metric) * last[run].to_numpy(), style[run], front[i])
   _step(axes, cost[front], mean[front])
-  if (cost > 0).any() and max(cost) > 20 * min(cost[cost > 0]):
+  if differ_much(cost[cost > 0]):
     logarithmic(axes)
   lacking = (
     notes.about(notes.UNVALUED, [run for run in last if run not in valued]),

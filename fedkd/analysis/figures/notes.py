@@ -6,6 +6,7 @@ from collections.abc import Iterable
 import pandas as pd
 
 ANEW = ('round', 'updates')  # counted so in each phase
+UNVALUED = 'no value at the end'  # of a seed at the last evaluation
 LETTERS = 28, 40, 54  # of a line: of a name beside the axes, of their vertical label, of what is below them
 
 
@@ -30,9 +31,6 @@ def about(what: str, runs: Iterable[str]) -> str:
   """What is to be said of some runs, such as why they are not drawn; '' for none."""
   names = ', '.join(runs)
   return names and f'{what}: {names}'
-
-
-UNVALUED = 'no value at the end'  # of a seed at the last evaluation
 
 
 def below(text: str, *notes: str) -> str:

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from fedkd.analysis.figures import notes, values
 from fedkd.analysis.figures.ends import MOST, End, name_runs
-from fedkd.analysis.figures.panels import logarithmic, panel, whole_numbers, within_per_cent
+from fedkd.analysis.figures.panels import differ_much, logarithmic, panel, whole_numbers, within_per_cent
 from fedkd.analysis.figures.plain import plain
 from fedkd.analysis.figures.style import styles
 from fedkd.errors import ConfigError
@@ -45,7 +45,7 @@ def curves(
   drawn, at, apart = values.series(frame, metric), values.horizontal(frame, x), values.rounds_apart(frame, metric)
   known = [run for run in drawn if run in at]
   level = _levels(at, known) if x == 'megabytes' else set()
-  is_log = x == 'megabytes' and _differ_much([at[run].max() for run in known if run not in level])
+  is_log = x == 'megabytes' and differ_much([at[run].max() for run in known if run not in level])
   # What was before the first message has no place on a logarithm; a line from there would begin at the left edge.
   has_place = lambda run, r: r in at[run] and (at[run][r] > 0 or not is_log or run in level)
   placed = {run: [r for r in drawn[run] if has_place(run, r)] for run in known}
@@ -88,11 +88,6 @@ def _levels(at, runs) -> set:
   """Runs that send nothing, beside some that do."""
   silent = {run for run in runs if at[run].max() == 0}
   return silent if len(silent) < len(runs) else set()
-
-
-def _differ_much(megabytes) -> bool:
-  """Whether those at the ends of lines differ by more than a factor of 20."""
-  return min(megabytes, default=0) > 0 and max(megabytes) > 20 * min(megabytes)
 
 
 def _line(axes, name, at, table, apart, style, has_band) -> End:

@@ -4,6 +4,7 @@ import io
 import os
 import pathlib
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 import matplotlib.figure
@@ -45,6 +46,12 @@ def logarithmic(axes: Axes) -> None:
   axes.xaxis.set_major_locator(matplotlib.ticker.LogLocator(subs=(1, 2, 5) if high < 100 * low else (1,)))
   axes.xaxis.set_major_formatter('{x:g}')
   axes.xaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
+
+
+def differ_much(values: Iterable[float]) -> bool:
+  """Whether positive numbers differ by more than a factor of 20, so that a logarithm shows them better."""
+  known = list(values)
+  return min(known, default=0) > 0 and max(known) > 20 * min(known)
 
 
 def within_per_cent(axes: Axes) -> None:
